@@ -1,0 +1,1 @@
+"""One folder per trainer or server: everything about it and nothing else."""

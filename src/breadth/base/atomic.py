@@ -1,0 +1,43 @@
+"""Write files whole or not at all: a temporary name beside the target, then a rename."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from breadth.base.errors import WriteError
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Yield a temporary path; on success it becomes ``target`` in one step, on failure nothing is left behind.
+
+    The temporary name starts with a dot and ends in the process id, so readers pass over it and two writers never
+    share one.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise write_error(target, error) from error
+    finally:
+        with suppress(FileNotFoundError, PermissionError):
+            temporary.unlink()
+
+
+def write_error(path: Path, error: OSError) -> WriteError:
+    """Turn an operating-system refusal into an error that says what to do."""
+    return WriteError(
+        path,
+        f"could not be written: {error.strerror or error}.",
+        "Free some space or choose a folder you may write to, then run the same command again; what was there before is untouched.",
+    )
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,60 @@
+"""Catalogues: explicit tables of name -> "module:Name", loaded when used, extended by entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from breadth.base.errors import CatalogueError
+from breadth.base.spelling import suggestion
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """One family of interchangeable parts (importers, mechanisms, ...), each known by name and loaded when asked for.
+
+    Ours are in ``entries``; an installed package adds its own through the entry-point group
+    ``breadth.<family>``. A third party cannot replace one of ours: a clash of names is an error.
+    """
+
+    family: str
+    """Plural noun of the family; also the last part of its entry-point group."""
+    entries: Mapping[str, str]
+    """Name -> ``"module:Name"``."""
+
+    def table(self) -> dict[str, str]:
+        """Return every known name with where it lives, ours first, then installed plug-ins."""
+        table = dict(self.entries)
+        for point in entry_points(group=f"breadth.{self.family}"):
+            if point.name in table:
+                raise CatalogueError(
+                    f"The plug-in {point.value} registers '{point.name}' among the {self.family}, but {table[point.name]} has that name.",
+                    "Uninstall the plug-in or ask its author for another name.",
+                )
+            table[point.name] = point.value
+        return table
+
+    def names(self) -> tuple[str, ...]:
+        """Return every known name, in order."""
+        return tuple(self.table())
+
+    def load(self, name: str) -> Any:
+        """Import and return the part called ``name``."""
+        table = self.table()
+        if name not in table:
+            raise CatalogueError(f"There is no '{name}' among the {self.family}.", suggestion(name, table, self.family))
+        module, _, attribute = table[name].partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise CatalogueError(
+                f"'{name}' of the {self.family} should be at {table[name]}, but it cannot be loaded: {error}.",
+                "Install what it needs, or correct its entry.",
+            ) from error
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        for name in self.table():
+            yield name, self.load(name)

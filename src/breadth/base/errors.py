@@ -1,0 +1,91 @@
+"""Every error breadth raises on purpose, as one tree.
+
+    BreadthError                 catch this to catch all of ours
+    ├── SettingsError            a setting is unknown, misspelt or outside its allowed values
+    ├── CatalogueError           a name is in no catalogue, or its entry cannot be loaded
+    ├── MeasureError             numbers that this instrument must not be used on
+    ├── MissingExtraError        the job needs an optional dependency that is not installed
+    └── FileError                something about a file or folder; carries its path
+        ├── UnknownFormatError   no importer recognises it
+        ├── UnsafeFileError      reading it would execute code (pickles)
+        ├── BrokenFileError      recognised, but damaged at a place the error names
+        ├── NotARunError         the folder is not a run folder
+        └── WriteError           the disk refused: full, read-only, no permission
+
+Each carries two sentences: what is wrong (what we got and what we need) and what to do about it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class BreadthError(Exception):
+    """Base of every error breadth raises on purpose."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem, remedy)
+        self.problem = problem
+        """What we got and what we need."""
+        self.remedy = remedy
+        """What to do about it."""
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n  -> {self.remedy}"
+
+
+class SettingsError(BreadthError):
+    """A setting is unknown, misspelt or outside its allowed values."""
+
+
+class CatalogueError(BreadthError):
+    """A name is in no catalogue, or its entry cannot be loaded."""
+
+
+class MeasureError(BreadthError, ValueError):
+    """Numbers that this instrument must not be used on."""
+
+
+class MissingExtraError(BreadthError, ImportError):
+    """The job needs an optional dependency that is not installed."""
+
+    def __init__(self, job: str, extra: str) -> None:
+        BreadthError.__init__(
+            self,
+            f"{job} needs the optional dependencies of the extra '{extra}'.",
+            f'Install them with: pip install "breadth[{extra}]"',
+        )
+        self.extra = extra
+        """The extra that brings what is missing."""
+
+
+class FileError(BreadthError):
+    """Something about a file or folder; carries its path."""
+
+    def __init__(self, path: Path | str, problem: str, remedy: str, *, row: int | None = None) -> None:
+        where = f"{path}" if row is None else f"{path}, row {row}"
+        super().__init__(f"{where}: {problem}", remedy)
+        self.path = Path(path)
+        """The file or folder in question."""
+        self.row = row
+        """Its 1-based row (line), where one is to blame."""
+
+
+class UnknownFormatError(FileError):
+    """No importer recognises the file or folder."""
+
+
+class UnsafeFileError(FileError):
+    """Reading the file would execute code stored in it."""
+
+
+class BrokenFileError(FileError):
+    """The file is of a known kind but damaged."""
+
+
+class NotARunError(FileError):
+    """The folder is not a run folder."""
+
+
+class WriteError(FileError):
+    """The disk refused a write: full, read-only or not permitted."""

@@ -1,0 +1,1 @@
+"""The only room that sees both loops, and only through run folders: it judges, it never samples or trains."""

@@ -1,0 +1,1 @@
+"""Contracts for plug-in authors: one check per family."""
