@@ -21,7 +21,7 @@ def whole_file(target: Path) -> Iterator[Path]:
     try:
         yield temporary
         _flush(temporary)
-        os.replace(temporary, target)
+        temporary.replace(target)
     except OSError as error:
         raise write_error(target, error) from error
     finally:

@@ -18,6 +18,7 @@ Each carries two sentences: what is wrong (what we got and what we need) and wha
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class BreadthError(Exception):
@@ -32,6 +33,10 @@ class BreadthError(Exception):
 
     def __str__(self) -> str:
         return f"{self.problem}\n  -> {self.remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses take other arguments than ``args`` holds; worker processes send errors back by pickle.
+        return _rebuild, (type(self), self.args), self.__dict__
 
 
 class SettingsError(BreadthError):
@@ -89,3 +94,9 @@ class NotARunError(FileError):
 
 class WriteError(FileError):
     """The disk refused a write: full, read-only or not permitted."""
+
+
+def _rebuild(cls: type[BreadthError], args: tuple[str, ...]) -> BreadthError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    return error

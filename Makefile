@@ -1,0 +1,60 @@
+# breadth: two commands for everybody (demo, test), the rest for those who work on it.
+PYTHON ?= python3
+VENV ?= .venv
+# The torch to test with, as arguments of pip.
+TORCH ?= torch==2.13.0
+# Two worker processes, one thread each: what a laptop has to spare.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: help demo test check lint types docs bench setup clean
+
+help:  ## list the commands
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core  ## import a shipped training log and show its instruments (no torch, under a minute)
+	$(BIN)/breadth demo
+
+test: $(VENV)/.dev lint types docs  ## set everything up, then lint, types, docs and all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: lint types docs  ## lint, format, types and docs, without the tests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev  ## build the documentation into site/ (fails on an undocumented public name)
+	$(BIN)/python -W ignore::DeprecationWarning -m mkdocs build --strict --quiet
+
+bench: $(VENV)/.dev  ## run every benchmark; each prints a ratio to a named peer or limit
+	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+setup: $(VENV)/.dev  ## make the virtual environment with everything in it
+
+clean:  ## delete the virtual environment and everything built
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.pip: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "breadth needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	touch $@
+
+$(VENV)/.core: $(VENV)/.pip pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.pip tools/install_torch.py
+	$(BIN)/python tools/install_torch.py $(TORCH)
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(PIP) --editable ".[dev,train]"
+	touch $@

@@ -1,0 +1,194 @@
+"""Settings as frozen dataclasses, and the same settings as TOML: both ways, strictly.
+
+A dataclass is a table, a nested dataclass a nested table, a tuple or list an array. ``None`` is written by leaving the
+key out. Where a field's type is a family (a class with a ``catalogue`` class variable), the table names its member
+under ``kind``. An unknown key, a missing key and a value outside its allowed ones are errors that say what to write
+instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from breadth.base.atomic import whole_file
+from breadth.base.catalogue import Catalogue
+from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.base.spelling import suggestion
+
+T = TypeVar("T")
+KIND = "kind"
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """Return a dataclass as a plain table that TOML can hold."""
+    table = {}
+    for spec in dataclasses.fields(settings):
+        value = getattr(settings, spec.name)
+        if value is not None:
+            table[spec.name] = _plain(value)
+    name = _catalogue_name(type(settings))
+    return {KIND: name, **table} if name else table
+
+
+def from_table(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
+    """Build ``cls`` from a table; ``where`` names the table in error messages."""
+    chosen, rest = _member(cls, table, where)
+    hints = get_type_hints(chosen)
+    specs = {spec.name: spec for spec in dataclasses.fields(chosen) if spec.init}
+    for key in rest:
+        if key not in specs:
+            raise SettingsError(f"{_at(where)}there is no setting '{key}'.", suggestion(key, specs, "settings"))
+    values = {key: _read(hints[key], value, f"{where}.{key}" if where else key) for key, value in rest.items()}
+    _require(specs, values, hints, where)
+    return typing.cast("T", chosen(**values))
+
+
+def dumps(settings: Any) -> str:
+    """Return settings as TOML text."""
+    import tomli_w
+
+    return tomli_w.dumps(to_table(settings))
+
+
+def loads(cls: type[T], text: str) -> T:
+    """Build ``cls`` from TOML text."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
+    return from_table(cls, table)
+
+
+def dump(settings: Any, path: Path) -> None:
+    """Write settings to a TOML file, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(dumps(settings), encoding="utf-8")
+
+
+def load(cls: type[T], path: Path) -> T:
+    """Build ``cls`` from a TOML file."""
+    try:
+        return loads(cls, path.read_text(encoding="utf-8"))
+    except (SettingsError, UnicodeDecodeError) as error:
+        problem = error.problem if isinstance(error, SettingsError) else str(error)
+        remedy = error.remedy if isinstance(error, SettingsError) else "Save the file as UTF-8."
+        raise BrokenFileError(path, problem, remedy) from error
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_table(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def _catalogue_name(cls: type) -> str | None:
+    catalogue = getattr(cls, "catalogue", None)
+    if not isinstance(catalogue, Catalogue):
+        return None
+    here = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, place in catalogue.table().items() if place == here), None)
+
+
+def _member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """Choose the class a table describes and strip its ``kind``."""
+    rest = dict(table)
+    catalogue = getattr(cls, "catalogue", None)
+    if not isinstance(catalogue, Catalogue):
+        return cls, rest
+    own = _catalogue_name(cls)
+    kind = rest.pop(KIND, own)
+    if kind is None:
+        raise SettingsError(f"{_at(where)}the table has no '{KIND}'.", suggestion("", catalogue.names(), catalogue.family))
+    return catalogue.load(str(kind)), rest
+
+
+def _require(specs: Mapping[str, Any], values: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> None:
+    for key, spec in specs.items():
+        absent = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
+        if absent and key not in values:
+            raise SettingsError(f"{_at(where)}the setting '{key}' is missing.", f"Add {key} = <{_name(hints[key])}>.")
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _read_union(arguments, value, where)
+    if origin is Literal:
+        return _allowed(value, arguments, where)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(_allowed(value, [member.value for member in hint], where))
+    if origin is not None:
+        return _read_collection(origin, arguments, value, where)
+    if dataclasses.is_dataclass(hint) or isinstance(getattr(hint, "catalogue", None), Catalogue):
+        if isinstance(value, Mapping):
+            return from_table(hint, value, where)
+        raise SettingsError(f"{_at(where)}got {value!r}, need a table of settings.", f"Write it as [{where}].")
+    return _read_scalar(hint, value, where)
+
+
+def _read_union(arguments: Sequence[Any], value: Any, where: str) -> Any:
+    problems = []
+    for option in arguments:
+        if option is type(None):
+            continue
+        try:
+            return _read(option, value, where)
+        except SettingsError as error:
+            problems.append(error)
+    raise problems[0]
+
+
+def _read_collection(origin: Any, arguments: Sequence[Any], value: Any, where: str) -> Any:
+    if issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"{_at(where)}got {value!r}, need a table.", f"Write it as [{where}].")
+        item = arguments[1] if len(arguments) == 2 else Any
+        return {key: _read(item, part, f"{where}.{key}") for key, part in value.items()}
+    if not isinstance(value, (list, tuple)):
+        raise SettingsError(f"{_at(where)}got {value!r}, need a list.", "Put it in square brackets.")
+    items = list(arguments) if origin is tuple and arguments and arguments[-1] is not Ellipsis else [arguments[0]] * len(value)
+    if len(items) != len(value):
+        raise SettingsError(f"{_at(where)}got {len(value)} values, need {len(items)}.", "Give one value for each place.")
+    parts = [_read(item, part, f"{where}[{place}]") for place, (item, part) in enumerate(zip(items, value, strict=True))]
+    return tuple(parts) if origin in (tuple, Sequence) else origin(parts)
+
+
+def _read_scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and (not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)):
+        raise SettingsError(f"{_at(where)}got {value!r}, need {_name(hint)}.", f"Write a value of type {_name(hint)}.")
+    return value
+
+
+def _allowed(value: Any, choices: Sequence[Any], where: str) -> Any:
+    if value in choices:
+        return value
+    raise SettingsError(f"{_at(where)}{value!r} is not allowed.", suggestion(str(value), map(str, choices), "allowed values"))
+
+
+def _name(hint: Any) -> str:
+    return str(getattr(hint, "__name__", hint))
+
+
+def _at(where: str) -> str:
+    return f"In {where}: " if where else ""

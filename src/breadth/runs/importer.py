@@ -1,0 +1,105 @@
+"""What reads a trainer's files: the Importer protocol, the catalogue of importers, and choosing one for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from breadth.base.catalogue import Catalogue
+from breadth.base.errors import UnknownFormatError, UnsafeFileError
+from breadth.runs.lines import head
+from breadth.runs.records import Record
+from breadth.runs.schema import EntropyKind
+
+
+class Importer(Protocol):
+    """Reads what one trainer leaves on disk. It writes nothing, executes nothing and unpickles nothing.
+
+    Instances are stateless; the same object reads many files.
+    """
+
+    trainer: str
+    """Name of the trainer, as in the catalogue."""
+    entropy: EntropyKind
+    """Which entropy this trainer logs."""
+    switches: Mapping[str, str]
+    """What a user sets in this trainer to log more: our metric or column name (or ``rollouts``) -> the exact setting."""
+
+    def recognises(self, path: Path, start: bytes) -> str | None:
+        """Name the kind of file this is (``console log``, ``completions``, ...), or None when it is not this trainer's."""
+        ...
+
+    def current(self, files: Sequence[Path]) -> Sequence[Path]:
+        """Drop files that others of the list already contain (older checkpoints' copies of one log)."""
+        ...
+
+    def read(self, path: Path, kind: str) -> Iterator[Record]:
+        """Yield what the file holds, in order; a bad row is a Remark."""
+        ...
+
+
+IMPORTERS = Catalogue(
+    "importers",
+    {
+        "trl": "breadth.adapters.trl.files:FILES",
+        "verl": "breadth.adapters.verl.files:FILES",
+        "prime-rl": "breadth.adapters.prime_rl.files:FILES",
+        "tinker": "breadth.adapters.tinker.files:FILES",
+        "tensorboard": "breadth.adapters.tensorboard.files:FILES",
+        "generic": "breadth.adapters.generic.files:FILES",
+    },
+)
+"""Asked in this order; the first that recognises a file reads it."""
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A file together with who reads it."""
+
+    path: Path
+    """The file."""
+    importer: Importer
+    """Who reads it."""
+    kind: str
+    """What kind of file the importer says it is."""
+
+
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
+PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+
+
+def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
+    """Choose the importer for one file; refuse pickles, and say what would be understood when nobody knows the file."""
+    start = head(path)
+    if path.suffix in PICKLES or start.startswith(PICKLE_STARTS):
+        raise UnsafeFileError(
+            path,
+            "is a pickle: opening it would run whatever code it holds.",
+            "Write the same rows as JSONL or Parquet where they are made, e.g. json.dumps(row) per line, and import that.",
+        )
+    for importer in importers:
+        kind = importer.recognises(path, start)
+        if kind:
+            return Recognised(path, importer, kind)
+    raise UnknownFormatError(path, _looks_like(start), _remedy())
+
+
+def all_importers() -> list[Importer]:
+    """Load every importer of the catalogue, in order."""
+    return [importer for _, importer in IMPORTERS]
+
+
+def _looks_like(start: bytes) -> str:
+    if not start.strip():
+        return "is empty."
+    shown = start[:60].decode("utf-8", errors="replace")
+    return f"is of no kind we know; it starts with {shown!r}."
+
+
+def _remedy() -> str:
+    return (
+        f"We read files of {', '.join(IMPORTERS.names())}. For any other JSONL or CSV of rows, say which column is what: "
+        "--map step=iteration --map reward=score (breadth import --help)."
+    )

@@ -1,0 +1,180 @@
+"""Open a run folder and ask it questions; what is broken is set aside with its reason, the rest still opens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from breadth.base.errors import BrokenFileError, FileError
+from breadth.base.spelling import suggestion
+from breadth.runs.header import Header, read_header
+from breadth.runs.lines import json_rows
+from breadth.runs.records import Remark
+from breadth.runs.schema import REQUIRED, column_type
+from breadth.runs.series import MetricPoint, Series, gather
+from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder as it was when opened; open it again to see what a live run has added."""
+
+    folder: Path
+    """Where it lies."""
+    header: Header
+    """What ``run.toml`` says."""
+    points: tuple[MetricPoint, ...]
+    """Every readable metric row, in file order."""
+    rollout_files: tuple[Path, ...]
+    """Readable rollout files, the newest attempt of each step and rank only."""
+    columns: frozenset[str]
+    """Columns that at least one rollout file has."""
+    broken: tuple[Remark, ...]
+    """Files and rows that could not be used, each with what to do."""
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Run:
+        """Open a run folder."""
+        path = Path(folder)
+        header = read_header(path)
+        points, bad_rows = _points(path / METRICS)
+        files, columns, bad_files = _rollout_files(path / ROLLOUTS)
+        return cls(path, header, tuple(points), tuple(files), frozenset(columns), tuple(bad_rows + bad_files))
+
+    def metric_names(self, split: str = "train") -> tuple[str, ...]:
+        """Return the metrics logged, in order of first appearance."""
+        return tuple(dict.fromkeys(name for point in self.points if point.split == split for name in point.values))
+
+    def series(self, name: str, split: str = "train") -> Series:
+        """Return one metric over steps; empty when it was not logged."""
+        return gather(self.points, name, split)
+
+    @property
+    def attempts(self) -> int:
+        """How often the run was started, as far as its metrics tell."""
+        return 1 + max((point.attempt for point in self.points), default=0)
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether the problems' texts are there."""
+        return (self.folder / PROBLEMS).is_file()
+
+    def query(self, sql: str, *parameters: Any) -> pa.Table:
+        """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk."""
+        import duckdb
+
+        try:
+            return self.database.sql(sql, params=list(parameters)).to_arrow_table()
+        except duckdb.CatalogException as error:
+            raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
+        except duckdb.Error as error:
+            raise BrokenFileError(self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names.") from error
+
+    @cached_property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB connection with a view for each kind of row that is there; it never reaches for the network."""
+        import duckdb
+
+        connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        if self.rollout_files:
+            _view(connection, "rollouts", self.rollout_files)
+        if self.has_problems:
+            _view(connection, "problems", (self.folder / PROBLEMS,))
+        connection.register("metrics", self._metric_table())
+        return connection
+
+    def _metric_table(self) -> pa.Table:
+        rows = [
+            (point.step, point.split, point.rank, point.attempt, point.source, point.time, name, value)
+            for point in self.points
+            for name, value in point.values.items()
+        ]
+        names = ("step", "split", "rank", "attempt", "source", "time", "name", "value")
+        types = (pa.int64(), pa.string(), pa.int32(), pa.int32(), pa.int32(), pa.float64(), pa.string(), pa.float64())
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        return pa.table({name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)})
+
+    def _what_is_there(self) -> str:
+        there = ["metrics", *(["rollouts"] if self.rollout_files else []), *(["problems"] if self.has_problems else [])]
+        return suggestion("", there, "views of this run")
+
+
+def _points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
+    points: list[MetricPoint] = []
+    remarks: list[Remark] = []
+    for rows in json_rows(path) if path.exists() else ():
+        if isinstance(rows, Remark):
+            remarks.append(rows)
+            continue
+        for number, row in rows:
+            try:
+                points.append(MetricPoint.of(row))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
+    return points, remarks
+
+
+def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
+    newest: dict[tuple[str, ...], int] = {}
+    candidates: list[tuple[tuple[str, ...], int, Path]] = []
+    for path in sorted(folder.glob("*.parquet")):
+        found = ROLLOUT_FILE.fullmatch(path.name)
+        key = found.groups()[:3] if found else (path.name,)
+        attempt = int(found[4]) if found else 0
+        newest[key] = max(attempt, newest.get(key, 0))
+        candidates.append((key, attempt, path))
+    files: list[Path] = []
+    columns: set[str] = set()
+    remarks: list[Remark] = []
+    for key, attempt, path in candidates:
+        if attempt < newest[key]:
+            continue
+        try:
+            columns |= _check(path)
+            files.append(path)
+        except FileError as error:
+            remarks.append(Remark.of(error))
+    return files, columns, remarks
+
+
+def _check(path: Path) -> set[str]:
+    """Return a rollout file's columns; raise when it is damaged or not one of ours."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BrokenFileError(
+            path, f"is not readable Parquet ({error}).", "Delete the file, or restore it; the other steps are unaffected."
+        ) from error
+    for name in REQUIRED:
+        if name not in schema.names:
+            raise BrokenFileError(path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN")
+    for field in schema:
+        wanted = column_type(field.name)
+        if wanted is not None and not _same(wanted, field.type):
+            raise BrokenFileError(path, f"is foreign: column {field.name!r} is {field.type}, not {wanted}.", "Import it again.")
+    return set(schema.names)
+
+
+def _same(wanted: pa.DataType, got: pa.DataType) -> bool:
+    """Compare types, the name of a list's item aside."""
+    if pa.types.is_list(wanted) and pa.types.is_list(got):
+        return bool(wanted.value_type == got.value_type)
+    return bool(wanted == got)
+
+
+def _view(connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...]) -> None:
+    connection.read_parquet([_literal(path) for path in files], union_by_name=True).create_view(name)
+
+
+def _literal(path: Path) -> str:
+    """Keep DuckDB from reading a folder's own brackets and stars as a pattern."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(path))

@@ -1,0 +1,188 @@
+"""Write a run folder so that a kill at any instant loses at most the step being written, and ranks may write at once."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from breadth.base.atomic import whole_file, write_error
+from breadth.base.errors import MeasureError
+from breadth.runs.header import HEADER, Header, write_header
+from breadth.runs.schema import PROBLEM_SCHEMA, REQUIRED, Split, column_type
+
+METRICS = "metrics.jsonl"
+PROBLEMS = "problems.parquet"
+ROLLOUTS = "rollouts"
+ROLLOUT_FILE = re.compile(r"(train|eval)-(\d{8,})-r(\d+)-a(\d+)-p(\d+)\.parquet")
+
+
+class RunWriter:
+    """Appends what happens to a run folder; one writer for each rank.
+
+    Metrics are single appended lines under a file lock; rollouts are one Parquet file a step, written under a temporary name
+    and renamed. A writer that opens an existing folder (a resumed run) starts a new attempt: nothing is overwritten, and
+    readers take the newest attempt of each step.
+    """
+
+    def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0) -> None:
+        self.folder = Path(folder)
+        """The run folder."""
+        self.rank = rank
+        """Which process of a distributed run this is."""
+        try:
+            (self.folder / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.folder, error) from error
+        if not (self.folder / HEADER).exists():
+            self.describe(header or Header(name=self.folder.name))
+        self.attempt = self._last_attempt() + 1
+        """How often this rank has opened the folder before."""
+
+    def describe(self, header: Header) -> None:
+        """Write ``run.toml``."""
+        created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
+        write_header(Header(**{**vars(header), "created": created}), self.folder)
+
+    def metrics(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        *,
+        split: Split = "train",
+        time: float | None = None,
+        attempt: int | None = None,
+        source: int = 0,
+    ) -> None:
+        """Append one row of numbers."""
+        row = {
+            "step": step,
+            "split": split,
+            "rank": self.rank,
+            "attempt": self.attempt if attempt is None else attempt,
+            "source": source,
+            "time": time,
+            "values": {name: _storable(value) for name, value in values.items()},
+        }
+        self._append(orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+
+    def rollouts(self, rows: pa.Table | Mapping[str, Any], step: int, *, split: Split = "train", attempt: int | None = None) -> Path:
+        """Write rollouts of one step as one file; returns its path."""
+        table = conform(rows if isinstance(rows, pa.Table) else pa.table(dict(rows)), step, split)
+        stem = f"{split}-{step:08d}-r{self.rank}-a{self.attempt if attempt is None else attempt}"
+        path = self._free_part(stem)
+        write_table(table, path)
+        return path
+
+    def problems(self, rows: pa.Table | Mapping[str, Any]) -> None:
+        """Add problems that are not there yet; safe while other ranks add theirs."""
+        new = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
+        with (self.folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = self.folder / PROBLEMS
+            known = pq.read_table(path) if path.exists() else PROBLEM_SCHEMA.empty_table()
+            write_table(distinct_problems([known, new]), path)
+
+    def _append(self, line: bytes) -> None:
+        path = self.folder / METRICS
+        try:
+            with path.open("ab+", buffering=0) as file:
+                with suppress(OSError):  # some network file systems have no locks; O_APPEND alone keeps short lines whole
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                size = file.seek(0, os.SEEK_END)
+                if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                    line = b"\n" + line  # an earlier writer was killed inside its line: do not glue ours to it
+                _write_whole(file, line, size)
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    def _last_attempt(self) -> int:
+        last = -1
+        for path in (self.folder / ROLLOUTS).iterdir():
+            found = ROLLOUT_FILE.fullmatch(path.name)
+            if found and int(found[3]) == self.rank:
+                last = max(last, int(found[4]))
+        path = self.folder / METRICS
+        if path.exists():
+            mine = re.compile(rb'"rank":%d,"attempt":(\d+)' % self.rank)
+            with path.open("rb") as file:
+                last = max([last, *(int(row[1]) for line in file if (row := mine.search(line)))])
+        return last
+
+    def _free_part(self, stem: str) -> Path:
+        part = 0
+        while (path := self.folder / ROLLOUTS / f"{stem}-p{part}.parquet").exists():
+            part += 1
+        return path
+
+
+def conform(table: pa.Table, step: int, split: Split) -> pa.Table:
+    """Give a table the schema's types; name the column and what to do where it cannot be."""
+    if "step" not in table.column_names:
+        table = table.append_column("step", pa.array([step] * len(table), pa.int64()))
+    if "split" not in table.column_names:
+        table = table.append_column("split", pa.array([split] * len(table), pa.string()))
+    missing = [name for name in REQUIRED if name not in table.column_names]
+    if missing:
+        raise MeasureError(f"Rollouts without the column {missing[0]!r} (got {table.column_names}).", "Add it.")
+    for place, name in enumerate(table.column_names):
+        table = table.set_column(place, name, _cast(table.column(name), name))
+    return table
+
+
+def distinct_problems(tables: list[pa.Table]) -> pa.Table:
+    """Stack problem tables, the first row of each problem kept."""
+    stacked = pa.concat_tables([problem_columns(table) for table in tables])
+    first: dict[str, int] = {}
+    for place, problem in enumerate(stacked.column("problem").to_pylist()):
+        first.setdefault(problem, place)
+    return stacked.take(list(first.values()))
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write Parquet whole or not at all; long text is not dictionary-coded (it never repeats, and trying costs time)."""
+    coded = [name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names]
+    with whole_file(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", compression_level=1, use_dictionary=coded)
+
+
+def problem_columns(table: pa.Table) -> pa.Table:
+    """Return the problem columns of a table, nulls where it has none."""
+    columns = [
+        table.column(field.name).cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in PROBLEM_SCHEMA
+    ]
+    return pa.table(columns, schema=PROBLEM_SCHEMA)
+
+
+def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    wanted = column_type(name)
+    if wanted is None:
+        raise MeasureError(f"Rollouts have no column {name!r}.", "Put it into 'extra' as JSON, or name it reward/<name> if it is a reward.")
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise MeasureError(f"Column {name!r} holds {column.type}, need {wanted}: {error}", "Convert it before writing.") from error
+
+
+def _write_whole(file: IO[bytes], line: bytes, size: int) -> None:
+    """Write a line or leave the file as long as it was: a full disk may take only part of it."""
+    if file.write(line) != len(line):
+        file.truncate(size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _storable(value: Any) -> Any:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)

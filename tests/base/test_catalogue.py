@@ -1,0 +1,51 @@
+"""A catalogue loads late, helps with spelling and takes plug-ins."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from breadth.base import catalogue as module
+from breadth.base.catalogue import Catalogue
+from breadth.base.errors import CatalogueError
+
+TOOLS = Catalogue("tools", {"fraction": "fractions:Fraction", "gone": "fractions:Gone", "nowhere": "no_such_module:X"})
+
+
+def test_loads_the_named_part_and_lists_in_order() -> None:
+    from fractions import Fraction
+
+    assert TOOLS.load("fraction") is Fraction
+    assert TOOLS.names() == ("fraction", "gone", "nowhere")
+
+
+def test_nothing_is_imported_before_it_is_asked_for() -> None:
+    sys.modules.pop("this_is_lazy", None)
+    lazy = Catalogue("tools", {"wave": "wave:open"})
+    sys.modules.pop("wave", None)
+    assert lazy.names() == ("wave",)
+    assert "wave" not in sys.modules
+
+
+def test_a_misspelt_name_gets_the_nearest() -> None:
+    with pytest.raises(CatalogueError, match="Did you mean 'fraction'"):
+        TOOLS.load("fractoin")
+
+
+@pytest.mark.parametrize("name", ["gone", "nowhere"])
+def test_an_entry_that_cannot_be_loaded_says_where_it_should_be(name: str) -> None:
+    with pytest.raises(CatalogueError, match="should be at"):
+        TOOLS.load(name)
+
+
+def test_plug_ins_add_but_cannot_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("decimal", "decimal:Decimal", "breadth.tools")]
+    monkeypatch.setattr(module, "entry_points", lambda group: points if group == "breadth.tools" else [])
+    from decimal import Decimal
+
+    assert dict(Catalogue("tools", {}))["decimal"] is Decimal
+    points.append(EntryPoint("fraction", "decimal:Decimal", "breadth.tools"))
+    with pytest.raises(CatalogueError, match="registers 'fraction'"):
+        TOOLS.names()

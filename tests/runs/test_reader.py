@@ -1,0 +1,106 @@
+"""What is broken is named and set aside; the rest of the run opens, and only asked-for columns are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from breadth.base.errors import BrokenFileError, NotARunError
+from breadth.runs.reader import Run
+from breadth.runs.writer import RunWriter
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    writer = RunWriter(tmp_path / "run [1]*")
+    for step in (1, 2):
+        writer.metrics(step, {"entropy": 1.0 / step})
+        writer.rollouts({"problem": ["a", "b"], "reward": [0.0, 1.0], "completion": ["x", "y"]}, step)
+    return writer.folder
+
+
+def test_a_folder_that_is_no_run_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(NotARunError, match="breadth import"):
+        Run.open(tmp_path)
+
+
+def test_folder_names_are_not_patterns(folder: Path) -> None:
+    assert Run.open(folder).query("SELECT count(*) n FROM rollouts")["n"].to_pylist() == [4]
+
+
+def test_a_cut_parquet_file_is_named_and_the_rest_opens(folder: Path) -> None:
+    victim = sorted((folder / "rollouts").iterdir())[0]
+    victim.write_bytes(victim.read_bytes()[:50])
+    run = Run.open(folder)
+    assert [(Path(remark.file).name, "Delete the file" in remark.remedy) for remark in run.broken] == [(victim.name, True)]
+    assert run.query("SELECT DISTINCT step FROM rollouts")["step"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [({"x": [1]}, "no column 'step'"), ({"step": ["one"], "problem": ["a"]}, "'step' is string, not int64")],
+)
+def test_a_foreign_parquet_file_is_named(folder: Path, columns: dict[str, list[object]], says: str) -> None:
+    pq.write_table(pa.table(columns), folder / "rollouts" / "other.parquet")
+    run = Run.open(folder)
+    assert len(run.broken) == 1
+    assert says in run.broken[0].problem
+    assert len(run.rollout_files) == 2
+
+
+@pytest.mark.parametrize("line", ['{"step": "x", "values": {}}', '{"values": {}}', '{"step": 1, "values": 3}', "[1]", "half", '{"step": 1, "values": {"a": "b"}}'])
+def test_a_bad_metric_row_is_named_and_the_rest_opens(folder: Path, line: str) -> None:
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(line + "\n")
+    run = Run.open(folder)
+    assert [remark.row for remark in run.broken] == [3]
+    assert run.series("entropy").steps.tolist() == [1, 2]
+
+
+def test_a_newer_layout_is_refused_with_the_remedy(folder: Path) -> None:
+    header = folder / "run.toml"
+    header.write_text(header.read_text().replace("schema = 1", "schema = 99"))
+    with pytest.raises(BrokenFileError, match="Upgrade breadth"):
+        Run.open(folder)
+
+
+def test_mixed_columns_are_united_with_nulls(folder: Path) -> None:
+    RunWriter(folder, rank=1).rollouts({"problem": ["c"], "correct": [True], "reward/format": [0.5]}, 3)
+    run = Run.open(folder)
+    assert {"correct", "reward/format", "reward"} <= run.columns
+    rows = run.query('SELECT problem, reward, correct, "reward/format" f FROM rollouts WHERE step = 3').to_pylist()
+    assert rows == [{"problem": "c", "reward": None, "correct": True, "f": 0.5}]
+
+
+def test_a_query_that_cannot_be_answered_says_what_there_is(tmp_path: Path) -> None:
+    RunWriter(tmp_path).metrics(1, {"entropy": 0.5})
+    run = Run.open(tmp_path)
+    assert run.query("SELECT name, value FROM metrics").to_pylist() == [{"name": "entropy", "value": 0.5}]
+    with pytest.raises(BrokenFileError, match="metrics"):
+        run.query("SELECT * FROM rollouts")
+    with pytest.raises(BrokenFileError, match="Correct the query"):
+        run.query("SELECT nonsense FROM metrics")
+
+
+def test_text_is_not_read_unless_asked_for(folder: Path) -> None:
+    plan = Run.open(folder).query("EXPLAIN SELECT sum(reward) FROM rollouts").to_pylist()
+    assert "completion" not in str(plan)
+
+
+def test_an_empty_run_opens(tmp_path: Path) -> None:
+    RunWriter(tmp_path)
+    run = Run.open(tmp_path)
+    assert (run.attempts, run.metric_names(), len(run.series("entropy"))) == (1, (), 0)
+    assert run.query("SELECT count(*) n FROM metrics")["n"].to_pylist() == [0]
+
+
+def test_metric_names_keep_their_order_and_split(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    writer.metrics(1, {"b": 1.0, "a": 2.0})
+    writer.metrics(1, {"c": 3.0}, split="eval")
+    run = Run.open(tmp_path)
+    assert (run.metric_names(), run.metric_names("eval")) == (("b", "a"), ("c",))
+    assert run.series("c", "eval").values.tolist() == [3.0]
