@@ -1,3 +1,52 @@
-"""Keep a reasoning model's breadth in RL training and spend it well at inference."""
+"""Keep a reasoning model's breadth in RL training and spend it well at inference.
+
+``import breadth`` is light: a name below is loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from breadth.bridge.overview import overview as overview
+    from breadth.measure.answers import answer_key as answer_key
+    from breadth.measure.answers import stated_answer as stated_answer
+    from breadth.measure.coverage import mean_pass_at_k as mean_pass_at_k
+    from breadth.measure.coverage import pass_at_k as pass_at_k
+    from breadth.measure.intervals import Interval as Interval
+    from breadth.measure.law import fit_law as fit_law
+    from breadth.measure.trends import trend as trend
+    from breadth.measure.votes import maj_at_k as maj_at_k
+    from breadth.measure.votes import mean_maj_at_k as mean_maj_at_k
+    from breadth.runs.ingest import import_files as import_files
+    from breadth.runs.reader import Run as Run
+    from breadth.runs.writer import RunWriter as RunWriter
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Interval": "breadth.measure.intervals",
+    "Run": "breadth.runs.reader",
+    "RunWriter": "breadth.runs.writer",
+    "answer_key": "breadth.measure.answers",
+    "fit_law": "breadth.measure.law",
+    "import_files": "breadth.runs.ingest",
+    "maj_at_k": "breadth.measure.votes",
+    "mean_maj_at_k": "breadth.measure.votes",
+    "mean_pass_at_k": "breadth.measure.coverage",
+    "overview": "breadth.bridge.overview",
+    "pass_at_k": "breadth.measure.coverage",
+    "stated_answer": "breadth.measure.answers",
+    "trend": "breadth.measure.trends",
+}
+
+__all__ = ["__version__", *sorted(_PLACES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'breadth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

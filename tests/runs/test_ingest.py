@@ -174,4 +174,6 @@ def test_too_many_remarks_are_counted(tmp_path: Path) -> None:
 def test_a_metric_that_changes_its_name_is_said_once(tmp_path: Path) -> None:
     run = bring(tmp_path, *rows(1, completion_length=3.0), *rows(2, 3, **{"completions/mean_length": 4.0}))
     assert run.series("length").values.tolist() == [3.0, 4.0, 4.0]
-    assert [remark.problem for remark in run.header.remarks] == ["length is completion_length in some rows and completions/mean_length in others."]
+    assert [remark.problem for remark in run.header.remarks] == [
+        "length is completion_length in some rows and completions/mean_length in others."
+    ]

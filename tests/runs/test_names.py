@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from breadth.runs.names import METRICS, match, meaning, translate
 
 SPELLINGS = {
-    "entropy": ["entropy", "actor/entropy", "actor/entropy_loss", "train/entropy_loss", "policy_entropy", "entropy/all/mean", "optim/entropy"],
+    "entropy": [
+        "entropy",
+        "actor/entropy",
+        "actor/entropy_loss",
+        "train/entropy_loss",
+        "policy_entropy",
+        "entropy/all/mean",
+        "optim/entropy",
+    ],
     "reward": ["reward", "critic/score/mean", "rollout/raw_reward", "reward/all/mean", "reward/mean"],
     "starved_groups": ["frac_reward_zero_std"],
     "truncated": ["completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/all/mean"],
@@ -28,7 +36,9 @@ def test_every_trainer_spelling_is_known(ours: str, theirs: str) -> None:
     assert translate({theirs: 1.0}) == ({ours: 1.0}, {ours: theirs})
 
 
-@pytest.mark.parametrize("theirs", ["rewards/format/mean", "critic/rewards/max", "perf/mfu/actor", "entropy_coef", "reward/correctness_f", "actor/kl_coef"])
+@pytest.mark.parametrize(
+    "theirs", ["rewards/format/mean", "critic/rewards/max", "perf/mfu/actor", "entropy_coef", "reward/correctness_f", "actor/kl_coef"]
+)
 def test_other_names_are_left_alone(theirs: str) -> None:
     assert translate({theirs: 1.0}) == ({theirs: 1.0}, {})
 
@@ -56,7 +66,11 @@ def test_meaning_is_given_for_ours_only() -> None:
     assert meaning("perf/mfu") == ""
 
 
-@given(st.dictionaries(st.sampled_from(sorted({name for names in SPELLINGS.values() for name in names} | {"x", "raw/reward"})), st.floats(0, 1)))
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted({name for names in SPELLINGS.values() for name in names} | {"x", "raw/reward"})), st.floats(0, 1)
+    )
+)
 def test_nothing_is_lost(row: dict[str, float]) -> None:
     values, _ = translate(row)
     assert sorted(values.values()) == sorted(row.values())

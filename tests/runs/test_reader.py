@@ -51,7 +51,10 @@ def test_a_foreign_parquet_file_is_named(folder: Path, columns: dict[str, list[o
     assert len(run.rollout_files) == 2
 
 
-@pytest.mark.parametrize("line", ['{"step": "x", "values": {}}', '{"values": {}}', '{"step": 1, "values": 3}', "[1]", "half", '{"step": 1, "values": {"a": "b"}}'])
+@pytest.mark.parametrize(
+    "line",
+    ['{"step": "x", "values": {}}', '{"values": {}}', '{"step": 1, "values": 3}', "[1]", "half", '{"step": 1, "values": {"a": "b"}}'],
+)
 def test_a_bad_metric_row_is_named_and_the_rest_opens(folder: Path, line: str) -> None:
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(line + "\n")
@@ -104,3 +107,8 @@ def test_metric_names_keep_their_order_and_split(tmp_path: Path) -> None:
     run = Run.open(tmp_path)
     assert (run.metric_names(), run.metric_names("eval")) == (("b", "a"), ("c",))
     assert run.series("c", "eval").values.tolist() == [3.0]
+
+
+def test_a_column_nobody_wrote_is_null_and_can_be_asked_for(folder: Path) -> None:
+    (row,) = Run.open(folder).query("SELECT truncated, entropy, answer, tokens FROM rollouts LIMIT 1").to_pylist()
+    assert set(row.values()) == {None}

@@ -146,7 +146,8 @@ FULL = """
     size = (Path(sys.argv[1]) / "metrics.jsonl").stat().st_size
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
-    for write in (lambda: writer.metrics(99, {"entropy": 1.0}), lambda: writer.rollouts({"problem": ["p"], "completion": [os.urandom(9999).hex()]}, 99)):
+    text = {"problem": ["p"], "completion": [os.urandom(9999).hex()]}
+    for write in (lambda: writer.metrics(99, {"entropy": 1.0}), lambda: writer.rollouts(text, 99)):
         try:
             write()
         except WriteError as error:

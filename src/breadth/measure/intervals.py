@@ -1,8 +1,27 @@
-"""Intervals around numbers: Wilson, Clopper-Pearson, the cluster bootstrap over problems, paired comparison."""
+"""Intervals around numbers: Wilson, Clopper-Pearson and the cluster bootstrap over problems."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.base.errors import MeasureError
+from breadth.measure.finite import FloatArray, finite, same_length
+
+REPLICATES = 1000
+"""Resamples behind an interval unless told otherwise: the usual number in the literature on pass@k."""
+_CELLS = 4_000_000
+# Resampled counts are made in slices of at most this many numbers (32 MB), so memory stays flat as problems grow.
+
+Bounds: TypeAlias = tuple[float, float]
+"""Smallest and largest value a quantity can take."""
+ANYTHING: Bounds = (-math.inf, math.inf)
+"""Bounds of a quantity that may take any value."""
 
 
 @dataclass(frozen=True)
@@ -22,3 +41,200 @@ class Interval:
 
     def __contains__(self, number: float) -> bool:
         return self.low <= number <= self.high
+
+
+def wilson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
+    """Interval for a proportion of independent trials, accurate also near 0 and 1 (Wilson 1927).
+
+    No trials: the value is NaN and the interval is all of [0, 1]. Misleads when trials are not independent, as samples of
+    one problem are not: bootstrap over problems then.
+    """
+    _check_proportion(successes, trials, level)
+    if trials == 0:
+        return Interval(math.nan, 0.0, 1.0, level, "wilson, no trials")
+    z, share = normal_quantile(level), successes / trials
+    shrink = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / shrink
+    half = z / shrink * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    low = 0.0 if successes == 0 else middle - half
+    high = 1.0 if successes == trials else middle + half
+    return Interval(share, low, high, level, "wilson")
+
+
+def clopper_pearson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
+    """Interval for a proportion that never covers less often than it says (Clopper and Pearson 1934); wider than Wilson.
+
+    No trials: the value is NaN and the interval is all of [0, 1]. Same warning as `wilson` about dependent trials.
+    """
+    from scipy.special import betaincinv
+
+    _check_proportion(successes, trials, level)
+    if trials == 0:
+        return Interval(math.nan, 0.0, 1.0, level, "clopper-pearson, no trials")
+    tail, failures = (1 - level) / 2, trials - successes
+    low = float(betaincinv(successes, failures + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
+    return Interval(successes / trials, low, high, level, "clopper-pearson")
+
+
+def mean_interval(
+    values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Mean of one value per problem, with the interval from resampling problems.
+
+    ``bounds`` are the values the quantity cannot leave, (0, 1) for an accuracy. They matter when all problems give the same
+    value: the bootstrap sees no spread then and would claim certainty, so the ends come from what problems not drawn could
+    still be; without bounds they are infinite. Misleads below about ten problems, where it is still too narrow.
+    """
+    column = finite(values, "values")[:, None]
+    return curve_intervals(column, bounds=bounds, replicates=replicates, level=level, seed=seed)[0]
+
+
+def curve_intervals(
+    values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+) -> tuple[Interval, ...]:
+    """Means of every column of a problems x columns array (a whole pass@k curve), from the same resampled problems.
+
+    Each interval holds its own column at ``level``; the band as a whole holds less often. For ``bounds`` see `mean_interval`.
+    """
+    table = finite(values, "values", ndim=2)
+    draws = resampled_means(table, replicates=replicates, seed=seed)
+    columns = zip(table.mean(axis=0), draws.T, strict=True)
+    return tuple(interval_from_draws(float(mean), draw, problems=len(table), level=level, bounds=bounds) for mean, draw in columns)
+
+
+def ratio_interval(
+    totals: npt.ArrayLike, counts: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Sum of totals over sum of counts, as in a mean over all tokens, with the interval from resampling whole clusters.
+
+    ``totals[i]`` and ``counts[i]`` belong to cluster i (a problem, a sequence). Resamples that drew no count at all are left out.
+    """
+    top, bottom = finite(totals, "totals"), finite(counts, "counts")
+    same_length(totals=top, counts=bottom)
+    pair = np.stack([top, bottom], axis=1)
+    if pair[:, 1].min() < 0 or pair[:, 1].sum() == 0:
+        raise MeasureError("Counts must not be negative and must not all be 0.", "Give how many values each total sums.")
+    draws = resampled_means(pair, replicates=replicates, seed=seed)
+    drawn = draws[draws[:, 1] > 0]
+    value = float(pair[:, 0].sum() / pair[:, 1].sum())
+    return interval_from_draws(value, drawn[:, 0] / drawn[:, 1], problems=len(pair), level=level)
+
+
+def cluster_bootstrap(
+    statistic: Callable[[list[npt.NDArray[Any]]], float],
+    clusters: Sequence[npt.NDArray[Any]],
+    *,
+    within: bool = False,
+    bounds: Bounds = ANYTHING,
+    replicates: int = REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Any statistic of whole problems, with the interval from resampling problems: slow but general.
+
+    ``clusters[i]`` holds the samples of problem i along its first axis; the statistic is given a list of such arrays. With
+    ``within`` the samples of each drawn problem are resampled too: right when the same problems would be asked again, too wide
+    otherwise, and wrong for statistics that count repeats (a resample repeats samples, so pass@k and distinct answers fall).
+    Resamples where the statistic is NaN are left out, and the method says how many. For means use `mean_interval`: much faster.
+    """
+    _check_resampling(len(clusters), replicates, level)
+    if any(len(cluster) == 0 for cluster in clusters):
+        raise MeasureError("A problem has no samples.", "Leave out problems without samples.")
+    rng = np.random.default_rng(seed)
+    draws = np.empty(replicates)
+    for replicate in range(replicates):
+        picked = [clusters[index] for index in rng.integers(0, len(clusters), len(clusters))]
+        draws[replicate] = statistic([c[rng.integers(0, len(c), len(c))] for c in picked] if within else picked)
+    value = float(statistic(list(clusters)))
+    return interval_from_draws(value, draws, problems=len(clusters), level=level, bounds=bounds)
+
+
+def resampled_means(values: FloatArray, *, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
+    """Column means of a problems x columns array in each resample of its problems: replicates x columns."""
+    return np.concatenate([counts @ values for counts in resampled_counts(len(values), replicates, seed)]) / len(values)
+
+
+def resampled_counts(problems: int, replicates: int, seed: int) -> Iterator[FloatArray]:
+    """How often each problem is drawn in each resample, in slices of replicates x problems.
+
+    The same three arguments give the same resamples, so statistics of one data set made apart still belong together.
+    """
+    if problems < 1 or replicates < 1:
+        raise MeasureError(f"{replicates} resamples of {problems} problems asked for.", "Give at least one problem and one resample.")
+    rng = np.random.default_rng(seed)
+    rows = max(1, _CELLS // problems)
+    for start in range(0, replicates, rows):
+        size = min(rows, replicates - start)
+        cells = rng.integers(0, problems, (size, problems)) + problems * np.arange(size)[:, None]
+        yield np.bincount(cells.ravel(), minlength=size * problems).reshape(size, problems).astype(np.float64)
+
+
+def interval_from_draws(
+    value: float, draws: npt.ArrayLike, *, problems: int, level: float = 0.95, bounds: Bounds = ANYTHING, method: str = ""
+) -> Interval:
+    """Interval from a statistic's values over resamples of ``problems`` clusters: the expanded percentile interval.
+
+    Percentiles are taken further out than (1 - level)/2, by the factor that makes the interval of a mean of normal values
+    exact for few clusters (Hesterberg, arXiv 1411.5279), and stretched to hold the value itself where a biased statistic would
+    leave it outside. Without spread, or from one problem, see ``bounds`` in `mean_interval`. ``method`` says how the draws were
+    made where they are not resampled problems.
+    """
+    every = np.asarray(draws, dtype=np.float64)
+    kept = every[np.isfinite(every)]
+    _check_resampling(problems, len(every), level)
+    method = (method or f"cluster bootstrap over {problems} problems") + _undefined(len(every) - len(kept), len(every))
+    if len(kept) == 0 or math.isnan(value):
+        return Interval(value, *bounds, level, f"{method}: undefined")
+    if problems == 1 or float(np.ptp(kept)) <= 1e-12 * max(1.0, abs(value)):
+        return Interval(value, *_ends_without_spread(value, problems, bounds, level), level, f"{method}: no spread")
+    tail = _expanded_tail(problems, level)
+    low, high = np.quantile(kept, [tail, 1 - tail])
+    return Interval(value, float(min(low, value)), float(max(high, value)), level, method)
+
+
+def normal_quantile(level: float) -> float:
+    """How many standard errors a two-sided normal interval of this level reaches to each side (1.96 at 0.95)."""
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def check_level(level: float) -> None:
+    """Refuse a level that is not a share between 0 and 1."""
+    if not 0 < level < 1:
+        raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
+
+
+def _expanded_tail(problems: int, level: float) -> float:
+    from scipy.special import ndtr, stdtrit
+
+    reach = math.sqrt(problems / (problems - 1)) * float(stdtrit(problems - 1, (1 + level) / 2))
+    return float(ndtr(-reach))
+
+
+def _ends_without_spread(value: float, problems: int, bounds: Bounds, level: float) -> Bounds:
+    # All n problems gave this value, so at least this share of all problems does, at the level asked for; the rest may be anywhere.
+    share = ((1 - level) / 2) ** (1 / problems)
+    low, high = (share * value + (1 - share) * end for end in bounds)
+    return low, high
+
+
+def _undefined(missing: int, replicates: int) -> str:
+    return f", {missing} of {replicates} resamples undefined" if missing else ""
+
+
+def _check_resampling(problems: int, replicates: int, level: float) -> None:
+    check_level(level)
+    if problems < 1:
+        raise MeasureError("There are no problems to resample.", "Give at least one; ten or more for an interval worth reading.")
+    if replicates * (1 - level) < 2 - 1e-9:  # so that each tail holds at least one resample
+        raise MeasureError(
+            f"{replicates} resamples are too few to read the ends of a {level:.0%} interval.", f"Use at least {math.ceil(2 / (1 - level))}."
+        )
+
+
+def _check_proportion(successes: int, trials: int, level: float) -> None:
+    check_level(level)
+    if trials < 0 or not 0 <= successes <= trials:
+        raise MeasureError(f"{successes} successes in {trials} trials.", "Give counts with 0 <= successes <= trials.")

@@ -20,12 +20,20 @@ class Importer(Protocol):
     Instances are stateless; the same object reads many files.
     """
 
-    trainer: str
-    """Name of the trainer, as in the catalogue."""
-    entropy: EntropyKind
-    """Which entropy this trainer logs."""
-    switches: Mapping[str, str]
-    """What a user sets in this trainer to log more: our metric or column name (or ``rollouts``) -> the exact setting."""
+    @property
+    def trainer(self) -> str:
+        """Name of the trainer, as in the catalogue."""
+        ...
+
+    @property
+    def entropy(self) -> EntropyKind:
+        """Which entropy this trainer logs."""
+        ...
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """What a user sets in this trainer to log more: our metric or column name (or ``rollouts``) -> the exact setting."""
+        ...
 
     def recognises(self, path: Path, start: bytes) -> str | None:
         """Name the kind of file this is (``console log``, ``completions``, ...), or None when it is not this trainer's."""

@@ -18,7 +18,7 @@ from breadth.runs.header import HEADER, Header, storable
 from breadth.runs.importer import Importer, Recognised, all_importers, recognise
 from breadth.runs.names import translate
 from breadth.runs.problems import ProblemSink
-from breadth.runs.records import MetricRow, Record, Remark, RolloutBatch, SeenSettings
+from breadth.runs.records import MetricRow, Record, Remark, RolloutBatch, SeenEntropy, SeenSettings
 from breadth.runs.schema import PROBLEM_SCHEMA, EntropyKind, Split
 from breadth.runs.writer import PROBLEMS, RunWriter
 
@@ -116,6 +116,8 @@ class _Ingest:
         self.names: dict[str, str] = {}
         self.config: dict[str, object] = {}
         self.metric_rows = self.rollouts = 0
+        self.entropy: EntropyKind | None = None
+        self.token_entropy = False
         self.levels: set[float] = set()
         self.renamed: set[str] = set()
         self.pool = ThreadPoolExecutor(1)
@@ -147,6 +149,8 @@ class _Ingest:
                 self._take_rollouts(record)
             elif isinstance(record, SeenSettings):
                 self.config.update(storable(record.table))
+            elif isinstance(record, SeenEntropy):
+                self.entropy = record.kind
             else:
                 self.remarks.append(record)
         for counter in steps.values():
@@ -169,6 +173,7 @@ class _Ingest:
         self.problems.add(table)
         table = table.drop_columns([name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names])
         self._note_levels(table)
+        self.token_entropy |= "entropy" in table.column_names
         self._settle(2)
         self.pending.append(self.pool.submit(self._write, table, batch.split))
         self.rollouts += len(table)
@@ -189,8 +194,8 @@ class _Ingest:
     def _header(self, name: str) -> Header:
         trainers = {one.importer.trainer: one.importer for one in self.found}
         trainer = next((known for known in trainers if known not in ("generic", "tensorboard")), next(iter(trainers)))
-        kind = _with_temperature(trainers[trainer].entropy, self.config)
-        logged = ["entropy"] if "entropy" in self.names else []
+        kind = _with_temperature(self.entropy or trainers[trainer].entropy, self.config)
+        logged = ["entropy"] if "entropy" in self.names or self.token_entropy else []
         return Header(
             name=name,
             trainer=trainer,

@@ -59,7 +59,7 @@ def _blocks(file: Any, path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]
             yield too_long(path, row, size)
             row += 1
     if rest:
-        yield row, [rest]
+        yield row, rest.removesuffix(b"\n").split(b"\n")  # more than one row where the file ends soon after an over-long one
 
 
 def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
@@ -121,7 +121,7 @@ def json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]
 def _second_try(line: bytes) -> Any:
     """Read what strict JSON refuses but Python's writer produces: NaN, Infinity, huge integers; None when it is not JSON."""
     try:
-        return json.loads(line.decode("utf-8", errors="replace"))
+        return json.loads(line.decode("utf-8-sig", errors="replace"))
     except (ValueError, RecursionError):
         return None
 

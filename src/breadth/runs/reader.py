@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from breadth.base.spelling import suggestion
 from breadth.runs.header import Header, read_header
 from breadth.runs.lines import json_rows
 from breadth.runs.records import Remark
-from breadth.runs.schema import REQUIRED, column_type
+from breadth.runs.schema import PROBLEM_COLUMNS, REQUIRED, ROLLOUT_COLUMNS, Column, column_type
 from breadth.runs.series import MetricPoint, Series, gather
 from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS
 
@@ -69,7 +70,10 @@ class Run:
         return (self.folder / PROBLEMS).is_file()
 
     def query(self, sql: str, *parameters: Any) -> pa.Table:
-        """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk."""
+        """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk.
+
+        Every column of the schema can be named; one that the trainer did not write is null.
+        """
         import duckdb
 
         try:
@@ -86,9 +90,9 @@ class Run:
 
         connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
         if self.rollout_files:
-            _view(connection, "rollouts", self.rollout_files)
+            _view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
         if self.has_problems:
-            _view(connection, "problems", (self.folder / PROBLEMS,))
+            _view(connection, "problems", (self.folder / PROBLEMS,), PROBLEM_COLUMNS)
         connection.register("metrics", self._metric_table())
         return connection
 
@@ -171,8 +175,18 @@ def _same(wanted: pa.DataType, got: pa.DataType) -> bool:
     return bool(wanted == got)
 
 
-def _view(connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...]) -> None:
-    connection.read_parquet([_literal(path) for path in files], union_by_name=True).create_view(name)
+def _view(connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...], columns: Sequence[Column]) -> None:
+    """Make a view in which every column of the schema can be asked for; what no file has is null."""
+    relation = connection.read_parquet([_literal(path) for path in files], union_by_name=True)
+    absent = [column for column in columns if column.name not in relation.columns]
+    nulls = "".join(f', CAST(NULL AS {_sql_type(column.type)}) AS "{column.name}"' for column in absent)
+    relation.project(f"*{nulls}").create_view(name)
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    return {"int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "float": "FLOAT", "bool": "BOOLEAN", "string": "VARCHAR"}[str(kind)]
 
 
 def _literal(path: Path) -> str:

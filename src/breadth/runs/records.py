@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from breadth.base.errors import FileError
-from breadth.runs.schema import Split
+from breadth.runs.schema import EntropyKind, Split
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,14 @@ class SeenSettings:
 
 
 @dataclass(frozen=True)
+class SeenEntropy:
+    """Which entropy a file logs, where it is not the one its trainer usually logs."""
+
+    kind: EntropyKind
+    """Takes the place of the importer's own."""
+
+
+@dataclass(frozen=True)
 class Remark:
     """Something about the input a reader of the run should know: skipped rows, repaired values, guesses made."""
 
@@ -66,5 +74,5 @@ class Remark:
         return cls(error.problem.partition(": ")[2], str(error.path), error.row, error.remedy)
 
 
-Record: TypeAlias = MetricRow | RolloutBatch | SeenSettings | Remark
+Record: TypeAlias = MetricRow | RolloutBatch | SeenSettings | SeenEntropy | Remark
 """Anything an importer may yield."""

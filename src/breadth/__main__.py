@@ -1,0 +1,5 @@
+"""``python -m breadth`` is the command ``breadth``."""
+
+from breadth.cli.main import run
+
+run()

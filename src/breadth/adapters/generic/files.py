@@ -1,0 +1,82 @@
+"""Read any JSONL, CSV, JSON or Parquet of rows whose columns are named obviously, or mapped by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from breadth.adapters.generic.layout import check_mapping, layout_of, mapped_content, obvious_layout
+from breadth.adapters.generic.metrics import MetricTable
+from breadth.adapters.generic.rollouts import RolloutTable
+from breadth.adapters.generic.tables import Rows, glimpse, rows_of
+from breadth.runs.records import Record, Remark
+from breadth.runs.schema import EntropyKind
+
+
+@dataclass(frozen=True)
+class GenericFiles:
+    """Reads tables of metrics (one row a step) and of rollouts (one row a completion).
+
+    Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are taken as
+    one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused: neither
+    is a run.
+
+    ``GenericFiles({"step": "iteration", "reward": "score"})`` reads a file with names of its own.
+    """
+
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    """Our name -> the file's column. What it does not name is found by obvious names."""
+
+    trainer = "generic"
+    """Name in the catalogue: the file does not say which trainer wrote it."""
+    entropy = EntropyKind()
+    """Unknown: a column called entropy does not say how it was estimated."""
+    switches = MappingProxyType(
+        {
+            "rollouts": "write one JSON object per completion: step, prompt, completion, reward (and answer, correct, tokens where known)",
+            "entropy": "add a column 'entropy': the mean entropy of the sampled tokens' distributions, in nats",
+            "reward": "add a column 'reward': the mean reward of the step's rollouts",
+            "truncated": "add a column 'truncated_ratio': the share of completions cut at the length cap",
+        }
+    )
+    """What to write into the file."""
+
+    def __post_init__(self) -> None:
+        check_mapping(self.mapping)
+
+    def recognises(self, path: Path, start: bytes) -> str | None:
+        """Look at the columns; with a mapping, every file of rows is meant."""
+        seen = glimpse(path, start)
+        if seen is None:
+            return None
+        if self.mapping or not seen.columns:
+            return f"{seen.form} {mapped_content(self.mapping)}"
+        layout = obvious_layout(seen.columns)
+        return f"{seen.form} {layout.content}" if layout else None
+
+    def current(self, files: Sequence[Path]) -> Sequence[Path]:
+        """Keep all: nothing is known about how these files belong together."""
+        return files
+
+    def read(self, path: Path, kind: str) -> Iterator[Record]:
+        """Yield the rows under our names; the first batch of rows decides what the columns are."""
+        form, _, content = kind.partition(" ")
+        table: MetricTable | RolloutTable | None = None
+        for batch in rows_of(path, form):
+            if isinstance(batch, Remark):
+                yield batch
+            elif batch:
+                table = table or self._table(batch, path, content)
+                yield from table.records(batch)
+        yield from table.remarks() if table else ()
+
+    def _table(self, batch: Rows, path: Path, content: str) -> MetricTable | RolloutTable:
+        columns = dict.fromkeys(name for _, row in batch for name in row)
+        layout = layout_of(columns, self.mapping, content)
+        return RolloutTable(layout, batch, path) if content == "rollouts" else MetricTable(layout, columns, path)
+
+
+FILES = GenericFiles()
+"""The importer in the catalogue."""

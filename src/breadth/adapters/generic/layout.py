@@ -1,0 +1,140 @@
+"""Decide what the columns of a foreign table are: by the user's mapping first, by obvious names otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from breadth.base.errors import SettingsError
+from breadth.base.spelling import suggestion
+from breadth.runs.names import METRICS
+from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, ROLLOUT_TYPES
+
+Content = Literal["metrics", "rollouts"]
+STEPS = (
+    "step",
+    "global_step",
+    "train/global_step",
+    "trainer/global_step",
+    "training/global_step",
+    "_step",
+    "iteration",
+    "iter",
+)
+"""Names of the step, best first: Weights & Biases' ``_step`` counts log calls, so the trainer's own comes before it."""
+TIMES = ("_timestamp", "timestamp", "wall_time", "time")
+ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
+    "problem": ("question_id", "problem_id", "prompt_id", "example_id", "task_id", "qid"),
+    "prompt": ("prompt", "question", "problem", "query", "input"),
+    "completion": ("completion", "response", "generation", "output", "model_output", "generated_text"),
+    "answer": ("predicted_answer", "extracted_answer", "parsed_answer", "model_answer", "prediction", "pred", "answer"),
+    "reference": ("reference", "reference_answer", "ground_truth", "gold_answer", "expected_answer", "gold", "target"),
+    "correct": ("correct", "is_correct", "passed", "success"),
+    "reward": ("reward", "score"),
+    "advantage": ("advantage",),
+    "tokens": ("n_tokens", "num_tokens", "completion_tokens", "response_tokens", "token_count", "completion_length", "response_length"),
+    "truncated": ("truncated", "is_truncated"),
+    "sample": ("sample_index", "sample_idx", "sample_id", "sample", "completion_id"),
+    "group": ("group", "group_id", "uid"),
+    "origin": ("data_source", "dataset", "env_name", "origin"),
+    **{name: (name,) for name in ("split", "token_ids", "logprobs", "old_logprobs", "entropy", "advantages", "mask")},
+}
+"""Our column -> names that obviously mean it, best first."""
+GRADED = frozenset({"completion", "answer", "correct"})
+"""At least one of these makes a row a rollout."""
+NAMED = frozenset({"problem", "prompt"})
+"""One of these says what the rollout is about."""
+ALLOWED = frozenset({*ROLLOUT_TYPES, *PROBLEM_SCHEMA.names, *METRICS, "time"} - {"extra"})
+"""Names a mapping may give."""
+CHART = re.compile(r"(.+) - (.+?)(__MIN|__MAX)?")
+"""Columns of a chart exported from Weights & Biases: run, metric, and the ends of its band."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a table holds and which column is what."""
+
+    content: Content
+    """One row a step, or one row a completion."""
+    columns: Mapping[str, str]
+    """Their column -> ours, for those that have one."""
+    guess: str = ""
+    """A choice made between two meanings, worth telling."""
+
+    def theirs(self, ours: str) -> str | None:
+        """Return their name of one of our columns."""
+        return next((theirs for theirs, name in self.columns.items() if name == ours), None)
+
+
+def check_mapping(mapping: Mapping[str, str]) -> None:
+    """Refuse a mapping whose left sides are no names of ours."""
+    for ours in mapping:
+        if ours not in ALLOWED and not ours.startswith(REWARD_PREFIX):
+            raise SettingsError(f"A mapping gives '{ours}', which is no column or metric of ours.", suggestion(ours, ALLOWED, "names"))
+
+
+def mapped_content(mapping: Mapping[str, str]) -> Content:
+    """Say what a mapping describes: a grade, a text or a problem makes it rollouts."""
+    return "rollouts" if not (GRADED | NAMED).isdisjoint(mapping) else "metrics"
+
+
+def layout_of(columns: Collection[str], mapping: Mapping[str, str], content: str) -> Layout:
+    """Return what each column is; a mapping that names a column the file has not is an error."""
+    for ours, theirs in mapping.items():
+        if theirs not in columns:
+            problem = f"The mapping says {ours}={theirs}, but the file has no column '{theirs}'."
+            raise SettingsError(problem, suggestion(theirs, columns, "columns of the file"))
+    layout = _rollouts(columns, mapping) if content == "rollouts" else _metrics(columns, mapping)
+    if content == "rollouts" and NAMED.isdisjoint(layout.columns.values()):
+        raise SettingsError(
+            "The mapping describes rollouts, but does not say which problem each is about.",
+            "Add problem=COLUMN (an id) or prompt=COLUMN (the text).",
+        )
+    return layout
+
+
+def obvious_layout(columns: Mapping[str, bool]) -> Layout | None:
+    """Return the layout of a table by its columns' names alone (column -> whether it holds numbers), or None."""
+    rollouts = _rollouts(columns, {})
+    found = set(rollouts.columns.values())
+    if found & NAMED and found & GRADED:
+        return rollouts
+    metrics = _metrics(columns, {})
+    numbers = [name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")]
+    return metrics if "step" in metrics.columns.values() and numbers else None
+
+
+def chart_names(columns: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return column -> (run, metric) where every column is one of an exported chart; the ends of bands are left out."""
+    found = {name: CHART.fullmatch(name) for name in columns}
+    if not found or not all(found.values()):
+        return {}
+    return {name: (match[1], match[2]) for name, match in found.items() if match and not match[3]}
+
+
+def _metrics(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
+    found = {theirs: ours for ours, theirs in mapping.items()}
+    for ours, names in (("step", STEPS), ("time", TIMES), ("split", ("split",))):
+        _fill(found, ours, names, columns)
+    return Layout("metrics", found)
+
+
+def _rollouts(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
+    found = {theirs: ours for ours, theirs in mapping.items()}
+    for ours, names in (("step", STEPS), *ROLLOUT_NAMES.items()):
+        _fill(found, ours, names, columns)
+    if "completion" in found.values() and found.get("answer") == "answer" and "answer" not in mapping and "reference" not in found.values():
+        # Beside the text of a completion, data sets keep the right answer under this name.
+        found["answer"] = "reference"
+        return Layout("rollouts", found, "column 'answer' was taken for the reference; if it is the model's own answer, map answer=answer.")
+    return Layout("rollouts", found)
+
+
+def _fill(found: dict[str, str], ours: str, names: Iterable[str], columns: Iterable[str]) -> None:
+    """Find the best-named column for one of ours, unless the mapping gave one."""
+    folded = {column.casefold(): column for column in columns if column not in found}
+    best = next((folded[name] for name in names if name in folded), None)
+    if best is not None and ours not in found.values():
+        found[best] = ours

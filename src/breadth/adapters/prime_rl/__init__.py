@@ -1,0 +1,1 @@
+"""prime-rl and verifiers: what training runs and evaluations leave on disk."""

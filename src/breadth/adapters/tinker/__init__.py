@@ -1,0 +1,1 @@
+"""Tinker: what its cookbook's training loops leave on disk."""

@@ -1,0 +1,1 @@
+"""TRL: what its trainers leave on disk."""

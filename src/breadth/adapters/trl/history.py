@@ -1,0 +1,230 @@
+"""Read the log history that the Hugging Face Trainer keeps: ``trainer_state.json``, or its list of log rows alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from json import JSONDecoder
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from breadth.adapters.printed import MetricReader, as_step
+from breadth.base.errors import BreadthError, BrokenFileError
+from breadth.runs.lines import unreadable
+from breadth.runs.records import MetricRow, Record, Remark, SeenSettings
+
+STATE = "trainer_state.json"
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+EVAL = "eval_"
+LARGEST = 128 << 20
+"""Largest JSON document read whole, in bytes: some 180,000 log rows of GRPO."""
+SETTINGS = ("logging_steps", "eval_steps", "save_steps", "max_steps", "num_train_epochs", "train_batch_size")
+"""What a trainer state says about the configuration."""
+NESTED = ("args", "config", "trial_params")
+"""Where a state that people wrote themselves keeps the rest of the configuration."""
+GAP = re.compile(r"[\s,]*")
+
+
+@dataclass(frozen=True)
+class History:
+    """A log history as found."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    """One dict a logging step, oldest first."""
+    settings: Mapping[str, Any]
+    """Settings that stand beside it."""
+    cut: int | None = None
+    """Character at which a half-written file stops making sense; None for a whole one."""
+
+
+def read_history(path: Path) -> Iterator[Record]:
+    """Yield the settings, the rows and what was odd about them."""
+    history = load_history(path)
+    if history.settings:
+        yield SeenSettings(history.settings)
+    reader = MetricReader()
+    for number, row in enumerate(history.rows, 1):
+        yield metric_row(row, reader.numbers(_figures(row), number), as_step(row.get("step")))
+    yield from reader.remarks(path)
+    if history.cut is not None:
+        yield _cut_short(path, history)
+    if eval_steps(history) and (output_folder(path) / "completions").is_dir():
+        yield _overwritten(path, len(eval_steps(history)))
+
+
+def load_history(path: Path) -> History:
+    """Read a trainer state or a bare list of log rows; of a half-written one, what stands before the break."""
+    text = read_document(path)
+    try:
+        return _history(parse_json(text))
+    except ValueError as error:
+        rows, cut = _salvage(text)
+        if not rows:
+            raise BrokenFileError(path, f"is not a whole JSON document ({error}).", "Use the copy in another checkpoint folder.") from error
+        return History(tuple(rows), {}, cut)
+
+
+def metric_row(row: Mapping[str, Any], values: Mapping[str, float], step: int | None) -> MetricRow:
+    """Make a metric row of a log row; TRL marks evaluation by the prefix ``eval_`` on every name."""
+    if not is_eval(row):
+        return MetricRow(dict(values), step)
+    return MetricRow({name.removeprefix(EVAL): value for name, value in values.items()}, step, split="eval")
+
+
+def is_eval(row: Mapping[str, Any]) -> bool:
+    """Say whether a log row is about an evaluation."""
+    return any(str(name).startswith(EVAL) for name in row)
+
+
+def eval_steps(history: History) -> frozenset[int]:
+    """Return the steps at which the run was evaluated."""
+    steps = (as_step(row.get("step")) for row in history.rows if is_eval(row))
+    return frozenset(step for step in steps if step is not None)
+
+
+def output_folder(path: Path) -> Path:
+    """Return the ``output_dir`` that a state, a console log or a completions file of it belongs to."""
+    folder = path.parent
+    return folder.parent if CHECKPOINT.fullmatch(folder.name) or folder.name == "completions" else folder
+
+
+def states_in(folder: Path) -> list[Path]:
+    """List the trainer states of an ``output_dir``, the one with the longest log last."""
+    found = [path for path in (folder / STATE, *folder.glob(f"checkpoint-*/{STATE}")) if path.is_file()]
+    return sorted(found, key=_progress)
+
+
+def newest_history(folder: Path) -> History | None:
+    """Return the longest log history of an ``output_dir``, or None when there is none that can be read."""
+    for path in reversed(states_in(folder)):
+        try:
+            status = path.stat()
+            return _remembered(path, status.st_mtime_ns, status.st_size)
+        except (BreadthError, OSError):
+            continue
+    return None
+
+
+@lru_cache(maxsize=1)
+def _remembered(path: Path, _changed: int, _size: int) -> History:
+    """Keep the history asked for last: each of a run's thousand completions files asks for the same one."""
+    return load_history(path)
+
+
+def without_older_copies(paths: Sequence[Path]) -> list[Path]:
+    """Drop each trainer state whose rows are the beginning of another's in the same ``output_dir``.
+
+    A run started afresh into an old folder leaves states that do not continue one another: those all stay.
+    """
+    longest: dict[Path, list[list[str]]] = {}
+    dropped = set()
+    for path in sorted((path for path in paths if path.name == STATE), key=_progress, reverse=True):
+        kept = longest.setdefault(output_folder(path), [])
+        rows = _row_texts(path)
+        if rows is not None and any(other[: len(rows)] == rows for other in kept):
+            dropped.add(path)
+        elif rows is not None:
+            kept.append(rows)
+    return [path for path in paths if path not in dropped]
+
+
+def read_document(path: Path) -> str:
+    """Return the text of a JSON document of bearable size, byte-order mark and odd bytes aside."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise BrokenFileError(
+                path, f"has {size / 1e6:,.0f} MB; a JSON document is read up to {LARGEST / 1e6:,.0f} MB.", "Import its TensorBoard files."
+            )
+        return path.read_bytes().decode("utf-8-sig", errors="replace")
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON, with the NaN and Infinity that Python writes; raises ValueError on anything else."""
+    try:
+        return orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError):
+        pass
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _history(document: Any) -> History:
+    rows = document.get("log_history") if isinstance(document, dict) else document
+    if not isinstance(rows, list):
+        raise ValueError("it has no list of log rows")  # noqa: TRY004 - a ValueError is what a broken document raises too
+    settings: dict[str, Any] = {}
+    if isinstance(document, dict):
+        settings = {name: document[name] for name in SETTINGS if document.get(name) is not None}
+        for name in NESTED:
+            settings |= document[name] if isinstance(document.get(name), dict) else {}
+    return History(tuple(row for row in rows if isinstance(row, dict)), settings)
+
+
+def _salvage(text: str) -> tuple[list[dict[str, Any]], int]:
+    """Read log rows one after another until the text breaks off."""
+    named = text.find('"log_history"')
+    place = text.find("[", max(named, 0)) + 1
+    rows: list[dict[str, Any]] = []
+    decoder = JSONDecoder()
+    while place > 0:
+        gap = GAP.match(text, place)
+        place = gap.end() if gap else place
+        try:
+            row, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            break
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows, place
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "step"}
+
+
+def _progress(path: Path) -> tuple[int, int]:
+    """Order states by how far training had come: the step in the file's first lines, else in the folder's name."""
+    try:
+        with path.open("rb") as file:
+            found = re.search(rb'"global_step":\s*(\d{1,15})', file.read(4096))
+    except OSError:
+        found = None
+    folder = CHECKPOINT.fullmatch(path.parent.name)
+    step = int(found[1]) if found else int(folder[1]) if folder else -1
+    return step, folder is None
+
+
+def _row_texts(path: Path) -> list[str] | None:
+    try:
+        return [repr(sorted(row.items())) for row in load_history(path).rows]
+    except BreadthError:
+        return None
+
+
+def _cut_short(path: Path, history: History) -> Remark:
+    return Remark(
+        f"the file breaks off at character {history.cut}; the {len(history.rows)} log rows before it were read.",
+        str(path),
+        None,
+        "The trainer was stopped while writing it: look for a later checkpoint's copy.",
+    )
+
+
+def _overwritten(path: Path, times: int) -> Remark:
+    return Remark(
+        f"this run was evaluated at {times} steps, and TRL writes the completions of an evaluation over the training ones "
+        "of its step; completions files of those steps are taken as held-out rollouts.",
+        str(path),
+        None,
+        "To keep both, choose eval_steps that are no multiples of logging_steps.",
+    )

@@ -1,0 +1,1 @@
+"""verl: what its trainers leave on disk."""

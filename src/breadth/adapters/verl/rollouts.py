@@ -1,0 +1,131 @@
+"""Read verl's rollout and validation dumps: ``{step}.jsonl``, one object a rollout. The path built for millions of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from breadth.adapters.printed import as_step
+from breadth.adapters.rows import RowReader, reward_columns
+from breadth.runs.lines import json_rows
+from breadth.runs.records import Record, Remark, RolloutBatch
+from breadth.runs.schema import Split
+
+COLUMNS = {
+    "input": "prompt",
+    "output": "completion",
+    "gts": "reference",
+    "score": "reward",
+    "step": "step",
+    "pred": "answer",
+    "data_source": "origin",
+}
+"""verl's keys -> our columns; ``acc`` joins them where it is a plain right or wrong."""
+COMPONENT = re.compile(r".*(?:reward|score)(?:s|_\w+)?", re.IGNORECASE)
+"""Reward extras by these names are components of the reward, where they are numbers."""
+HELD_OUT = re.compile(r"(?:.*[-_.])?(?:val|valid|validation|eval)(?:[-_.].*)?", re.IGNORECASE)
+"""Folders whose dumps are of validation problems."""
+RIGHT_OR_WRONG = (0, 1, None)
+NO_ANSWER = "[INVALID]"
+"""What verl's mathematics rewards put in the place of an answer they cannot read."""
+LONGEST_KEY = 200
+
+
+def split_of(path: Path) -> Split:
+    """Say whether a dump is of validation: one of the two folders it lies in is called so (``val``, ``validation_data``, ...).
+
+    verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's name tells.
+    """
+    return "eval" if any(HELD_OUT.fullmatch(folder.name) for folder in list(path.parents)[:2]) else "train"
+
+
+def read_rollouts(path: Path) -> Iterator[Record]:
+    """Yield a dump in batches of some 8 MB of text."""
+    split = split_of(path)
+    named = as_step(path.stem)
+    for block in json_rows(path):
+        if isinstance(block, Remark):
+            yield block
+        elif block:
+            yield from _batch(block, path, split, named)
+
+
+def _batch(block: Sequence[tuple[int, dict[str, Any]]], path: Path, split: Split, named: int | None) -> Iterator[Record]:
+    kept = [pair for pair in block if "output" in pair[1] and "input" in pair[1]]
+    if len(kept) < len(block):
+        odd = next(number for number, row in block if "output" not in row or "input" not in row)
+        yield Remark(f"{len(block) - len(kept)} rows have no 'input' or no 'output'; left out.", str(path), odd)
+    if not kept:
+        return
+    rows = [row for _, row in kept]
+    numbers = [number for number, _ in kept]
+    keys = set().union(*rows)
+    _tidy(rows, keys)
+    table, remarks = _reader(rows, keys).table(rows, path, numbers)
+    yield from remarks
+    table, unnumbered = _with_steps(table, named or 0)
+    if unnumbered:
+        yield Remark(f"{unnumbered} rows carry no step; taken as step {named or 0}, from the file's name.", str(path), numbers[0])
+    if "uid" in keys:
+        table, further = _with_groups(table, rows)
+        if further:
+            yield Remark(
+                f"{further} rows are further outputs of one rollout (their uid does not end in _0); each is kept as a row.", str(path)
+            )
+    yield RolloutBatch(table, split)
+
+
+def _tidy(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
+    """Take the number out of a score that is the reward function's whole dict, and the place-holder out of missing answers."""
+    for row in rows:
+        score = row.get("score")
+        if type(score) is dict:
+            row["score_table"], row["score"] = score, score.get("score")
+            keys.add("score_table")
+    if "pred" in keys:
+        for row in rows:
+            if row.get("pred") == NO_ANSWER:
+                row["pred"] = None
+
+
+def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
+    """Choose what each key means in this block."""
+    columns = dict(COLUMNS)
+    repeated = {"uid"}
+    if "acc" in keys and all(row.get("acc") in RIGHT_OR_WRONG for row in rows):
+        columns["acc"] = "correct"
+    if "reward" in keys and all(row.get("reward") == row.get("score") for row in rows):
+        repeated.add("reward")
+    extras = sorted(keys - columns.keys() - repeated - {"score_table"})
+    columns |= reward_columns([key for key in extras if COMPONENT.fullmatch(key[-LONGEST_KEY:]) and _is_number(rows, key)])
+    return RowReader(columns, frozenset(repeated))
+
+
+def _is_number(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return all(isinstance(value, int | float | None) for value in (row.get(key) for row in rows))
+
+
+def _with_steps(table: pa.Table, named: int) -> tuple[pa.Table, int]:
+    """Fill in the step of the file's name where rows carry none (or a negative one); return how many did not."""
+    place = table.schema.get_field_index("step")
+    if place < 0:
+        return table.append_column("step", pa.array([named] * len(table), pa.int64())), len(table)
+    known = pc.fill_null(pc.greater_equal(table.column(place), 0), fill_value=False)
+    missing = len(table) - (pc.sum(known).as_py() or 0)
+    return (table.set_column(place, "step", pc.if_else(known, table.column(place), named)), missing) if missing else (table, 0)
+
+
+def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:
+    """Take groups and places from uids ``sample_rollout_output``; count rows that are further outputs of one rollout."""
+    parts = [str(row.get("uid") or "").rsplit("_", 2) for row in rows]
+    whole = [len(part) == 3 and part[1].isdecimal() and len(part[1]) < 10 for part in parts]
+    groups = [part[0] if fits else "_".join(part) or None for part, fits in zip(parts, whole, strict=True)]
+    places = [int(part[1]) if fits else place for part, fits, place in zip(parts, whole, table.column("sample").to_pylist(), strict=True)]
+    further = sum(fits and part[2] != "0" for part, fits in zip(parts, whole, strict=True))
+    table = table.set_column(table.schema.get_field_index("sample"), "sample", pa.array(places, pa.int32()))
+    return table.append_column("group", pa.array(groups, pa.string())), further

@@ -1,0 +1,72 @@
+"""Logged metrics against the run's own start: levels with intervals, direction, and curves of the ones that matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from breadth.measure.changes import change_points
+from breadth.measure.intervals import Interval
+from breadth.measure.trends import trend
+from breadth.report.cells import Cell
+from breadth.report.sections import Axis, Column, Curve, Event, Section, Series, Table
+from breadth.runs.names import METRICS, meaning
+from breadth.runs.reader import Run
+
+DRAWN = ("entropy", "reward", "starved_groups", "truncated", "length", "kl_reference")
+"""Metrics shown as curves; the others are in the table."""
+QUIET = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
+"""Schedules and bookkeeping: their trend says nothing about breadth."""
+UNITS = {"entropy": "nats", "kl_reference": "nats", "kl_old": "nats", "length": "tokens", "length_min": "tokens", "length_max": "tokens"}
+
+BOUNDS = {
+    **dict.fromkeys(("starved_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))), (0.0, 1.0)),
+    **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
+}
+"""Values a quantity can take, where they are limited."""
+
+
+def metrics(run: Run) -> Sequence[Section]:
+    """Return a table of every metric we know by name, then curves of the telling ones."""
+    names = [name for name in METRICS if name in run.metric_names() and name not in QUIET]
+    if not names:
+        return []
+    curves = [_curve(run, name) for name in DRAWN if name in names]
+    return [_table(run, names), *[curve for curve in curves if curve is not None]]
+
+
+def _table(run: Run, names: Sequence[str]) -> Table:
+    columns = [Column("metric"), Column("start"), Column("now"), Column("direction"), Column("meaning")]
+    rows: list[list[Cell]] = []
+    for name in names:
+        series = run.series(name)
+        found = trend(series.steps, series.values)
+        unit = f" ({UNITS[name]})" if name in UNITS else ""
+        rows.append([name + unit, _possible(name, found.start), _possible(name, found.end), found.verdict, meaning(name)])
+    return Table("Metrics", columns, rows, note="Start and now are medians of the first and last eighth of the run, with 95% intervals.")
+
+
+def _possible(name: str, interval: Interval) -> Interval:
+    """Cut an interval to the values the quantity can take: a share cannot be below nothing."""
+    low, high = BOUNDS.get(name, (-math.inf, math.inf))
+    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
+
+
+def _curve(run: Run, name: str) -> Curve | None:
+    series = run.series(name)
+    if len(series.finite) < 2 or np.ptp(series.finite.values) == 0:
+        return None  # the table says all there is to say of a constant
+    jumps = change_points(series.steps, series.values).found
+    events = [Event(jump.step, f"jump at {jump.step:g}") for jump in jumps if jump.kind == "jump"][:3]
+    lines = [Series(name, series.steps.tolist(), series.values.tolist())]
+    return Curve(
+        name.replace("_", " ").capitalize(), lines, Axis("step"), Axis(name, UNITS.get(name, "")), events=events, note=_note(run, name)
+    )
+
+
+def _note(run: Run, name: str) -> str:
+    theirs = run.header.names.get(name, name)
+    return f"Logged as {theirs}." if theirs != name else ""

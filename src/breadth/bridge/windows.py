@@ -1,0 +1,56 @@
+"""The start and the end of a run's rollouts, read once and shared by the instruments that compare them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.measure.answers import answer_classes
+from breadth.runs.outcomes import Samples, rollout_steps, samples
+from breadth.runs.reader import Run
+
+SHARE = 8
+"""A window is this fraction of the steps: the eighth that the trends of metrics compare too."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rollouts of neighbouring steps."""
+
+    name: str
+    """How a reader calls it: ``steps 1 to 20``."""
+    first: int
+    """First step."""
+    last: int
+    """Last step."""
+    samples: Samples
+    """The rollouts."""
+
+    @cached_property
+    def classes(self) -> npt.NDArray[np.int64]:
+        """Answer class of each rollout, -1 where no answer could be read."""
+        return answer_classes(self.samples.answers)
+
+    @cached_property
+    def graded(self) -> bool:
+        """Whether every rollout is known to be right or wrong."""
+        return bool(len(self.samples)) and not bool(np.isnan(self.samples.right).any())
+
+
+def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
+    """Return the first and the last eighth of the steps with rollouts; one window when there are too few steps for two."""
+    steps = rollout_steps(run, split)
+    if not len(steps):
+        return ()
+    size = max(1, len(steps) // SHARE)
+    parts = [steps] if len(steps) < 2 else [steps[:size], steps[-size:]]
+    return tuple(_window(run, part, split) for part in parts)
+
+
+def _window(run: Run, steps: npt.NDArray[np.int64], split: str) -> Window:
+    first, last = int(steps[0]), int(steps[-1])
+    name = f"step {first}" if first == last else f"steps {first} to {last}"
+    return Window(name, first, last, samples(run, first, last, split))

@@ -1,0 +1,64 @@
+"""``breadth import``: any trainer's files into a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from breadth.base.errors import SettingsError
+from breadth.cli.output import Json, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from breadth.runs.importer import Importer
+    from breadth.runs.ingest import Imported
+
+Paths = Annotated[list[Path], typer.Argument(help="Log files, rollout dumps or a trainer's output folder.", show_default=False)]
+Mapping = Annotated[
+    list[str] | None, typer.Option("--map", help="Our name = your column, e.g. --map step=iteration --map reward=score; repeatable.")
+]
+
+
+def import_(
+    paths: Paths,
+    to: Annotated[Path, typer.Option("--to", help="Run folder to make; it must not exist yet.", show_default=False)],
+    columns: Mapping = None,
+    as_json: Json = False,
+) -> None:
+    """Bring any trainer's files into a run folder. Nothing is overwritten, and a failed import leaves nothing behind."""
+    from breadth.runs.ingest import import_files
+
+    with progress("importing") as said:
+        made = import_files(paths, to, importers=importers(columns), progress=said)
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(_numbers(made)).decode())
+        return
+    typer.echo(f"{made.folder}: {made.metric_rows:,} metric rows, {made.rollouts:,} rollouts of {made.problems:,} problems")
+    for remark in made.remarks[:5]:
+        typer.echo(f"  note: {Path(remark.file).name}{f', row {remark.row}' if remark.row else ''}: {remark.problem}", err=True)
+    if len(made.remarks) > 5:
+        typer.echo(f"  ... and {len(made.remarks) - 5} more notes, kept in {made.folder / 'run.toml'}", err=True)
+
+
+def importers(columns: Sequence[str] | None) -> list[Importer] | None:
+    """Return the importer that a user's ``--map`` describes, or None for choosing by content."""
+    if not columns:
+        return None
+    from breadth.adapters.generic.files import GenericFiles
+
+    pairs = [column.partition("=") for column in columns]
+    for ours, equals, theirs in pairs:
+        if not (ours and equals and theirs):
+            raise SettingsError(f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score")
+    return [GenericFiles(mapping={ours: theirs for ours, _, theirs in pairs})]
+
+
+def _numbers(made: Imported) -> dict[str, object]:
+    remarks = [{"file": remark.file, "row": remark.row, "problem": remark.problem, "remedy": remark.remedy} for remark in made.remarks]
+    counts = {"metric_rows": made.metric_rows, "rollouts": made.rollouts, "problems": made.problems}
+    return {"run": str(made.folder), **counts, "remarks": remarks}

@@ -1,0 +1,51 @@
+"""The command ``breadth``: collects the verbs and turns our errors into messages with an exit status."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from breadth import __version__
+from breadth.base.errors import BreadthError
+from breadth.cli.demo import demo
+from breadth.cli.import_ import import_
+from breadth.cli.show import show
+
+BAD_INPUT = 2
+"""Exit status when the input or the command line is at fault."""
+
+app = typer.Typer(
+    name="breadth",
+    help="Keep a reasoning model's breadth in RL training and spend it well at inference.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo)
+app.command("import")(import_)
+app.command("show")(show)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"breadth {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+    del version
+
+
+def run() -> None:
+    """Run the command line; an error of ours is two sentences on standard error and exit status 2."""
+    try:
+        app()
+    except BreadthError as error:
+        typer.echo(f"breadth: {error}", err=True)
+        sys.exit(BAD_INPUT)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left; Python would complain about it at exit
+        sys.exit(0)

@@ -1,0 +1,50 @@
+"""Where a verb's page goes: the terminal, standard output as JSON, or an HTML file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from breadth.report.page import Page
+
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of the report.")]
+Html: TypeAlias = Annotated[Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)]
+
+
+def deliver(page: Page, *, as_json: bool, html: Path | None) -> None:
+    """Write the page where the user asked for it."""
+    if html is not None:
+        from breadth.report.webpage import save_html
+
+        save_html(page, html)
+    if as_json:
+        from breadth.report.jsonable import render_json
+
+        typer.echo(render_json(page))
+    else:
+        from rich.console import Console
+
+        from breadth.report.terminal import render_terminal
+
+        render_terminal(page, Console())
+    if html is not None:
+        typer.echo(f"wrote {html}", err=True)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on standard error how far a long job is; silent when that is not a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with console.status(what) as status:
+        yield lambda sentence: status.update(f"{what}: {sentence}")

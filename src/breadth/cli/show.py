@@ -1,0 +1,50 @@
+"""``breadth show``: what a run folder or a trainer's files hold, and every instrument they can feed."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from breadth.cli.import_ import Mapping, importers
+from breadth.cli.output import Html, Json, deliver, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from breadth.runs.reader import Run
+
+
+def show(
+    paths: Annotated[list[Path], typer.Argument(help="A run folder, or any files that can be imported.", show_default=False)],
+    columns: Mapping = None,
+    as_json: Json = False,
+    html: Html = None,
+) -> None:
+    """Show what is there, what is missing and how to switch it on, and the instruments with their intervals."""
+    from breadth.bridge.overview import overview
+
+    with opened(paths, columns) as run:
+        with progress("reading"):
+            page = overview(run)
+        deliver(page, as_json=as_json, html=html)
+
+
+@contextmanager
+def opened(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[Run]:
+    """Open a run folder, or import foreign files into a temporary one."""
+    from breadth.runs.header import HEADER
+    from breadth.runs.ingest import import_files
+    from breadth.runs.reader import Run
+
+    if len(paths) == 1 and (paths[0] / HEADER).is_file():
+        yield Run.open(paths[0])
+        return
+    with TemporaryDirectory(prefix="breadth-") as folder:
+        target = Path(folder) / (paths[0].resolve().stem or "run")
+        with progress("importing") as said:
+            import_files(paths, target, importers=importers(columns), progress=said)
+        yield Run.open(target)

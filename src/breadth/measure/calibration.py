@@ -1,0 +1,206 @@
+"""Does confidence mean what it says? Brier, calibration error, ranking (AUROC), and what answering only when sure would buy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.base.errors import MeasureError
+from breadth.measure.finite import BoolArray, FloatArray, finite, same_length, yes_or_no
+from breadth.measure.intervals import Interval, check_level
+
+BINS = 10
+"""Bins of the calibration errors: the number nearly every paper reports with."""
+_STEPS = 20
+# Thresholds tried for a target risk: each costs confidence (see `threshold_for_risk`), and 5 % steps of coverage are fine enough.
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """Share of wrong answers among those given, against the share of questions answered, most confident first."""
+
+    thresholds: tuple[float, ...]
+    """Distinct scores, falling: answer when the score is at least this."""
+    coverages: tuple[float, ...]
+    """Share of questions answered at each threshold."""
+    risks: tuple[float, ...]
+    """Share of wrong answers among those."""
+    area: float
+    """Mean risk over all numbers of questions answered, equal scores in random order; lower is better."""
+
+
+@dataclass(frozen=True)
+class RiskThreshold:
+    """A score above which the answers may be trusted to a target risk."""
+
+    threshold: float
+    """Answer when the score is at least this."""
+    coverage: float
+    """Share of questions answered then."""
+    risk: float
+    """Share of wrong answers among them, as measured."""
+    risk_bound: float
+    """Upper bound of the true risk, at the level asked for over the whole search."""
+
+
+def brier(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Mean squared difference between confidence and outcome: proper, so it cannot be improved by lying; lower is better."""
+    stated, right = _probabilities(confidences, correct)
+    return float(np.mean((stated - right) ** 2))
+
+
+def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = BINS) -> float:
+    """Measure the expected calibration error, mean |accuracy - mean confidence| over bins of equal width weighted by size.
+
+    A bin holds its lower edge; 1 goes to the last. Not proper (a constant guess of the accuracy scores 0), and too high with
+    few samples per bin: always read it beside `brier`.
+    """
+    stated, right = _probabilities(confidences, correct)
+    _check_bins(bins)
+    # A hair is added so that 0.57 of 100 bins, which is 56.999... in binary, goes where 0.57 belongs.
+    place = np.minimum((stated * bins + 1e-9).astype(np.int64), bins - 1)
+    gaps = np.bincount(place, weights=stated - right, minlength=bins)
+    return float(np.abs(gaps).sum() / len(stated))
+
+
+def ece_equal_mass(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = BINS) -> float:
+    """Measure the expected calibration error over bins of (nearly) equally many samples; equal confidences share a bin.
+
+    Steadier than equal width when confidences crowd together, as those of language models do near 1. Same warnings.
+    """
+    stated, right = _probabilities(confidences, correct)
+    _check_bins(bins)
+    levels, level, counts = np.unique(stated, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - counts / 2
+    place = np.minimum((middle * bins / len(stated)).astype(np.int64), bins - 1)
+    gaps = np.bincount(place, weights=np.bincount(level, weights=stated - right, minlength=len(levels)), minlength=bins)
+    return float(np.abs(gaps).sum() / len(stated))
+
+
+def auroc(scores: npt.ArrayLike, correct: npt.ArrayLike, problems: npt.ArrayLike | None = None, *, level: float = 0.95) -> Interval:
+    """Chance that a right answer has a higher score than a wrong one, ties counting half; any score, of any scale.
+
+    The interval is DeLong's (1988), summed by problem when ``problems`` names the problem of each sample (Obuchowski 1997), on the
+    log-odds scale so that it stays within (0, 1). Give ``problems`` whenever a problem has several samples: they are not
+    independent. Without variance (perfect separation, all scores equal) the ends come from the number of clusters alone.
+    """
+    check_level(level)
+    ranked, right = finite(scores, "scores"), yes_or_no(correct, "correct")
+    same_length(scores=ranked, correct=right)
+    positives, negatives = int(right.sum()), int((~right).sum())
+    if not positives or not negatives:
+        raise MeasureError(f"{positives} right and {negatives} wrong answers.", "Ranking needs at least one of each.")
+    placements = _placements(ranked, right)
+    value = float(placements[right].mean())
+    owners = _owners(len(right), problems)
+    variance, clusters = _ranking_variance(placements - value, right, owners)
+    return _ranking_interval(value, variance, clusters, level)
+
+
+def risk_coverage(scores: npt.ArrayLike, correct: npt.ArrayLike) -> RiskCoverage:
+    """Risk at every coverage that a threshold on the score can reach, and the area under the curve. Any score, of any scale."""
+    thresholds, answered, wrong = _from_the_top(scores, correct)
+    total = answered[-1]
+    # Equal scores enter in random order, so wrong answers rise on a straight line between thresholds.
+    numbers = np.arange(1, int(total) + 1)
+    expected = np.interp(numbers, np.concatenate([[0.0], answered]), np.concatenate([[0.0], wrong]))
+    return RiskCoverage(
+        tuple(thresholds.tolist()),
+        tuple((answered / total).tolist()),
+        tuple((wrong / answered).tolist()),
+        float(np.mean(expected / numbers)),
+    )
+
+
+def threshold_for_risk(scores: npt.ArrayLike, correct: npt.ArrayLike, target: float, *, level: float = 0.95) -> RiskThreshold | None:
+    """Find the threshold that answers most while the risk stays at or below the target, or None when no threshold can promise it.
+
+    The bound is Clopper-Pearson's upper one. Up to 20 thresholds spaced evenly in coverage are tried, each at 1 - (1 - level) / tried,
+    so the promise holds for the one chosen (Bonferroni), not only for one fixed in advance. It holds for new questions like
+    these: one sample per question, same model, same prompt.
+    """
+    from scipy.special import betaincinv
+
+    check_level(level)
+    if not 0 < target < 1:
+        raise MeasureError(f"Target risk {target}.", "Give the share of wrong answers you accept, between 0 and 1.")
+    thresholds, answered, wrong = _from_the_top(scores, correct)
+    tried = np.unique(np.searchsorted(answered, answered[-1] * np.arange(1, _STEPS + 1) / _STEPS - 1e-9))
+    total, errors = answered[tried], wrong[tried]
+    bounds = np.where(errors < total, betaincinv(errors + 1, np.maximum(total - errors, 1), 1 - (1 - level) / len(tried)), 1.0)
+    kept = np.flatnonzero(bounds <= target)
+    if len(kept) == 0:
+        return None
+    best = kept[-1]
+    return RiskThreshold(
+        float(thresholds[tried[best]]), float(total[best] / answered[-1]), float(errors[best] / total[best]), float(bounds[best])
+    )
+
+
+def _probabilities(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
+    stated, right = finite(confidences, "confidences"), yes_or_no(correct, "correct")
+    same_length(confidences=stated, correct=right)
+    outside = int(np.count_nonzero((stated < 0) | (stated > 1)))
+    if outside:
+        raise MeasureError(
+            f"{outside} of {len(stated)} confidences lie outside [0, 1].",
+            "Give probabilities; a raw score can only be ranked (auroc, risk_coverage).",
+        )
+    return stated, right
+
+
+def _check_bins(bins: int) -> None:
+    if bins < 1:
+        raise MeasureError(f"{bins} bins asked for.", f"Use at least one; {BINS} is usual.")
+
+
+def _placements(scores: FloatArray, right: BoolArray) -> FloatArray:
+    """For a right answer the share of wrong ones it beats, for a wrong one the share of right ones that beat it; ties half."""
+    low, high = np.sort(scores[~right]), np.sort(scores[right])
+    beaten = (np.searchsorted(low, scores, "left") + np.searchsorted(low, scores, "right")) / (2 * len(low))
+    beating = 1 - (np.searchsorted(high, scores, "left") + np.searchsorted(high, scores, "right")) / (2 * len(high))
+    return np.where(right, beaten, beating)
+
+
+def _owners(samples: int, problems: npt.ArrayLike | None) -> npt.NDArray[np.intp]:
+    """Give each sample the number of its problem; every sample is its own where none are named."""
+    if problems is None:
+        return np.arange(samples)
+    names = np.asarray(problems)
+    same_length(scores=np.empty(samples), problems=names)
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _ranking_variance(centred: FloatArray, right: BoolArray, owners: npt.NDArray[np.intp]) -> tuple[float, int]:
+    """Variance of the AUROC from centred placements summed by problem, and the smaller number of problems with either outcome."""
+    sizes = [int(right.sum()), int((~right).sum())]
+    parts = [np.bincount(owners, np.where(side, centred, 0.0)) / size for side, size in zip((right, ~right), sizes, strict=True)]
+    clusters = [len(np.unique(owners[side])) for side in (right, ~right)]
+    if min(clusters) < 2:
+        return 0.0, 1
+    both = len(np.unique(owners))
+    own = sum(count / (count - 1) * float(part @ part) for count, part in zip(clusters, parts, strict=True))
+    return max(0.0, own + 2 * both / (both - 1) * float(parts[0] @ parts[1])), min(clusters)
+
+
+def _ranking_interval(value: float, variance: float, clusters: int, level: float) -> Interval:
+    from scipy.special import expit, logit, stdtrit
+
+    method = f"DeLong, {clusters} clusters of the rarer outcome"
+    if variance <= 1e-15 or value in (0.0, 1.0):
+        share = ((1 - level) / 2) ** (1 / clusters)
+        return Interval(value, share * value, share * value + (1 - share), level, f"{method}: no spread")
+    reach = float(stdtrit(clusters - 1, (1 + level) / 2)) * math.sqrt(variance) / (value * (1 - value))
+    return Interval(value, float(expit(logit(value) - reach)), float(expit(logit(value) + reach)), level, method)
+
+
+def _from_the_top(scores: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Distinct scores falling, with how many samples lie at or above each and how many of those are wrong."""
+    ranked, right = finite(scores, "scores"), yes_or_no(correct, "correct")
+    same_length(scores=ranked, correct=right)
+    levels, level = np.unique(-ranked, return_inverse=True)
+    counts = np.bincount(level).astype(np.float64)
+    return -levels, np.cumsum(counts), np.cumsum(np.bincount(level, weights=~right))

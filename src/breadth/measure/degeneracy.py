@@ -1,0 +1,226 @@
+"""Degenerate responses: loops, answers repeated or given away too early, computation skipped.
+
+Over-hard training items teach such shortcuts before accuracy moves (arXiv 2605.28388). No published formula was found for
+any of these detectors: definitions and gates are our proposal. Each alone has honest causes, so a response counts as
+degenerate only when two fire.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from breadth.base.errors import MeasureError
+from breadth.measure.answers import answer_key, stated_answer, stated_answers
+from breadth.measure.ngrams import as_tokens, ngram_repetition, rough_tokens
+
+_LONGEST_PERIOD = 200
+_FEWEST_REPEATS = 4
+_SHORTEST_LENGTH = 64
+_LEAD_IN = re.compile(
+    r"(?:\b(?:so|thus|hence|therefore|the|my|our|final|answer|result|is|be|must)\b|[\s,:*$(]|\\\(|\\\[)+\Z", re.IGNORECASE
+)
+_LONGEST_LEAD_IN = 80
+_COMPUTATION = re.compile(
+    r"""
+    \d+(?:[.,]\d+)* | [+*/=<>^×÷·−±≤≥≈≠√] | (?<=[\s\d)])-(?=[\s\d(])
+    | \\(?:[dt]?frac|sqrt|times|cdot|div|pm|leq?|geq?|neq|approx|equiv|sum|prod|int|implies|Rightarrow)(?![A-Za-z])
+    | \b(?:because|since|hence|thus|therefore|implies|add(?:ing)?|(?:subtract|multipl|divid|substitut|simplif|solv)\w{0,5})\b
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class TailLoop:
+    """A response that ends by repeating itself."""
+
+    period: int
+    """Tokens in one turn of the loop."""
+    length: int
+    """Tokens from where the loop sets in to the end."""
+
+    @property
+    def repeats(self) -> float:
+        """How many turns, the last perhaps cut short."""
+        return self.length / self.period
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Where each detector fires."""
+
+    repetition: float = 0.5
+    """Fires above this share of repeated 4-grams."""
+    statements: int = 3
+    """Fires above this many answer statements."""
+    early: float = 0.1
+    """Fires when the answer comes within this share of the response."""
+    computation: float = 0.2
+    """Fires below this share of the reference computation."""
+    needed: int = 2
+    """Detectors that must fire before a response counts as degenerate."""
+
+
+@dataclass(frozen=True)
+class Degeneracy:
+    """What the detectors read in one response, and which of them fire."""
+
+    repetition: float
+    """Share of its 4-grams that it had used before."""
+    loop: TailLoop | None
+    """The loop it ends in."""
+    statements: int
+    """How often it states an answer."""
+    early: float
+    """Share of the response before its answer is first stated; NaN without one."""
+    computation: float
+    """Computation before the answer, relative to the reference; NaN without an answer or a reference."""
+    overused: bool
+    """Whether its answer is one that the policy gives to too many different problems."""
+    gates: Gates
+    """The gates applied."""
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        """Names of the detectors that fire."""
+        firing = {
+            "n-gram repetition": self.repetition > self.gates.repetition,
+            "tail loop": self.loop is not None,
+            "answer repetition": self.statements > self.gates.statements,
+            "overused answer": self.overused,
+            "early answer": self.early < self.gates.early,
+            "computation skipping": self.computation < self.gates.computation,
+        }
+        return tuple(name for name, fires in firing.items() if fires)
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether enough detectors fire. Use it to withhold reward from a success or to look at its problem, never to add reward."""
+        return len(self.fired) >= self.gates.needed
+
+
+def response_degeneracy(
+    text: str,
+    *,
+    tokens: Sequence[Hashable] | None = None,
+    reference: float | None = None,
+    overused: Collection[str] = (),
+    gates: Gates | None = None,
+) -> Degeneracy:
+    """Run every detector on one response.
+
+    ``tokens`` are the model's own, without the end mark; by default rough ones. ``reference`` is the computation that the problem
+    takes (see ``reference_computation``), ``overused`` the answer keys found by ``overused_answers``; without them those two
+    detectors stay silent.
+    """
+    pieces = rough_tokens(text) if tokens is None else tokens
+    statements = stated_answers(text)
+    final = answer_key(stated_answer(text)) if statements else None
+    place = _first_place(statements, final)
+    return Degeneracy(
+        repetition=ngram_repetition(pieces),
+        loop=tail_loop(pieces),
+        statements=len(statements),
+        early=_share_before(text, place),
+        computation=math.nan if place is None or not reference else _computation(text[:place]) / _positive(reference),
+        overused=final in overused,
+        gates=gates or Gates(),
+    )
+
+
+def tail_loop(tokens: str | Sequence[Hashable]) -> TailLoop | None:
+    """Find the longest end of a response that repeats with a period of at most 200 tokens, at least 4 times.
+
+    Linear in the tokens: reversed, a period p that holds for the last L tokens is a match of length L - p between the sequence
+    and itself moved by p, which the Z algorithm finds for every p in one pass. Text is cut into
+    rough tokens first. A row of dots or dashes at the end is a loop too: one reason why one detector alone decides nothing.
+    """
+    backwards = as_tokens(tokens)[::-1]
+    matches = _self_matches(backwards, min(_LONGEST_PERIOD, len(backwards) - 1))
+    loops = [TailLoop(period, period + match) for period, match in matches if period + match >= _FEWEST_REPEATS * period]
+    return max(loops, key=lambda loop: (loop.length, -loop.period), default=None)
+
+
+def answer_statements(text: str) -> int:
+    """Count how often a response states an answer, in boxes, tags or phrases."""
+    return len(stated_answers(text))
+
+
+def early_answer(text: str) -> float:
+    """Return how much of the response comes before its final answer is first stated; NaN when it states none.
+
+    Measured in rough tokens, without the statement's lead-in ("So the final answer is"), over the length of the response or 64, whichever
+    is larger. The floor joins two demands that conflict as written, that short responses be left alone and that a bare
+    "The answer is 40" be caught: below 64 tokens a share of the length means nothing, but an answer within the first six tokens
+    is early whatever follows.
+    """
+    return _share_before(text, _answer_place(text))
+
+
+def computation_tokens(text: str) -> int:
+    """Count numbers, operators and words of derivation before the final answer is first stated (in all the text if it states none)."""
+    return _computation(text[: _answer_place(text)])
+
+
+def computation_share(text: str, reference: float) -> float:
+    """Return the computation before the answer over what the problem takes; NaN without an answer, for then none was skipped."""
+    place, needed = _answer_place(text), _positive(reference)
+    return math.nan if place is None else _computation(text[:place]) / needed
+
+
+def reference_computation(responses: Sequence[str]) -> float:
+    """Return the computation a problem takes: the median over the base model's responses to it.
+
+    0 means that the base model answers without computing, so that there is nothing to skip.
+    """
+    if not responses:
+        raise MeasureError("There are no responses to take the median of.", "Give the base model's responses to the problem.")
+    return float(median(computation_tokens(response) for response in responses))
+
+
+def _answer_place(text: str) -> int | None:
+    """Return where the answer that is finally given is first stated."""
+    statements = stated_answers(text)
+    return _first_place(statements, answer_key(stated_answer(text)) if statements else None)
+
+
+def _first_place(statements: Sequence[tuple[int, str]], final: str | None) -> int | None:
+    return None if final is None else next((place for place, answer in statements if answer_key(answer) == final), None)
+
+
+def _share_before(text: str, place: int | None) -> float:
+    if place is None:
+        return math.nan
+    lead_in = _LEAD_IN.search(text[max(place - _LONGEST_LEAD_IN, 0) : place])
+    start = place - len(lead_in[0]) if lead_in else place
+    return len(rough_tokens(text[:start])) / max(len(rough_tokens(text)), _SHORTEST_LENGTH)
+
+
+def _computation(text: str) -> int:
+    return sum(1 for _ in _COMPUTATION.finditer(text))
+
+
+def _positive(reference: float) -> float:
+    if not 0 < reference < math.inf:
+        raise MeasureError(
+            f"The reference computation is {reference}; it must be a positive number.", "Leave out problems without computation."
+        )
+    return reference
+
+
+def _self_matches(sequence: Sequence[Hashable], longest: int) -> list[tuple[int, int]]:
+    """Return, for each shift up to ``longest``, how far the shifted sequence agrees with the sequence itself (Z algorithm)."""
+    matches = [0] * (max(longest, 0) + 1)
+    left = right = 0
+    for shift in range(1, longest + 1):
+        reach = min(matches[shift - left], right - shift) if shift < right else 0
+        while shift + reach < len(sequence) and sequence[reach] == sequence[shift + reach]:
+            reach += 1
+        if shift + reach > right:
+            left, right = shift, shift + reach
+        matches[shift] = reach
+    return list(enumerate(matches))[1:]

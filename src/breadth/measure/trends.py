@@ -1,0 +1,196 @@
+"""Trends of short noisy series relative to the run's own start: rising, falling, flat, or honestly cannot tell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.base.errors import MeasureError
+from breadth.measure.finite import FloatArray
+from breadth.measure.intervals import REPLICATES, Interval, normal_quantile
+from breadth.measure.noise import Noise, noise_around, resampled_windows
+from breadth.measure.series import Series, clean_series, robust_sd
+from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
+
+Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
+"""What can be said about a series' direction."""
+
+_RELEVANT_SHARE = 0.1
+# Change that matters unless told otherwise, as a share of the start level: what a reader of a plot would call a change.
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Where a series started, where it is now, and whether that is a change."""
+
+    verdict: Verdict
+    """``flat`` only when a relevant change is excluded; ``cannot tell`` when the series is too short or too noisy."""
+    reason: str
+    """One sentence with the numbers behind the verdict."""
+    start: Interval
+    """Level at the start: median of the first eighth of the points, at least three."""
+    start_spread: float
+    """Robust standard deviation of those points."""
+    end: Interval
+    """Level now: median of as many points at the end."""
+    change: Interval
+    """End minus start."""
+    ratio: Interval | None
+    """End over start; None where the start is not clearly above zero."""
+    slope: Interval
+    """Theil-Sen slope per step."""
+    tau: float
+    """Kendall's tau-b of value and step."""
+    p_value: float
+    """Two-sided Mann-Kendall p-value, corrected for autocorrelation."""
+    relevant: float
+    """The change that was taken to matter, in the series' units."""
+    autocorrelation: float
+    """Correlation of neighbouring points around the trend."""
+    points: int
+    """Points used."""
+    dropped: int
+    """Points left out because they were NaN or infinite."""
+
+
+def trend(
+    steps: npt.ArrayLike,
+    values: npt.ArrayLike,
+    *,
+    relevant: float | None = None,
+    level: float = 0.95,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Trend:
+    """Say whether a series rises, falls or stays, compared with its own start, with intervals that respect autocorrelation.
+
+    Levels are medians of the first and last eighth; their intervals come from the moving-block bootstrap of the noise around
+    the series' best smooth curve, the slope's from Mann-Kendall ranks. The series rises (falls) when the change or the slope
+    is above (below) zero and the other does not contradict; each is tested at half the error, so the two together err at
+    ``1 - level``. It is flat when both the change and the slope over the whole run stay within ``relevant`` of zero, even if
+    they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of the start level, or the start's
+    spread where the start is not clear of zero. Needs eight points. Misleads when the noise is a slow wander over the whole
+    run, which no single run can tell from a trend, and when the series turned: see `breadth.measure.changes`.
+    """
+    if relevant is not None and not 0 <= relevant < math.inf:
+        raise MeasureError(
+            f"The relevant change is {relevant}; it must be a finite number of at least 0.", "Leave it out for a tenth of the start level."
+        )
+    if not 0 < level < 1:
+        raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
+    series = clean_series(steps, values)
+    if len(series) < FEWEST_POINTS:
+        return _too_short(series, relevant, level)
+    levels = _Levels.of(series, replicates, seed)
+    matters = levels.relevant_change(level) if relevant is None else relevant
+    slope = slope_of(series)
+    verdict, reason = _judge(series, levels, slope, matters, level)
+    return Trend(
+        verdict, reason, levels.start(level), levels.start_spread, levels.end(level), levels.change(level), levels.ratio(level),
+        slope.interval(level), slope.tau, slope.p_value, matters, levels.noise.autocorrelation, len(series), series.dropped,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """Start and end of a series with bootstrap draws of their errors."""
+
+    first: float
+    last: float
+    first_errors: FloatArray
+    last_errors: FloatArray
+    start_spread: float
+    noise: Noise
+
+    @classmethod
+    def of(cls, series: Series, replicates: int, seed: int) -> _Levels:
+        eighth, noise, rng = max(3, len(series) // 8), noise_around(series.values), np.random.default_rng(seed)
+        first, last = series.values[:eighth], series.values[-eighth:]
+        errors = [_median_errors(curve, noise, replicates, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
+        return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)
+
+    def start(self, level: float) -> Interval:
+        return self._around(self.first, self.first_errors, level)
+
+    def end(self, level: float) -> Interval:
+        return self._around(self.last, self.last_errors, level)
+
+    def change(self, level: float) -> Interval:
+        return self._around(self.last - self.first, self.last_errors - self.first_errors, level)
+
+    def ratio(self, level: float) -> Interval | None:
+        if self.start(level).low <= 0:
+            return None
+        widening = self._widening(level)
+        draws = (self.last - widening * self.last_errors) / (self.first - widening * self.first_errors)
+        low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+        return Interval(self.last / self.first, float(low), float(high), level, "moving-block bootstrap")
+
+    def relevant_change(self, level: float) -> float:
+        return self.start_spread if 0 in self.start(level) else _RELEVANT_SHARE * abs(self.first)
+
+    def _around(self, value: float, errors: FloatArray, level: float) -> Interval:
+        low, high = np.quantile(errors * self._widening(level), [(1 - level) / 2, (1 + level) / 2])
+        return Interval(value, float(min(value - high, value)), float(max(value - low, value)), level, "moving-block bootstrap")
+
+    def _widening(self, level: float) -> float:
+        return self.noise.quantile(level) / normal_quantile(level)
+
+
+def _median_errors(curve: FloatArray, noise: Noise, replicates: int, rng: np.random.Generator) -> FloatArray:
+    draws = np.median(curve + resampled_windows(noise, len(curve), replicates, rng), axis=1)
+    return np.asarray(draws - np.median(curve), dtype=np.float64)
+
+
+def _judge(series: Series, levels: _Levels, slope: RobustSlope, matters: float, level: float) -> tuple[Verdict, str]:
+    change, span = levels.change(level), float(series.steps[-1] - series.steps[0])
+    steady = slope.interval(level)
+    said = f"from {levels.first:.4g} to {levels.last:.4g}, a change of {change.value:+.4g} [{change.low:+.4g}, {change.high:+.4g}]"
+    if all(-matters <= end <= matters for end in (change.low, change.high, span * steady.low, span * steady.high)):
+        return "flat", f"{said}: within {matters:.4g} of zero, the change that would matter"
+    stricter = (1 + level) / 2
+    signs = {_sign(levels.change(stricter)), _sign(slope.interval(stricter))} - {0}
+    if signs == {1}:
+        return "rising", said
+    if signs == {-1}:
+        return "falling", said
+    if signs:
+        return "cannot tell", f"{said}, against a slope of {steady.value:+.4g} a step: it turned on the way"
+    return (
+        "cannot tell",
+        f"{said}: over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)",
+    )
+
+
+def _sign(interval: Interval) -> int:
+    return int(interval.low > 0) - int(interval.high < 0)
+
+
+def _too_short(series: Series, relevant: float | None, level: float) -> Trend:
+    third = series.values[:3]
+    first, last = (float(np.median(part)) if len(part) else math.nan for part in (third, series.values[-3:]))
+    start, end, change, slope = (
+        Interval(value, -math.inf, math.inf, level, "too few points") for value in (first, last, last - first, math.nan)
+    )
+    reason = f"{len(series)} usable points ({series.dropped} were not numbers); at least {FEWEST_POINTS} needed"
+    matters = relevant if relevant is not None else _RELEVANT_SHARE * abs(first)
+    return Trend(
+        "cannot tell",
+        reason,
+        start,
+        robust_sd(third),
+        end,
+        change,
+        None,
+        slope,
+        math.nan,
+        1.0,
+        matters,
+        math.nan,
+        len(series),
+        series.dropped,
+    )

@@ -1,0 +1,81 @@
+"""A report as JSON that scripts can rely on.
+
+The first two keys are ``schema`` (``breadth.report``) and ``version`` (an integer that grows when a key changes meaning or
+goes; new keys may appear without that). Then come the page's own fields. Every section has ``kind`` (``verdict``, ``table``,
+``curve``, ``trace``, ``groups``, ``text``, ``listing``, ``facts``) and its fields under the names in ``sections``, in the order they
+are written there: the same report gives the same bytes.
+
+- It is strict JSON: a number that JSON cannot write is the string ``"NaN"``, ``"Infinity"`` or ``"-Infinity"`` (as in
+  protocol buffers' JSON), which stays distinct from ``null``, "there is no value"; Python's ``float()`` reads all three.
+- A number with an interval is ``{"value", "low", "high", "level", "method"}``, the last two where known; a value that is missing
+  for a reason is ``{"missing": reason}``.
+- Numbers are never rounded or rescaled; where a reader sees a percentage, the unit here is ``fraction``.
+- All output is ASCII (other characters are escaped), so printing it cannot drive a terminal; half a surrogate pair becomes
+  U+FFFD.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from breadth.report.cells import IntervalLike, Missing
+from breadth.report.numerals import unit_words
+from breadth.report.page import Page
+from breadth.report.sections import Curve, Facts, Groups, Listing, Table, Text, Trace, Verdict
+
+SCHEMA = "breadth.report"
+"""Name of the format, first key of every document."""
+VERSION = 1
+"""Its version; grows when a key changes meaning or goes."""
+
+_SECTIONS = (Verdict, Table, Curve, Trace, Groups, Text, Listing, Facts)
+
+
+def render_json(page: Page) -> str:
+    """Return the report as strict, stable, ASCII JSON; see the head of this file for the format."""
+    document = {"schema": SCHEMA, "version": VERSION, **_record(page)}
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _jsonable(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, Missing):
+        return {"missing": _jsonable(value.reason)}
+    if isinstance(value, tuple):
+        return [_jsonable(part) for part in value]
+    if isinstance(value, IntervalLike):
+        return _interval(value)
+    return _record(value)
+
+
+def _number(value: float) -> float | str:
+    if isinstance(value, int):
+        return int(value)
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _interval(value: IntervalLike) -> dict[str, Any]:
+    ends = {name: _number(float(getattr(value, name))) for name in ("value", "low", "high")}
+    origin = {name: _jsonable(getattr(value, name)) for name in ("level", "method") if hasattr(value, name)}
+    return ends | origin
+
+
+def _record(value: Any) -> dict[str, Any]:
+    if not is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} is no part of a report")
+    kind = {"kind": type(value).__name__.lower()} if isinstance(value, _SECTIONS) else {}
+    return kind | {field.name: _field(field.name, getattr(value, field.name)) for field in fields(value)}
+
+
+def _field(name: str, value: Any) -> Any:
+    return _jsonable(unit_words(value) if name == "unit" else value)

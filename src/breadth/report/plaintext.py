@@ -1,0 +1,53 @@
+"""Text from logs and models made safe to show: no terminal escapes, no control characters, no hidden direction changes."""
+
+from __future__ import annotations
+
+import re
+
+# Whole escape sequences go, not only their first byte, so that no "[31m" is left behind in the middle of a word.
+_ESCAPES = re.compile(
+    r"""
+      (?:\x1b\[|\x9b) [0-?]* [ -/]* [@-~]            # colours, cursor moves
+    | (?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]) [^\x07\x1b\x9c]* (?:\x07|\x1b\\|\x9c)   # window titles, links, device strings
+    | \x1b [ -/]* [0-~]                              # two-character escapes
+    """,
+    re.VERBOSE,
+)
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, both sets, except tab and newline
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these reorder what the reader sees
+    "\ufdd0-\ufdef\ufffe\uffff]"  # not characters
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """Return the text without anything that acts on a terminal or hides what it says; lines and tabs stay.
+
+    Escape sequences and control characters are dropped, a carriage return becomes a new line, and half a surrogate pair
+    (which no encoder accepts) becomes the replacement character.
+    """
+    unescaped = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATES.sub("\ufffd", _HARMFUL.sub("", unescaped))
+
+
+def one_line(text: str) -> str:
+    """Return the text, made plain, with every run of white space turned into one space."""
+    return " ".join(plain(text).split())
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Split plain text where lines are blank; each paragraph comes back as one line."""
+    blocks = re.split(r"\n[ \t]*\n", plain(text))
+    return tuple(line for line in (one_line(block) for block in blocks) if line)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return one line of at most ``most`` characters, ending in an ellipsis where something was cut."""
+    line = one_line(text)
+    return line if len(line) <= most else line[: max(most - 1, 1)].rstrip() + "…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 row`` or ``1,200 rows``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,139 @@
+"""What rollouts came to, group by group: how many were drawn, how many were right, what they answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.runs.reader import Run
+
+Integers = npt.NDArray[np.int64]
+_GROUP = 'coalesce("group", problem)'
+# SQL for a rollout's group within its step.
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Groups of rollouts (one problem at one step), as parallel arrays."""
+
+    steps: Integers
+    """Step of each group."""
+    problems: npt.NDArray[np.object_]
+    """Problem of each group."""
+    drawn: Integers
+    """Rollouts in the group whose outcome is known."""
+    right: Integers
+    """How many of them are right."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def at(self, steps: Integers) -> Outcomes:
+        """Keep the groups of these steps."""
+        keep = np.isin(self.steps, steps)
+        return Outcomes(self.steps[keep], self.problems[keep], self.drawn[keep], self.right[keep])
+
+
+def rightness(run: Run) -> str | None:
+    """Return the SQL that says whether a rollout is right, or None when the run cannot tell.
+
+    A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means right. A
+    shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at.
+    """
+    levels = run.header.reward_levels or _levels(run)
+    if len(levels) == 2:
+        return f"coalesce(correct, CASE WHEN reward IS NOT NULL THEN reward = {float(max(levels))!r} END)"
+    return "correct" if "correct" in run.columns else None
+
+
+def outcomes(run: Run, split: str = "train") -> Outcomes | None:
+    """Count drawn and right rollouts of every group; None when the run cannot tell right from wrong."""
+    right = rightness(run) if run.rollout_files else None
+    if right is None:
+        return None
+    table = run.query(
+        f"""SELECT step, any_value(problem) AS problem, count({right}) AS drawn, count(*) FILTER (WHERE {right}) AS right_
+            FROM rollouts WHERE split = ? GROUP BY step, {_GROUP} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
+        split,
+    )
+    numbers = [table.column(name).to_numpy().astype(np.int64) for name in ("step", "drawn", "right_")]
+    return Outcomes(numbers[0], table.column("problem").to_numpy(zero_copy_only=False), numbers[1], numbers[2])
+
+
+def _levels(run: Run) -> tuple[float, ...]:
+    """Return the distinct rewards when there are exactly two; a folder written live has no list of them in its header."""
+    if "reward" not in run.columns or run.header.files:
+        return ()
+    found = run.query("SELECT DISTINCT reward FROM rollouts WHERE reward IS NOT NULL LIMIT 3")["reward"].to_pylist()
+    return tuple(found) if len(found) == 2 else ()
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rollouts of some steps, one entry a rollout, without their texts."""
+
+    steps: Integers
+    """Step of each rollout."""
+    groups: Integers
+    """Number of its group (one problem at one step)."""
+    problems: Integers
+    """Number of its problem."""
+    answers: tuple[str | None, ...]
+    """Its stated answer; None when none could be read."""
+    right: npt.NDArray[np.float64]
+    """1 right, 0 wrong, NaN not known."""
+    truncated: npt.NDArray[np.bool_]
+    """Whether it was cut at the length cap; False where the trainer does not say."""
+    names: tuple[str, ...]
+    """Problem ids, by problem number."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def rollout_steps(run: Run, split: str = "train") -> Integers:
+    """Return the steps that have rollouts, in order."""
+    if not run.rollout_files:
+        return np.empty(0, dtype=np.int64)
+    return np.asarray(run.query("SELECT DISTINCT step FROM rollouts WHERE split = ? ORDER BY step", split)["step"].to_numpy())
+
+
+def samples(run: Run, first: int, last: int, split: str = "train") -> Samples:
+    """Read answers and outcomes of the rollouts of steps ``first`` to ``last``."""
+    right = rightness(run) or "NULL"
+    table = run.query(
+        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number, problem, answer,
+                   CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
+            FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? ORDER BY group_number""",  # noqa: S608 - column names are ours
+        split,
+        first,
+        last,
+    )
+    names, problems = np.unique(np.asarray(table.column("problem").to_pylist(), dtype=object), return_inverse=True)
+    return Samples(
+        table.column("step").to_numpy(),
+        table.column("group_number").to_numpy(),
+        problems.astype(np.int64),
+        tuple(table.column("answer").to_pylist()),
+        np.array([np.nan if value is None else value for value in table.column("right_").to_pylist()]),
+        table.column("truncated").to_numpy(zero_copy_only=False).astype(bool),
+        tuple(names.tolist()),
+    )
+
+
+def texts(run: Run, first: int, last: int, most: int, split: str = "train") -> list[str]:
+    """Return at most ``most`` completions of steps ``first`` to ``last``, the same ones every time, spread over problems."""
+    if not run.rollout_files:
+        return []
+    table = run.query(
+        """SELECT completion FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
+           ORDER BY hash(problem, step, sample) LIMIT ?""",
+        split,
+        first,
+        last,
+        most,
+    )
+    found: list[str] = table.column("completion").to_pylist()
+    return found

@@ -1,0 +1,40 @@
+"""The newest groups are drawn with what became of each rollout, best-solved first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from breadth.bridge.instruments.groups import groups
+from breadth.bridge.windows import windows
+from breadth.report.sections import Groups, Outcome
+from breadth.runs.reader import Run
+from breadth.runs.writer import RunWriter
+
+
+def test_every_outcome_has_its_mark(tmp_path: Path) -> None:
+    rows = {
+        "problem": ["b", "b", "a", "a", "a"],
+        "reward": [1.0, 1.0, 0.0, 0.0, 0.0],
+        "answer": ["1", "1", "2", None, None],
+        "truncated": [False, False, False, True, False],
+    }
+    RunWriter(tmp_path).rollouts(rows, 3)
+    (picture,) = groups(windows(Run.open(tmp_path)))
+    assert isinstance(picture, Groups)
+    assert picture.title == "Groups of step 3"
+    assert [(group.name, group.outcomes) for group in picture.groups] == [
+        ("b", (Outcome.CORRECT, Outcome.CORRECT)),
+        ("a", (Outcome.WRONG, Outcome.UNPARSABLE, Outcome.TRUNCATED)),
+    ]
+
+
+def test_only_the_last_step_is_drawn(run: Run) -> None:
+    (picture,) = groups(windows(run))
+    assert isinstance(picture, Groups)
+    assert [len(group.outcomes) for group in picture.groups] == [4, 4]
+
+
+def test_no_grades_no_picture(tmp_path: Path) -> None:
+    RunWriter(tmp_path).rollouts({"problem": ["a"], "answer": ["1"]}, 1)
+    assert groups(windows(Run.open(tmp_path))) == []
+    assert groups(()) == []

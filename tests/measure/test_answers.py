@@ -1,0 +1,227 @@
+"""Which answers are one answer, which stay apart, and which are none; classes by key and by a stronger test."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import MeasureError
+from breadth.measure.answers import answer_classes, answer_key, is_wording, stated_answer, stated_answers
+
+SAME = {
+    "1000": [
+        "1,000",
+        "1000.0",
+        "$1000$",
+        r"\$1,000.00",
+        "1{,}000",
+        r"1\,000",
+        "**1000**",
+        r"\boxed{1000}",
+        "1000.",
+        " 1000 ",
+        r"\(1000\)",
+        "$$1e3$$",
+        "`1000`",
+    ],
+    "0.5": [
+        r"\frac{1}{2}",
+        r"\dfrac12",
+        r"\tfrac{1}{2}",
+        r"\frac 1 2",
+        "1/2",
+        r"\boxed{\frac{1}{2}}",
+        r"$\frac{1}{2}$.",
+        r"\displaystyle \frac{1}{2}",
+    ],
+    "-3": ["\u22123", "-3.0", "-6/2", "$-3$"],
+    "50%": ["50%", r"50\%", "50 percent", "50.0 %", r"$50\%$"],
+    "A": [
+        "A",
+        "(A)",
+        "A.",
+        "A)",
+        r"\text{A}",
+        r"\textbf{(A)}",
+        r"\mathrm{A}",
+        "Option A",
+        "option a",
+        "Choice (A)",
+        "(a)",
+        "a)",
+        "$A$",
+        '"A"',
+    ],
+    "(1,2)": ["(1,2)", "(1, 2)", r"\left(1, 2\right)", r"(1.0, \frac{4}{2})", r"$(1,\ 2)$", r"\big(1, 2\big)"],
+    "{1,2}": [r"\{1,2\}", r"\{2, 1\}", "{1, 2}", r"\left\{1, 2, 2.0\right\}"],
+    "yes": ["Yes", "yes", "YES.", r"\text{yes}", "**Yes**", r"\text{Yes}."],
+    "new york": ["New York", "new  york", "NEW YORK."],
+    "x+1": ["x + 1", "$x+1$", r"x\, + 1"],
+    r"\frac{\pi}{2}": [r"\frac{\pi}{2}", r"\dfrac{ \pi }{2}", r"\frac{\pi}2"],
+    r"(-\infty,3]": [r"(-\infty, 3]", r"\left(-\infty, 3.0\right]"],
+    "5cm": ["5 cm", r"5\text{ cm}", r"5 \mathrm{cm}"],
+    "(1,2),(3,4)": ["(1,2), (3, 4)", "(1, 2),(3,4.0)"],
+}
+
+
+@pytest.mark.parametrize("key", SAME)
+def test_spellings_of_one_answer_share_its_key(key: str) -> None:
+    assert {spelling: answer_key(spelling) for spelling in SAME[key]} == dict.fromkeys(SAME[key], key)
+
+
+APART = [
+    "50%",
+    "50",
+    "0.5",
+    "a",
+    "A",
+    "x",
+    "X",
+    "(1,2)",
+    "[1,2]",
+    "[1,2)",
+    "(2,1)",
+    r"\{1,2\}",
+    "1,2",
+    "2,1",
+    "5 cm",
+    "5 m",
+    "5",
+    "5!",
+    "x+1",
+    "X+1",
+]
+APART += [
+    "0.333",
+    "0.333...",
+    "1/3",
+    "x=2",
+    "y=2",
+    "2",
+    r"\infty",
+    "yes",
+    "no",
+    ">",
+    "<",
+    r"\{\}",
+    "1/0",
+    "4:30",
+    "none of these",
+    "(A) 5",
+    "-1.8 billion",
+    "-1.8",
+]
+
+
+def test_different_answers_have_different_keys() -> None:
+    keys = [answer_key(answer) for answer in APART]
+    assert None not in keys
+    clashes = [(a, b) for (a, left), (b, right) in itertools.combinations(zip(APART, keys, strict=True), 2) if left == right]
+    assert clashes == []
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        None,
+        "",
+        "  \n",
+        "nan",
+        "NaN",
+        "None",
+        "null",
+        "N/A",
+        "[INVALID]",
+        "...",
+        "-",
+        "?",
+        "$$",
+        r"\text{}",
+        r"\boxed{}",
+        r"\boxed{12",
+        float("nan"),
+    ],
+)
+def test_what_is_no_answer_is_never_a_class(nothing: str | float | None) -> None:
+    assert answer_key(nothing) is None
+    assert answer_classes([nothing, "5", nothing]).tolist() == [-1, 0, -1]
+
+
+def test_a_number_instead_of_text_is_refused() -> None:
+    with pytest.raises(MeasureError, match=r"float 5\.0"):
+        answer_key(5.0)
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=40) | st.text(alphabet="()[]{},\\$.%/ 12aA^_-frctext", max_size=40))
+def test_any_text_has_a_key_or_none_and_decoration_never_changes_it(answer: str) -> None:
+    key = answer_key(answer)
+    assert key is None or key
+    assert answer_key(f"  {answer}\n") == key
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_all_spellings_of_a_whole_number_agree(number: int) -> None:
+    spellings = [
+        f"{number}",
+        f"{number:,}",
+        f"{number}.0",
+        f"${number}$",
+        rf"\boxed{{{number}}}",
+        f"{2 * number}/2",
+        rf"\frac{{{3 * number}}}{{3}}",
+    ]
+    assert {answer_key(spelling) for spelling in spellings} == {str(number)}
+
+
+@pytest.mark.parametrize(
+    "piece", ["(", "((1,", "{", r"\{", r"\frac{", r"\text{", "1,", "$", "**", r"\boxed{", "1/", "9", "10^{", r"\ ", ".", r"\left", "[1,2],"]
+)
+def test_hostile_answers_cost_little(piece: str) -> None:
+    began = time.process_time()
+    answer_key(piece * (1000 // len(piece)))
+    answer_key(piece * (1_000_000 // len(piece)))
+    assert time.process_time() - began < 5
+
+
+def test_classes_are_numbered_by_first_appearance() -> None:
+    assert answer_classes(["7", None, "1/2", "7.0", "0.5", "x", "nan"]).tolist() == [0, -1, 1, 0, 1, 2, -1]
+    assert answer_classes([]).dtype == np.int64
+
+
+def test_an_equivalence_is_asked_once_per_pair_of_keys_and_with_first_spellings() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def equivalent(a: str, b: str) -> bool:
+        asked.append((a, b))
+        return {a, b} == {"sqrt(4)", "2"}
+
+    labels = answer_classes(["2", "2.0", "x", "sqrt(4)", "sqrt(4)", "x", None], equivalent)
+    assert labels.tolist() == [0, 0, 1, 0, 0, 1, -1]
+    assert asked == [("2", "x"), ("2", "sqrt(4)")]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 30).map(str) | st.none(), max_size=20), st.integers(2, 4))
+def test_an_equivalence_relation_gives_its_own_classes(answers: list[str | None], modulus: int) -> None:
+    labels = answer_classes(answers, lambda a, b: int(a) % modulus == int(b) % modulus)
+    for (a, left), (b, right) in itertools.combinations(zip(answers, labels.tolist(), strict=True), 2):
+        if a is None or b is None:
+            assert (a is None) == (left == -1)
+        else:
+            assert (left == right) == (int(a) % modulus == int(b) % modulus)
+
+
+def test_words_are_told_from_formulas() -> None:
+    assert [is_wording(answer) for answer in ("east", r"\text{east}", "New York", "no solution")] == [True] * 4
+    assert [is_wording(answer) for answer in ("xy", "2x", r"\sqrt{2}", "x=5", "5 meters", "A", "sin(x)+1")] == [False] * 7
+
+
+def test_extraction_is_offered_here_too() -> None:
+    assert stated_answer(r"\boxed{5}") == "5"
+    assert stated_answers(r"\boxed{5}") == [(0, "5")]

@@ -1,0 +1,220 @@
+"""Diversity of answers: hand-worked numbers, published group means, and what must never count as an answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from breadth.base.errors import MeasureError
+from breadth.measure.answers import answer_classes
+from breadth.measure.diversity import (
+    EntropyEstimator,
+    answer_entropy,
+    by_solved,
+    distinct_answers,
+    effective_answers,
+    expected_distinct,
+    group_diversity,
+)
+
+OUTCOMES = [7, 7, 7, 5, 9, 5, 7, 3]
+CLASSES = st.lists(st.integers(-1, 4), min_size=1, max_size=12)
+ESTIMATORS: list[EntropyEstimator] = ["plug-in", "miller-madow", "chao-shen"]
+
+
+def test_entropy_by_hand() -> None:
+    # Shares 1/2, 1/4, 1/8, 1/8: (1/2 + 2/4 + 3/8 + 3/8) ln 2 = 1.75 ln 2.
+    assert answer_entropy(OUTCOMES, "plug-in") == pytest.approx(1.75 * math.log(2), abs=1e-12)
+    assert effective_answers(OUTCOMES, "plug-in") == pytest.approx(3.363586, abs=1e-6)
+    # Miller-Madow adds (4 - 1) / 16.
+    assert answer_entropy(OUTCOMES) == pytest.approx(1.75 * math.log(2) + 0.1875, abs=1e-12)
+    assert effective_answers(OUTCOMES) == pytest.approx(math.exp(1.75 * math.log(2) + 0.1875), abs=1e-9)
+
+
+def test_chao_shen_by_hand() -> None:
+    # Two of eight answers are singletons: coverage 3/4, shares 3/8, 3/16, 3/32, 3/32.
+    shares = np.array([3 / 8, 3 / 16, 3 / 32, 3 / 32])
+    expected = sum(-p * math.log(p) / (1 - (1 - p) ** 8) for p in shares)
+    assert answer_entropy(OUTCOMES, "chao-shen") == pytest.approx(expected, abs=1e-12)
+    # Only singletons: coverage 1/8, eight shares of 1/64.
+    alone = 8 * (math.log(64) / 64) / (1 - (63 / 64) ** 8)
+    assert answer_entropy(list(range(8)), "chao-shen") == pytest.approx(alone, abs=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_one_answer_has_no_entropy_and_no_answer_has_none_to_measure(estimator: EntropyEstimator) -> None:
+    assert answer_entropy([4] * 8, estimator) == 0
+    assert effective_answers([4], estimator) == 1
+    assert math.isnan(answer_entropy([-1, -1], estimator))
+    assert math.isnan(effective_answers([-1, -1], estimator))
+
+
+def test_correction_takes_back_bias_in_the_mean_over_groups() -> None:
+    # 16 samples of 20 equally likely answers: the truth is ln 20 = 2.9957.
+    rng = np.random.default_rng(0)
+    rows, classes = np.repeat(np.arange(2000), 16), rng.integers(0, 20, 32_000)
+    plug_in, miller_madow, chao_shen = (group_diversity(rows, classes, estimator=estimator).entropy.mean() for estimator in ESTIMATORS)
+    assert plug_in == pytest.approx(math.log(20) - 0.68, abs=0.02)
+    assert miller_madow == pytest.approx(math.log(20) - 0.36, abs=0.02)
+    assert abs(chao_shen - math.log(20)) < 0.12
+
+
+def test_distinct_and_expected_distinct() -> None:
+    assert distinct_answers(OUTCOMES) == 4
+    assert distinct_answers([-1, -1]) == 0
+    assert expected_distinct(OUTCOMES, 4) == pytest.approx(4 - 86 / 70)
+    with pytest.raises(MeasureError, match="9 draws were asked for, but the group has 8"):
+        expected_distinct(OUTCOMES, 9)
+
+
+def test_groups_are_measured_as_if_alone() -> None:
+    groups = ["a"] * 8 + ["b"] * 4 + ["c"] * 4
+    classes = [*OUTCOMES, 1, 1, -1, 2, -1, -1, -1, -1]
+    measured = group_diversity(groups, classes)
+    assert measured.draws == 4
+    assert measured.samples.tolist() == [8, 4, 4]
+    assert measured.parsed.tolist() == [8, 3, 0]
+    assert measured.distinct.tolist() == [4, 2, 0]
+    assert measured.entropy.tolist() == pytest.approx([answer_entropy(OUTCOMES), answer_entropy([1, 1, 2]), math.nan], nan_ok=True)
+    assert measured.expected_distinct.tolist() == pytest.approx([4 - 86 / 70, 2, 0])
+
+
+def test_unequal_groups_of_one_policy_compare_fairly_only_at_equal_size() -> None:
+    rng = np.random.default_rng(3)
+    sizes = np.where(np.arange(600) < 300, 8, 32)
+    rows = np.repeat(np.arange(600), sizes)
+    measured = group_diversity(rows, rng.integers(0, 12, len(rows)), draws=8)
+    small, large = measured.distinct[:300].mean(), measured.distinct[300:].mean()
+    assert large - small > 4
+    # 12 (1 - (11/12)^8) = 6.02 distinct answers in 8 draws, whatever the group's size.
+    assert measured.expected_distinct[:300].mean() == pytest.approx(6.02, abs=0.2)
+    assert measured.expected_distinct[300:].mean() == pytest.approx(6.02, abs=0.2)
+
+
+def _groups_with_mean(groups: int, total: int, size: int = 8) -> NDArray[np.int64]:
+    """Return groups x size classes whose distinct answers sum to ``total``, as evenly as can be."""
+    distinct = np.full(groups, total // groups)
+    distinct[: total % groups] += 1
+    classes: NDArray[np.int64] = np.minimum(np.arange(size)[None, :], distinct[:, None] - 1)
+    return classes
+
+
+def test_published_means_of_solved_and_unsolved_groups() -> None:
+    # arXiv 2509.06941, GRPO: 2.279 on solved, 4.805 on unsolved, 2.883 over all groups. The three agree only if 76.09 % of the
+    # groups are solved, so 7,609 groups of 8 with 17,341 distinct answers and 2,391 with 11,489 must give all three.
+    classes = np.concatenate([_groups_with_mean(7609, 17341), _groups_with_mean(2391, 11489)])
+    correct = (classes == 0) & (np.arange(10_000)[:, None] < 7609)
+    split = by_solved(np.repeat(np.arange(10_000), 8), classes.ravel(), correct.ravel())
+    assert round(split.solved.distinct.value, 3) == 2.279
+    assert round(split.unsolved.distinct.value, 3) == 4.805
+    assert round(split.every.distinct.value, 3) == 2.883
+    assert (split.solved.groups, split.unsolved.groups, split.every.groups) == (7609, 2391, 10_000)
+    # 721 of 1,000 groups have 2 and the rest 3: standard error sqrt(.721 * .279 / 7609) = 0.00514, so about 0.0101 to each side.
+    assert (split.solved.distinct.high - split.solved.distinct.low) / 2 == pytest.approx(1.96 * 0.00514, rel=0.1)
+
+
+def test_split_by_hand_with_a_short_group_and_failed_parsing() -> None:
+    groups = [1, 1, 1, 1, 2, 2, 2, 2, 3, 3]
+    classes = [0, 0, 5, 5, 0, 1, 2, -1, 4, 4]
+    correct = [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+    split = by_solved(groups, classes, correct)
+    assert split.draws == 4
+    assert split.solved.distinct.value == 2
+    assert split.unsolved.distinct.value == 3
+    assert (split.unsolved.groups, split.unsolved.left_out) == (2, 1)
+    # Group 2: ln 3 + 2/6; group 3: one answer.
+    assert split.unsolved.effective.value == pytest.approx((3 * math.exp(1 / 3) + 1) / 2)
+    assert split.unsolved.parse_rate.value == pytest.approx(5 / 6)
+    assert split.every.parse_rate.value == pytest.approx(9 / 10)
+
+
+def test_a_run_with_nothing_solved_says_so() -> None:
+    split = by_solved([1, 1, 2, 2], [0, 1, 0, 0], [0, 0, 0, 0])
+    assert split.solved.groups == 0
+    assert math.isnan(split.solved.distinct.value)
+    assert split.unsolved.distinct.value == 1.5
+
+
+def test_intervals_resample_problems_not_groups() -> None:
+    rng = np.random.default_rng(0)
+    distinct = np.repeat(rng.integers(1, 8, 30), 12)
+    classes = np.minimum(np.arange(8)[None, :], distinct[:, None] - 1).ravel()
+    groups, problems = np.repeat(np.arange(360), 8), np.repeat(np.arange(30), 12 * 8)
+    naive = by_solved(groups, classes, np.zeros(2880)).unsolved.distinct
+    honest = by_solved(groups, classes, np.zeros(2880), problems=problems).unsolved.distinct
+    assert honest.value == naive.value
+    assert honest.high - honest.low > 2.5 * (naive.high - naive.low)
+
+
+def test_a_group_of_two_problems_is_refused() -> None:
+    with pytest.raises(MeasureError, match="more than one problem"):
+        by_solved([1, 1], [0, 1], [0, 0], problems=["x", "y"])
+
+
+def test_bad_outcomes_and_unknown_estimators_are_refused() -> None:
+    with pytest.raises(MeasureError, match="NaN or infinite"):
+        by_solved([1, 1], [0, 1], [0, math.nan])
+    with pytest.raises(MeasureError, match="Lengths differ"):
+        by_solved([1, 1], [0, 1], [0])
+    with pytest.raises(MeasureError, match="no entropy estimator 'jackknife'"):
+        answer_entropy([1], "jackknife")  # type: ignore[arg-type]  # the wrong name is the point
+    with pytest.raises(MeasureError, match="not empty"):
+        distinct_answers([])
+
+
+@settings(max_examples=80, deadline=None)
+@given(CLASSES)
+def test_bounds_of_every_measure(classes: list[int]) -> None:
+    parsed = [label for label in classes if label >= 0]
+    distinct = distinct_answers(classes)
+    assert distinct == len(set(parsed))
+    if parsed:
+        plug_in = effective_answers(classes, "plug-in")
+        assert 1 - 1e-12 <= plug_in <= distinct + 1e-9
+        assert plug_in <= effective_answers(classes) + 1e-12 <= 1.65 * len(parsed) + 1e-9
+        assert answer_entropy(classes, "chao-shen") >= 0
+    assert expected_distinct(classes, len(classes)) == pytest.approx(distinct)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CLASSES, st.integers(1, 3))
+def test_failed_parses_change_no_entropy(classes: list[int], failures: int) -> None:
+    assert answer_entropy(classes) == pytest.approx(answer_entropy(classes + [-1] * failures), nan_ok=True)
+
+
+def test_a_million_rows_take_a_moment() -> None:
+    rng = np.random.default_rng(0)
+    groups, classes = np.repeat(np.arange(62_500), 16), rng.integers(-1, 50, 1_000_000)
+    started = time.perf_counter()
+    measured = group_diversity(groups, classes)
+    assert time.perf_counter() - started < 5
+    # 50 (1 - (50/51)^16) = 13.58 of 50 answers in 16 draws, each failing to parse with chance 1/51.
+    assert measured.distinct.mean() == pytest.approx(13.58, abs=0.03)
+
+
+def test_real_votes(fixtures: Path) -> None:
+    votes = pd.read_parquet(fixtures / "votes" / "consol_gpt4omini_gsm8k_vote40.parquet")
+    classes = answer_classes(votes["answer"].astype(object).where(votes["answer"].notna(), None))
+    split = by_solved(votes["question_id"].to_numpy(), classes, votes["correct"].to_numpy())
+    # The source reports that 98.33 % of the 1,318 questions have a right answer among their 40.
+    assert split.every.groups == 1318
+    assert round(split.solved.groups / split.every.groups, 4) == 0.9833
+    assert split.draws == 40
+    told = votes.assign(key=classes)[classes >= 0].groupby("question_id")["key"]
+    distinct = told.nunique()
+    solved = votes.groupby("question_id")["correct"].any().reindex(distinct.index)
+    assert (votes.groupby("question_id").size() == 40).all()
+    assert split.solved.distinct.value == pytest.approx(distinct[solved].mean())
+    assert split.unsolved.distinct.value == pytest.approx(distinct[~solved].mean())
+    effective = [math.exp(answer_entropy(group.to_numpy())) for _, group in told]
+    assert split.every.effective.value == pytest.approx(np.mean(effective))
+    # Unsolved questions draw more answers than solved ones.
+    assert split.unsolved.distinct.value > 1.5 * split.solved.distinct.value

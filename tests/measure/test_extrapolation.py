@@ -1,0 +1,153 @@
+"""pass@k carried on: the specification's numbers, simulations with known truth, and real samples held back."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import MeasureError
+from breadth.measure.extrapolation import beta_pass_at_k, extrapolate_pass_at_k
+
+
+def test_beta_half_two_of_the_specification() -> None:
+    assert beta_pass_at_k(0.5, 2, [1, 10, 100, 1000, 10000]) == pytest.approx([0.2, 0.61224, 0.86821, 0.95800, 0.98671], abs=5e-6)
+
+
+def test_failure_falls_as_the_power_alpha() -> None:
+    failures = 1 - beta_pass_at_k(0.5, 2, [1e5, 1e6])
+    assert math.log10(failures[1] / failures[0]) == pytest.approx(-0.5, abs=1e-4)
+
+
+@given(st.floats(0.05, 20), st.floats(0.05, 20))
+@settings(max_examples=40, deadline=None)
+def test_pass_at_k_starts_at_the_mean_and_never_falls(alpha: float, beta: float) -> None:
+    curve = beta_pass_at_k(alpha, beta, np.arange(200))
+    assert curve[0] == 0
+    assert curve[1] == pytest.approx(alpha / (alpha + beta))
+    assert np.all(np.diff(curve) >= -1e-12)
+
+
+def test_four_hundred_problems_of_thirty_two_samples() -> None:
+    rng = np.random.default_rng(4)
+    correct = rng.binomial(32, rng.beta(0.5, 2, 400))
+    result = extrapolate_pass_at_k(np.full(400, 32), correct, [1, 1000])
+    assert (result.beta.alpha, result.beta.beta) == pytest.approx((0.5, 2.0), rel=0.2)
+    # Truth: pass@1 0.2, pass@1000 0.958.
+    assert 0.2 in result.beta_pass[0]
+    assert 0.958 in result.beta_pass[1]
+    assert result.beta_pass[1].high - result.beta_pass[1].low < 0.06
+    assert not result.impossible_problems_shown
+    assert result.unsolved == int(np.sum(correct == 0))
+
+
+def test_intervals_hold_the_truth() -> None:
+    rng, held = np.random.default_rng(2), []
+    for seed in range(30):
+        samples = rng.integers(8, 33, 150)
+        correct = rng.binomial(samples, rng.beta(0.5, 2, 150))
+        held.append(0.86821 in extrapolate_pass_at_k(samples, correct, [100], replicates=60, seed=seed).beta_pass[0])
+    assert np.mean(held) >= 0.85
+
+
+def test_impossible_problems_are_found_and_correct_the_forecast() -> None:
+    # Three tenths impossible, the rest Beta(1, 2): pass@k for large k tends to 0.7; a plain Beta creeps on towards 1.
+    rng = np.random.default_rng(3)
+    correct = rng.binomial(32, rng.beta(1, 2, 500)) * (np.arange(500) >= 150)
+    result = extrapolate_pass_at_k(np.full(500, 32), correct, [10_000])
+    assert result.impossible_problems_shown
+    assert 0.3 in result.zero_share
+    assert 0.7 in result.zero_inflated_pass[0]
+    assert result.beta_pass[0].low > 0.8
+    assert result.zero_inflated.log_likelihood > result.beta.log_likelihood
+
+
+def test_without_unsolved_problems_both_fits_agree() -> None:
+    result = extrapolate_pass_at_k([8] * 6, [1, 7, 4, 2, 8, 5], [100], replicates=100)
+    assert result.zero_inflated == result.beta
+    assert result.zero_inflated.zero_share == 0
+    assert result.gain == 0
+    assert result.always_solved == 1
+
+
+def test_problems_all_alike_share_one_rate() -> None:
+    # Ten problems at 3 of 10: pass@k = 1 - 0.7^k, 0.91765 at 7.
+    result = extrapolate_pass_at_k([10] * 10, [3] * 10, [1, 7], replicates=100)
+    assert not result.beta.overdispersed
+    assert result.beta.pass_at_k([1, 7]) == pytest.approx([0.3, 0.917646], abs=1e-5)
+    # Ten equal problems are no proof that the eleventh is.
+    assert result.beta_pass[0].high - result.beta_pass[0].low > 0.2
+
+
+@given(st.lists(st.tuples(st.integers(2, 20), st.integers(0, 20)), min_size=2, max_size=12), st.integers(0, 3))
+@settings(max_examples=25, deadline=None)
+def test_any_counts_give_a_rising_curve_or_a_clear_error(pairs: list[tuple[int, int]], seed: int) -> None:
+    samples = [drawn for drawn, _ in pairs]
+    correct = [min(drawn, right) for drawn, right in pairs]
+    if sum(correct) in (0, sum(samples)):
+        with pytest.raises(MeasureError, match="no curve to carry on"):
+            extrapolate_pass_at_k(samples, correct, [1])
+        return
+    result = extrapolate_pass_at_k(samples, correct, [1, 10, 100], replicates=40, seed=seed)
+    for intervals in (result.beta_pass, result.zero_inflated_pass):
+        values = [interval.value for interval in intervals]
+        assert values == sorted(values)
+        assert all(0 <= interval.low <= interval.value <= interval.high <= 1 + 1e-12 for interval in intervals)
+    assert result.gain >= 0
+
+
+@pytest.mark.parametrize(
+    ("samples", "correct", "problem"),
+    [
+        ([4, 4], [0, 0], "No sample of 8 succeeded"),
+        ([4, 4], [4, 4], "Every sample of 8 succeeded"),
+        ([4], [2], "One problem"),
+        ([1, 1], [0, 1], "one sample"),
+        ([4, 0], [2, 0], "no samples"),
+        ([4, 4], [5, 0], "more correct"),
+        ([4, 4.5], [1, 0], "1 of 2 values of samples"),
+        ([4, 4], [1], "samples has 2, correct has 1"),
+        ([4, math.nan], [1, 0], "NaN"),
+    ],
+)
+def test_bad_input_is_refused(samples: list[float], correct: list[float], problem: str) -> None:
+    with pytest.raises(MeasureError, match=problem):
+        extrapolate_pass_at_k(samples, correct, [10])
+
+
+def test_bad_beta_is_refused() -> None:
+    with pytest.raises(MeasureError, match="positive"):
+        beta_pass_at_k(0.0, 2.0, [1])
+
+
+def _answers(fixtures: Path, name: str) -> npt.NDArray[np.bool_]:
+    rows = pq.read_table(fixtures / "votes" / name, columns=["question_id", "sample_index", "correct"]).to_pandas()
+    table = rows.pivot(index="question_id", columns="sample_index", values="correct")
+    assert table.shape[1] == 40
+    return np.asarray(table, dtype=bool)
+
+
+def test_twenty_real_samples_predict_forty(fixtures: Path) -> None:
+    answers = _answers(fixtures, "consol_gpt4omini_gsm8k_vote40.parquet")
+    result = extrapolate_pass_at_k(np.full(len(answers), 20), answers[:, :20].sum(axis=1), [40])
+    observed = float(answers.any(axis=1).mean())
+    assert observed == pytest.approx(0.9833, abs=1e-4)
+    assert observed in result.zero_inflated_pass[0]
+    # Some questions (or their keys) are beyond the model: a Beta has no mass at 0 and promises too much.
+    assert result.impossible_problems_shown
+    assert result.beta_pass[0].low > observed
+
+
+def test_thirty_competition_problems_predict_with_wide_intervals(fixtures: Path) -> None:
+    answers = _answers(fixtures, "consol_o3mini_low_aime24_vote40.parquet")
+    result = extrapolate_pass_at_k(np.full(30, 20), answers[:, :20].sum(axis=1), [40])
+    observed = float(answers.any(axis=1).mean())
+    assert observed == pytest.approx(0.9)
+    assert observed in result.beta_pass[0]
+    assert observed in result.zero_inflated_pass[0]

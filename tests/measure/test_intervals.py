@@ -1,0 +1,199 @@
+"""Intervals: hand-worked proportions, bootstrap that covers, and no certainty from nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import MeasureError
+from breadth.measure.intervals import (
+    Interval,
+    clopper_pearson,
+    cluster_bootstrap,
+    curve_intervals,
+    interval_from_draws,
+    mean_interval,
+    ratio_interval,
+    resampled_counts,
+    wilson,
+)
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return interval.low, interval.high
+
+
+def _grand_mean(clusters: list[npt.NDArray[Any]]) -> float:
+    return float(np.mean(np.concatenate(clusters)))
+
+
+def test_wilson_by_hand() -> None:
+    # z^2 = 3.841459. 0 of 10: high = z^2 / (10 + z^2) = 3.841459 / 13.841459 = 0.277533.
+    assert _ends(wilson(0, 10)) == pytest.approx((0.0, 0.277533), abs=1e-6)
+    assert _ends(wilson(10, 10)) == pytest.approx((0.722467, 1.0), abs=1e-6)
+    # 5 of 10: middle 0.5; half = 1.959964 / 1.3841459 * sqrt(0.025 + 3.841459 / 400) = 0.263407.
+    assert _ends(wilson(5, 10)) == pytest.approx((0.236593, 0.763407), abs=1e-6)
+
+
+def test_clopper_pearson_by_hand() -> None:
+    # 0 of 10: (1 - high)^10 = 0.025, so high = 1 - 0.025^0.1 = 0.308497.
+    assert _ends(clopper_pearson(0, 10)) == pytest.approx((0.0, 0.308497), abs=1e-6)
+    assert _ends(clopper_pearson(10, 10)) == pytest.approx((0.691503, 1.0), abs=1e-6)
+    # 1 of 2: low solves 1 - (1-p)^2 = 0.025, p = 1 - sqrt(0.975) = 0.012579; symmetric.
+    assert _ends(clopper_pearson(1, 2)) == pytest.approx((0.012579, 0.987421), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", [wilson, clopper_pearson])
+def test_no_trials_is_all_of_the_range(method: Any) -> None:
+    interval = method(0, 0)
+    assert math.isnan(interval.value)
+    assert _ends(interval) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("method", [wilson, clopper_pearson])
+@pytest.mark.parametrize("counts", [(-1, 3), (4, 3), (0, -1)])
+def test_impossible_counts_are_refused(method: Any, counts: tuple[int, int]) -> None:
+    with pytest.raises(MeasureError, match="trials"):
+        method(*counts)
+
+
+@given(st.integers(1, 200), st.data())
+@settings(max_examples=40, deadline=None)
+def test_proportion_intervals_mirror_and_hold_the_share(trials: int, data: st.DataObject) -> None:
+    successes = data.draw(st.integers(0, trials))
+    for method in (wilson, clopper_pearson):
+        interval, mirrored = method(successes, trials), method(trials - successes, trials)
+        assert 0 <= interval.low <= successes / trials <= interval.high <= 1
+        assert interval.low == pytest.approx(1 - mirrored.high, abs=1e-9)
+
+
+def test_clopper_pearson_never_covers_too_rarely() -> None:
+    for truth in (0.02, 0.3, 0.9):
+        chances = [math.comb(12, k) * truth**k * (1 - truth) ** (12 - k) for k in range(13)]
+        covered = sum(chance for k, chance in enumerate(chances) if truth in clopper_pearson(k, 12))
+        assert covered >= 0.95
+
+
+def test_bootstrap_interval_of_a_mean_agrees_with_the_textbook() -> None:
+    values = np.random.default_rng(3).normal(2.0, 1.0, 200)
+    interval = mean_interval(values, replicates=4000)
+    error = values.std(ddof=1) / math.sqrt(200)
+    assert interval.value == pytest.approx(values.mean())
+    # Student's t with 199 degrees of freedom reaches 1.972 standard errors.
+    assert interval.low == pytest.approx(values.mean() - 1.972 * error, abs=0.15 * error)
+    assert interval.high == pytest.approx(values.mean() + 1.972 * error, abs=0.15 * error)
+
+
+def test_bootstrap_covers_with_few_problems() -> None:
+    rng = np.random.default_rng(0)
+    held = [0.0 in mean_interval(rng.normal(size=12), replicates=400, seed=seed) for seed in range(400)]
+    assert 0.92 <= np.mean(held) <= 0.98
+
+
+def test_all_problems_alike_is_not_certainty() -> None:
+    # 20 of 20 problems solved: with bounds the ends are Clopper-Pearson's, 0.025^(1/20) = 0.831567 and 1.
+    interval = mean_interval(np.ones(20), bounds=(0.0, 1.0))
+    assert _ends(interval) == pytest.approx((0.831567, 1.0), abs=1e-6)
+    assert _ends(interval) == pytest.approx(_ends(clopper_pearson(20, 20)))
+    # In the middle of its bounds: 0.5 * 0.831567 = 0.415783, and that plus 0.168433.
+    assert _ends(mean_interval(np.full(20, 0.5), bounds=(0.0, 1.0))) == pytest.approx((0.415783, 0.584217), abs=1e-6)
+    assert _ends(mean_interval(np.ones(20))) == (-math.inf, math.inf)
+
+
+def test_one_problem_says_nothing() -> None:
+    assert _ends(mean_interval([0.7])) == (-math.inf, math.inf)
+    interval = mean_interval([1.0], bounds=(0.0, 1.0))
+    assert _ends(interval) == pytest.approx((0.025, 1.0))
+    assert "no spread" in interval.method
+
+
+def test_curve_columns_are_the_same_as_apart() -> None:
+    table = np.random.default_rng(1).random((30, 3))
+    whole = curve_intervals(table, seed=5)
+    assert [interval.value for interval in whole] == pytest.approx(table.mean(axis=0))
+    for column, interval in enumerate(whole):
+        alone = mean_interval(table[:, column], seed=5)
+        assert _ends(interval) == pytest.approx(_ends(alone))
+
+
+def test_ratio_weighs_clusters_by_their_counts() -> None:
+    # (1 + 9) / (1 + 3) = 2.5, not the mean of 1 and 3.
+    assert ratio_interval([1.0, 9.0], [1, 3]).value == 2.5
+    rng = np.random.default_rng(2)
+    counts = rng.integers(1, 50, 300)
+    interval = ratio_interval(counts * 3.0 + rng.normal(size=300), counts)
+    assert 3.0 in interval
+    assert interval.high - interval.low < 0.05
+    with pytest.raises(MeasureError, match="Counts"):
+        ratio_interval([1.0, 2.0], [0, 0])
+
+
+def test_general_bootstrap_agrees_with_the_fast_one() -> None:
+    values = np.random.default_rng(4).random(40)
+    slow = cluster_bootstrap(_grand_mean, list(values[:, None]), replicates=2000)
+    fast = mean_interval(values, replicates=2000)
+    assert slow.value == pytest.approx(fast.value)
+    assert _ends(slow) == pytest.approx(_ends(fast), abs=0.01)
+
+
+def test_resampling_within_problems_adds_their_spread() -> None:
+    # Every problem has the same samples: problems alone show no spread, samples within do.
+    clusters = [np.array([0.0, 1.0, 0.0, 1.0]) for _ in range(25)]
+    assert _ends(cluster_bootstrap(_grand_mean, clusters, replicates=200)) == (-math.inf, math.inf)
+    both = cluster_bootstrap(_grand_mean, clusters, within=True, replicates=1000)
+    # 100 fair coins: standard error 0.05, interval about 0.4 to 0.6.
+    assert _ends(both) == pytest.approx((0.4, 0.6), abs=0.03)
+
+
+def test_undefined_resamples_are_counted_and_left_out() -> None:
+    def share_of_first(clusters: list[npt.NDArray[Any]]) -> float:
+        total = float(np.concatenate(clusters).sum())
+        return float(clusters[0].sum()) / total if total else math.nan
+
+    clusters = [np.array([value]) for value in (0.0, 0.0, 1.0)]
+    interval = cluster_bootstrap(share_of_first, clusters, replicates=500)
+    assert "resamples undefined" in interval.method
+    assert math.isfinite(interval.low)
+
+
+def test_undefined_value_has_no_ends() -> None:
+    interval = interval_from_draws(math.nan, [math.nan] * 50, problems=5)
+    assert math.isnan(interval.value)
+    assert 123.0 in interval
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 5))
+@settings(max_examples=25, deadline=None)
+def test_resamples_draw_as_many_problems_as_there_are(problems: int, replicates: int, seed: int) -> None:
+    counts = np.concatenate(list(resampled_counts(problems, replicates, seed)))
+    assert counts.shape == (replicates, problems)
+    assert np.all(counts.sum(axis=1) == problems)
+    assert np.array_equal(counts, np.concatenate(list(resampled_counts(problems, replicates, seed))))
+
+
+def test_many_problems_are_resampled_in_slices() -> None:
+    slices = list(resampled_counts(1_000_000, 9, 0))
+    assert [len(part) for part in slices] == [4, 4, 1]
+    # How often one problem is drawn is nearly Poisson(1): variance 1.
+    assert slices[0].var() == pytest.approx(1.0, abs=0.01)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(MeasureError, match="1 of 3"):
+        mean_interval([1.0, math.nan, 0.0])
+    with pytest.raises(MeasureError, match="empty"):
+        mean_interval([])
+    with pytest.raises(MeasureError, match="too few"):
+        mean_interval([1.0, 0.0], replicates=10)
+    with pytest.raises(MeasureError, match="level"):
+        mean_interval([1.0, 0.0], level=95)
+    with pytest.raises(MeasureError, match="no samples"):
+        cluster_bootstrap(_grand_mean, [np.empty(0), np.ones(2)])
+    with pytest.raises(MeasureError, match="no problems"):
+        cluster_bootstrap(_grand_mean, [])

@@ -1,0 +1,128 @@
+"""The house holds: who may import whom, how long a function may be, where tests live, what must be documented."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "breadth"
+TESTS = ROOT / "tests"
+
+MAY_IMPORT = {
+    "base": set(),
+    "measure": {"base"},
+    "runs": {"base"},
+    "report": {"base"},
+    "training": {"base", "measure"},
+    "inference": {"base", "measure"},
+    "runtime": {"base", "inference", "runs", "measure"},
+    "bridge": {"base", "inference", "report", "runs", "measure"},
+    "adapters": {"base", "training", "inference", "runtime", "bridge", "runs", "measure"},
+    "dashboard": {"base", "bridge", "report", "runs", "measure"},
+    "lab": {"base", "adapters", "runtime", "bridge", "training", "inference", "report", "runs", "measure"},
+    "cli": {"*"},
+    "testing": {"*"},
+}
+"""Room -> rooms it may import; the one place this table stands."""
+
+HEAVY = ("torch", "duckdb", "fastapi", "starlette", "aiohttp", "scipy", "pyarrow", "numpy", "typer", "rich")
+LONGEST_FUNCTION = 60
+FILES = sorted(SOURCE.rglob("*.py"))
+EVERY_FILE = sorted(file for folder in ("src", "tests", "benchmarks", "tools", "docs") for file in (ROOT / folder).rglob("*.py"))
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules of ours that a file imports, wherever in it."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("breadth"))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{short(path)}:{node.lineno} imports relatively"
+            if node.module and node.module.split(".")[0] == "breadth":
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_imports_point_the_allowed_way(path: Path) -> None:
+    room = path.relative_to(SOURCE).parts[0]
+    if room == "__init__.py" or room == "__main__.py":
+        return
+    for module in imported(path):
+        other = module.split(".")[1]
+        allowed = MAY_IMPORT[room] | {room}
+        assert "*" in allowed or other in allowed or other == "__version__", f"{short(path)} imports {module}"
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"} <= MAY_IMPORT.keys()
+
+
+def test_importing_breadth_loads_nothing_heavy() -> None:
+    script = "import sys, breadth; print([name for name in sys.argv[1].split() if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script, " ".join(HEAVY)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_tests_mirror_the_source() -> None:
+    sources = {file.relative_to(SOURCE) for file in FILES if file.name not in ("__init__.py", "__main__.py")}
+    tests = {file.relative_to(TESTS) for file in TESTS.rglob("test_*.py")}
+    wanted = {source.with_name(f"test_{source.name}") for source in sources}
+    assert wanted - tests == set(), "a source file has no test file"
+    extra = {test for test in tests - wanted if len(test.parts) > 1 and not test.name.startswith("test_real")}
+    assert extra == set(), "a test file has no source file (end-to-end tests are called test_real*.py)"
+
+
+@pytest.mark.parametrize("path", EVERY_FILE, ids=short)
+def test_every_file_starts_with_its_purpose_and_no_function_is_long(path: Path) -> None:
+    tree = parse(path)
+    purpose = ast.get_docstring(tree)
+    assert purpose, f"{short(path)} does not say what it is for"
+    assert purpose.splitlines()[0].endswith((".", ":")), f"the first line of {short(path)} is not a sentence"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < LONGEST_FUNCTION, f"{short(path)}:{node.lineno} {node.name} is too long"
+
+
+@cache
+def reference_hook() -> ModuleType:
+    """Load the documentation's own check, so that the build and the tests hold one rule."""
+    spec = spec_from_file_location("reference_hook", ROOT / "docs" / "hooks" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_every_public_name_is_documented(path: Path) -> None:
+    assert list(reference_hook().undocumented(parse(path))) == []
+
+
+def test_the_project_names_no_machine() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in listed:
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".txt", ""} and path.is_file() and name != "LICENSE":
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            assert "/" + "work/" not in text, name
+            assert "/" + "root/" not in text, name
+            assert "/" + "home/" not in text, name

@@ -1,0 +1,234 @@
+"""Train a tiny reasoner with TRL's GRPO until its entropy collapses, and keep the log as the example the package ships.
+
+Nothing is downloaded and nothing is simulated: a Llama of a quarter of a million weights first learns, by plain cross-entropy, to write
+short worked problems in modular arithmetic from a teacher who knows each fact of his tables only some of the time. It therefore
+starts out diverse: several routes, several wordings, several answers. Then GRPO rewards the right answer and nothing holds the
+entropy. What TRL wrote on the way is copied as it is; only steps that see the same problems again are kept, to stay small.
+
+    python tools/make_example.py src/breadth/cli/example
+
+Same versions, same seed and one thread give the same log again, apart from its clock times. Needs the extra ``train``.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}  # read when the libraries below are imported
+
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from datasets import Dataset
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+from trl import GRPOConfig, GRPOTrainer
+
+SEED = 0
+MODULUS = 13
+PRETRAINING_STEPS, PRETRAINING_BATCH = 2000, 128
+GRPO_STEPS, LEARNING_RATE = 181, 3e-4
+PROMPTS_PER_STEP, SAMPLES, CYCLE = 32, 8, 10
+"""Problems come round every ``CYCLE`` steps; the steps that are shipped are those of the first batch of problems."""
+ROUTES = (
+    ("First {a} + {b} = {s}", "{s} * {c} = {t}"),
+    ("Swap: {b} + {a} = {s}", "{c} * {s} = {t}"),
+    ("Expand: {a} * {c} = {u}", "{b} * {c} = {v}", "{u} + {v} = {t}"),
+)
+LINKS = (". Then ", ", so ", "; next ")
+ENDINGS = (". The answer is \\boxed{{{t}}}.", ", which gives \\boxed{{{t}}}.", ". Hence \\boxed{{{t}}}.")
+PIECES = r"\d+|\D+"
+Problem = tuple[int, int, int]
+
+
+class Teacher:
+    """Works problems aloud from tables in which each fact is right only part of the time, at a rate of its own."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        left, right = np.indices((MODULUS, MODULUS))
+        self.sums = noisy_table((left + right) % MODULUS, (6.0, 1.0), rng)
+        self.products = noisy_table(left * right % MODULUS, (0.7, 0.9), rng)
+
+    def work(self, problem: Problem) -> str:
+        """Write one worked answer, right or wrong."""
+        a, b, c = problem
+        route = int(self.rng.integers(len(ROUTES)))
+        known = {"a": a, "b": b, "c": c} | (self.expanded(a, b, c) if route == 2 else self.in_order(a, b, c, swapped=route == 1))
+        link, ending = LINKS[self.rng.integers(len(LINKS))], ENDINGS[self.rng.integers(len(ENDINGS))]
+        return (link.join(ROUTES[route]) + ending).format(**known)
+
+    def in_order(self, a: int, b: int, c: int, *, swapped: bool) -> dict[str, int]:
+        """Add, then multiply; swapped, the same by the facts with their sides exchanged."""
+        s = self.recall(self.sums, b, a) if swapped else self.recall(self.sums, a, b)
+        return {"s": s, "t": self.recall(self.products, c, s) if swapped else self.recall(self.products, s, c)}
+
+    def expanded(self, a: int, b: int, c: int) -> dict[str, int]:
+        """Multiply twice, then add."""
+        u, v = self.recall(self.products, a, c), self.recall(self.products, b, c)
+        return {"u": u, "v": v, "t": self.recall(self.sums, u, v)}
+
+    def recall(self, table: np.ndarray[Any, np.dtype[np.float64]], left: int, right: int) -> int:
+        """Draw what the table says of one fact."""
+        return int(self.rng.choice(MODULUS, p=table[left, right]))
+
+
+def noisy_table(
+    truth: np.ndarray[Any, np.dtype[np.int64]], knowledge: tuple[float, float], rng: np.random.Generator
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Give each fact a chance of being right, drawn from a Beta law, and spread the rest unevenly over wrong values."""
+    table = rng.dirichlet(np.full(MODULUS, 0.3), truth.shape)
+    np.put_along_axis(table, truth[..., None], 0.0, -1)
+    chance = rng.beta(*knowledge, truth.shape)[..., None]
+    table *= (1 - chance) / table.sum(-1, keepdims=True)
+    np.put_along_axis(table, truth[..., None], chance, -1)
+    return np.asarray(table)
+
+
+def question(problem: Problem) -> str:
+    """Put the problem as the model sees it."""
+    a, b, c = problem
+    return f"Modulo {MODULUS}, what is ({a} + {b}) * {c}?\n"
+
+
+def truth(problem: Problem) -> str:
+    """Return the right answer as text."""
+    a, b, c = problem
+    return str((a + b) * c % MODULUS)
+
+
+def stated(completion: str) -> str | None:
+    """Return the last boxed answer, or None when there is none."""
+    found = re.findall(r"\\boxed\{(\d+)\}", completion)
+    return found[-1] if found else None
+
+
+def exact_match(completions: list[str], truth: list[str], **_: object) -> list[float]:
+    """Reward 1 for the right answer in the box, 0 for anything else."""
+    return [float(stated(completion) == right) for completion, right in zip(completions, truth, strict=True)]
+
+
+def draw_problem(rng: np.random.Generator) -> Problem:
+    """Draw three numbers below the modulus."""
+    a, b, c = (int(number) for number in rng.integers(MODULUS, size=3))
+    return a, b, c
+
+
+def build_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+    """Make each number one token and each stretch of words and signs between numbers another."""
+    pieces = sorted({piece for text in texts for piece in re.findall(PIECES, text)})
+    words = {piece: number for number, piece in enumerate(["<pad>", "<eos>", "<unk>", *pieces])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(PIECES), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Build an untrained Llama with about a quarter of a million weights."""
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=96,
+            intermediate_size=192,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            max_position_embeddings=64,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=None,
+        )
+    )
+
+
+def pretrain(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, teacher: Teacher) -> None:
+    """Teach the model to write as the teacher does: cross-entropy on fresh examples."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=PRETRAINING_STEPS)
+    for step in range(PRETRAINING_STEPS):
+        problems = [draw_problem(teacher.rng) for _ in range(PRETRAINING_BATCH)]
+        texts = [question(problem) + teacher.work(problem) + "<eos>" for problem in problems]
+        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right", return_token_type_ids=False)
+        loss = model(**batch, labels=batch.input_ids.masked_fill(batch.attention_mask == 0, -100)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 100 == 0:
+            print(f"pretraining step {step}: loss {loss.item():.3f}", flush=True)
+
+
+def reinforce(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[Problem], folder: Path) -> None:
+    """Run GRPO as TRL has it, on-policy, with no entropy bonus, no reference model and the default loss."""
+    rows = [{"prompt": question(problem), "truth": truth(problem)} for problem in problems]
+    settings = GRPOConfig(
+        output_dir=str(folder),
+        max_steps=GRPO_STEPS,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        per_device_train_batch_size=PROMPTS_PER_STEP * SAMPLES,
+        gradient_accumulation_steps=1,
+        num_generations=SAMPLES,
+        max_completion_length=32,
+        shuffle_dataset=False,
+        logging_steps=1,
+        log_completions=True,
+        num_completions_to_print=0,
+        save_steps=GRPO_STEPS,
+        save_only_model=True,
+        bf16=False,
+        use_cpu=True,
+        report_to="none",
+        seed=SEED,
+    )
+    GRPOTrainer(model, reward_funcs=exact_match, args=settings, train_dataset=Dataset.from_list(rows), processing_class=tokenizer).train()
+
+
+def ship(folder: Path, to: Path) -> None:
+    """Copy the trainer's state and the completions of every step that saw the first batch of problems."""
+    (to / "completions").mkdir(parents=True, exist_ok=True)
+    shutil.copy(folder / f"checkpoint-{GRPO_STEPS}" / "trainer_state.json", to)
+    for step in range(1, GRPO_STEPS + 1, CYCLE):
+        shutil.copy(folder / "completions" / f"completions_{step:05d}.parquet", to / "completions")
+
+
+def summary(folder: Path) -> str:
+    """Tabulate what the shipped completions say: pass@1, pass@8 and distinct answers in a group."""
+    lines = ["step  pass@1  pass@8  distinct answers"]
+    for file in sorted((folder / "completions").glob("*.parquet")):
+        frame = pd.read_parquet(file).assign(answer=lambda f: f["completion"].map(stated))
+        groups = frame.groupby("prompt", sort=False)
+        right = groups["exact_match"]
+        lines.append(
+            f"{frame['step'][0]:4d}  {right.mean().mean():6.3f}  {right.max().mean():6.3f}  {groups['answer'].nunique().mean():6.2f}"
+        )
+    return "\n".join(lines)
+
+
+def main(to: Path) -> None:
+    """Make the example in the folder ``to``."""
+    torch.set_num_threads(1)
+    set_seed(SEED)
+    rng = np.random.default_rng(SEED)
+    teacher = Teacher(rng)
+    sample = [draw_problem(rng) for _ in range(5000)]
+    tokenizer = build_tokenizer([question(problem) + teacher.work(problem) for problem in sample])
+    model = build_model(tokenizer)
+    print(f"{model.num_parameters():,} weights, {len(tokenizer)} tokens")
+    pretrain(model, tokenizer, teacher)
+    problems = list(dict.fromkeys(sample))[: PROMPTS_PER_STEP * CYCLE]
+    with tempfile.TemporaryDirectory() as folder:
+        reinforce(model, tokenizer, problems, Path(folder))
+        ship(Path(folder), to)
+    print(summary(to))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
