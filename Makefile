@@ -31,7 +31,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 docs: $(VENV)/.dev  ## build the documentation into site/ (fails on an undocumented public name)
-	$(BIN)/python -W ignore::DeprecationWarning -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore::DeprecationWarning -m mkdocs build --strict --quiet
 
 bench: $(VENV)/.dev  ## run every benchmark; each prints a ratio to a named peer or limit
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done

@@ -22,12 +22,18 @@ from numpy.typing import NDArray
 from breadth.measure.votes import maj_at_k_by_problem
 
 Ints: TypeAlias = NDArray[np.int64]
+"""Counts and positions."""
 Floats: TypeAlias = NDArray[np.float64]
+"""Numbers in double precision."""
 
 SAMPLES = 64
+"""Samples a problem."""
 ANSWERS = 20
+"""Different answers a problem may get."""
 STANDARD_ERROR = 1e-3
+"""What subsampling has to reach."""
 NEEDED_RATIO = 50
+"""How many times faster exact counting has to be."""
 _AT_ONCE = 4096
 """Draws the peer makes at once: its arrays stay in the processor's cache, which is where it is fastest."""
 
@@ -132,13 +138,11 @@ def _print_table(curves: Floats, chosen: Ints, peers: Sequence[Peer], seconds: f
     on_average = few_draws * per_draw * count
     print(f"maj@k for {count:,} problems x {SAMPLES} samples, {ANSWERS} answers, every k = 1..{SAMPLES}")
     print(f"  exact                                     {seconds:9.3f} s  {seconds / count * 1e3:.2f} ms a problem")
-    print(
-        f"  subsampling, {STANDARD_ERROR:g} for each problem and k    {everywhere:9.1f} s  {everywhere / seconds:,.0f}x, extrapolated from {len(peers)} problems:"
-    )
-    print(f"      {np.mean(_draws_needed(peers)):,.0f} draws a problem at {per_draw * 1e6:.2f} us for a draw that serves every k")
-    print(
-        f"  subsampling, {STANDARD_ERROR:g} for the mean curve only  {on_average:9.3f} s  {on_average / seconds:.1f}x, {few_draws:,.0f} draws a problem"
-    )
+    print(f"  subsampling, {STANDARD_ERROR:g} for each problem and k {everywhere:9.1f}   s  {everywhere / seconds:,.0f}x")
+    print(f"      {np.mean(_draws_needed(peers)):,.0f} draws a problem at {per_draw * 1e6:.2f} us for a draw that serves every k,")
+    print(f"      extrapolated from {len(peers)} problems")
+    print(f"  subsampling, {STANDARD_ERROR:g} for the mean curve only {on_average:8.3f} s  {on_average / seconds:.1f}x")
+    print(f"      {few_draws:,.0f} draws a problem: enough for the average over problems, not for any one of them")
     print(f"  agreement: largest difference {np.max(errors):.4f}, {_in_errors(errors, spread):.2f} standard errors root mean square")
 
 

@@ -33,8 +33,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 SEED = 0
 MODULUS = 13
-PRETRAINING_STEPS, PRETRAINING_BATCH = 2000, 128
-GRPO_STEPS, LEARNING_RATE = 181, 3e-4
+PRETRAINING_STEPS, PRETRAINING_BATCH = 1400, 128
+GRPO_STEPS, LEARNING_RATE = 151, 1e-3
 PROMPTS_PER_STEP, SAMPLES, CYCLE = 32, 8, 10
 """Problems come round every ``CYCLE`` steps; the steps that are shipped are those of the first batch of problems."""
 ROUTES = (
@@ -44,7 +44,7 @@ ROUTES = (
 )
 LINKS = (". Then ", ", so ", "; next ")
 ENDINGS = (". The answer is \\boxed{{{t}}}.", ", which gives \\boxed{{{t}}}.", ". Hence \\boxed{{{t}}}.")
-PIECES = r"\d+|\D+"
+PIECES = r"\d+|\n|[^\d\n]+"
 Problem = tuple[int, int, int]
 
 
@@ -55,20 +55,20 @@ class Teacher:
         self.rng = rng
         left, right = np.indices((MODULUS, MODULUS))
         self.sums = noisy_table((left + right) % MODULUS, (6.0, 1.0), rng)
-        self.products = noisy_table(left * right % MODULUS, (0.7, 0.9), rng)
+        self.products = noisy_table(left * right % MODULUS, (0.3, 0.5), rng)
 
     def work(self, problem: Problem) -> str:
         """Write one worked answer, right or wrong."""
         a, b, c = problem
         route = int(self.rng.integers(len(ROUTES)))
-        known = {"a": a, "b": b, "c": c} | (self.expanded(a, b, c) if route == 2 else self.in_order(a, b, c, swapped=route == 1))
+        steps = self.expanded(a, b, c) if "{u}" in ROUTES[route][0] else self.in_order(a, b, c)
         link, ending = LINKS[self.rng.integers(len(LINKS))], ENDINGS[self.rng.integers(len(ENDINGS))]
-        return (link.join(ROUTES[route]) + ending).format(**known)
+        return (link.join(ROUTES[route]) + ending).format(a=a, b=b, c=c, **steps)
 
-    def in_order(self, a: int, b: int, c: int, *, swapped: bool) -> dict[str, int]:
-        """Add, then multiply; swapped, the same by the facts with their sides exchanged."""
-        s = self.recall(self.sums, b, a) if swapped else self.recall(self.sums, a, b)
-        return {"s": s, "t": self.recall(self.products, c, s) if swapped else self.recall(self.products, s, c)}
+    def in_order(self, a: int, b: int, c: int) -> dict[str, int]:
+        """Add, then multiply."""
+        s = self.recall(self.sums, a, b)
+        return {"s": s, "t": self.recall(self.products, s, c)}
 
     def expanded(self, a: int, b: int, c: int) -> dict[str, int]:
         """Multiply twice, then add."""
@@ -76,8 +76,8 @@ class Teacher:
         return {"u": u, "v": v, "t": self.recall(self.sums, u, v)}
 
     def recall(self, table: np.ndarray[Any, np.dtype[np.float64]], left: int, right: int) -> int:
-        """Draw what the table says of one fact."""
-        return int(self.rng.choice(MODULUS, p=table[left, right]))
+        """Draw what the table says of one fact; both orders of its sides are one fact."""
+        return int(self.rng.choice(MODULUS, p=table[min(left, right), max(left, right)]))
 
 
 def noisy_table(
@@ -122,7 +122,7 @@ def draw_problem(rng: np.random.Generator) -> Problem:
 
 
 def build_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Make each number one token and each stretch of words and signs between numbers another."""
+    """Make each number one token each line break one, and each stretch of words and signs between them one."""
     pieces = sorted({piece for text in texts for piece in re.findall(PIECES, text)})
     words = {piece: number for number, piece in enumerate(["<pad>", "<eos>", "<unk>", *pieces])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))

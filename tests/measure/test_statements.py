@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from breadth.measure import statements
 from breadth.measure.statements import stated_answer, stated_answers
 
 
@@ -189,3 +190,8 @@ def test_deeply_nested_boxes_take_linear_time() -> None:
     assert stated_answer(text) == "5"
     assert [answer for _, answer in stated_answers(text)] == ["5"]
     assert time.process_time() - began < 10
+
+
+@given(st.lists(pieces, max_size=25).map("".join))
+def test_the_short_cut_for_plain_boxes_changes_no_answer(text: str) -> None:
+    assert stated_answer(text) == statements._last_statement(text)

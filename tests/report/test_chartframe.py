@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_labels_that_would_touch_are_left_out() -> None:
     frame = frame_for(crowded, NARROW)
     shown = places("".join(part.source() for part in axis_x(frame, crowded.x, NARROW)), "tick")
     assert len(shown) >= 2
-    assert all(right - left > 6.9 * 9 for (left, _), (right, _) in zip(shown, shown[1:], strict=False))
+    assert all(right - left > 6.9 * 9 for (left, _), (right, _) in pairwise(shown))
 
 
 def test_minus_signs_are_typeset() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -88,7 +89,7 @@ def test_names_stand_apart_beside_the_ends(canvas: Canvas) -> None:
     found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="name (series-\d)">([^<]*)<', line_chart(curve, canvas, "s1").source())
     assert [name for *_, name in found] == ["high", "also high", "low", "lower"]
     heights = [float(y) for _, y, *_ in found]
-    assert all(below - above >= 14.99 for above, below in zip(heights, heights[1:], strict=False))
+    assert all(below - above >= 14.99 for above, below in pairwise(heights))
     frame = frame_for(curve, canvas)
     assert frame.top <= min(heights)
     assert max(heights) <= frame.bottom + 4
@@ -117,6 +118,7 @@ def test_a_long_log_stays_small_and_keeps_its_extremes(canvas: Canvas) -> None:
     assert min(heights) == pytest.approx(frame.y(9), abs=0.01)
     assert max(heights) == pytest.approx(frame.y(-9), abs=0.01)
     assert len(source) < 60_000
+    assert 'class="line series-1 dense"' in source
 
 
 def test_the_chart_is_described_in_words() -> None:

@@ -152,7 +152,7 @@ def test_numbers_come_back_exactly(value: float) -> None:
 
 
 @settings(max_examples=50)
-@given(st.text(st.characters(exclude_categories=())))
+@given(st.one_of(st.text(st.characters(exclude_categories=())), st.text(st.sampled_from("\ud83d\ude42\x1b\x9ba"))))
 def test_any_text_is_strict_ascii_json(text: str) -> None:
     source = render_json(Page(text, [Text(text), Table(text, [], [])]))
     assert source.isascii()

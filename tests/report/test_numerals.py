@@ -125,6 +125,6 @@ def test_typeset_changes_minus_signs_only() -> None:
 def test_every_number_can_be_written_and_small_ones_read_back(value: float, unit: str, decimals: int | None) -> None:
     text = number(value, unit, decimals, bare=True)
     assert text
-    if decimals is None and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e100:
+    if decimals is None and abs(value) < 1e100:
         read = float(text.replace(",", "")) / (100 if unit == PERCENT else 1)
         assert math.isclose(read, value, rel_tol=0.0051, abs_tol=1e-300)

@@ -20,7 +20,7 @@ def test_places() -> None:
 def test_limits_make_room_for_a_single_value_and_for_none() -> None:
     assert limits([math.nan, 3, math.inf, 1]) == (1, 3)
     assert limits([5, 5]) == (4.5, 5.5)
-    assert limits([0.0]) == (-1, 1)
+    assert limits([0.0, 0.0]) == (0, 1)
     assert limits([]) == limits([math.nan]) == (0, 1)
 
 

@@ -19,7 +19,7 @@ def test_a_curve_is_drawn_for_both_widths_with_its_numbers(read: Any) -> None:
     assert "80% band" in page.text
     assert "Note. 1 point without a value, shown as gaps." in page.text
     assert "The 2 points behind the chart" in page.text
-    assert "0.50 (0.40 to 0.60)" in page.text.replace("0.50 (", "0.50 (")
+    assert "0.50 (0.40 to 0.60)" in page.text
     assert "NaN" in page.text
 
 

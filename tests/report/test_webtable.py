@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from breadth.measure.intervals import Interval
-from breadth.report.cells import Missing
+from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Column, Table
 from breadth.report.style import SHOWN_ROWS
 from breadth.report.webtable import table
@@ -16,7 +16,7 @@ def long_table(count: int) -> Table:
 
 
 def test_cells_headings_and_footnotes() -> None:
-    rows = [["a", Interval(0.28, 0.25, 0.312)], ["b", Missing("not logged")], ["c", -0.5]]
+    rows: list[list[Cell]] = [["a", Interval(0.28, 0.25, 0.312)], ["b", Missing("not logged")], ["c", -0.5]]
     source = table(Table("T", [Column("run"), Column("score", "%")], rows, note="n = 128"), "s1").source()
     assert '<th scope="col">run</th><th scope="col" class="right">score (%)</th>' in source
     assert '<td class="right">28.0 <span class="range" title="95% interval">(25.0 to 31.2)</span></td>' in source

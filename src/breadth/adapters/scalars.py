@@ -25,6 +25,11 @@ def metric_rows(values: Mapping[str, float], step: int | None, time: float | Non
     return [MetricRow(part, step, time, split) for split, part in parts.items() if part]
 
 
+def is_held_out(name: str) -> bool:
+    """Say whether a name is that of a score on held-out problems."""
+    return bool(_without_held_out(name))
+
+
 def storable_name(name: str) -> str:
     """Return a metric's name with what UTF-8 cannot hold (halves of surrogate pairs) replaced."""
     return name if name.isascii() else name.encode("utf-8", errors="replace").decode("utf-8")
@@ -48,7 +53,7 @@ class StepMerger:
     """Joins rows of one step that were written apart, and hands them on in order of steps.
 
     A name that is logged for an earlier step than before means a restart: then all that is open is handed on first. A name
-    logged twice for one step keeps the later value.
+    logged twice for one step keeps the later value. A step's time is that of its first row.
     """
 
     def __init__(self) -> None:
@@ -64,7 +69,7 @@ class StepMerger:
         self._last.update(((row.split, name), row.step) for name in row.values)
         values, time = self._open.get((row.step, row.split), ({}, None))
         values.update(row.values)
-        self._open[row.step, row.split] = (values, time if row.time is None else row.time)
+        self._open[row.step, row.split] = (values, row.time if time is None else time)
         if len(self._open) > WINDOW:
             done.append(self._close(min(self._open)))
         return done

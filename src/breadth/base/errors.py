@@ -70,7 +70,7 @@ class FileError(BreadthError):
     def __init__(self, path: Path | str, problem: str, remedy: str, *, row: int | None = None) -> None:
         where = f"{path}" if row is None else f"{path}, row {row}"
         super().__init__(f"{where}: {problem}", remedy)
-        self.path = Path(path)
+        self.path = Path(str(path))
         """The file or folder in question."""
         self.row = row
         """Its 1-based row (line), where one is to blame."""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def show(
-    paths: Annotated[list[Path], typer.Argument(help="A run folder, or any files that can be imported.", show_default=False)],
+    paths: Annotated[
+        list[str], typer.Argument(help="A run folder (or its address, s3://...), or any files that can be imported.", show_default=False)
+    ],
     columns: Mapping = None,
     as_json: Json = False,
     html: Html = None,
@@ -34,17 +36,19 @@ def show(
 
 
 @contextmanager
-def opened(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[Run]:
+def opened(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> Iterator[Run]:
     """Open a run folder, or import foreign files into a temporary one."""
     from breadth.runs.header import HEADER
     from breadth.runs.ingest import import_files
+    from breadth.runs.places import is_remote, located
     from breadth.runs.reader import Run
 
-    if len(paths) == 1 and (paths[0] / HEADER).is_file():
+    places = [located(path) for path in paths]
+    if len(places) == 1 and (is_remote(places[0]) or (places[0] / HEADER).is_file()):
         yield Run.open(paths[0])
         return
     with TemporaryDirectory(prefix="breadth-") as folder:
-        target = Path(folder) / (paths[0].resolve().stem or "run")
+        target = Path(folder) / (places[0].resolve().stem or "run")
         with progress("importing") as said:
-            import_files(paths, target, importers=importers(columns), progress=said)
+            import_files(places, target, importers=importers(columns), progress=said)
         yield Run.open(target)

@@ -11,19 +11,19 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import Interval
 from breadth.measure.noise import Noise, noise_around
-from breadth.measure.series import Series, clean_series, tame, thin
+from breadth.measure.series import Series, check_level, clean_series, tame, thin
 
 _SHORTEST_SIDE = 6
 # Points needed on each side of a jump: a cubic and a step leave seven degrees of freedom on twelve points.
 _MOST_JUMPS = 4
+# More level changes than that in one run are a wander, not events.
 _MOST_POINTS = 3000
 # Longer series are first thinned to medians, so the work stays bounded.
-_LOOKS_PER_WINDOW = 4.0
-# How many independent looks a scan makes per window length: the jump estimates decorrelate over a quarter of a window.
+_LOOKS_PER_WINDOW = 8.0
+# How many independent looks a scan makes per window length: neighbouring estimates differ by an eighth of a window.
 _LOOKS_FOR_BEND = 10.0
 # The same for the place of a bend, over the middle three quarters of the run (Andrews 1993 has about as many).
 _BEND_MARGIN = 4.0
@@ -65,13 +65,13 @@ def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float =
 
     A jump at t is the coefficient of a step in a window around t beside a cubic in time, so a line, an exponential or an
     S-curve leaves nothing of it; windows of six points a side to a third of the run are tried. It counts when it exceeds
-    Student's quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), and when the shortest window
-    sees at least half of it: a jump is there at every scale, a fast but smooth decline only at long ones. A bend is a
-    hinge that beats the straight line likewise and fits better than a parabola and exponentials do. Spikes of up to
-    three points are pulled in first. Needs six points on each side; a ramp over fewer steps than that counts as a jump.
+    Student's quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the shortest window
+    sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long ones), and when neither a
+    smoother curve nor a bend describes the window as well. A bend is a hinge that beats the straight line likewise and fits
+    better than a parabola, a quintic and exponentials do. Spikes of up to three points are pulled in first. Needs six
+    points on each side; a ramp over fewer steps than that counts as a jump, and a slow wander may hide one.
     """
-    if not 0 < level < 1:
-        raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
+    check_level(level)
     series = clean_series(steps, values)
     seen = thin(series, _MOST_POINTS)
     if len(seen) < 2 * _SHORTEST_SIDE:
@@ -150,7 +150,14 @@ def _abrupt(calm: FloatArray, jump: _Jump, noise: Noise) -> bool:
 
 def _excess(jump: _Jump, noise: Noise) -> float:
     error = noise.weighted_sd(_step_weights(jump.side))
-    return abs(jump.size) / error if error else math.copysign(math.inf, abs(jump.size) - 1e-300)
+    if error:
+        return abs(jump.size) / error
+    return math.inf if abs(jump.size) > _rounding(noise) else 0.0
+
+
+def _rounding(noise: Noise) -> float:
+    # What arithmetic alone makes of a series without noise.
+    return 1e-9 * float(np.max(np.abs(noise.curve)))
 
 
 def _sides(n: int) -> list[int]:
@@ -188,7 +195,7 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
     hinge = np.maximum(x - x[place], 0)
     weights = _coefficient_weights(hinge, [x, *jumps])
     bend, error = float(weights @ calm), noise.weighted_sd(weights)
-    p_value = min(1.0, _LOOKS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) < 1e-9)
+    p_value = min(1.0, _LOOKS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= _rounding(noise))
     if p_value > 1 - level or not _kinked(calm, x, hinge, jumps, noise):
         return []
     before, reach = float(_coefficient_weights(x, [hinge, *jumps]) @ calm) / span, noise.quantile(level) * error / span
@@ -214,7 +221,9 @@ def _misfit(calm: FloatArray, columns: list[FloatArray]) -> float:
 def _coefficient_weights(column: FloatArray, beside: list[FloatArray]) -> FloatArray:
     basis = np.linalg.qr(np.column_stack([np.ones(len(column)), *beside]))[0]
     own = column - basis @ (basis.T @ column)
-    return np.asarray(own / (own @ own), dtype=np.float64)
+    power = float(own @ own)
+    # On steps that hardly vary the hinge may be the line itself: then it has no coefficient of its own.
+    return own / power if power > 1e-12 * float(column @ column) else np.zeros(len(column))
 
 
 def _smooth_rivals(x: FloatArray) -> Iterator[tuple[int, list[FloatArray]]]:

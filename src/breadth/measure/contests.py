@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from breadth.base.errors import MeasureError
 
 Floats: TypeAlias = NDArray[np.float64]
+"""Numbers in double precision."""
 Ints: TypeAlias = NDArray[np.int64]
+"""Counts and positions."""
 Standing: TypeAlias = tuple[int, tuple[int, ...], int]
 """A vote as one class sees it: its own count, its rivals' counts by falling size, the samples that never vote."""
 
@@ -58,8 +60,8 @@ def independent_winning_chances(shares: Floats, own: int, draws: Ints) -> Floats
     everything = _running_products(most / np.arange(1, most + 1)[None, :])
     rivals = np.delete(np.arange(classes), own)[None, :]
     contest = _Contests(series, np.full(classes + 1, most), np.array([own]), rivals, np.full((1, most), classes))
-    chances: Floats = np.minimum(_winning_weight(contest) / everything, 1.0)
-    return chances[0, draws]
+    chances: Floats = np.minimum(_winning_weight(contest) / everything, 1.0)[0, draws]
+    return chances
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from breadth.base.errors import MeasureError
 
 Floats: TypeAlias = NDArray[np.float64]
+"""Numbers in double precision."""
 Ints: TypeAlias = NDArray[np.int64]
+"""Counts and positions."""
 
 _CELLS = 1 << 22
 """Numbers held at once (32 MB): bounds the memory when many different (n, c) meet a large k."""

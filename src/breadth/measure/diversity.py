@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.measure.clustered import resample
-from breadth.measure.finite import BoolArray, FloatArray, same_length, yes_or_no
+from breadth.measure.clustered import Resamples, resample
+from breadth.measure.finite import FloatArray, same_length, yes_or_no
 from breadth.measure.intervals import Interval
 from breadth.measure.tallies import Ints, Tally, tally
 
@@ -147,13 +147,14 @@ def by_solved(
     same_length(groups=counted.rows, correct=right)
     measured = _diversity(counted, draws, estimator)
     solved = np.bincount(counted.rows, weights=right, minlength=len(counted.groups)) > 0
-    clusters = _clusters(counted, problems)
+    sides = {"solved": solved, "unsolved": ~solved, "every": np.ones_like(solved)}
+    # One set of resamples for all three: half the work, and the sides stay comparable.
+    columns = {f"{side} {name}": column * which for side, which in sides.items() for name, column in _columns(measured).items()}
+    resamples = resample(columns, _clusters(counted, problems), level=level, seed=seed)
     # The most this estimator can read from the largest group: all its samples different.
     most = effective_answers(np.arange(counted.samples.max()), estimator)
-    solved_means, unsolved_means, every = (
-        _means(measured, which, clusters, most_effective=most, level=level, seed=seed) for which in (solved, ~solved, solved | ~solved)
-    )
-    return SolvedSplit(solved_means, unsolved_means, every, measured.draws)
+    means = {side: _means(resamples, side, int(which.sum()), measured.draws, most) for side, which in sides.items()}
+    return SolvedSplit(**means, draws=measured.draws)
 
 
 def _diversity(counted: Tally, draws: int | None, estimator: EntropyEstimator) -> GroupDiversity:
@@ -199,26 +200,26 @@ def _chao_shen(counted: Tally) -> FloatArray:
     return counted.sums(-share * np.log(share) / seen)
 
 
-def _means(
-    measured: GroupDiversity, which: BoolArray, clusters: NDArray[Any], *, most_effective: float, level: float, seed: int
-) -> DiversityMeans:
-    distinct, effective = measured.expected_distinct[which], measured.effective[which]
-    enough, told = np.isfinite(distinct), np.isfinite(effective)
-    columns = {
-        "distinct": np.where(enough, distinct, 0.0),
-        "enough": enough,
-        "effective": np.where(told, effective, 0.0),
-        "told": told,
-        "parsed": measured.parsed[which],
-        "samples": measured.samples[which],
+def _columns(measured: GroupDiversity) -> dict[str, FloatArray]:
+    """Return what is summed over groups: each measure, 0 where it is unknown, and for how many it is known."""
+    enough, told = np.isfinite(measured.expected_distinct), np.isfinite(measured.effective)
+    return {
+        "distinct": np.where(enough, measured.expected_distinct, 0.0),
+        "enough": enough.astype(np.float64),
+        "effective": np.where(told, measured.effective, 0.0),
+        "told": told.astype(np.float64),
+        "parsed": measured.parsed.astype(np.float64),
+        "samples": measured.samples.astype(np.float64),
     }
-    resamples = resample(columns, clusters[which], level=level, seed=seed)
+
+
+def _means(resamples: Resamples, side: str, groups: int, draws: int, most_effective: float) -> DiversityMeans:
     return DiversityMeans(
-        groups=len(enough),
-        left_out=int((~enough).sum()),
-        distinct=resamples.ratio("distinct", "enough", (0.0, float(measured.draws))),
-        effective=resamples.ratio("effective", "told", (1.0, most_effective)),
-        parse_rate=resamples.ratio("parsed", "samples", (0.0, 1.0)),
+        groups=groups,
+        left_out=groups - int(resamples.sums[f"{side} enough"].sum()),
+        distinct=resamples.ratio(f"{side} distinct", f"{side} enough", (0.0, float(draws))),
+        effective=resamples.ratio(f"{side} effective", f"{side} told", (1.0, most_effective)),
+        parse_rate=resamples.ratio(f"{side} parsed", f"{side} samples", (0.0, 1.0)),
     )
 
 

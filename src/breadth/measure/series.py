@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from breadth.base.errors import MeasureError
-from breadth.measure.finite import FloatArray
+from breadth.measure.finite import BoolArray, FloatArray
 
 _SPIKE_WINDOW = 7
 # Points of the running median a spike is measured against: it outvotes spikes of up to three points.
@@ -18,6 +18,8 @@ _SPIKE_LIMIT = 4.0
 # Robust standard deviations beyond which a point is pulled in; Gaussian noise reaches it once in 16,000 points.
 _NORMAL_MAD = 1.482602218505602
 # Standard deviation of a normal variable over its median absolute deviation.
+_LARGEST = 1e100
+# Beyond this squares overflow; a logged value this large is an overflow in the making.
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Series:
     values: FloatArray
     """One finite value per step, those of a repeated step in the order they were logged."""
     dropped: int
-    """How many points were left out because the value was NaN or infinite."""
+    """How many points were left out because the value was NaN, infinite or beyond 1e100."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -40,7 +42,7 @@ class Series:
 
 
 def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
-    """Sort a series by step (repeats stay, in logged order) and leave out, counted, values that are not finite."""
+    """Sort a series by step (repeats stay, in logged order) and leave out, counted, values that are not finite (or beyond 1e100)."""
     at, kept = _numbers(steps, "steps"), _numbers(values, "values")
     if at.ndim != 1 or at.shape != kept.shape:
         raise MeasureError(
@@ -52,9 +54,14 @@ def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
         raise MeasureError(
             f"{missing} of {len(at)} steps are NaN or infinite.", "Number the points 0, 1, 2, ... where the log has no steps."
         )
-    usable = np.isfinite(kept)
-    order = np.argsort(at[usable], kind="stable")
-    return Series(at[usable][order], kept[usable][order], int(np.count_nonzero(~usable)))
+    good = usable(kept)
+    order = np.argsort(at[good], kind="stable")
+    return Series(at[good][order], kept[good][order], int(np.count_nonzero(~good)))
+
+
+def usable(values: FloatArray) -> BoolArray:
+    """Tell which values a series keeps: those that are finite and not beyond 1e100."""
+    return np.asarray(np.abs(values) < _LARGEST, dtype=np.bool_)
 
 
 def thin(series: Series, most: int) -> Series:
@@ -98,6 +105,12 @@ def _within_neighbours(window: FloatArray, place: int) -> float:
     others = np.delete(window, place)
     low, high = float(others.min()), float(others.max())
     return min(max(float(window[place]), 2 * low - high), 2 * high - low)
+
+
+def check_level(level: float) -> None:
+    """Refuse a level of confidence that is not between 0 and 1."""
+    if not 0 < level < 1:
+        raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:

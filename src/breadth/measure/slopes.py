@@ -12,7 +12,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import Interval
 from breadth.measure.noise import Noise, noise_around
-from breadth.measure.series import Series, clean_series, thin
+from breadth.measure.series import Series, check_level, clean_series, thin
 
 FEWEST_POINTS = 8
 """Fewest points a trend is read from: with fewer, two independent halves of three points each cannot be set apart."""
@@ -82,6 +82,7 @@ def steps_until(steps: npt.ArrayLike, values: npt.ArrayLike, target: float, *, l
     be none; None when there is no trend towards the target, or fewer than eight points. An extrapolation: it knows nothing
     of what the trainer will change.
     """
+    check_level(level)
     series = clean_series(steps, values)
     if not math.isfinite(target):
         raise MeasureError(f"The target is {target}; it must be a finite number.", "Give the level whose time is asked for.")

@@ -13,7 +13,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import REPLICATES, Interval, normal_quantile
 from breadth.measure.noise import Noise, noise_around, resampled_windows
-from breadth.measure.series import Series, clean_series, robust_sd
+from breadth.measure.series import Series, check_level, clean_series, robust_sd
 from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
 
 Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
@@ -57,15 +57,7 @@ class Trend:
     """Points left out because they were NaN or infinite."""
 
 
-def trend(
-    steps: npt.ArrayLike,
-    values: npt.ArrayLike,
-    *,
-    relevant: float | None = None,
-    level: float = 0.95,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Trend:
+def trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None = None, level: float = 0.95, seed: int = 0) -> Trend:
     """Say whether a series rises, falls or stays, compared with its own start, with intervals that respect autocorrelation.
 
     Levels are medians of the first and last eighth; their intervals come from the moving-block bootstrap of the noise around
@@ -80,19 +72,30 @@ def trend(
         raise MeasureError(
             f"The relevant change is {relevant}; it must be a finite number of at least 0.", "Leave it out for a tenth of the start level."
         )
-    if not 0 < level < 1:
-        raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
+    check_level(level)
     series = clean_series(steps, values)
     if len(series) < FEWEST_POINTS:
         return _too_short(series, relevant, level)
-    levels = _Levels.of(series, replicates, seed)
+    levels = _Levels.of(series, seed)
     matters = levels.relevant_change(level) if relevant is None else relevant
     slope = slope_of(series)
     verdict, reason = _judge(series, levels, slope, matters, level)
     return Trend(
-        verdict, reason, levels.start(level), levels.start_spread, levels.end(level), levels.change(level), levels.ratio(level),
-        slope.interval(level), slope.tau, slope.p_value, matters, levels.noise.autocorrelation, len(series), series.dropped,
-    )  # fmt: skip
+        verdict=verdict,
+        reason=reason,
+        start=levels.start(level),
+        start_spread=levels.start_spread,
+        end=levels.end(level),
+        change=levels.change(level),
+        ratio=levels.ratio(level),
+        slope=slope.interval(level),
+        tau=slope.tau,
+        p_value=slope.p_value,
+        relevant=matters,
+        autocorrelation=levels.noise.autocorrelation,
+        points=len(series),
+        dropped=series.dropped,
+    )
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,10 @@ class _Levels:
     noise: Noise
 
     @classmethod
-    def of(cls, series: Series, replicates: int, seed: int) -> _Levels:
+    def of(cls, series: Series, seed: int) -> _Levels:
         eighth, noise, rng = max(3, len(series) // 8), noise_around(series.values), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
-        errors = [_median_errors(curve, noise, replicates, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
+        errors = [_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
         return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)
 
     def start(self, level: float) -> Interval:
@@ -141,8 +144,8 @@ class _Levels:
         return self.noise.quantile(level) / normal_quantile(level)
 
 
-def _median_errors(curve: FloatArray, noise: Noise, replicates: int, rng: np.random.Generator) -> FloatArray:
-    draws = np.median(curve + resampled_windows(noise, len(curve), replicates, rng), axis=1)
+def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:
+    draws = np.median(curve + resampled_windows(noise, len(curve), REPLICATES, rng), axis=1)
     return np.asarray(draws - np.median(curve), dtype=np.float64)
 
 
@@ -160,10 +163,8 @@ def _judge(series: Series, levels: _Levels, slope: RobustSlope, matters: float, 
         return "falling", said
     if signs:
         return "cannot tell", f"{said}, against a slope of {steady.value:+.4g} a step: it turned on the way"
-    return (
-        "cannot tell",
-        f"{said}: over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)",
-    )
+    hidden = f"over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)"
+    return "cannot tell", f"{said}: {hidden}"
 
 
 def _sign(interval: Interval) -> int:
@@ -171,26 +172,21 @@ def _sign(interval: Interval) -> int:
 
 
 def _too_short(series: Series, relevant: float | None, level: float) -> Trend:
-    third = series.values[:3]
-    first, last = (float(np.median(part)) if len(part) else math.nan for part in (third, series.values[-3:]))
-    start, end, change, slope = (
-        Interval(value, -math.inf, math.inf, level, "too few points") for value in (first, last, last - first, math.nan)
-    )
-    reason = f"{len(series)} usable points ({series.dropped} were not numbers); at least {FEWEST_POINTS} needed"
-    matters = relevant if relevant is not None else _RELEVANT_SHARE * abs(first)
+    first, last = (float(np.median(part)) if len(part) else math.nan for part in (series.values[:3], series.values[-3:]))
+    ends = (-math.inf, math.inf, level, "too few points")
     return Trend(
-        "cannot tell",
-        reason,
-        start,
-        robust_sd(third),
-        end,
-        change,
-        None,
-        slope,
-        math.nan,
-        1.0,
-        matters,
-        math.nan,
-        len(series),
-        series.dropped,
+        verdict="cannot tell",
+        reason=f"{len(series)} usable points ({series.dropped} were not numbers); at least {FEWEST_POINTS} needed",
+        start=Interval(first, *ends),
+        start_spread=robust_sd(series.values[:3]),
+        end=Interval(last, *ends),
+        change=Interval(last - first, *ends),
+        ratio=None,
+        slope=Interval(math.nan, *ends),
+        tau=math.nan,
+        p_value=1.0,
+        relevant=_RELEVANT_SHARE * abs(first) if relevant is None else relevant,
+        autocorrelation=math.nan,
+        points=len(series),
+        dropped=series.dropped,
     )

@@ -14,7 +14,9 @@ from breadth.measure.contests import MOST_INDEPENDENT_DRAWS, Standing, drawn_win
 from breadth.measure.coverage import draw_sizes, whole_numbers
 
 Floats: TypeAlias = NDArray[np.float64]
+"""Numbers in double precision."""
 Ints: TypeAlias = NDArray[np.int64]
+"""Counts and positions."""
 
 TIE = 1e-12
 """Weights this close to the largest, relative to it, are tied with it: sums of floats do not come out equal."""

@@ -15,7 +15,9 @@ from breadth.measure.intervals import Interval
 from breadth.measure.votes import TIE, checked_ballots
 
 Floats: TypeAlias = NDArray[np.float64]
+"""Numbers in double precision."""
 Ints: TypeAlias = NDArray[np.int64]
+"""Counts and positions."""
 
 _CELLS = 1 << 20
 """Numbers per array of one batch of draws (8 MB)."""

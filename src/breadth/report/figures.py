@@ -17,6 +17,8 @@ from breadth.report.style import line_style
 
 _MARKED_POINTS = 40
 """A line with more points gets markers at some of them only."""
+_DENSE_POINTS = 200
+"""A line with more points is drawn thinner, so that noise does not become a blot."""
 
 
 def line_chart(curve: Curve, canvas: Canvas, key: str) -> Element:
@@ -84,7 +86,8 @@ def _line(series: Series, index: int, frame: Frame) -> list[Element]:
     style = line_style(index)
     runs = [[(frame.x(x), frame.y(y)) for x, y in run] for run in stretches(series) if len(run) > 1]
     d = "".join(_polyline(_thinned(run, frame)) for run in runs)
-    return [element("path", d=d, class_=f"line {style.color}", stroke_dasharray=style.dash or None)] if d else []
+    dense = " dense" if len(series.x) > _DENSE_POINTS else ""
+    return [element("path", d=d, class_=f"line {style.color}{dense}", stroke_dasharray=style.dash or None)] if d else []
 
 
 def _marks(curve: Curve, index: int, frame: Frame) -> list[Element]:

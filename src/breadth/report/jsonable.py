@@ -24,6 +24,7 @@ from typing import Any
 from breadth.report.cells import IntervalLike, Missing
 from breadth.report.numerals import unit_words
 from breadth.report.page import Page
+from breadth.report.plaintext import encodable
 from breadth.report.sections import Curve, Facts, Groups, Listing, Table, Text, Trace, Verdict
 
 SCHEMA = "breadth.report"
@@ -44,7 +45,7 @@ def _jsonable(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return encodable(str(value))
     if isinstance(value, int | float):
         return _number(value)
     if isinstance(value, Missing):

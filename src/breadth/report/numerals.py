@@ -19,6 +19,7 @@ SIGNIFICANT = 3
 """Digits of a number that comes without an interval: enough to compare, too few to pretend."""
 
 _SMALLEST, _LARGEST, _MOST_DECIMALS = 1e-4, 1e15, 6
+_ENDLESS = ("NaN", "∞", "-∞")
 
 
 def number(value: float, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
@@ -28,8 +29,8 @@ def number(value: float, unit: str = "", decimals: int | None = None, *, bare: b
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
-    endless = isinstance(value, float) and not math.isfinite(value)
-    return _with_unit(_digits(_scaled(value, unit), decimals), "" if bare or endless else unit)
+    digits = _digits(_scaled(value, unit), decimals)
+    return digits if bare or digits in _ENDLESS else _with_unit(digits, unit)
 
 
 def interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:

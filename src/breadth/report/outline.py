@@ -47,7 +47,8 @@ class Axes:
 
 def axes(curve: Curve, x_most: int, y_most: int) -> Axes:
     """Choose limits that hold every line, band and event, and at most about so many ticks."""
-    xs = [x for one in curve.series for run in (*stretches(one), *band_stretches(one)) for x, *_ in run]
+    xs = [x for one in curve.series for line in stretches(one) for x, _ in line]
+    xs += [x for one in curve.series for band in band_stretches(one) for x, _, _ in band]
     ys = [value for one in curve.series for values in (one.y, one.low, one.high) for value in values]
     places = xs + [event.x for event in curve.events]
     x, x_ticks = position_scale(places, x_most, log=curve.log_x)

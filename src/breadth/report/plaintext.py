@@ -25,10 +25,17 @@ def plain(text: str) -> str:
     """Return the text without anything that acts on a terminal or hides what it says; lines and tabs stay.
 
     Escape sequences and control characters are dropped, a carriage return becomes a new line, and half a surrogate pair
-    (which no encoder accepts) becomes the replacement character.
+    becomes the replacement character.
     """
+    if text.isprintable():  # most text: nothing to do
+        return text
     unescaped = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return _SURROGATES.sub("\ufffd", _HARMFUL.sub("", unescaped))
+    return encodable(_HARMFUL.sub("", unescaped))
+
+
+def encodable(text: str) -> str:
+    """Return the text with every half of a surrogate pair, which no encoder accepts, replaced."""
+    return _SURROGATES.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:

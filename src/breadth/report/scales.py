@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 _HUGE = 1e150
 """Beyond this differences and squares overflow; such values count as not drawable."""
+_TINY = 1e-150
+"""Below this everything is drawn as zero, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,13 @@ def drawable(value: float) -> bool:
 
 
 def limits(values: Iterable[float]) -> tuple[float, float]:
-    """Return the smallest and largest drawable value; room is made around a single one, and 0 to 1 stands for none."""
+    """Return the smallest and largest drawable value; room is made around a single one, and 0 to 1 stands for none or zero."""
     kept = [value for value in values if drawable(value)]
-    if not kept:
+    largest = max(map(abs, kept), default=0.0)
+    if largest < _TINY:
         return 0.0, 1.0
     low, high = min(kept), max(kept)
-    smallest_span = max(abs(low), abs(high)) * 1e-9
-    if high - low > max(smallest_span, 1e-150):
-        return low, high
-    room = max(abs(low), abs(high)) * 0.1 or 1.0
-    return low - room, high + room
+    return (low, high) if high - low > largest * 1e-9 else (low - 0.1 * largest, high + 0.1 * largest)
 
 
 def value_scale(values: Iterable[float], most: int) -> tuple[Scale, tuple[float, ...]]:

@@ -144,6 +144,7 @@ _CHARTS = """
 .base { fill: none; stroke: var(--ink); stroke-width: 1; }
 .event { fill: none; stroke: var(--muted); stroke-width: 1; stroke-dasharray: 2 3; }
 .line { fill: none; stroke: var(--c); stroke-width: 1.8; stroke-linejoin: round; }
+.line.dense { stroke-width: 1.1; }
 .band { fill: var(--c); fill-opacity: 0.13; stroke: none; }
 @media screen and (prefers-color-scheme: dark) { .band { fill-opacity: 0.24; } }
 @media (forced-colors: active) { .grid { stroke-opacity: 0.4; } }

@@ -16,6 +16,7 @@ from breadth.base.errors import BrokenFileError, FileError
 from breadth.base.spelling import suggestion
 from breadth.runs.header import Header, read_header
 from breadth.runs.lines import json_rows
+from breadth.runs.places import is_remote, located
 from breadth.runs.records import Remark
 from breadth.runs.schema import PROBLEM_COLUMNS, REQUIRED, ROLLOUT_COLUMNS, Column, column_type
 from breadth.runs.series import MetricPoint, Series, gather
@@ -44,8 +45,8 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
-        """Open a run folder."""
-        path = Path(folder)
+        """Open a run folder by its path, or by an address such as ``s3://bucket/run`` (the extra ``remote``)."""
+        path = located(folder)
         header = read_header(path)
         points, bad_rows = _points(path / METRICS)
         files, columns, bad_files = _rollout_files(path / ROLLOUTS)
@@ -89,6 +90,8 @@ class Run:
         import duckdb
 
         connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        if is_remote(self.folder):
+            connection.register_filesystem(self.folder.fs)  # type: ignore[attr-defined]  # fsspec's paths carry their file system
         if self.rollout_files:
             _view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
         if self.has_problems:
@@ -153,7 +156,8 @@ def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
 def _check(path: Path) -> set[str]:
     """Return a rollout file's columns; raise when it is damaged or not one of ours."""
     try:
-        schema = pq.read_schema(path)
+        with path.open("rb") as file:
+            schema = pq.read_schema(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise BrokenFileError(
             path, f"is not readable Parquet ({error}).", "Delete the file, or restore it; the other steps are unaffected."

@@ -113,7 +113,8 @@ def _has_docstring(owner: type, name: str) -> bool:
     """Look for a string under the attribute, or in the property, in the class or one it inherits from."""
     for cls in owner.__mro__[:-1]:
         declared = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        for before, after in pairwise(declared.body if isinstance(declared, ast.ClassDef) else ()):
+        body = declared.body if isinstance(declared, ast.ClassDef) else []
+        for before, after in pairwise([*body, ast.Pass()]):
             targets = before.targets if isinstance(before, ast.Assign) else [before.target] if isinstance(before, ast.AnnAssign) else []
             if name in map(ast.unparse, targets):
                 return isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)

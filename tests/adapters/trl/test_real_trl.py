@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from breadth.runs.names import match
 from breadth.runs.problems import problem_id
 from breadth.runs.reader import Run
 
-pytest.importorskip("trl")
 pytestmark = [
+    pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed (extra 'train')"),
+    pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"),
 ]
 
 WORDS = ["<pad>", "<eos>", "what", "is", "1", "2", "3", "4", "5", "6", "7", "8", "9", "plus", "?", "so"]
@@ -73,7 +75,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     sizes = LlamaConfig(
-        vocab_size=len(WORDS), hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0, eos_token_id=1
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        pad_token_id=0,
+        eos_token_id=1,
     )
     folder, start = tmp_path_factory.mktemp("grpo"), tmp_path_factory.mktemp("start")
     LlamaForCausalLM(sizes).save_pretrained(start)  # with beta, TRL loads the reference policy from where the model came from
@@ -137,7 +145,7 @@ def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tup
     files = sorted((trained.folder / "completions").glob("*.parquet"))
     assert [file.name for file in files] == [f"completions_0000{step}.parquet" for step in range(1, STEPS + 1)]
     wanted = [row for file in files for row in pq.read_table(file).to_pylist()]
-    found = run.query("SELECT * FROM rollouts JOIN problems USING (problem) ORDER BY step, \"group\", sample").to_pylist()
+    found = run.query('SELECT * FROM rollouts JOIN problems USING (problem) ORDER BY step, "group", sample').to_pylist()
     assert got.rollouts == len(wanted) == len(found) == 48
     for theirs, ours in zip(wanted, found, strict=True):
         assert (ours["step"], ours["prompt"], ours["completion"]) == (theirs["step"], theirs["prompt"], theirs["completion"])
@@ -152,9 +160,9 @@ def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tup
 
 def test_groups_are_trls_own(imported: tuple[Imported, Run]) -> None:
     _, run = imported
-    groups = run.query('SELECT "group", count(*) AS rows, count(DISTINCT problem) AS problems, max(sample) AS last FROM rollouts GROUP BY 1')
+    groups = run.query('SELECT "group", count(*) AS rows, count(DISTINCT problem) AS of, max(sample) AS last FROM rollouts GROUP BY 1')
     assert groups.column("rows").to_pylist() == [GENERATIONS] * 12
-    assert groups.column("problems").to_pylist() == [1] * 12
+    assert groups.column("of").to_pylist() == [1] * 12
     assert groups.column("last").to_pylist() == [GENERATIONS - 1] * 12
 
 

@@ -11,8 +11,10 @@ from breadth.runs.lines import text_rows
 from breadth.runs.records import Remark
 
 DELIMITERS = ",;\t|"
-BATCH = 4096
-"""Rows handed on at a time."""
+BATCH = 8192
+"""Rows handed on at a time, at most."""
+BATCH_SIZE = 16 << 20
+"""Characters handed on at a time: a row of a reasoning model may have a hundred thousand."""
 LONGEST_RECORD = 16 << 20
 """Characters of one row; beyond it a quote was opened and never closed."""
 MOST_REPAIRS = 20
@@ -40,11 +42,13 @@ def csv_rows(path: Path) -> Iterator[Rows | Remark]:
         csv.field_size_limit(LONGEST_RECORD)  # a cell may hold a whole completion, the default is 128 KB
     table = _Table(path)
     rows: Rows = []
-    for numbered in table.rows():
-        rows.append(numbered)
-        if len(rows) >= BATCH:
+    size = 0
+    for number, row in table.rows():
+        rows.append((number, row))
+        size += sum(len(cell) for cell in row.values() if cell)
+        if len(rows) >= BATCH or size >= BATCH_SIZE:
             yield rows
-            rows = []
+            rows, size = [], 0
     yield rows
     yield from table.remarks()
 

@@ -11,6 +11,7 @@ from breadth.adapters.generic.layout import check_mapping, layout_of, mapped_con
 from breadth.adapters.generic.metrics import MetricTable
 from breadth.adapters.generic.rollouts import RolloutTable
 from breadth.adapters.generic.tables import Rows, glimpse, rows_of
+from breadth.base.spelling import nearest
 from breadth.runs.records import Record, Remark
 from breadth.runs.schema import EntropyKind
 
@@ -47,14 +48,14 @@ class GenericFiles:
         check_mapping(self.mapping)
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Look at the columns; with a mapping, every file of rows is meant."""
+        """Look at the columns; with a mapping, a file is meant that has one of the columns it names, or one spelt much like it."""
         seen = glimpse(path, start)
         if seen is None:
             return None
-        if self.mapping or not seen.columns:
+        if not seen.columns or any(nearest(theirs, seen.columns) for theirs in self.mapping.values()):
             return f"{seen.form} {mapped_content(self.mapping)}"
         layout = obvious_layout(seen.columns)
-        return f"{seen.form} {layout.content}" if layout else None
+        return f"{seen.form} {mapped_content(self.mapping) if self.mapping else layout.content}" if layout else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: nothing is known about how these files belong together."""

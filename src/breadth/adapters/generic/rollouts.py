@@ -18,7 +18,8 @@ from breadth.runs.problems import problem_id
 from breadth.runs.records import Record, Remark, RolloutBatch
 from breadth.runs.schema import Split
 
-STEP = "step"
+OWN = {"breadth/step": "step", "breadth/problem": "problem"}
+"""Keys added to rows whose file has no such column; no file has columns of these names."""
 UNKNOWN = "unknown"
 """Problem of rows that do not say what they are about."""
 TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
@@ -32,8 +33,10 @@ class RolloutTable:
         columns = dict.fromkeys(name for _, row in batch for name in row)
         refuse_summaries((name for name in columns if name not in layout.columns), path)
         self._path, self._layout = path, layout
-        self._step, self._split, self._problem, self._prompt = (layout.theirs(name) for name in (STEP, "split", "problem", "prompt"))
+        self._step, self._split, self._problem, self._prompt = (layout.theirs(name) for name in ("step", "split", "problem", "prompt"))
         self._columns = {theirs: ours for theirs, ours in layout.columns.items() if theirs != self._split and _fits(theirs, ours, batch)}
+        self._exact = [theirs for theirs, ours in self._columns.items() if not pa.types.is_floating(arrow_type(ours))]
+        self._truths = [theirs for theirs, ours in self._columns.items() if pa.types.is_boolean(arrow_type(ours))]
         self._runs = Several(columns, RUNS if self._step else (), path)
         self._models = Several(columns, MODELS, path)
         self._without_step = self._without_problem = 0
@@ -46,7 +49,7 @@ class RolloutTable:
         parts: dict[Split, Rows] = {}
         for number, row in rows:
             parts.setdefault(self._split_of(row), []).append((number, self._prepared(row)))
-        reader = RowReader(self._columns if self._step else {**self._columns, STEP: STEP}, frozenset({self._split} if self._split else ()))
+        reader = RowReader({**self._columns, **OWN}, frozenset({self._split} if self._split else ()))
         for split, part in parts.items():
             table, remarks = reader.table([row for _, row in part], self._path, [number for number, _ in part])
             yield from remarks
@@ -71,15 +74,19 @@ class RolloutTable:
         return "train" if self._step else "eval"
 
     def _prepared(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row with its step and problem in place and its cells as JSON would have them."""
-        ready = {name: _cell(value, self._columns.get(name)) for name, value in row.items() if value is not None}
+        """Return a row with its step and problem in place, without the marks of its file's format (NaN for missing, truth as text)."""
+        ready = {name: value for name, value in row.items() if value is not None}
+        for name in self._exact:
+            if type(ready.get(name)) is float and math.isnan(ready[name]):
+                del ready[name]
+        for name in self._truths:
+            if isinstance(ready.get(name), str):
+                ready[name] = TRUTHS.get(ready[name].strip().casefold(), ready[name])
         step = as_step(row.get(self._step)) if self._step else 0
         self._without_step += step is None
-        ready[self._step or STEP] = step or 0
-        if self._problem and ready.get(self._problem) is None:
-            ready[self._problem] = self._stand_in(ready)
-        elif not self._problem and self._prompt and ready.get(self._prompt) is None:
-            self._without_problem += 1
+        ready[self._step or "breadth/step"] = step or 0
+        if ready.get(self._problem or "") is None:
+            ready[self._problem or "breadth/problem"] = self._stand_in(ready)
         return ready
 
     def _stand_in(self, row: Mapping[str, Any]) -> str:
@@ -92,15 +99,3 @@ def _fits(theirs: str, ours: str, batch: Rows) -> bool:
     """Say whether a column may stand for a per-token one of ours: it must hold lists (a mean goes to ``extra``)."""
     first = next((row[theirs] for _, row in batch if row.get(theirs) is not None), None)
     return not pa.types.is_list(arrow_type(ours)) or first is None or isinstance(first, list)
-
-
-def _cell(value: Any, ours: str | None) -> Any:
-    """Return a value without the marks of its file format: NaN for missing, truth as text."""
-    kind = arrow_type(ours) if ours else None
-    if kind is None or pa.types.is_floating(kind):
-        return value
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if pa.types.is_boolean(kind) and isinstance(value, str):
-        return TRUTHS.get(value.strip().casefold(), value)
-    return value

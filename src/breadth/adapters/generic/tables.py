@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.generic.csv_rows import BATCH, csv_rows, header_cells
+from breadth.adapters.generic.csv_rows import BATCH, BATCH_SIZE, csv_rows, header_cells
 from breadth.adapters.heads import BOM, first_objects, leading_keys, parsed
 from breadth.base.errors import BrokenFileError
 from breadth.runs.lines import LONGEST, json_rows, unreadable
@@ -126,7 +126,7 @@ def _parquet_rows(path: Path) -> Iterator[Rows | Remark]:
     first = 1
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=BATCH):
+            for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
                 rows = batch.to_pylist()
                 yield list(enumerate(rows, first))
                 first += len(rows)
@@ -134,3 +134,9 @@ def _parquet_rows(path: Path) -> Iterator[Rows | Remark]:
         raise BrokenFileError(
             path, f"is not readable as Parquet past row {first - 1} ({str(error)[:200]}).", "Copy or write the file again."
         ) from error
+
+
+def _batch_rows(metadata: Any) -> int:
+    """Return how many rows to take at a time, so that a batch stays small however long its texts are."""
+    size = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
+    return int(min(BATCH, max(1, BATCH_SIZE * metadata.num_rows // max(size, 1))))

@@ -10,9 +10,10 @@ from typing import Any
 
 from breadth.adapters.heads import first_objects, leading_keys
 from breadth.adapters.printed import MetricReader, as_number, as_step
-from breadth.adapters.scalars import in_order, metric_rows
+from breadth.adapters.scalars import in_order, is_held_out, metric_rows
 from breadth.adapters.tinker.summaries import SUMMARY_KEYS, read_summaries
 from breadth.runs.lines import json_rows
+from breadth.runs.names import match
 from breadth.runs.records import MetricRow, Record, Remark, SeenEntropy
 from breadth.runs.schema import EntropyKind
 
@@ -81,18 +82,18 @@ def _is_metrics(row: Mapping[str, Any]) -> bool:
 
 def _read_metrics(path: Path) -> Iterator[Record]:
     reader = MetricReader()
-    foreign: str | None = None
+    entropies: set[str] = set()
     for block in json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
         for number, row in block:
-            foreign = foreign or _foreign_entropy(row)
+            entropies.update(name for name in row if _is_entropy(name))
             yield from _rows(row, reader, number)
     yield from reader.remarks(path)
-    if foreign:
+    if entropies and OWN_ENTROPY not in entropies:
         yield SeenEntropy(EntropyKind())
-        yield _unknown_estimator(path, foreign)
+        yield _unknown_estimator(path, min(entropies))
 
 
 def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
@@ -103,11 +104,10 @@ def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[Met
     return metric_rows(in_order(values, (PREFIX,)), as_step(row[key]) if key else None, as_number(row[TIME]) if TIME in row else None)
 
 
-def _foreign_entropy(row: Mapping[str, Any]) -> str | None:
-    """Return the name of an entropy that is not the cookbook's own, where it is the only one."""
-    if OWN_ENTROPY in row:
-        return None
-    return next((name for name in row if name.rpartition("/")[2] == "entropy"), None)
+def _is_entropy(name: str) -> bool:
+    """Say whether a name of training (not of an evaluation) would be taken for the policy's entropy."""
+    found = match(name)
+    return found is not None and found[0] == "entropy" and not is_held_out(name)
 
 
 def _unknown_estimator(path: Path, name: str) -> Remark:

@@ -34,6 +34,7 @@ COLUMNS = {
 }
 """TRL's columns -> ours; those after ``advantage`` are what a reward function may add with ``log_extra`` (``solution`` is
 what TRL's own accuracy rewards add)."""
+NEEDED = {"step", "prompt", "completion"}
 BATCH = 1024
 """Rows read at a time: some 30 MB of long reasoning."""
 LOGGED_REWARD = re.compile(r"rewards/(.+)/mean")
@@ -54,7 +55,7 @@ class _Surroundings:
 def has_completions(path: Path) -> bool:
     """Say whether a Parquet file is one of TRL's completions files, damaged ones by name."""
     try:
-        return {"step", "prompt", "completion"} <= set(pq.read_schema(path).names)
+        return set(pq.read_schema(path).names) >= NEEDED
     except (pa.ArrowException, OSError):
         return path.name.startswith("completions_")
 
@@ -72,6 +73,10 @@ def read_completions(path: Path) -> Iterator[Record]:
     first = 1
     try:
         file = pq.ParquetFile(path)
+        for name in sorted(NEEDED - set(file.schema_arrow.names)):
+            raise BrokenFileError(
+                path, f"has no column {name!r} (it has {file.schema_arrow.names}).", "Choose a completions file of TRL's."
+            )
         rewards = _reward_names(file.schema_arrow, known)
         yield from _said_of_total(path, rewards, known)
         for batch in file.iter_batches(BATCH):

@@ -36,6 +36,7 @@ def read_console(path: Path) -> Iterator[Record]:
 def read_file_log(path: Path) -> Iterator[Record]:
     """Yield the metrics of the ``file`` logger: ``{"step": n, "data": {...}}`` a line."""
     reader = MetricReader()
+    odd: list[int] = []
     for rows in json_rows(path):
         if isinstance(rows, Remark):
             yield rows
@@ -45,7 +46,9 @@ def read_file_log(path: Path) -> Iterator[Record]:
             if isinstance(data, dict):
                 yield from metric_rows(as_step(row.get("step")), reader.numbers(data, number))
             else:
-                yield Remark(f"the row has no table 'data' (it has {', '.join(map(repr, list(row)[:5]))}); left out.", str(path), number)
+                odd.append(number)
+    if odd:
+        yield Remark(f"{len(odd)} rows have no table 'data'; left out.", str(path), odd[0])
     yield from reader.remarks(path)
 
 

@@ -25,23 +25,27 @@ COLUMNS = {
     "pred": "answer",
     "data_source": "origin",
 }
-"""verl's keys -> our columns; ``acc`` joins them where it is a plain right or wrong."""
+"""verl's keys -> our columns; ``acc`` joins them as ``correct``, where it is 0 or 1."""
 COMPONENT = re.compile(r".*(?:reward|score)(?:s|_\w+)?", re.IGNORECASE)
 """Reward extras by these names are components of the reward, where they are numbers."""
-HELD_OUT = re.compile(r"(?:.*[-_.])?(?:val|valid|validation|eval)(?:[-_.].*)?", re.IGNORECASE)
-"""Folders whose dumps are of validation problems."""
+HELD_OUT = frozenset({"val", "valid", "validation", "eval"})
+"""Words in the name of a folder with dumps of validation problems."""
 RIGHT_OR_WRONG = (0, 1, None)
 NO_ANSWER = "[INVALID]"
 """What verl's mathematics rewards put in the place of an answer they cannot read."""
+GRADED = "acc, where 0 or 1"
 LONGEST_KEY = 200
 
 
 def split_of(path: Path) -> Split:
-    """Say whether a dump is of validation: one of the two folders it lies in is called so (``val``, ``validation_data``, ...).
+    """Say whether a dump is of validation: its folder, or the one around it, is called so (``val``, ``validation_data``, ``run1-val``).
 
     verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's name tells.
+    Before the word, only the folder itself may have another one: ``my-val`` around ``rollouts`` is just a name.
     """
-    return "eval" if any(HELD_OUT.fullmatch(folder.name) for folder in list(path.parents)[:2]) else "train"
+    own, around = path.parent.name, path.parent.parent.name
+    words = {part.lower() for part in re.split(r"[-_.]", own)} | {re.split(r"[-_.]", around)[0].lower()}
+    return "train" if words.isdisjoint(HELD_OUT) else "eval"
 
 
 def read_rollouts(path: Path) -> Iterator[Record]:
@@ -81,7 +85,7 @@ def _batch(block: Sequence[tuple[int, dict[str, Any]]], path: Path, split: Split
 
 
 def _tidy(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
-    """Take the number out of a score that is the reward function's whole dict, and the place-holder out of missing answers."""
+    """Make values plain: the number of a score that is a whole dict, no place-holder for an answer, right or wrong of an accuracy."""
     for row in rows:
         score = row.get("score")
         if type(score) is dict:
@@ -91,14 +95,17 @@ def _tidy(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
         for row in rows:
             if row.get("pred") == NO_ANSWER:
                 row["pred"] = None
+    if "acc" in keys and not all(row.get("acc") in RIGHT_OR_WRONG for row in rows):
+        keys.add(GRADED)
+        for row in rows:
+            row[GRADED] = row.get("acc") if row.get("acc") in RIGHT_OR_WRONG else None
 
 
 def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
     """Choose what each key means in this block."""
     columns = dict(COLUMNS)
     repeated = {"uid"}
-    if "acc" in keys and all(row.get("acc") in RIGHT_OR_WRONG for row in rows):
-        columns["acc"] = "correct"
+    columns[GRADED if GRADED in keys else "acc"] = "correct"
     if "reward" in keys and all(row.get("reward") == row.get("score") for row in rows):
         repeated.add("reward")
     extras = sorted(keys - columns.keys() - repeated - {"score_table"})

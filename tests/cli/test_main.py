@@ -1,0 +1,38 @@
+"""The command line: help, version, and errors as two sentences with exit status 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import breadth as package
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_help_lists_the_verbs_and_version_prints_it(breadth: Command) -> None:
+    shown = breadth("--help").stdout
+    assert all(verb in shown for verb in ("demo", "import", "show"))
+    assert breadth("--version").stdout.strip() == f"breadth {package.__version__}"
+
+
+def test_an_error_is_what_is_wrong_and_what_to_do(breadth: Command, tmp_path: Path) -> None:
+    done = breadth("show", tmp_path / "nothing.log")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "nothing.log" in done.stderr
+    assert "\n  -> Check that it exists" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(log: Path) -> None:
+    shown = subprocess.run(f"{sys.executable} -m breadth show {log} | head -1", shell=True, capture_output=True, text=True)  # noqa: S602 - a pipe is the point
+    assert "Traceback" not in shown.stderr
+    assert "BrokenPipe" not in shown.stderr
+
+
+def test_help_of_a_verb_is_fast_to_load() -> None:
+    script = "import sys; from breadth.cli.main import app; print([m for m in ('duckdb', 'pyarrow', 'scipy', 'torch') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
