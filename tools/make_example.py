@@ -34,7 +34,7 @@ from trl import GRPOConfig, GRPOTrainer
 SEED = 0
 MODULUS = 13
 PRETRAINING_STEPS, PRETRAINING_BATCH = 1400, 128
-GRPO_STEPS, LEARNING_RATE = 151, 1e-3
+GRPO_STEPS, LEARNING_RATE = 181, 5e-4
 PROMPTS_PER_STEP, SAMPLES, CYCLE = 32, 8, 10
 """Problems come round every ``CYCLE`` steps; the steps that are shipped are those of the first batch of problems."""
 ROUTES = (
@@ -172,7 +172,8 @@ def reinforce(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, probl
         output_dir=str(folder),
         max_steps=GRPO_STEPS,
         learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=10,
         per_device_train_batch_size=PROMPTS_PER_STEP * SAMPLES,
         gradient_accumulation_steps=1,
         num_generations=SAMPLES,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.printed import FAR, MOST_NAMES, MetricReader, as_number, as_step, far_start, without_colour
+from breadth.adapters.printed import FAR, MOST_NAMES, MetricReader, as_number, as_step, beginning, far_start, without_colour
 from breadth.runs.lines import HEAD
 
 
@@ -97,6 +97,14 @@ def test_a_flood_of_odd_names_is_counted() -> None:
 
 def test_a_name_that_utf8_cannot_hold_is_repaired() -> None:
     assert MetricReader().numbers({"a\ud800": 1}) == {"a?": 1.0}
+
+
+def test_a_value_nested_beyond_reason_is_named() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    assert beginning(deep) == "a list nested too deeply"
+    assert beginning("x" * 100) == "'" + "x" * 59
 
 
 def test_far_start_reads_on_only_in_long_text(tmp_path: Path) -> None:

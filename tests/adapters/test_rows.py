@@ -100,6 +100,18 @@ def test_chat_becomes_text() -> None:
     assert as_text({"b": 1, "a": None}) == '{"a":null,"b":1}'
 
 
+def test_values_nested_beyond_reason_are_named_not_kept() -> None:
+    deep: list[Any] = []
+    chat: Any = "end"
+    for _ in range(5000):
+        deep = [deep]
+        chat = [{"role": "user", "content": chat}]
+    table, remarks = READER.table([{"q": deep, "a": chat, "r": deep, "other": deep}], PATH)
+    assert table.column("prompt").to_pylist() == table.column("completion").to_pylist() == ['"nested too deeply to be kept"']
+    assert table.column("extra").to_pylist() == ['"nested too deeply to be kept"']
+    assert [remark.problem for remark in remarks] == ["'r' is a list nested too deeply, not double, in 1 rows; left empty there."]
+
+
 def test_no_rows_make_an_empty_table() -> None:
     table, remarks = READER.table([], PATH)
     assert len(table) == 0

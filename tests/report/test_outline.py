@@ -60,4 +60,6 @@ def test_labels() -> None:
     assert axis_label(Axis("step\n")) == "step"
     assert tick_texts([0.0, 0.25, 0.5], Axis("share", "%")) == ["0", "25", "50"]
     assert tick_texts([0.0, 0.5, 1.0], Axis("y")) == ["0.0", "0.5", "1.0"]
+    assert tick_texts([15.95, 16.0, 16.05], Axis("tokens")) == ["15.95", "16.00", "16.05"]
+    assert tick_texts([16.25, 16.5, 16.75], Axis("tokens")) == ["16.25", "16.50", "16.75"]
     assert [letter(index) for index in (0, 25, 26, 27, 701, 702)] == ["a", "z", "aa", "ab", "zz", "aaa"]

@@ -66,6 +66,14 @@ def _from_text(text: str) -> float | None:
         return None
 
 
+def beginning(value: Any) -> str:
+    """Return how a value that does not fit begins, for a remark."""
+    try:
+        return repr(value)[:60]
+    except RecursionError:
+        return f"a {type(value).__name__} nested too deeply"
+
+
 class MetricReader:
     """Reads the numbers of one file's metric rows and keeps count of what was no number."""
 
@@ -88,7 +96,7 @@ class MetricReader:
         if name not in self._odd and len(self._odd) >= MOST_NAMES:
             self._more += 1
             return
-        count, shown, first = self._odd.get(name) or (0, repr(value)[:60], number)
+        count, shown, first = self._odd.get(name) or (0, beginning(value), number)
         self._odd[name] = (count + 1, shown, first)
 
     def remarks(self, path: Path) -> list[Remark]:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from breadth.adapters.printed import beginning
 from breadth.measure.answers import stated_answer
 from breadth.runs.problems import problem_id
 from breadth.runs.records import Remark
@@ -22,6 +23,7 @@ from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, column_type
 Rows = Sequence[Mapping[str, Any]]
 LEFT_OUT = object()
 TEXT = {str, type(None)}
+TOO_DEEP = '"nested too deeply to be kept"'
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def _coerced(values: list[Any], kind: pa.DataType, theirs: str, path: Path, numb
     converted = [None if value is None else convert(value) for value in values]
     bad = [place for place, value in enumerate(converted) if value is LEFT_OUT]
     if bad:
-        shown = repr(values[bad[0]])[:60]
+        shown = beginning(values[bad[0]])
         remarks.append(Remark(f"{theirs!r} is {shown}, not {kind}, in {len(bad)} rows; left empty there.", str(path), numbers[bad[0]]))
     return [None if value is LEFT_OUT else value for value in converted]
 
@@ -144,14 +146,21 @@ def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
 
 def as_text(value: Any) -> str:
     """Return text as it is (chat messages as one text, their parts' text joined), anything else as JSON."""
+    try:
+        return _text(value)
+    except RecursionError:
+        return TOO_DEEP
+
+
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value.encode("utf-8", errors="replace").decode("utf-8")
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
     if _is_chat(value, "content"):
-        return "\n".join(f"{turn.get('role') or ''}: {as_text(turn['content'] or '')}" for turn in value)
+        return "\n".join(f"{turn.get('role') or ''}: {_text(turn['content'] or '')}" for turn in value)
     if _is_chat(value, "text"):
-        return "".join(as_text(part["text"] or "") for part in value)
+        return "".join(_text(part["text"] or "") for part in value)
     return _as_json(value)
 
 
@@ -163,7 +172,11 @@ def _as_json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS).decode("utf-8")
     except TypeError:  # halves of surrogate pairs, integers beyond 64 bits
+        pass
+    try:
         return json.dumps(value, default=str)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def _as_number(value: Any) -> Any:

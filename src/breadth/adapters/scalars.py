@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from breadth.runs.records import MetricRow
 from breadth.runs.schema import Split
@@ -44,6 +45,7 @@ def in_order(values: Mapping[str, float], prefixes: Sequence[str]) -> dict[str, 
     return {name: values[name] for name in sorted(values, key=ranks.__getitem__)}
 
 
+@lru_cache(maxsize=4096)
 def _without_held_out(name: str) -> str:
     lower = name.casefold()
     return next((name[len(prefix) :] for prefix in HELD_OUT if lower.startswith(prefix)), "")

@@ -71,3 +71,10 @@ def line_through(x: FloatArray, y: FloatArray) -> Line:
     intercept = float(y.mean() - slope * x.mean())
     curve = intercept + slope * x
     return Line(slope, intercept, x, noise_of(y - curve, 2, curve))
+
+
+def misfit(y: FloatArray, columns: list[FloatArray]) -> float:
+    """Sum the squares that least squares on a constant and these columns leaves of y."""
+    basis = np.linalg.qr(np.column_stack([np.ones(len(y)), *columns]))[0]
+    away = y - basis @ (basis.T @ y)
+    return float(away @ away)

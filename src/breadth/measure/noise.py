@@ -47,6 +47,11 @@ class Noise:
         """Effective points less the two of a line, at least 2: the noise was itself estimated, so intervals use Student's t."""
         return max(self.effective_points - 2, 2.0)
 
+    @property
+    def rounding(self) -> float:
+        """What arithmetic alone makes of a series without noise: differences up to this are none."""
+        return 1e-9 * float(np.max(np.abs(self.curve)))
+
     def quantile(self, level: float) -> float:
         """How many standard errors a two-sided interval of this level reaches to each side."""
         from scipy.special import stdtrit

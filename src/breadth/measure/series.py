@@ -16,6 +16,8 @@ _SPIKE_WINDOW = 7
 # Points of the running median a spike is measured against: it outvotes spikes of up to three points.
 _SPIKE_LIMIT = 4.0
 # Robust standard deviations beyond which a point is pulled in; Gaussian noise reaches it once in 16,000 points.
+_END_LIMIT = 3.0
+# At the ends a point may leave its neighbours' range by so many ranges: an exponential decline leaves it by two to three.
 _NORMAL_MAD = 1.482602218505602
 # Standard deviation of a normal variable over its median absolute deviation.
 _LARGEST = 1e100
@@ -86,25 +88,34 @@ def robust_sd(values: FloatArray) -> float:
 def tame(values: FloatArray) -> FloatArray:
     """Pull spikes in to four robust standard deviations from the running median of seven points; levels, jumps and slopes stay.
 
-    Within three points of either end there is no running median; a point there may leave the range of its six neighbours by
-    at most that range, which no smooth curve exceeds. Fewer than seven points are left as they are.
+    Within three points of either end there is no running median; a point there may leave the range of its inner neighbours by
+    at most three times that range, which a smooth curve hardly exceeds. Fewer than seven points are left as they are.
     """
     if len(values) < _SPIKE_WINDOW:
         return values
     half, calm = _SPIKE_WINDOW // 2, values.copy()
     middle = np.median(sliding_window_view(values, _SPIKE_WINDOW), axis=1)
     away = values[half:-half] - middle
-    reach = _SPIKE_LIMIT * robust_sd(away)
+    reach = _SPIKE_LIMIT * _NORMAL_MAD * _typical_distance(away)
     calm[half:-half] = middle + np.clip(away, -reach, reach)
     calm[:half] = [_within_neighbours(values[:_SPIKE_WINDOW], place) for place in range(half)]
     calm[-half:] = [_within_neighbours(values[-_SPIKE_WINDOW:], place) for place in range(half + 1, _SPIKE_WINDOW)]
     return calm
 
 
+def _typical_distance(away: FloatArray) -> float:
+    # Smooth stretches lie exactly on their running median; where most points do, the others set the measure.
+    distance = np.abs(away)
+    off = distance[distance > 1e-9 * distance.max()]
+    return float(np.median(distance if 2 * len(off) > len(distance) else off)) if len(off) else 0.0
+
+
 def _within_neighbours(window: FloatArray, place: int) -> float:
-    others = np.delete(window, place)
-    low, high = float(others.min()), float(others.max())
-    return min(max(float(window[place]), 2 * low - high), 2 * high - low)
+    # Inner four of the six: one of them may be wild itself.
+    inner = np.sort(np.delete(window, place))[1:-1]
+    low, high = float(inner[0]), float(inner[-1])
+    reach = _END_LIMIT * (high - low)
+    return min(max(float(window[place]), low - reach), high + reach)
 
 
 def check_level(level: float) -> None:

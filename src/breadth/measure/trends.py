@@ -12,8 +12,9 @@ import numpy.typing as npt
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import REPLICATES, Interval, normal_quantile
+from breadth.measure.jumps import find_jumps
 from breadth.measure.noise import Noise, noise_around, resampled_windows
-from breadth.measure.series import Series, check_level, clean_series, robust_sd
+from breadth.measure.series import Series, check_level, clean_series, robust_sd, thin
 from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
 
 Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
@@ -21,6 +22,10 @@ Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
 
 _RELEVANT_SHARE = 0.1
 # Change that matters unless told otherwise, as a share of the start level: what a reader of a plot would call a change.
+_SLUGGISH, _SURE_OF_JUMP = 0.7, 0.95
+# Autocorrelation from which on it is worth looking for jumps behind it, and how sure to be of one.
+_MOST_POINTS = 3000
+# Longer series are first thinned to medians, so the work stays bounded.
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None
     series = clean_series(steps, values)
     if len(series) < FEWEST_POINTS:
         return _too_short(series, relevant, level)
-    levels = _Levels.of(series, seed)
+    levels = _Levels.of(thin(series, _MOST_POINTS), seed)
     matters = levels.relevant_change(level) if relevant is None else relevant
     slope = slope_of(series)
     verdict, reason = _judge(series, levels, slope, matters, level)
@@ -111,7 +116,7 @@ class _Levels:
 
     @classmethod
     def of(cls, series: Series, seed: int) -> _Levels:
-        eighth, noise, rng = max(3, len(series) // 8), noise_around(series.values), np.random.default_rng(seed)
+        eighth, noise, rng = max(3, len(series) // 8), _noise_beside_jumps(series.values), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
         errors = [_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
         return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)
@@ -142,6 +147,13 @@ class _Levels:
 
     def _widening(self, level: float) -> float:
         return self.noise.quantile(level) / normal_quantile(level)
+
+
+def _noise_beside_jumps(values: FloatArray) -> Noise:
+    # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
+    noise = noise_around(values)
+    jumps = find_jumps(values, _SURE_OF_JUMP) if noise.autocorrelation > _SLUGGISH else ()
+    return noise_around(values, tuple(jump.at for jump in jumps)) if jumps else noise
 
 
 def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from breadth.report.cells import Cell
-from breadth.report.numerals import cell_text, number, shared_decimals
+from breadth.report.numerals import PERCENT, cell_text, number, shared_decimals
 from breadth.report.plaintext import counted, one_line
 from breadth.report.scales import Scale, drawable, position_scale, value_scale
 from breadth.report.sections import Axis, Curve, Series
@@ -105,9 +105,16 @@ def axis_label(axis: Axis) -> str:
 
 
 def tick_texts(ticks: Sequence[float], axis: Axis) -> list[str]:
-    """Write ticks with the same number of decimals, without their unit."""
+    """Write ticks with the same number of decimals, as many as name each tick exactly, without their unit."""
     decimals = shared_decimals(ticks, axis.unit)
+    if decimals is not None:
+        decimals = next((more for more in range(decimals, 12) if _exact(ticks, axis.unit, more)), decimals)
     return [number(tick, axis.unit, decimals, bare=True) for tick in ticks]
+
+
+def _exact(ticks: Sequence[float], unit: str, decimals: int) -> bool:
+    shown = [tick * 100 if unit == PERCENT else tick for tick in ticks]
+    return all(math.isclose(round(tick, decimals), tick, rel_tol=1e-9, abs_tol=1e-12) for tick in shown)
 
 
 def letter(index: int) -> str:

@@ -16,7 +16,9 @@ from breadth.base.errors import BrokenFileError
 from breadth.runs.records import Remark
 
 BLOCK = 8 << 20
-"""Bytes read at a time: a few thousand rollouts, small beside any machine's memory."""
+"""Bytes handed on at a time: a few thousand rollouts, small beside any machine's memory."""
+PIECE = 1 << 18
+"""Bytes taken from a file at once: they stay in the processor's cache while they are cut into lines."""
 LONGEST = 64 << 20
 """Longest row read, in bytes; a longer one is a dump of something else, or newlines were lost."""
 HEAD = 1 << 16
@@ -47,19 +49,29 @@ def blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
 
 
 def _blocks(file: Any, path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
-    row, rest = 1, b""
-    while block := file.read(BLOCK):
-        whole, newline, rest = (rest + block).rpartition(b"\n")
-        if newline:
-            lines = whole.split(b"\n")
+    row, size, rest = 1, 0, b""
+    lines: list[bytes] = []
+    piece = file.read(min(PIECE, BLOCK))
+    while piece:
+        parts = piece.split(b"\n")
+        parts[0] = rest + parts[0]
+        rest = parts.pop()
+        lines += parts
+        size += len(piece)
+        too_large = len(rest) > LONGEST
+        if lines and (too_large or size >= BLOCK):
             yield row, lines
-            row += len(lines)
-        elif len(rest) > LONGEST:
-            size, rest = _skip_line(file, len(rest))
-            yield too_long(path, row, size)
-            row += 1
+            row, size, lines = row + len(lines), 0, []
+        piece = b""
+        if too_large:
+            length, piece = _skip_line(file, len(rest))
+            yield too_long(path, row, length)
+            row, rest = row + 1, b""
+        piece = piece or file.read(min(max(PIECE, len(rest)), BLOCK))  # a long row is fetched in larger and larger pieces
     if rest:
-        yield row, rest.removesuffix(b"\n").split(b"\n")  # more than one row where the file ends soon after an over-long one
+        lines.append(rest)
+    if lines:
+        yield row, lines
 
 
 def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
@@ -105,17 +117,34 @@ def json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]
             yield block
             continue
         first, lines = block
-        rows: list[tuple[int, dict[str, Any]]] = []
-        for offset, line in enumerate(lines):
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                row = _second_try(line)
-            if isinstance(row, dict):
-                rows.append((first + offset, row))
-            elif line.strip():
-                yield _not_an_object(path, first + offset, line)
-        yield rows
+        objects = _whole_block(lines)
+        if objects is None:
+            yield from _row_by_row(path, first, lines)
+        else:
+            yield list(zip(range(first, first + len(lines)), objects, strict=True))
+
+
+def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
+    """Parse a block in which every line is a JSON object, as nearly all are; None for any other."""
+    try:
+        rows = [orjson.loads(line) for line in lines]
+    except orjson.JSONDecodeError:
+        return None
+    return rows if set(map(type, rows)) == {dict} else None
+
+
+def _row_by_row(path: Path, first: int, lines: list[bytes]) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
+    rows: list[tuple[int, dict[str, Any]]] = []
+    for number, line in enumerate(lines, first):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            row = _second_try(line)
+        if isinstance(row, dict):
+            rows.append((number, row))
+        elif line.strip():
+            yield _not_an_object(path, number, line)
+    yield rows
 
 
 def _second_try(line: bytes) -> Any:

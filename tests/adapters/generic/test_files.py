@@ -99,6 +99,13 @@ def test_a_misspelt_column_stops_with_the_nearest_and_leaves_nothing(tmp_path: P
         GenericFiles({"stepp": "iteration"})
 
 
+def test_a_mapping_of_the_step_alone_leaves_rollouts_what_they_are(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "votes.jsonl", [{**row, "round": 7} for row in VOTES])
+    imported = import_files([path], tmp_path / "run", importers=[GenericFiles({"step": "round"})])
+    assert imported.rollouts == 12
+    assert Run.open(tmp_path / "run").query("SELECT DISTINCT step, split FROM rollouts").to_pylist() == [{"step": 7, "split": "train"}]
+
+
 def test_a_mapping_passes_over_what_it_cannot_mean(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -191,6 +198,20 @@ def test_mixed_rows_in_one_file(tmp_path: Path) -> None:
         "'note' is 'x', not a number, in 1 rows",
         "1 rows have no step under 'step'",
     ]
+
+
+@pytest.mark.parametrize("depth", [300, 990, 1020, 5000])
+@pytest.mark.parametrize("column", ["x", "answer", "correct", "prompt", "question_id", "split", "model", "step"])
+def test_rows_nested_beyond_reason_are_survived(tmp_path: Path, depth: int, column: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = json.dumps({"question_id": 1, "answer": "a", "model": "m"})
+    path.write_text(row + "\n" + row[:-1] + f', "{column}": ' + "[" * depth + "]" * depth + "}\n", encoding="utf-8")
+    check_records(FILES.read(path, "JSONL rollouts"))
+    if column == "model" and depth < 5000:  # deeper rows cannot even be parsed
+        with pytest.raises(UnknownFormatError, match="several runs"):
+            check_records(FILES.read(path, "JSONL metrics"))
+    else:
+        check_records(FILES.read(path, "JSONL metrics"))
 
 
 def test_a_hundred_megabytes_in_one_cell(tmp_path: Path) -> None:

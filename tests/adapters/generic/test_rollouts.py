@@ -33,7 +33,7 @@ def only(rows: list[dict[str, Any]], mapping: dict[str, str] | None = None) -> l
     return found
 
 
-VOTE = {"question_id": 7, "sample_index": 3, "answer": "18", "correct": True, "n_tokens": 107, "confidence": 0.5}
+VOTE: dict[str, Any] = {"question_id": 7, "sample_index": 3, "answer": "18", "correct": True, "n_tokens": 107, "confidence": 0.5}
 
 
 def test_a_vote_is_a_rollout_of_one_evaluation() -> None:
@@ -76,7 +76,7 @@ def test_a_split_column_parts_the_rows() -> None:
 
 
 def test_rows_without_problem_or_step_are_kept_and_told() -> None:
-    rows = [{"step": 5, "prompt": None, "response": "a"}, {"step": "x", "prompt": "p", "response": "b"}]
+    rows: list[dict[str, Any]] = [{"step": 5, "prompt": None, "response": "a"}, {"step": "x", "prompt": "p", "response": "b"}]
     (batch,), remarks = table(rows)
     assert batch.table.select(["step", "problem"]).to_pylist() == [
         {"step": 5, "problem": "unknown"},
@@ -89,7 +89,7 @@ def test_rows_without_problem_or_step_are_kept_and_told() -> None:
 
 
 def test_a_missing_id_falls_back_on_the_prompt() -> None:
-    rows = [{"question_id": "q1", "prompt": "p", "answer": "1"}, {"question_id": None, "prompt": "p", "answer": "2"}]
+    rows: list[dict[str, Any]] = [{"question_id": "q1", "prompt": "p", "answer": "1"}, {"question_id": None, "prompt": "p", "answer": "2"}]
     assert [row["problem"] for row in only(rows)] == ["q1", problem_id("p")]
 
 

@@ -80,7 +80,8 @@ def test_older_names_become_ours(tmp_path: Path) -> None:
 
 
 def test_evaluations_of_one_step_are_one_eval_row(tmp_path: Path) -> None:
-    rows = trainer(1) + [
+    rows = [
+        *trainer(1),
         {"step": 1, "eval/aime/effective/agent/reward/mean": 0.5, "eval/aime/effective/agent/pass@8": 0.75},
         {"step": 1, "eval/sums/effective/agent/reward/mean": 0.9},
     ]

@@ -80,6 +80,10 @@ def test_rewards_are_weighted_and_add_up() -> None:
     assert "reward/style" not in row
 
 
+def test_a_reward_whose_name_is_no_text_can_be_stored() -> None:
+    assert only(episode(trace(rewards={"a\ud800": {"score": 0.5}})))["reward/a?"] == 0.5
+
+
 def test_a_trace_nobody_scored_has_no_reward() -> None:
     assert only(episode(trace(rewards={"correct": None})))["reward"] is None
 

@@ -186,6 +186,16 @@ def test_a_hundred_megabytes_in_one_line(tmp_path: Path) -> None:
     assert any("105 MB" in problem for problem in problems(path))
 
 
+@pytest.mark.parametrize("kind", ["metrics", "rollout summaries"])
+def test_rows_nested_beyond_reason_are_survived(tmp_path: Path, kind: str) -> None:
+    row = ROW if kind == "metrics" else SUMMARY
+    path = tmp_path / "metrics.jsonl"
+    for depth in (990, 1020):
+        deep = "[" * depth + "]" * depth
+        path.write_text("\n".join(json.dumps({**row, key: "DEEP"}).replace('"DEEP"', deep) for key in row), encoding="utf-8")
+        check_records(FILES.read(path, kind))
+
+
 def test_an_empty_file_and_a_folder_are_clear_errors(tmp_path: Path) -> None:
     empty = tmp_path / "metrics.jsonl"
     empty.touch()

@@ -18,7 +18,9 @@ def test_saved_arguments_are_settings(tmp_path: Path) -> None:
     assert list(read_arguments(path)) == [SeenSettings({"temperature": 0.9, "num_generations": 8, "output_dir": "out"})]
 
 
-@pytest.mark.parametrize(("text", "problem"), [("{", "is not JSON"), ("[1]", "holds no settings")])
+@pytest.mark.parametrize(
+    ("text", "problem"), [("{", "is not JSON"), ("[1]", "holds no settings"), ('{"a":' * 200 + "1" + "}" * 200, "holds no settings")]
+)
 def test_broken_arguments_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / SAVED).write_text(text)
     with pytest.raises(BrokenFileError, match=problem):

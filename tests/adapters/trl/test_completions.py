@@ -30,7 +30,8 @@ def write(folder: Path, columns: dict[str, Any], step: int = 10) -> Path:
 
 def columns_of(records: list[Record]) -> dict[str, list[Any]]:
     tables = [record.table for record in records if isinstance(record, RolloutBatch)]
-    return pa.concat_tables(tables, promote_options="default").to_pydict()
+    found: dict[str, list[Any]] = pa.concat_tables(tables, promote_options="default").to_pydict()
+    return found
 
 
 def said(records: list[Record]) -> list[str]:

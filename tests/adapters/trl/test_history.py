@@ -138,6 +138,17 @@ def test_the_output_folder_of_each_kind_of_file() -> None:
     assert output_folder(folder / "train.log") == folder
 
 
+@pytest.mark.parametrize("depth", [60, 400, 990])
+def test_values_nested_beyond_reason_are_survived(tmp_path: Path, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    path = tmp_path / "trainer_state.json"
+    path.write_text(f'{{"args": {{"a": {nested}, "b": 1}}, "log_history": [{{"loss": {nested}, "reward": 1, "step": 1}}]}}')
+    row, remark = read_history(path)
+    assert row == MetricRow({"reward": 1.0}, 1)
+    assert isinstance(remark, Remark)
+    assert without_older_copies([path]) == [path]
+
+
 def test_an_evaluated_run_with_completions_is_remarked(tmp_path: Path) -> None:
     path = write(tmp_path / "checkpoint-3" / "trainer_state.json", state([log_row(3), {"eval_reward": 0.5, "step": 3}]))
     assert not any(isinstance(record, Remark) for record in read_history(path))

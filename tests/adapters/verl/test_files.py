@@ -184,7 +184,7 @@ KEYS = st.sampled_from(["input", "output", "gts", "score", "step", "uid", "acc",
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES), max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_rows_of_any_types_give_valid_tables(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]]) -> None:
     path = tmp_path_factory.getbasetemp() / "3.jsonl"
     path.write_text("".join(json.dumps({"input": None, "output": None, **row}) + "\n" for row in rows))

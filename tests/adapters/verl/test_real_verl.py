@@ -7,6 +7,7 @@ import json
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,7 +124,11 @@ def test_dumps_of_the_current_trainer(tmp_path: Path, capsys: pytest.CaptureFixt
     trainer = dump_functions("trainer/ppo/v1/trainer_base.py", "PPOTrainer")
     uids = ["a_b_0_0", "a_b_1_0", "c_0_0", "c_1_0"]
     dump(trainer, tmp_path / "out" / "rollouts", 7, {"uid": uids})
-    extras = {"reward": [1.0, 0.0, 1.0, float("nan")], "acc": [np.bool_(1), np.bool_(0), True, None], "pred": ["1", "2", "3", "[INVALID]"]}
+    extras: dict[str, list[Any]] = {
+        "reward": [1.0, 0.0, 1.0, float("nan")],
+        "acc": [np.bool_(1), np.bool_(0), True, None],
+        "pred": ["1", "2", "3", "[INVALID]"],
+    }
     dump(trainer, tmp_path / "out" / "validation", 7, {**extras, "uid": uids})
     got = import_files([tmp_path / "out"], tmp_path / "run", importers=[FILES])
     assert got.rollouts == 8
@@ -146,7 +151,11 @@ def test_dumps_of_the_current_trainer(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_dumps_of_the_legacy_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = dump_functions("trainer/ppo/ray_trainer.py", "RayPPOTrainer")
-    extras = {"acc": [1.0, 0.0, 1.0, 0.0], "format_reward": [0.5, 0.5, 0.0, 0.0], "request_id": ["r1", "r2", "r3", "r4"]}
+    extras: dict[str, list[Any]] = {
+        "acc": [1.0, 0.0, 1.0, 0.0],
+        "format_reward": [0.5, 0.5, 0.0, 0.0],
+        "request_id": ["r1", "r2", "r3", "r4"],
+    }
     dump(trainer, tmp_path / "rollouts", 12, extras)
     import_files([tmp_path / "rollouts"], tmp_path / "run", importers=[FILES])
     rows = Run.open(tmp_path / "run").query("SELECT * FROM rollouts ORDER BY sample").to_pylist()
@@ -157,12 +166,12 @@ def test_dumps_of_the_legacy_trainer(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_switches_name_settings_that_exist() -> None:
-    import yaml
-
     package = find_spec("verl")
     assert package is not None
     assert package.origin is not None
-    config = yaml.safe_load((Path(package.origin).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text())
+    config = import_module("yaml").safe_load(
+        (Path(package.origin).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text()
+    )
     named = {word.split("=")[0].strip(",;()") for setting in SWITCHES.values() for word in setting.split() if "." in word}
     assert len(named) == 6
     for dotted in named:

@@ -29,7 +29,8 @@ def read(folder: Path, rows: list[Any], name: str = "3.jsonl") -> list[Record]:
 
 def columns_of(records: list[Record]) -> dict[str, list[Any]]:
     tables = [record.table for record in records if isinstance(record, RolloutBatch)]
-    return pa.concat_tables(tables, promote_options="default").to_pydict()
+    found: dict[str, list[Any]] = pa.concat_tables(tables, promote_options="default").to_pydict()
+    return found
 
 
 def said(records: list[Record]) -> list[tuple[int | None, str]]:
@@ -52,9 +53,9 @@ def test_plain_rows(tmp_path: Path) -> None:
 
 
 def test_groups_come_from_the_uid(tmp_path: Path) -> None:
-    records = read(tmp_path, [row(uid="a_b_0_0"), row(uid="a_b_1_0"), row(uid="a_b_1_1"), row(uid="odd"), row(uid=None), row(uid="x_y_z")])
+    records = read(tmp_path, [row(uid="a_b_0_0"), row(uid="a_b_1_0"), row(uid="a_b_1_1"), row(uid="odd"), row(uid=None), row(uid="x_y\ud800_z")])
     found = columns_of(records)
-    assert found["group"] == ["a_b", "a_b", "a_b", "odd", None, "x_y_z"]
+    assert found["group"] == ["a_b", "a_b", "a_b", "odd", None, "x_y?_z"]
     assert found["sample"] == [0, 1, 1, 3, 4, 5]
     assert "extra" not in found
     assert said(records) == [(None, "1 rows are further outputs of one rollout (their uid does not end in _0); each is kept as a row.")]
@@ -188,3 +189,11 @@ def test_a_line_of_100_megabytes_is_left_out_with_a_remark(tmp_path: Path) -> No
     ((number, problem),) = said(records)
     assert number == 2
     assert problem.startswith("a single row of 105 MB was left out")
+
+
+@pytest.mark.parametrize("depth", [60, 400, 990])
+def test_values_nested_beyond_reason_are_survived(tmp_path: Path, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    line = ", ".join(f'"{key}": {nested}' for key in ("input", "output", "gts", "score", "reward", "acc", "pred", "uid", "step", "other"))
+    records = read(tmp_path, [f"{{{line}}}", row()])
+    assert columns_of(records)["reward"] == [None, 1.0]

@@ -31,14 +31,14 @@ def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
     assert "entropy" not in missing
     assert "rollouts" not in missing
     assert missing["truncated"] == (f"would show {WANTED['truncated']}", missing["truncated"][1])
-    assert "GRPOConfig" in missing["kl_reference"][1]
+    assert "GRPOConfig" in missing["kl reference"][1]
 
 
 def test_an_unknown_trainer_has_no_switches(tmp_path: Path) -> None:
     RunWriter(tmp_path, Header(trainer="homemade")).metrics(1, {"a": 1.0})
     run = Run.open(tmp_path)
     assert switches(run) == {}
-    assert set(facts(run, "What is missing")) == set(WANTED)
+    assert set(facts(run, "What is missing")) == {name.replace("_", " ") for name in WANTED}
 
 
 def test_a_shaped_reward_is_said_to_grade_nothing(tmp_path: Path) -> None:

@@ -52,10 +52,11 @@ class GenericFiles:
         seen = glimpse(path, start)
         if seen is None:
             return None
-        if not seen.columns or any(nearest(theirs, seen.columns) for theirs in self.mapping.values()):
-            return f"{seen.form} {mapped_content(self.mapping)}"
         layout = obvious_layout(seen.columns)
-        return f"{seen.form} {mapped_content(self.mapping) if self.mapping else layout.content}" if layout else None
+        if layout and (layout.content == "rollouts" or not self.mapping):
+            return f"{seen.form} {layout.content}"
+        meant = layout or not seen.columns or any(nearest(theirs, seen.columns) for theirs in self.mapping.values())
+        return f"{seen.form} {mapped_content(self.mapping)}" if meant else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: nothing is known about how these files belong together."""

@@ -89,7 +89,7 @@ def layout_of(columns: Collection[str], mapping: Mapping[str, str], content: str
     layout = _rollouts(columns, mapping) if content == "rollouts" else _metrics(columns, mapping)
     if content == "rollouts" and NAMED.isdisjoint(layout.columns.values()):
         raise SettingsError(
-            "The mapping describes rollouts, but does not say which problem each is about.",
+            "These rows are rollouts, but nothing says which problem each is about.",
             "Add problem=COLUMN (an id) or prompt=COLUMN (the text).",
         )
     return layout

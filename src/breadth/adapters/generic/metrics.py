@@ -12,6 +12,7 @@ from breadth.adapters.generic.layout import Layout, chart_names
 from breadth.adapters.generic.several import MODELS, RUNS, Several, several_runs
 from breadth.adapters.generic.tables import Rows
 from breadth.adapters.printed import MetricReader, as_number, as_step
+from breadth.adapters.rows import as_text
 from breadth.adapters.scalars import metric_rows
 from breadth.runs.records import MetricRow, Record, Remark
 
@@ -66,7 +67,7 @@ class MetricTable:
         aside = self._aside if time is None else {*self._aside, self._time}
         figures = {self._name(name): value for name, value in row.items() if value is not None and name not in aside}
         values = self._reader.numbers(figures, number)
-        if self._split and str(row.get(self._split) or "train").casefold() not in TRAIN:
+        if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN:
             return [MetricRow(values, step, time, "eval")] if values else []
         return metric_rows(values, step, time)
 

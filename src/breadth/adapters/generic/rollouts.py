@@ -70,7 +70,7 @@ class RolloutTable:
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:
         if self._split and row.get(self._split) is not None:
-            return "train" if str(row[self._split]).casefold() in TRAIN else "eval"
+            return "train" if as_text(row[self._split]).casefold() in TRAIN else "eval"
         return "train" if self._step else "eval"
 
     def _prepared(self, row: Mapping[str, Any]) -> dict[str, Any]:

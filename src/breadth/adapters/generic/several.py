@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from breadth.adapters.rows import as_text
 from breadth.base.errors import UnknownFormatError
 
 RUNS = ("run", "run_id", "run_name", "run_file", "experiment", "exp_name")
@@ -30,8 +31,8 @@ class Several:
         """Take the values of a batch of rows."""
         for row in rows:
             for name in self.columns:
-                if row.get(name) is not None:
-                    self._seen[name].add(str(row[name])[:80])
+                if row.get(name) is not None and len(self._seen[name]) <= SHOWN:
+                    self._seen[name].add(as_text(row[name])[:80])
 
     @property
     def found(self) -> str:

@@ -44,7 +44,7 @@ def result_rows(record: Mapping[str, Any]) -> list[Row]:
 def _problem(example: Any, origin: str | None, prompt: str | None) -> str:
     if example is None:
         return problem_id(prompt or "")
-    return f"{origin}/{example}" if origin else str(example)
+    return f"{origin}/{as_text(example)}" if origin else as_text(example)
 
 
 def _output_tokens(record: Mapping[str, Any]) -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from breadth.adapters.printed import as_step
-from breadth.adapters.rows import RowReader
+from breadth.adapters.rows import RowReader, as_text
 from breadth.runs.lines import json_rows
 from breadth.runs.problems import problem_id
 from breadth.runs.records import Record, Remark, RolloutBatch
@@ -48,8 +48,8 @@ def _row(record: Mapping[str, Any]) -> Row | None:
     if len({len(values) for values in columns.values()}) != 1 or True not in columns.get("mask", ()) or "token_ids" not in columns:
         return None
     start = columns["mask"].index(True)
-    prompt = ",".join(map(str, columns["token_ids"][:start]))
-    env = record.get("env_name")
+    prompt = as_text(columns["token_ids"][:start])
+    env = as_text(record.get("env_name") or "") or None
     return {
         **{name: record[name] for name in KEPT if name in record},
         **{name: values[start:] for name, values in columns.items()},

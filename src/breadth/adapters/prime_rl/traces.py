@@ -8,12 +8,14 @@ from typing import Any
 
 from breadth.adapters.prime_rl.turns import conversation, spoken
 from breadth.adapters.printed import as_number, as_step
+from breadth.adapters.rows import as_text
+from breadth.adapters.scalars import storable_name
 from breadth.runs.problems import problem_id
 from breadth.runs.schema import REWARD_PREFIX
 
 Row = dict[str, Any]
 """A rollout under our column names; other keys are kept as they are."""
-CUT = frozenset({"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "context_length"})
+CUT = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "context_length")
 """Stop conditions under which verifiers calls a trace truncated."""
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 KEPT_DIGITS = 16
@@ -30,7 +32,7 @@ def trace_rows(episode: Mapping[str, Any]) -> list[Row]:
 def _row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Row:
     task = _table(trace, "task") or _table(episode, "task")
     env = _table(episode, "env")
-    origin = env.get("name") or env.get("id") or None
+    origin = as_text(env.get("name") or env.get("id") or "") or None
     work = _table(_table(episode, "run"), "work")
     branch = _branch(trace)
     prompt = _prompt(branch, _table(task, "data"))
@@ -87,9 +89,9 @@ def _prompt(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str
     return conversation([*([{"role": "system", "content": system}] if system else []), *turns]) or None
 
 
-def _problem(task: Mapping[str, Any], origin: Any, prompt: str | None) -> str:
+def _problem(task: Mapping[str, Any], origin: str | None, prompt: str | None) -> str:
     names = (task.get("key"), task.get("hash"), _table(task, "data").get("idx"))
-    name = next((str(name) for name in names if name is not None), None)
+    name = next((as_text(name) for name in names if name is not None), None)
     if name is None:
         return problem_id(prompt or "")
     short = name[:KEPT_DIGITS] if DIGEST.fullmatch(name) else name
@@ -103,7 +105,7 @@ def _rewards(trace: Mapping[str, Any]) -> Row:
         score = as_number(reward.get("score")) if isinstance(reward, Mapping) else None
         weight = as_number(reward.get("weight", 1.0)) if isinstance(reward, Mapping) else None
         if score is not None and weight is not None:
-            parts[f"{REWARD_PREFIX}{name}"] = score * weight
+            parts[f"{REWARD_PREFIX}{storable_name(name)}"] = score * weight
     return {**parts, "reward": sum(parts.values()) if parts else trace.get("reward")}
 
 
@@ -151,7 +153,9 @@ def _truncated(trace: Mapping[str, Any]) -> bool | None:
 
 def _rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> Row:
     """Return what has no column and is worth keeping; timings, tools and configurations are not."""
-    errors = [f"{error.get('type')}: {error.get('message')}" for error in _list(trace, "errors") if isinstance(error, Mapping)]
+    errors = [
+        f"{as_text(error.get('type'))}: {as_text(error.get('message'))}" for error in _list(trace, "errors") if isinstance(error, Mapping)
+    ]
     kept = {
         "trace": trace.get("id"),
         "agent": _table(trace, "agent").get("name"),

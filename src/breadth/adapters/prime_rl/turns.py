@@ -10,7 +10,7 @@ from breadth.adapters.rows import as_text
 
 def conversation(turns: Iterable[Any]) -> str:
     """Return turns as one text, each under its role."""
-    return "\n".join(f"{turn.get('role', '')}: {turn_text(turn)}" for turn in turns if isinstance(turn, Mapping))
+    return "\n".join(f"{as_text(turn.get('role') or '')}: {turn_text(turn)}" for turn in turns if isinstance(turn, Mapping))
 
 
 def spoken(completion: Any) -> str:

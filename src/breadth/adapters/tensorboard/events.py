@@ -172,6 +172,8 @@ def _fields(data: bytes) -> Iterator[Field]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
+    if data[place] < 0x80:  # nearly all: keys and lengths are small
+        return data[place], place + 1
     value = shift = 0
     while shift < 70:
         byte = data[place]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from breadth.adapters.printed import as_number, as_step
-from breadth.adapters.rows import RowReader
+from breadth.adapters.rows import RowReader, as_text
 from breadth.runs.lines import json_rows
 from breadth.runs.records import Record, Remark, RolloutBatch
 from breadth.runs.schema import Split
@@ -27,7 +27,7 @@ def read_summaries(path: Path) -> Iterator[Record]:
         if isinstance(block, Remark):
             yield block
             continue
-        versions.update(str(row.get("schema_version")) for _, row in block)
+        versions.update(as_text(row.get("schema_version")) for _, row in block)
         for split in ("train", "eval"):
             yield from _batch([(number, row) for number, row in block if _split(row) == split], split, path)
     versions.discard(str(KNOWN_VERSION))
@@ -50,7 +50,7 @@ def _split(row: Mapping[str, Any]) -> Split:
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary under our column names; what it has no column for stays as it is and goes into ``extra``."""
     step = as_step(row.get("iteration")) or 0
-    name, index = row.get("split", TRAIN), row.get("group_idx")
+    name, index = as_text(row.get("split", TRAIN)), as_text(row.get("group_idx"))
     rest = {key: value for key, value in row.items() if key not in COLUMNS}
     return {
         **rest,
@@ -84,7 +84,7 @@ def _correct(row: Mapping[str, Any]) -> bool | None:
 
 
 def _origin(tags: Any) -> str | None:
-    return ", ".join(str(tag) for tag in tags) if isinstance(tags, list) and tags else None
+    return ", ".join(as_text(tag) for tag in tags) if isinstance(tags, list) and tags else None
 
 
 def _newer(path: Path, version: str) -> Remark:

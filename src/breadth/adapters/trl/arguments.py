@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.trl.history import parse_json, read_document
+from breadth.adapters.trl.history import parse_json, read_document, too_deep
 from breadth.base.errors import BreadthError, BrokenFileError, UnsafeFileError
 from breadth.runs.records import Record, SeenSettings
 
@@ -36,8 +36,8 @@ def load_arguments(path: Path) -> dict[str, Any]:
         document = parse_json(read_document(path))
     except ValueError as error:
         raise BrokenFileError(path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()") from error
-    if not isinstance(document, dict):
-        raise BrokenFileError(path, "holds no settings, but a list or a value.", "Save the arguments again: args.to_json_string()")
+    if not isinstance(document, dict) or too_deep(document):
+        raise BrokenFileError(path, "holds no settings, but something else.", "Save the arguments again: args.to_json_string()")
     return document
 
 

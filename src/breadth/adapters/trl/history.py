@@ -23,6 +23,8 @@ CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EVAL = "eval_"
 LARGEST = 128 << 20
 """Largest JSON document read whole, in bytes: some 180,000 log rows of GRPO."""
+DEEPEST = 50
+"""Levels of nesting that settings may have."""
 SETTINGS = ("logging_steps", "eval_steps", "save_steps", "max_steps", "num_train_epochs", "train_batch_size")
 """What a trainer state says about the configuration."""
 NESTED = ("args", "config", "trial_params")
@@ -158,6 +160,16 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+def too_deep(value: Any) -> bool:
+    """Say whether tables and lists are nested deeper than any settings are."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner for outer in level if isinstance(outer, dict | list) for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
+
+
 def _history(document: Any) -> History:
     rows = document.get("log_history") if isinstance(document, dict) else document
     if not isinstance(rows, list):
@@ -166,7 +178,7 @@ def _history(document: Any) -> History:
     if isinstance(document, dict):
         settings = {name: document[name] for name in SETTINGS if document.get(name) is not None}
         for name in NESTED:
-            settings |= document[name] if isinstance(document.get(name), dict) else {}
+            settings |= document[name] if isinstance(document.get(name), dict) and not too_deep(document[name]) else {}
     return History(tuple(row for row in rows if isinstance(row, dict)), settings)
 
 
@@ -207,7 +219,7 @@ def _progress(path: Path) -> tuple[int, int]:
 def _row_texts(path: Path) -> list[str] | None:
     try:
         return [repr(sorted(row.items())) for row in load_history(path).rows]
-    except BreadthError:
+    except (BreadthError, RecursionError):
         return None
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from breadth.adapters.printed import as_step
-from breadth.adapters.rows import RowReader, reward_columns
+from breadth.adapters.rows import RowReader, as_text, reward_columns
 from breadth.runs.lines import json_rows
 from breadth.runs.records import Record, Remark, RolloutBatch
 from breadth.runs.schema import Split
@@ -106,7 +106,7 @@ def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
     columns = dict(COLUMNS)
     repeated = {"uid"}
     columns[GRADED if GRADED in keys else "acc"] = "correct"
-    if "reward" in keys and all(row.get("reward") == row.get("score") for row in rows):
+    if "reward" in keys and _is_number(rows, "reward") and all(row.get("reward") == row.get("score") for row in rows):
         repeated.add("reward")
     extras = sorted(keys - columns.keys() - repeated - {"score_table"})
     columns |= reward_columns([key for key in extras if COMPONENT.fullmatch(key[-LONGEST_KEY:]) and _is_number(rows, key)])
@@ -129,7 +129,7 @@ def _with_steps(table: pa.Table, named: int) -> tuple[pa.Table, int]:
 
 def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:
     """Take groups and places from uids ``sample_rollout_output``; count rows that are further outputs of one rollout."""
-    parts = [str(row.get("uid") or "").rsplit("_", 2) for row in rows]
+    parts = [as_text(row.get("uid") or "").rsplit("_", 2) for row in rows]
     whole = [len(part) == 3 and part[1].isdecimal() and len(part[1]) < 10 for part in parts]
     groups = [part[0] if fits else "_".join(part) or None for part, fits in zip(parts, whole, strict=True)]
     places = [int(part[1]) if fits else place for part, fits, place in zip(parts, whole, table.column("sample").to_pylist(), strict=True)]

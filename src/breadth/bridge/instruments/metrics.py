@@ -45,7 +45,7 @@ def _table(run: Run, names: Sequence[str]) -> Table:
         series = run.series(name)
         found = trend(series.steps, series.values)
         unit = f" ({UNITS[name]})" if name in UNITS else ""
-        rows.append([name + unit, _possible(name, found.start), _possible(name, found.end), found.verdict, meaning(name)])
+        rows.append([spoken(name) + unit, _possible(name, found.start), _possible(name, found.end), found.verdict, meaning(name)])
     return Table("Metrics", columns, rows, note="Start and now are medians of the first and last eighth of the run, with 95% intervals.")
 
 
@@ -61,10 +61,15 @@ def _curve(run: Run, name: str) -> Curve | None:
         return None  # the table says all there is to say of a constant
     jumps = change_points(series.steps, series.values).found
     events = [Event(jump.step, f"jump at {jump.step:g}") for jump in jumps if jump.kind == "jump"][:3]
-    lines = [Series(name, series.steps.tolist(), series.values.tolist())]
+    lines = [Series(spoken(name), series.steps.tolist(), series.values.tolist())]
     return Curve(
         name.replace("_", " ").capitalize(), lines, Axis("step"), Axis(name, UNITS.get(name, "")), events=events, note=_note(run, name)
     )
+
+
+def spoken(name: str) -> str:
+    """Return a metric's name as prose has it."""
+    return name.replace("_", " ")
 
 
 def _note(run: Run, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from breadth.base.errors import CatalogueError
+from breadth.bridge.instruments.metrics import spoken
 from breadth.report.cells import Missing
 from breadth.report.sections import Fact, Facts, Section, Text
 from breadth.runs.importer import IMPORTERS
@@ -69,7 +70,7 @@ def _there(run: Run) -> list[Fact]:
 
 def _known(run: Run) -> str:
     ours = [name for name in run.metric_names() if meaning(name)]
-    return f"known to us: {', '.join(ours)}" if ours else ""
+    return f"known to us: {', '.join(map(spoken, ours))}" if ours else ""
 
 
 def _grading(run: Run) -> str | Missing:
@@ -84,7 +85,7 @@ def _grading(run: Run) -> str | Missing:
 def _missing(run: Run) -> list[Fact]:
     known = switches(run)
     absent = [name for name in WANTED if not _has(run, name)]
-    return [Fact(name, f"would show {WANTED[name]}", note=_how(known, name)) for name in absent]
+    return [Fact(spoken(name), f"would show {WANTED[name]}", note=_how(known, name)) for name in absent]
 
 
 def _how(known: Mapping[str, str], name: str) -> str:

@@ -1,0 +1,131 @@
+"""Change points: a jump is found where it is, and a steady decline is never called one."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import MeasureError
+from breadth.measure.changes import ChangePoint, change_points
+
+
+def sluggish(n: int, rho: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """First-order autoregressive noise of variance 1."""
+    news = rng.standard_normal(n)
+    values = np.empty(n)
+    values[0] = news[0]
+    for place in range(1, n):
+        values[place] = rho * values[place - 1] + math.sqrt(1 - rho**2) * news[place]
+    return values
+
+
+def jumps(values: npt.ArrayLike) -> list[ChangePoint]:
+    found = change_points(range(len(np.asarray(values))), values).found
+    return [change for change in found if change.kind == "jump"]
+
+
+def test_a_clean_step_by_hand() -> None:
+    # 20 points at 1, then 20 at 4: a step of 3 at the 21st point, logged every tenth step.
+    found = change_points(range(0, 400, 10), [1.0] * 20 + [4.0] * 20).found
+    assert [(change.step, change.kind, change.before, change.after) for change in found] == [(200.0, "jump", 1.0, 4.0)]
+    assert found[0].size.value == pytest.approx(3.0)
+    assert found[0].p_value < 1e-6
+
+
+def test_the_size_of_a_jump_leaves_the_trend_out() -> None:
+    # A line falling by 0.01 a step drops by another 0.5 at step 30: levels of windows differ by more, the jump is 0.5.
+    rng = np.random.default_rng(0)
+    values = 2 - 0.01 * np.arange(60) - 0.5 * (np.arange(60) >= 30) + 0.01 * rng.standard_normal(60)
+    (found,) = change_points(range(60), values).found
+    assert found.kind == "jump"
+    assert found.step == 30
+    assert -0.5 in found.size
+    assert found.size.high < -0.4
+    assert found.after - found.before < -0.5
+
+
+def test_a_clean_hinge_by_hand() -> None:
+    # Falls by 0.02 a step for 50 steps, then stays.
+    rng = np.random.default_rng(1)
+    values = 1 - 0.02 * np.minimum(np.arange(100), 50) + 0.005 * rng.standard_normal(100)
+    (found,) = change_points(range(100), values).found
+    assert found.kind == "bend"
+    assert found.step == pytest.approx(50, abs=3)
+    assert found.before == pytest.approx(-0.02, abs=0.002)
+    assert found.after == pytest.approx(0.0, abs=0.002)
+    assert 0.02 in found.size
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003, 0.02])
+def test_the_smooth_collapse_that_others_call_abrupt_is_not(noise: float) -> None:
+    # Entropy 0.8 -> 0.02 over 200 steps, exponentially: a peer reports an abrupt drop at step 41.
+    rng = np.random.default_rng(2)
+    values = 0.02 + 0.78 * np.exp(-4 * np.linspace(0, 1, 200)) + noise * sluggish(200, 0.5, rng)
+    assert change_points(range(200), values).found == ()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.3, 20), st.integers(20, 250), st.floats(-5, 5), st.integers(0, 2))
+def test_no_smooth_curve_jumps(rate: float, n: int, height: float, shape: int) -> None:
+    t = np.linspace(0, 1, n)
+    curve = (np.exp(-rate * t), 1 / (1 + np.exp(rate * (t - 0.5))), t)[shape]
+    assert jumps(height * curve) == []
+
+
+def test_noise_correlated_by_half_seldom_jumps_or_bends() -> None:
+    rng = np.random.default_rng(3)
+    found = [change_points(range(80), sluggish(80, 0.5, rng)).found for _ in range(100)]
+    assert sum(bool(changes) for changes in found) <= 7
+
+
+def test_noisy_declines_seldom_jump() -> None:
+    rng = np.random.default_rng(4)
+    decline = 0.02 + 0.78 * np.exp(-6 * np.linspace(0, 1, 120))
+    assert sum(bool(jumps(decline + 0.03 * sluggish(120, 0.5, rng))) for _ in range(60)) <= 4
+
+
+def test_short_constant_and_broken_series() -> None:
+    assert change_points([], []).found == ()
+    short = change_points(range(11), [0.0] * 5 + [9.0] * 6)
+    assert (short.found, short.points) == ((), 11)
+    assert change_points(range(50), [3.0] * 50).found == ()
+    assert change_points(range(50), np.arange(50) * 0.1 + 7).found == ()
+    assert change_points([5] * 40, np.random.default_rng(8).standard_normal(40)).found == ()
+    holes = change_points(range(40), [math.nan] * 4 + [1.0] * 16 + [4.0] * 20)
+    assert (holes.points, holes.dropped) == (36, 4)
+    assert [change.step for change in holes.found] == [20.0]
+
+
+def test_repeated_steps_after_a_resume_are_borne() -> None:
+    steps = [*range(30), *range(20, 50)]
+    values = [1.0 if step < 35 else 2.0 for step in steps]
+    noise = 0.02 * np.random.default_rng(9).standard_normal(60)
+    (found,) = change_points(steps, np.array(values) + noise).found
+    assert (found.kind, found.step) == ("jump", 35.0)
+
+
+def test_three_thousand_points_take_well_under_a_second() -> None:
+    rng = np.random.default_rng(10)
+    values = rng.standard_normal(3000) + 2 * (np.arange(3000) >= 1700)
+    change_points(range(200), values[:200])  # load scipy
+    start = time.perf_counter()
+    found = jumps(values)
+    assert time.perf_counter() - start < 2.0  # 0.2 s alone on one core; the bound allows for a busy machine
+    assert [abs(change.step - 1700) <= 5 for change in found] == [True]
+
+
+def test_thinned_series_keep_their_jump() -> None:
+    values = np.random.default_rng(11).standard_normal(8000) + 3 * (np.arange(8000) >= 5000)
+    found = jumps(values)
+    assert [abs(change.step - 5000) <= 15 for change in found] == [True]
+
+
+def test_a_level_out_of_range_is_refused() -> None:
+    with pytest.raises(MeasureError, match="level"):
+        change_points(range(30), range(30), level=1.5)

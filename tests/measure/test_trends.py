@@ -1,0 +1,228 @@
+"""Trends: levels by hand, spikes that do not decide, and error rates that are kept under autocorrelated noise."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import MeasureError
+from breadth.measure.trends import Trend, trend
+
+OPPOSITE = {"rising": "falling", "falling": "rising", "flat": "flat", "cannot tell": "cannot tell"}
+
+
+def sluggish(n: int, rho: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """First-order autoregressive noise of variance 1."""
+    news = rng.standard_normal(n)
+    values = np.empty(n)
+    values[0] = news[0]
+    for place in range(1, n):
+        values[place] = rho * values[place - 1] + math.sqrt(1 - rho**2) * news[place]
+    return values
+
+
+def test_levels_of_a_clean_decline_by_hand() -> None:
+    # 16 points from 4.0 down by 0.2: the first three are 4.0, 3.8, 3.6, the last three 1.4, 1.2, 1.0.
+    found = trend(range(16), [4.0 - 0.2 * step for step in range(16)])
+    assert found.verdict == "falling"
+    assert found.start.value == pytest.approx(3.8)
+    assert found.start_spread == pytest.approx(0.2 * 1.4826, abs=1e-4)
+    assert found.end.value == pytest.approx(1.2)
+    assert found.change.value == pytest.approx(-2.6)
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(1.2 / 3.8)
+    assert found.slope.value == pytest.approx(-0.2)
+    assert found.tau == -1.0
+    assert found.relevant == pytest.approx(0.38)
+    assert (found.points, found.dropped) == (16, 0)
+
+
+def test_the_level_at_the_start_is_the_median_of_the_first_eighth() -> None:
+    values = [*[1.0] * 9, *[50.0] * 3, *[1.0] * 84]  # 96 points: the first 12, of which a quarter are wild
+    found = trend(range(96), values)
+    assert found.start.value == 1.0
+    assert found.verdict == "flat"
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7])
+def test_fewer_than_eight_points_cannot_tell(count: int) -> None:
+    found = trend(range(count), range(count))
+    assert found.verdict == "cannot tell"
+    assert f"{count} usable points" in found.reason
+    assert (found.change.low, found.change.high) == (-math.inf, math.inf)
+    assert found.ratio is None
+
+
+def test_what_is_not_a_number_is_counted_and_said() -> None:
+    found = trend(range(12), [1.0, math.nan, 2.0, math.inf, 3.0, math.nan, 4.0, 5.0, -math.inf, math.nan, math.nan, 6.0])
+    assert (found.points, found.dropped) == (6, 6)
+    assert found.verdict == "cannot tell"
+    assert "6 were not numbers" in found.reason
+
+
+def test_intervals_of_a_noisy_decline_hold_the_truth() -> None:
+    # Entropy of the collapse that other tools were tried on: 0.8 to 0.02 over 200 steps, here with autocorrelated noise.
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 1, 200)
+    start, end = (float(np.median(0.02 + 0.78 * np.exp(-4 * part))) for part in (t[:25], t[-25:]))
+    found = [trend(range(200), 0.02 + 0.78 * np.exp(-4 * t) + 0.02 * sluggish(200, 0.5, rng)) for _ in range(60)]
+    assert all(one.verdict == "falling" for one in found)
+    assert sum(start in one.start for one in found) >= 53
+    assert sum(end - start in one.change for one in found) >= 53
+    assert sum(one.ratio is not None and end / start in one.ratio and one.ratio.high < 0.25 for one in found) >= 53
+
+
+def test_flat_is_said_only_when_a_relevant_change_is_excluded() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal(200)
+    assert trend(range(200), 1 + 0.02 * noise).verdict == "flat"
+    # The same series with noise that could hide a tenth of the level.
+    assert trend(range(200), 1 + 0.5 * noise).verdict == "cannot tell"
+    # A change of 0.02 that is certain but too small to matter is flat; the caller may say it matters.
+    creeping = 1 + 0.0001 * np.arange(200) + 0.001 * noise
+    assert trend(range(200), creeping).verdict == "flat"
+    assert trend(range(200), creeping, relevant=0.005).verdict == "rising"
+
+
+def test_near_zero_the_ratio_is_withheld_and_the_spread_is_the_measure() -> None:
+    rng = np.random.default_rng(2)
+    found = trend(range(64), 0.1 * rng.standard_normal(64))
+    assert found.ratio is None
+    assert found.relevant == found.start_spread
+    below = trend(range(64), np.linspace(-0.5, 0.2, 64))
+    assert below.verdict == "rising"
+    assert below.ratio is None
+
+
+def test_constant_series_are_flat() -> None:
+    found = trend(range(20), [0.25] * 20)
+    assert found.verdict == "flat"
+    assert (found.change.low, found.change.high, found.p_value) == (0.0, 0.0, 1.0)
+    assert trend(range(20), [0.0] * 20).verdict == "flat"
+
+
+def test_a_series_that_comes_back_is_not_called_a_trend() -> None:
+    rng = np.random.default_rng(3)
+    hump = np.concatenate([np.linspace(1, 3, 40), np.linspace(3, 1, 40)]) + 0.02 * rng.standard_normal(80)
+    assert trend(range(80), hump).verdict in {"flat", "cannot tell"}
+
+
+def test_a_collapse_at_the_end_is_a_fall_below_the_start() -> None:
+    rng = np.random.default_rng(4)
+    collapsed = np.concatenate([np.linspace(1, 2, 170), np.full(30, 0.2)]) + 0.02 * rng.standard_normal(200)
+    found = trend(range(200), collapsed)
+    assert found.verdict == "falling"
+    # Medians of the first 25 of the line and of the last 25: 1 + 12 / 169 and 0.2.
+    assert 0.2 - (1 + 12 / 169) in found.change
+    assert found.change.high - found.change.low < 0.1
+
+
+def test_a_long_rise_that_ends_below_the_start_turned() -> None:
+    rng = np.random.default_rng(4)
+    turned = np.concatenate([np.linspace(1, 2, 540), np.full(60, 0.5)]) + 0.02 * rng.standard_normal(600)
+    found = trend(range(600), turned)
+    assert found.verdict == "cannot tell"
+    assert "turned" in found.reason
+    assert found.change.high < 0 < found.slope.low
+
+
+@pytest.mark.parametrize("spikes", [[0, 20, 39], [5, 6, 33], [37, 38]])
+def test_spikes_do_not_decide(spikes: list[int]) -> None:
+    rng = np.random.default_rng(5)
+    steady = 1 + 0.01 * rng.standard_normal(40)
+    falling = steady - 0.01 * np.arange(40)
+    for values, verdict in ((steady, "flat"), (falling, "falling")):
+        spiked = values.copy()
+        spiked[spikes] = 1e5
+        found = trend(range(40), spiked)
+        assert found.verdict == verdict
+        assert found.change.value == pytest.approx(trend(range(40), values).change.value, abs=0.02)
+
+
+def false_alarms(n: int, rho: float, draws: int, seed: int) -> dict[str, float]:
+    rng = np.random.default_rng(seed)
+    found = [trend(range(n), 5 + sluggish(n, rho, rng), relevant=0.0) for _ in range(draws)]
+    return {
+        "verdict": float(np.mean([one.verdict in {"rising", "falling"} for one in found])),
+        "test": float(np.mean([one.p_value < 0.05 for one in found])),
+        "slope": float(np.mean([0 not in one.slope for one in found])),
+        "change": float(np.mean([0 not in one.change for one in found])),
+    }
+
+
+@pytest.mark.parametrize(("n", "draws"), [(24, 400), (40, 400), (100, 300)])
+def test_noise_correlated_by_half_is_called_a_trend_in_at_most_7_percent(n: int, draws: int) -> None:
+    rates = false_alarms(n, 0.5, draws, seed=n)
+    assert max(rates.values()) <= 0.07, rates
+
+
+def test_even_shorter_series_and_slower_noise_stay_near_the_level() -> None:
+    assert false_alarms(12, 0.5, 400, seed=1)["verdict"] <= 0.07
+    assert false_alarms(100, 0.8, 200, seed=2)["verdict"] <= 0.10
+
+
+def test_real_declines_are_found() -> None:
+    # A fall of three noise standard deviations over 40 points with autocorrelation 0.5.
+    rng = np.random.default_rng(6)
+    found = [trend(range(40), 9 - 3 * np.linspace(0, 1, 40) + sluggish(40, 0.5, rng)).verdict for _ in range(100)]
+    assert found.count("falling") >= 60
+    assert found.count("rising") == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(-50, 50), min_size=8, max_size=30), st.integers(1, 9), st.integers(-100, 100))
+def test_units_and_sign_do_not_matter(values: list[int], scale: int, shift: int) -> None:
+    steps = np.arange(len(values))
+    plain = trend(steps, values, relevant=3)
+    scaled = trend(7 + 10 * steps, np.array(values) * -4.0 * scale + shift, relevant=12 * scale)
+    assert scaled.verdict == OPPOSITE[plain.verdict]
+    assert scaled.change.value == pytest.approx(-4 * scale * plain.change.value)
+    assert scaled.slope.value == pytest.approx(-0.4 * scale * plain.slope.value)
+    assert plain.change.low <= plain.change.value <= plain.change.high
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.permutations(range(20)), st.integers(0, 5))
+def test_the_order_of_logging_does_not_matter_and_seeds_hardly(order: list[int], seed: int) -> None:
+    values = np.tile([0.1, -0.1, 0.2, 0.0], 5) - 0.3 * np.arange(20)
+    assert trend(order, values[order], seed=seed).verdict == "falling"
+    assert trend(order, values[order]) == trend(range(20), values)
+
+
+@pytest.mark.parametrize(("relevant", "level"), [(-1.0, 0.95), (math.nan, 0.95), (math.inf, 0.95), (None, 1.0)])
+def test_settings_out_of_range_are_refused(relevant: float | None, level: float) -> None:
+    with pytest.raises(MeasureError):
+        trend(range(20), range(20), relevant=relevant, level=level)
+
+
+@pytest.fixture(scope="session")
+def real(fixtures: Path) -> dict[str, Trend]:
+    """Trend of the entropy of every real run."""
+    rows = parquet.read_table(fixtures / "law" / "entropy_score.parquet").to_pydict()
+    runs: dict[str, list[tuple[int, float]]] = {}
+    for run, step, entropy in zip(rows["run_file"], rows["step"], rows["entropy"], strict=True):
+        runs.setdefault(run, []).append((step, entropy))
+    return {run: trend(*zip(*points, strict=True)) for run, points in runs.items()}
+
+
+def test_entropy_of_real_runs_moves_as_their_labels_say(real: dict[str, Trend]) -> None:
+    # From the labels: entropy 0.117 -> 0.016; 2.87 -> 1.22; no movement 1.33 -> 1.34; doubles 0.15 -> 0.31; four rows.
+    collapsed = real["hs-zz27__incident_commander.log"]
+    assert collapsed.verdict == "falling"
+    assert collapsed.ratio is not None
+    assert 0.14 in collapsed.ratio
+    assert collapsed.ratio.high < 0.5
+    assert real["rohunagrawal__lc_meta-llama_Llama-3_2-3B_g_Easy.jsonl"].verdict == "falling"
+    assert real["alexchilton__wordle_grpo.json"].verdict == "flat"
+    doubled = real["uqcxu9__logs_train_v5_reward.log"]
+    assert doubled.verdict == "rising"
+    assert doubled.ratio is not None
+    assert 2.1 in doubled.ratio
+    assert real["akshay-babbar__probe_explore.log"].verdict == "cannot tell"
