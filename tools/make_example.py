@@ -21,9 +21,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from datasets import Dataset
@@ -33,19 +33,24 @@ from trl import GRPOConfig, GRPOTrainer
 
 SEED = 0
 MODULUS = 13
-PRETRAINING_STEPS, PRETRAINING_BATCH = 1400, 128
-GRPO_STEPS, LEARNING_RATE = 181, 5e-4
+PRETRAINING_STEPS, PRETRAINING_BATCH = 1300, 128
+GRPO_STEPS, LEARNING_RATE = 181, 4e-4
 PROMPTS_PER_STEP, SAMPLES, CYCLE = 32, 8, 10
 """Problems come round every ``CYCLE`` steps; the steps that are shipped are those of the first batch of problems."""
 ROUTES = (
-    ("First {a} + {b} = {s}", "{s} * {c} = {t}"),
-    ("Swap: {b} + {a} = {s}", "{c} * {s} = {t}"),
-    ("Expand: {a} * {c} = {u}", "{b} * {c} = {v}", "{u} + {v} = {t}"),
+    ("{a} + {b} = {s}", "{s} * {c} = \\boxed{{{t}}}."),
+    ("{b} + {a} = {s}", "{c} * {s} = \\boxed{{{t}}}."),
+    ("{a} * {c} = {u}", "{b} * {c} = {v}", "{u} + {v} = \\boxed{{{t}}}."),
 )
-LINKS = (". Then ", ", so ", "; next ")
-ENDINGS = (". The answer is \\boxed{{{t}}}.", ", which gives \\boxed{{{t}}}.", ". Hence \\boxed{{{t}}}.")
+VOICES = (("Step by step: ", ". Then ", 0.0), ("Well, ", ", and ", 0.1), ("Quickly: ", ", so ", 0.3))
+"""How the teacher may sound: opening, link between steps, and how often a fact slips his mind altogether."""
+HABIT = 0.8
+"""How often a voice uses its own words and not those of any voice: words say something about care, not everything."""
 PIECES = r"\d+|\n|[^\d\n]+"
 Problem = tuple[int, int, int]
+Voice = tuple[str, str, float]
+Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 class Teacher:
@@ -54,37 +59,43 @@ class Teacher:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         left, right = np.indices((MODULUS, MODULUS))
-        self.sums = noisy_table((left + right) % MODULUS, (6.0, 1.0), rng)
-        self.products = noisy_table(left * right % MODULUS, (0.3, 0.5), rng)
+        self.sums = noisy_table((left + right) % MODULUS, (8.0, 1.0), rng)
+        self.products = noisy_table(left * right % MODULUS, (0.3, 0.4), rng)
 
     def work(self, problem: Problem) -> str:
         """Write one worked answer, right or wrong."""
         a, b, c = problem
-        route = int(self.rng.integers(len(ROUTES)))
-        steps = self.expanded(a, b, c) if "{u}" in ROUTES[route][0] else self.in_order(a, b, c)
-        link, ending = LINKS[self.rng.integers(len(LINKS))], ENDINGS[self.rng.integers(len(ENDINGS))]
-        return (link.join(ROUTES[route]) + ending).format(a=a, b=b, c=c, **steps)
+        route = ROUTES[self.rng.integers(len(ROUTES))]
+        own = VOICES[self.rng.integers(len(VOICES))]
+        opening, link = (self.word(own, place) for place in (0, 1))
+        values = self.in_order(a, b, c, own[2]) if len(route) == 2 else self.expanded(a, b, c, own[2])
+        return (opening + link.join(route)).format(a=a, b=b, c=c, **values)
 
-    def in_order(self, a: int, b: int, c: int) -> dict[str, int]:
+    def word(self, own: Voice, place: int) -> str:
+        """Choose the words for a place: by habit, or any voice's."""
+        voice = own if self.rng.random() < HABIT else VOICES[self.rng.integers(len(VOICES))]
+        return str(voice[place])
+
+    def in_order(self, a: int, b: int, c: int, slips: float) -> dict[str, int]:
         """Add, then multiply."""
-        s = self.recall(self.sums, a, b)
-        return {"s": s, "t": self.recall(self.products, s, c)}
+        s = self.recall(self.sums, a, b, slips)
+        return {"s": s, "t": self.recall(self.products, s, c, slips)}
 
-    def expanded(self, a: int, b: int, c: int) -> dict[str, int]:
+    def expanded(self, a: int, b: int, c: int, slips: float) -> dict[str, int]:
         """Multiply twice, then add."""
-        u, v = self.recall(self.products, a, c), self.recall(self.products, b, c)
-        return {"u": u, "v": v, "t": self.recall(self.sums, u, v)}
+        u, v = self.recall(self.products, a, c, slips), self.recall(self.products, b, c, slips)
+        return {"u": u, "v": v, "t": self.recall(self.sums, u, v, slips)}
 
-    def recall(self, table: np.ndarray[Any, np.dtype[np.float64]], left: int, right: int) -> int:
-        """Draw what the table says of one fact; both orders of its sides are one fact."""
+    def recall(self, table: Reals, left: int, right: int, slips: float) -> int:
+        """Draw what the table says of one fact (both orders of its sides are one fact), or any number on a slip."""
+        if self.rng.random() < slips:
+            return int(self.rng.integers(MODULUS))
         return int(self.rng.choice(MODULUS, p=table[min(left, right), max(left, right)]))
 
 
-def noisy_table(
-    truth: np.ndarray[Any, np.dtype[np.int64]], knowledge: tuple[float, float], rng: np.random.Generator
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def noisy_table(truth: Integers, knowledge: tuple[float, float], rng: np.random.Generator) -> Reals:
     """Give each fact a chance of being right, drawn from a Beta law, and spread the rest unevenly over wrong values."""
-    table = rng.dirichlet(np.full(MODULUS, 0.3), truth.shape)
+    table = rng.dirichlet(np.full(MODULUS, 0.7), truth.shape)
     np.put_along_axis(table, truth[..., None], 0.0, -1)
     chance = rng.beta(*knowledge, truth.shape)[..., None]
     table *= (1 - chance) / table.sum(-1, keepdims=True)

@@ -122,7 +122,7 @@ def test_unknown_columns_of_ours_are_an_error_of_the_importer() -> None:
     with pytest.raises(KeyError):
         arrow_type("prompts")
     assert arrow_type("reward/format") == pa.float64()
-    assert reward_columns(["format"]) == {"format": "reward/format"}
+    assert reward_columns(["format", "\ud800"]) == {"format": "reward/format", "\ud800": "reward/?"}
 
 
 MARKS = st.sampled_from(

@@ -129,3 +129,11 @@ def test_thinned_series_keep_their_jump() -> None:
 def test_a_level_out_of_range_is_refused() -> None:
     with pytest.raises(MeasureError, match="level"):
         change_points(range(30), range(30), level=1.5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.floats() | st.integers(0, 3).map(float)), max_size=50))
+def test_whatever_was_logged_gets_an_answer(rows: list[tuple[int, float]]) -> None:
+    found = change_points([step for step, _ in rows], [value for _, value in rows])
+    assert found.points + found.dropped == len(rows)
+    assert all(math.isfinite(change.size.value) and change.p_value <= 0.05 + 1e-9 for change in found.found)

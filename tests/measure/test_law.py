@@ -92,13 +92,13 @@ def test_a_lawful_run_is_valid_with_the_ceiling_inside() -> None:
 
 
 def test_lawful_runs_are_mostly_valid_and_lawless_ones_hardly_ever() -> None:
-    fits = [fit_law(range(60), *lawful(60, 0.01, seed)) for seed in range(60)]
-    assert sum(fit.valid for fit in fits) >= 50
-    assert sum(0.65 in fit.ceiling for fit in fits) >= 54
+    fits = [fit_law(range(60), *lawful(60, 0.01, seed)) for seed in range(40)]
+    assert sum(fit.valid for fit in fits) >= 33
+    assert sum(0.65 in fit.ceiling for fit in fits) >= 35
     rng = np.random.default_rng(1)
-    stalled = [fit_law(range(60), decline(60), 0.5 + 0.05 * rng.standard_normal(60)) for _ in range(60)]
+    stalled = [fit_law(range(60), decline(60), 0.5 + 0.05 * rng.standard_normal(60)) for _ in range(40)]
     assert sum(fit.valid for fit in stalled) <= 2
-    steady = [fit_law(range(60), decline(60), 0.2 + 0.005 * np.arange(60) + 0.01 * rng.standard_normal(60)) for _ in range(60)]
+    steady = [fit_law(range(60), decline(60), 0.2 + 0.005 * np.arange(60) + 0.01 * rng.standard_normal(60)) for _ in range(40)]
     assert sum(fit.valid for fit in steady) <= 2
 
 
@@ -256,3 +256,14 @@ def test_held_out_scores_of_three_runs_are_too_few_to_judge(fixtures: Path) -> N
         fit = fit_law(*zip(*points, strict=True))
         assert not fit.valid
         assert said in " ".join(fit.reasons)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.floats(-1, 12) | st.just(math.nan), st.floats() | st.integers(0, 2).map(float)), max_size=40)
+)
+def test_whatever_was_logged_gets_an_answer(rows: list[tuple[int, float, float]]) -> None:
+    fit = fit_law([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+    assert fit.points + fit.dropped == len(rows)
+    assert fit.valid == (not fit.reasons)
+    assert fit.points >= FEWEST_POINTS or not fit.valid

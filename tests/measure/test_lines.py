@@ -29,7 +29,7 @@ def test_the_average_miss_by_hand() -> None:
     # Two new points 1 and 3 above the line of the four; its error at x = 5 and their own noise add up.
     line = line_through(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0, 4.0]))
     new = np.array([4.0, 6.0])
-    miss = line.mean_miss(new, line.at(new) + [1.0, 3.0], 0.95)
+    miss = line.mean_miss(new, line.at(new) + np.array([1.0, 3.0]), 0.95)
     assert miss.value == pytest.approx(2.0)
     variance = 0.9 * (1 / 4 + 3.5**2 / 5) + 0.9 / 2
     assert miss.high == pytest.approx(2.0 + 4.302653 * math.sqrt(variance), rel=1e-6)

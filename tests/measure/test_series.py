@@ -67,7 +67,7 @@ def test_spikes_are_pulled_in_and_everything_else_stays() -> None:
     spiked = clean.copy()
     spiked[[0, 17, 18, 39]] += [50, -50, 900, -50]
     calm = tame(spiked)
-    assert np.max(np.abs(calm - clean)) < 2  # at the ends by the range of the neighbours, inside by far less
+    assert np.max(np.abs(calm - clean)) < 2.5  # at the ends by three ranges of the neighbours, inside by far less
     assert np.max(np.abs(calm - clean)[17:19]) < 0.6
     untouched = np.delete(np.arange(40), [0, 17, 18, 39])
     assert np.max(np.abs(calm - clean)[untouched]) < 0.2

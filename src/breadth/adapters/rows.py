@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from breadth.adapters.printed import beginning
+from breadth.adapters.scalars import storable_name
 from breadth.measure.answers import stated_answer
 from breadth.runs.problems import problem_id
 from breadth.runs.records import Remark
@@ -87,10 +88,7 @@ def stated(texts: Sequence[str | None]) -> list[str | None]:
 
 
 def _ids(prompts: Sequence[str | None]) -> list[str]:
-    known: dict[str | None, str] = {}
-    for prompt in prompts:
-        if prompt not in known:
-            known[prompt] = problem_id(prompt or "")
+    known = {prompt: problem_id(prompt or "") for prompt in dict.fromkeys(prompts)}
     return [known[prompt] for prompt in prompts]
 
 
@@ -207,4 +205,4 @@ def _as_list(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def reward_columns(keys: Sequence[str]) -> dict[str, str]:
     """Map a trainer's reward components to columns ``reward/<name>``."""
-    return {key: f"{REWARD_PREFIX}{key}" for key in keys}
+    return {key: f"{REWARD_PREFIX}{storable_name(key)}" for key in keys}

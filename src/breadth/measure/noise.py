@@ -16,8 +16,8 @@ _MOST_AUTOCORRELATION = 0.95
 # Beyond this a sluggish wander and a trend cannot be told apart on a few hundred points.
 _LEAST_LEFT = 0.2
 # Share of the variance a curve is trusted to leave; below it the correction would divide by nearly nothing.
-_BENT_POINTS = 10
-# Fewest points on which a one-parameter curve is tried besides the straight line.
+_BENT_POINTS = 14
+# Fewest points on which a bent curve is tried besides the line; on fewer, noise bends as much as curves do.
 _KNOTTED_POINTS = 24
 # Fewest points on which a line with two knots is tried; with four knots half as many again.
 _RATES = (2, 4, 8, 16)

@@ -58,7 +58,8 @@ def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
         )
     good = usable(kept)
     order = np.argsort(at[good], kind="stable")
-    return Series(at[good][order], kept[good][order], int(np.count_nonzero(~good)))
+    values_kept = np.where(np.abs(kept) < 1 / _LARGEST, 0.0, kept)[good][order]  # squares of smaller ones are zero anyway
+    return Series(at[good][order], values_kept, int(np.count_nonzero(~good)))
 
 
 def usable(values: FloatArray) -> BoolArray:

@@ -24,6 +24,8 @@ _RELEVANT_SHARE = 0.1
 # Change that matters unless told otherwise, as a share of the start level: what a reader of a plot would call a change.
 _SLUGGISH, _SURE_OF_JUMP = 0.7, 0.95
 # Autocorrelation from which on it is worth looking for jumps behind it, and how sure to be of one.
+_MOST_SEARCHED = 600
+# Jumps behind the noise need no finer place than this many medians give.
 _MOST_POINTS = 3000
 # Longer series are first thinned to medians, so the work stays bounded.
 
@@ -116,7 +118,7 @@ class _Levels:
 
     @classmethod
     def of(cls, series: Series, seed: int) -> _Levels:
-        eighth, noise, rng = max(3, len(series) // 8), _noise_beside_jumps(series.values), np.random.default_rng(seed)
+        eighth, noise, rng = max(3, len(series) // 8), _noise_beside_jumps(series), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
         errors = [_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
         return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)
@@ -149,11 +151,14 @@ class _Levels:
         return self.noise.quantile(level) / normal_quantile(level)
 
 
-def _noise_beside_jumps(values: FloatArray) -> Noise:
+def _noise_beside_jumps(series: Series) -> Noise:
     # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
-    noise = noise_around(values)
-    jumps = find_jumps(values, _SURE_OF_JUMP) if noise.autocorrelation > _SLUGGISH else ()
-    return noise_around(values, tuple(jump.at for jump in jumps)) if jumps else noise
+    noise = noise_around(series.values)
+    if noise.autocorrelation <= _SLUGGISH:
+        return noise
+    group = -(-len(series) // _MOST_SEARCHED)
+    places = tuple(group * jump.at for jump in find_jumps(thin(series, _MOST_SEARCHED).values, _SURE_OF_JUMP))
+    return noise_around(series.values, places) if places else noise
 
 
 def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:

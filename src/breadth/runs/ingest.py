@@ -111,7 +111,7 @@ class _Ingest:
 
     def __init__(self, folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark], progress: Progress) -> None:
         self.found, self.remarks, self.progress = found, list(remarks), progress
-        self.writer = RunWriter(folder)
+        self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
         self.problems = ProblemSink(folder / PROBLEMS)
         self.names: dict[str, str] = {}
         self.config: dict[str, object] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -39,39 +39,64 @@ def unreadable(path: Path, error: OSError) -> BrokenFileError:
     return BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check that it exists and that you may read it.")
 
 
+class Piece(NamedTuple):
+    """Whole lines of a file, not cut apart yet."""
+
+    first: int
+    """Row number of the first line."""
+    rows: int
+    """How many lines."""
+    text: bytes
+    """The lines, without the last one's newline."""
+
+
 def blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
     """Yield ``(row number of the first line, lines)`` block by block, and a remark for each line over the limit."""
+    first, size = 1, 0
+    lines: list[bytes] = []
+    for piece in pieces(path):
+        if not isinstance(piece, Remark):
+            lines += piece.text.split(b"\n")
+            size += len(piece.text)
+        if lines and (isinstance(piece, Remark) or size >= BLOCK):
+            yield first, lines
+            first, size, lines = first + len(lines), 0, []
+        if isinstance(piece, Remark):
+            yield piece
+            first += 1
+    if lines:
+        yield first, lines
+
+
+def pieces(path: Path) -> Iterator[Piece | Remark]:
+    """Yield a file's lines in pieces small enough for the processor's cache, and a remark for each line over the limit."""
     try:
         with path.open("rb") as file:
-            yield from _blocks(file, path)
+            yield from _pieces(file, path)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _blocks(file: Any, path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
-    row, size, rest = 1, 0, b""
-    lines: list[bytes] = []
-    piece = file.read(min(PIECE, BLOCK))
-    while piece:
-        parts = piece.split(b"\n")
-        parts[0] = rest + parts[0]
-        rest = parts.pop()
-        lines += parts
-        size += len(piece)
-        too_large = len(rest) > LONGEST
-        if lines and (too_large or size >= BLOCK):
-            yield row, lines
-            row, size, lines = row + len(lines), 0, []
-        piece = b""
-        if too_large:
-            length, piece = _skip_line(file, len(rest))
-            yield too_long(path, row, length)
+def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
+    row, rest = 1, b""
+    block = file.read(min(PIECE, BLOCK))
+    while block:
+        cut = block.rfind(b"\n")
+        if cut < 0:
+            rest += block
+        else:
+            text = b"".join((rest, memoryview(block)[:cut]))
+            rest = block[cut + 1 :]
+            yield Piece(row, count := text.count(b"\n") + 1, text)
+            row += count
+        block = b""
+        if len(rest) > LONGEST:
+            size, block = _skip_line(file, len(rest))
+            yield too_long(path, row, size)
             row, rest = row + 1, b""
-        piece = piece or file.read(min(max(PIECE, len(rest)), BLOCK))  # a long row is fetched in larger and larger pieces
+        block = block or file.read(min(max(PIECE, len(rest)), BLOCK))  # a long row is fetched in larger and larger parts
     if rest:
-        lines.append(rest)
-    if lines:
-        yield row, lines
+        yield Piece(row, 1, rest)
 
 
 def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
@@ -112,39 +137,57 @@ def text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
 
 def json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
     """Yield lists of ``(row number, object)``, a block at a time, and a remark for each row that is not a JSON object."""
-    for block in blocks(path):
-        if isinstance(block, Remark):
-            yield block
+    for block in json_blocks(path):
+        yield block if isinstance(block, Remark) else list(zip(*block, strict=True))
+
+
+def json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] | Remark]:
+    """Yield ``(row numbers, objects)``, a block at a time, and a remark for each row that is not a JSON object."""
+    numbers: list[int] = []
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for piece in pieces(path):
+        if isinstance(piece, Remark):
+            yield piece
             continue
-        first, lines = block
-        objects = _whole_block(lines)
+        objects = _whole_piece(piece)
         if objects is None:
-            yield from _row_by_row(path, first, lines)
+            yield from _row_by_row(path, piece, numbers, rows)
         else:
-            yield list(zip(range(first, first + len(lines)), objects, strict=True))
+            numbers += range(piece.first, piece.first + piece.rows)
+            rows += objects
+        size += len(piece.text)
+        if size >= BLOCK:
+            yield numbers, rows
+            numbers, rows, size = [], [], 0
+    if rows:
+        yield numbers, rows
 
 
-def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """Parse a block in which every line is a JSON object, as nearly all are; None for any other."""
+def _whole_piece(piece: Piece) -> list[dict[str, Any]] | None:
+    """Parse a piece in which every line is a JSON object, as nearly all are, in one go; None for any other.
+
+    JSON has no bare newline inside a value, so lines joined by commas are a list of as many objects as there are lines.
+    """
     try:
-        rows = [orjson.loads(line) for line in lines]
+        rows = orjson.loads(b"[%b]" % piece.text.replace(b"\n", b","))
     except orjson.JSONDecodeError:
         return None
-    return rows if set(map(type, rows)) == {dict} else None
+    return rows if len(rows) == piece.rows and set(map(type, rows)) == {dict} else None
 
 
-def _row_by_row(path: Path, first: int, lines: list[bytes]) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
-    rows: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(lines, first):
+def _row_by_row(path: Path, piece: Piece, numbers: list[int], rows: list[dict[str, Any]]) -> Iterator[Remark]:
+    """Add the lines that are objects to ``numbers`` and ``rows``; yield a remark for each of the others."""
+    for number, line in enumerate(piece.text.split(b"\n"), piece.first):
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError:
             row = _second_try(line)
         if isinstance(row, dict):
-            rows.append((number, row))
+            numbers.append(number)
+            rows.append(row)
         elif line.strip():
             yield _not_an_object(path, number, line)
-    yield rows
 
 
 def _second_try(line: bytes) -> Any:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from breadth.runs.schema import PROBLEM_SCHEMA
@@ -32,16 +33,15 @@ class ProblemSink:
 
     def add(self, table: pa.Table) -> None:
         """Add the problems of a batch that are new."""
-        fresh: dict[str, int] = {}
-        for place, problem in enumerate(table.column("problem").to_pylist()):
-            if problem not in self._seen:
-                fresh.setdefault(problem, place)
+        problems = table.column("problem")
+        fresh = [problem for problem in pc.unique(problems).to_pylist() if problem not in self._seen]
         if not fresh:
             return
         self._seen.update(fresh)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self.path, PROBLEM_SCHEMA, compression="zstd", compression_level=1)
-        self._writer.write_table(problem_columns(table.take(list(fresh.values()))))
+        first = pc.index_in(pa.array(fresh, pa.string()), value_set=problems)
+        self._writer.write_table(problem_columns(table).take(first))
 
     def close(self) -> None:
         """Finish the file."""

@@ -36,11 +36,13 @@ class RunWriter:
     readers take the newest attempt of each step.
     """
 
-    def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0) -> None:
+    def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0, flush: bool = True) -> None:
         self.folder = Path(folder)
         """The run folder."""
         self.rank = rank
         """Which process of a distributed run this is."""
+        self.flush = flush
+        """Whether rollouts are on the disk, safe from a power cut, before a step counts as written."""
         try:
             (self.folder / ROLLOUTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -82,7 +84,7 @@ class RunWriter:
         table = conform(rows if isinstance(rows, pa.Table) else pa.table(dict(rows)), step, split)
         stem = f"{split}-{step:08d}-r{self.rank}-a{self.attempt if attempt is None else attempt}"
         path = self._free_part(stem)
-        write_table(table, path)
+        write_table(table, path, flush=self.flush)
         return path
 
     def problems(self, rows: pa.Table | Mapping[str, Any]) -> None:
@@ -150,10 +152,10 @@ def distinct_problems(tables: list[pa.Table]) -> pa.Table:
     return stacked.take(list(first.values()))
 
 
-def write_table(table: pa.Table, path: Path) -> None:
+def write_table(table: pa.Table, path: Path, *, flush: bool = True) -> None:
     """Write Parquet whole or not at all; long text is not dictionary-coded (it never repeats, and trying costs time)."""
     coded = [name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names]
-    with whole_file(path) as temporary:
+    with whole_file(path, flush=flush) as temporary:
         pq.write_table(table, temporary, compression="zstd", compression_level=1, use_dictionary=coded)
 
 

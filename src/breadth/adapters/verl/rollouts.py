@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from breadth.adapters.printed import as_step
 from breadth.adapters.rows import RowReader, as_text, reward_columns
-from breadth.runs.lines import json_rows
+from breadth.runs.lines import json_blocks
 from breadth.runs.records import Record, Remark, RolloutBatch
 from breadth.runs.schema import Split
 
@@ -52,22 +52,21 @@ def read_rollouts(path: Path) -> Iterator[Record]:
     """Yield a dump in batches of some 8 MB of text."""
     split = split_of(path)
     named = as_step(path.stem)
-    for block in json_rows(path):
+    for block in json_blocks(path):
         if isinstance(block, Remark):
             yield block
-        elif block:
-            yield from _batch(block, path, split, named)
+        else:
+            yield from _batch(*block, path, split, named)
 
 
-def _batch(block: Sequence[tuple[int, dict[str, Any]]], path: Path, split: Split, named: int | None) -> Iterator[Record]:
-    kept = [pair for pair in block if "output" in pair[1] and "input" in pair[1]]
-    if len(kept) < len(block):
-        odd = next(number for number, row in block if "output" not in row or "input" not in row)
-        yield Remark(f"{len(block) - len(kept)} rows have no 'input' or no 'output'; left out.", str(path), odd)
-    if not kept:
+def _batch(numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, split: Split, named: int | None) -> Iterator[Record]:
+    whole = [number for number, row in zip(numbers, rows, strict=True) if "output" in row and "input" in row]
+    if len(whole) < len(rows):
+        odd = sorted({*numbers} - {*whole})
+        yield Remark(f"{len(odd)} rows have no 'input' or no 'output'; left out.", str(path), odd[0])
+        numbers, rows = whole, [row for row in rows if "output" in row and "input" in row]
+    if not rows:
         return
-    rows = [row for _, row in kept]
-    numbers = [number for number, _ in kept]
     keys = set().union(*rows)
     _tidy(rows, keys)
     table, remarks = _reader(rows, keys).table(rows, path, numbers)
