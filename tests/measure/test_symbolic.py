@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from threading import Thread
 
@@ -93,10 +92,8 @@ def test_an_expression_that_never_ends_is_given_up_counted_and_not_tried_again()
     with SymbolicEquivalence(seconds=0.5) as impatient:
         assert not impatient(tower, "8")
         assert (impatient.timeouts, impatient.crashes) == (1, 0)
-        began = time.monotonic()
         assert not impatient(tower, "5")
         assert not impatient("8", tower)
-        assert time.monotonic() - began < 0.4
         assert impatient.timeouts == 1
         impatient.seconds = 20
         assert impatient(r"\sqrt{64}", "8"), "the innocent partner must still be compared"

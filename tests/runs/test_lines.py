@@ -99,6 +99,39 @@ def test_deeply_nested_json_is_a_remark_not_a_crash(tmp_path: Path) -> None:
     assert len(remarks) == 1
 
 
+def test_lines_that_are_objects_only_together_are_remarked(tmp_path: Path) -> None:
+    """A piece is parsed as one list; broken lines must not pass because their neighbours complete them."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1\n"b": 2}\n{"c": 3}\n')
+    rows, remarks = read(path)
+    assert rows == [(3, {"c": 3})]
+    assert [remark.row for remark in remarks] == [1, 2]
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n{"a": 2}\r\n')
+    assert read(path) == ([(1, {"a": 1}), (2, {"a": 2})], [])
+
+
+@given(st.lists(st.integers(0, 40), max_size=20), st.integers(1, 30))
+def test_rows_after_over_long_ones_keep_their_numbers(tmp_path_factory: pytest.TempPathFactory, lengths: list[int], size: int) -> None:
+    path = tmp_path_factory.mktemp("long") / "file"
+    path.write_bytes(b"".join(b"x" * length + b"\n" for length in lengths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK", size)
+        patch.setattr(lines, "LONGEST", 30 + size)
+        got = [
+            (block[0] + offset, len(line))
+            for block in blocks(path)
+            if not isinstance(block, Remark)
+            for offset, line in enumerate(block[1])
+        ]
+        left_out = [block.row for block in blocks(path) if isinstance(block, Remark)]
+    assert got == [(row, length) for row, length in enumerate(lengths, 1) if row not in left_out]
+    assert all(lengths[row - 1] > 30 for row in left_out if row)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for action in (lambda: head(tmp_path), lambda: list(blocks(tmp_path / "none"))):
         with pytest.raises(BrokenFileError, match="Check that it exists"):

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from breadth.adapters.printed import beginning
 from breadth.adapters.scalars import storable_name
@@ -46,7 +48,7 @@ class RowReader:
         used = set(self.ignored)
         for theirs, ours in self.columns.items():
             if theirs in keys and ours not in columns:
-                columns[ours], texts[ours] = _column([row.get(theirs) for row in rows], ours, theirs, path, numbers, remarks)
+                columns[ours], texts[ours] = _column(_values(rows, theirs), ours, theirs, path, numbers, remarks)
                 used.add(theirs)
         _derive(columns, texts, numbers)
         rest = keys - used
@@ -60,36 +62,31 @@ def _derive(columns: dict[str, pa.Array], texts: Mapping[str, Sequence[Any]], nu
     if "problem" not in columns and "prompt" in columns:
         columns["problem"] = pa.array(_ids(texts["prompt"]), pa.string())
     if "answer" not in columns and "completion" in columns:
-        columns["answer"] = pa.array(stated(texts["completion"]), pa.string())
+        columns["answer"] = pa.array([stated_answer(text) if text else None for text in texts["completion"]], pa.string())
     if "sample" not in columns:
         columns["sample"] = pa.array([number - 1 for number in numbers], pa.int32())
 
 
-def stated(texts: Sequence[str | None]) -> list[str | None]:
-    r"""Return the answer each completion states, as `stated_answer` finds it.
-
-    Most completions of a mathematics run end in one plain ``\boxed{...}`` with no further mark behind it; that answer needs no
-    search, and a million of them are read in a fifth of the time.
-    """
-    answers: list[str | None] = []
-    for text in texts:
-        if not text:
-            answers.append(None)
-            continue
-        start = text.rfind("\\boxed{") + 7
-        end = text.find("}", start)
-        content, tail = text[start:end], text[end:]
-        plain = start > 6 and end > 0 and "{" not in content and "\\" not in content
-        if plain and "\\" not in tail and "<" not in tail and "#" not in tail and (answer := content.strip()):
-            answers.append(answer)
-        else:
-            answers.append(stated_answer(text))
-    return answers
+def _values(rows: Rows, key: str) -> list[Any]:
+    try:
+        return list(map(itemgetter(key), rows))  # twice as fast as asking row by row, and nearly every row has every key
+    except KeyError:
+        return [row.get(key) for row in rows]
 
 
 def _ids(prompts: Sequence[str | None]) -> list[str]:
     known = {prompt: problem_id(prompt or "") for prompt in dict.fromkeys(prompts)}
     return [known[prompt] for prompt in prompts]
+
+
+def with_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
+    """Put ``step`` where a row has none, or a negative one; return the table and how many rows that were."""
+    place = table.schema.get_field_index("step")
+    if place < 0:
+        return table.append_column("step", pa.array([step] * len(table), pa.int64())), len(table)
+    known = pc.fill_null(pc.greater_equal(table.column(place), 0), fill_value=False)
+    missing = len(table) - (pc.sum(known).as_py() or 0)
+    return (table.set_column(place, "step", pc.if_else(known, table.column(place), step)), missing) if missing else (table, 0)
 
 
 def _extra(row: Mapping[str, Any], keys: set[str]) -> str | None:

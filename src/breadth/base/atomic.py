@@ -15,8 +15,8 @@ def whole_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path; on success it becomes ``target`` in one step, on failure nothing is left behind.
 
     Without ``flush`` the file is whole for every reader but may be lost with the machine's power: right where the source of the
-    data is still there, and many times faster for many files. The temporary name starts with a dot and ends in the process id, so readers pass over it and two writers never
-    share one.
+    data is still there, and many times faster for many files. The temporary name starts with a dot and ends in the process id,
+    so readers pass over it and two writers never share one.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from breadth.base.errors import CatalogueError
 from breadth.base.spelling import suggestion
+
+
+@cache
+def plug_ins(group: str) -> tuple[EntryPoint, ...]:
+    """Return what installed packages register under an entry-point group; looked up once, for that reads every package's metadata."""
+    return tuple(entry_points(group=group))
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Catalogue:
     def table(self) -> dict[str, str]:
         """Return every known name with where it lives, ours first, then installed plug-ins."""
         table = dict(self.entries)
-        for point in entry_points(group=f"breadth.{self.family}"):
+        for point in plug_ins(f"breadth.{self.family}"):
             if point.name in table:
                 raise CatalogueError(
                     f"The plug-in {point.value} registers '{point.name}' among the {self.family}, but {table[point.name]} has that name.",

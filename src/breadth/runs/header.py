@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,9 @@ def read_header(folder: Path) -> Header:
 
 
 def write_header(header: Header, folder: Path) -> None:
-    """Write ``run.toml`` whole or not at all."""
-    settings.dump(header, folder / HEADER)
+    """Write ``run.toml`` whole or not at all; a header without a date gets today's."""
+    created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
+    settings.dump(replace(header, created=created), folder / HEADER)
 
 
 def storable(value: Any) -> Any:

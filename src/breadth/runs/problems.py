@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from breadth.runs.schema import PROBLEM_SCHEMA
-from breadth.runs.writer import problem_columns
+from breadth.runs.writer import COMPRESSION, problem_columns
 
 
 def problem_id(prompt: str) -> str:
@@ -39,7 +39,7 @@ class ProblemSink:
             return
         self._seen.update(fresh)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self.path, PROBLEM_SCHEMA, compression="zstd", compression_level=1)
+            self._writer = pq.ParquetWriter(self.path, PROBLEM_SCHEMA, compression=COMPRESSION)
         first = pc.index_in(pa.array(fresh, pa.string()), value_set=problems)
         self._writer.write_table(problem_columns(table).take(first))
 

@@ -77,6 +77,16 @@ def test_known_weights_are_used(tmp_path: Path) -> None:
     assert said(records) == []
 
 
+@pytest.mark.parametrize(("logged", "known"), [(1.25, True), (1.2500001, True), (1.5, False), (math.nan, False)])
+def test_the_log_tells_whether_all_weights_are_one(tmp_path: Path, logged: float, known: bool) -> None:
+    rows = [{"rewards/right/mean": 1.0, "rewards/form/mean": 0.25, "reward": 1.25, "step": 5}]
+    rows.append({"rewards/right/mean": 1.0, "rewards/form/mean": 0.25, "reward": logged, "step": 10})
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    records = list(read_completions(write(tmp_path, {**PLAIN, "form": [0.5, None, -0.5, None]})))
+    assert columns_of(records)["reward"] == [1.5, 0.0, 0.5, None]
+    assert (said(records) == []) is known
+
+
 def test_the_log_tells_reward_functions_from_other_numbers(tmp_path: Path) -> None:
     rows = [{"rewards/right/mean": 0.5, "step": 10}, {"eval_reward": 1, "step": 20}]
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
@@ -151,8 +161,8 @@ def test_wrong_types_and_missing_steps(tmp_path: Path) -> None:
     pq.write_table(pa.table({"step": [None, "two"], "prompt": [b"p", b"\xff"], "completion": [1, 2], "right": [1.0, 2.0]}), path)
     records = list(read_completions(path))
     found = columns_of(records)
-    assert (found["step"], found["prompt"], found["completion"]) == ([0, 0], ["p", "\ufffd"], ["1", "2"])
-    assert said(records) == ["'step' is 'two', not int64, in 1 rows; left empty there.", "2 rows carry no step; taken as step 0."]
+    assert (found["step"], found["prompt"], found["completion"]) == ([1, 1], ["p", "\ufffd"], ["1", "2"])
+    assert said(records) == ["'step' is 'two', not int64, in 1 rows; left empty there.", "2 rows carry no step; taken as step 1."]
 
 
 def test_only_completions_files_are_claimed(tmp_path: Path) -> None:

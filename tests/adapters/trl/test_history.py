@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from breadth.adapters.trl import history
-from breadth.adapters.trl.history import load_history, newest_history, output_folder, read_history, states_in, without_older_copies
+from breadth.adapters.trl.history import load_history, output_folder, read_history
 from breadth.base.errors import BrokenFileError
 from breadth.runs.records import MetricRow, Remark, SeenSettings
 
@@ -99,38 +99,6 @@ def test_a_folder_in_place_of_the_file_and_an_oversized_one_are_refused(tmp_path
         load_history(write(tmp_path / "big.json", [log_row(1)]))
 
 
-def test_only_the_newest_copy_of_one_log_is_kept(tmp_path: Path) -> None:
-    rows = [log_row(step) for step in (5, 10, 15)]
-    rows[1]["grad_norm"] = math.nan
-    paths = [write(tmp_path / f"checkpoint-{count * 5}" / "trainer_state.json", state(rows[:count])) for count in (1, 2, 3)]
-    other = write(tmp_path / "other" / "checkpoint-5" / "trainer_state.json", state([log_row(5, kl=0.1)]))
-    console = tmp_path / "train.log"
-    assert without_older_copies([*paths, other, console]) == [paths[2], other, console]
-    final = write(tmp_path / "trainer_state.json", state(rows))
-    assert without_older_copies([*paths, final]) == [final]
-
-
-def test_states_of_a_run_started_afresh_all_stay(tmp_path: Path) -> None:
-    old = write(tmp_path / "checkpoint-500" / "trainer_state.json", state([log_row(5), log_row(500)]))
-    new = write(tmp_path / "checkpoint-100" / "trainer_state.json", state([log_row(5, reward=0.9), log_row(100)]))
-    broken = tmp_path / "checkpoint-700" / "trainer_state.json"
-    broken.parent.mkdir()
-    broken.write_text("{")
-    assert without_older_copies([new, old, broken]) == [new, old, broken]
-
-
-def test_the_newest_history_of_a_folder_passes_over_broken_ones(tmp_path: Path) -> None:
-    assert newest_history(tmp_path) is None
-    good = write(tmp_path / "checkpoint-9" / "trainer_state.json", state([log_row(9)]))
-    bad = tmp_path / "checkpoint-10" / "trainer_state.json"
-    bad.parent.mkdir()
-    bad.write_text("{")
-    assert states_in(tmp_path) == [good, bad]
-    found = newest_history(tmp_path)
-    assert found is not None
-    assert [row["step"] for row in found.rows] == [9]
-
-
 def test_the_output_folder_of_each_kind_of_file() -> None:
     folder = Path("out")
     assert output_folder(folder / "checkpoint-10" / "trainer_state.json") == folder
@@ -146,7 +114,6 @@ def test_values_nested_beyond_reason_are_survived(tmp_path: Path, depth: int) ->
     row, remark = read_history(path)
     assert row == MetricRow({"reward": 1.0}, 1)
     assert isinstance(remark, Remark)
-    assert without_older_copies([path]) == [path]
 
 
 def test_an_evaluated_run_with_completions_is_remarked(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_plain_rows(tmp_path: Path) -> None:
 
 
 def test_groups_come_from_the_uid(tmp_path: Path) -> None:
-    records = read(tmp_path, [row(uid="a_b_0_0"), row(uid="a_b_1_0"), row(uid="a_b_1_1"), row(uid="odd"), row(uid=None), row(uid="x_y\ud800_z")])
+    records = read(
+        tmp_path, [row(uid="a_b_0_0"), row(uid="a_b_1_0"), row(uid="a_b_1_1"), row(uid="odd"), row(uid=None), row(uid="x_y\ud800_z")]
+    )
     found = columns_of(records)
     assert found["group"] == ["a_b", "a_b", "a_b", "odd", None, "x_y?_z"]
     assert found["sample"] == [0, 1, 1, 3, 4, 5]

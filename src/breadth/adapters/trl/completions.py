@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.rows import RowReader, as_text, reward_columns
+from breadth.adapters.printed import as_number, as_step
+from breadth.adapters.rows import RowReader, as_text, reward_columns, with_steps
 from breadth.adapters.trl.arguments import reward_weights
-from breadth.adapters.trl.history import eval_steps, newest_history, output_folder
+from breadth.adapters.trl.checkpoints import newest_history
+from breadth.adapters.trl.history import History, eval_steps, is_eval, output_folder
 from breadth.base.errors import BrokenFileError
 from breadth.runs.records import Record, Remark, RolloutBatch
 from breadth.runs.schema import REWARD_PREFIX
@@ -38,18 +41,20 @@ NEEDED = {"step", "prompt", "completion"}
 BATCH = 1024
 """Rows read at a time: some 30 MB of long reasoning."""
 LOGGED_REWARD = re.compile(r"rewards/(.+)/mean")
+SUM_PRECISION = 1e-5
+"""Relative rounding error of a sum of means that TRL takes in single precision."""
 
 
 @dataclass(frozen=True)
-class _Surroundings:
+class _Learnt:
     """What the run's own log says that a completions file does not."""
 
-    rewards: frozenset[str]
+    rewards: frozenset[str] = frozenset()
     """Names of the reward functions; empty when unknown."""
-    eval_steps: frozenset[int]
+    eval_steps: frozenset[int] = frozenset()
     """Steps whose file an evaluation has overwritten."""
-    weights: Sequence[float] | None
-    """Weights of the reward functions, in order; None when unknown."""
+    plain_sum: bool = False
+    """Whether every total reward logged is the plain sum of the functions' means, so that all weights are 1."""
 
 
 def has_completions(path: Path) -> bool:
@@ -63,24 +68,29 @@ def has_completions(path: Path) -> bool:
 def read_completions(path: Path) -> Iterator[Record]:
     """Yield a completions file in batches.
 
-    TRL stores no group id: rows of a group are adjacent and share their prompt. Nor does it store the total reward: with one reward
-    function it is that one; with several it is their weighted sum where ``grpo_config.json`` beside the files tells the
-    weights, else their plain sum, with a remark. A file holds the last batch generated, so with several steps per
-    generation successive files repeat the same rollouts.
+    TRL stores no group id: rows of a group are adjacent and share their prompt. Nor does it store the total reward: with one
+    reward function it is that one; with several it is their weighted sum where ``grpo_config.json`` beside the files tells
+    the weights, else their plain sum, with a remark unless the log shows that all weights are 1. A file holds the last
+    batch generated, so with several steps per generation successive files repeat the same rollouts.
     """
-    known = _surroundings(output_folder(path))
+    folder = output_folder(path)
+    history = newest_history(folder)
+    learnt = _learn(history) if history else _Learnt()
     groups = _Groups()
-    first = 1
     try:
         file = pq.ParquetFile(path)
         for name in sorted(NEEDED - set(file.schema_arrow.names)):
             raise BrokenFileError(
                 path, f"has no column {name!r} (it has {file.schema_arrow.names}).", "Choose a completions file of TRL's."
             )
-        rewards = _reward_names(file.schema_arrow, known)
-        yield from _said_of_total(path, rewards, known)
+        names = _reward_names(file.schema_arrow, learnt)
+        weights = _weights(names, learnt, folder)
+        if weights is None:
+            yield _unweighted(path, names)
+        rewards = dict(zip(names, weights or [1.0] * len(names), strict=True))
+        first = 1
         for batch in file.iter_batches(BATCH):
-            yield from _batch(batch, path, first, rewards, known, groups)
+            yield from _batch(batch.to_pylist(), path, first, rewards, learnt.eval_steps, groups)
             first += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrokenFileError(
@@ -89,22 +99,22 @@ def read_completions(path: Path) -> Iterator[Record]:
 
 
 def _batch(
-    batch: pa.RecordBatch, path: Path, first: int, rewards: Sequence[str], known: _Surroundings, groups: _Groups
+    rows: list[dict[str, Any]], path: Path, first: int, rewards: Mapping[str, float], evaluated: frozenset[int], groups: _Groups
 ) -> Iterator[Record]:
-    rows = batch.to_pylist()
     for row in rows:
         row["completion"] = spoken(row.get("completion"))
-    reader = RowReader({**COLUMNS, **reward_columns(rewards)})
-    table, remarks = reader.table(rows, path, first)
+    table, remarks = RowReader({**COLUMNS, **reward_columns(list(rewards))}).table(rows, path, first)
     yield from remarks
-    table = _with(table, "reward", pa.array(_totals(table, rewards, known.weights), pa.float64())) if rewards else table
+    named = as_step(path.stem.rpartition("_")[2]) or 0
+    table, unnumbered = with_steps(table, named)
+    if unnumbered:
+        yield Remark(f"{unnumbered} rows carry no step; taken as step {named}.", str(path), first)
+    if rewards:
+        table = table.append_column("reward", pa.array(_totals(table, rewards), pa.float64()))
     steps = table.column("step").to_pylist()
-    if None in steps:
-        yield Remark(f"{steps.count(None)} rows carry no step; taken as step 0.", str(path), first)
-        table = _with(table, "step", table.column("step").fill_null(0))
     group, sample = groups.number(table.column("problem").to_pylist(), steps)
-    table = _with(_with(table, "group", pa.array(group, pa.string())), "sample", pa.array(sample, pa.int32()))
-    yield RolloutBatch(table, "eval" if known.eval_steps.intersection(steps) else "train")
+    table = table.set_column(table.schema.get_field_index("sample"), "sample", pa.array(sample, pa.int32()))
+    yield RolloutBatch(table.append_column("group", pa.array(group, pa.string())), "train" if evaluated.isdisjoint(steps) else "eval")
 
 
 def spoken(completion: Any) -> Any:
@@ -133,45 +143,55 @@ class _Groups:
         return groups, places
 
 
-def _surroundings(folder: Path) -> _Surroundings:
-    history = newest_history(folder)
-    names = {name for row in history.rows for name in row} if history else set()
-    found = (LOGGED_REWARD.fullmatch(str(name)) for name in names)
-    return _Surroundings(
-        frozenset(match[1] for match in found if match), eval_steps(history) if history else frozenset(), reward_weights(folder)
-    )
+@lru_cache(maxsize=1)
+def _learn(history: History) -> _Learnt:
+    """Learn from the log; remembered, because each of a run's thousand files asks."""
+    rows = [row for row in history.rows if not is_eval(row)]
+    found = (LOGGED_REWARD.fullmatch(name) for name in {str(name) for row in rows for name in row})
+    names = frozenset(match[1] for match in found if match)
+    totals = [row for row in rows if "reward" in row and all(f"rewards/{name}/mean" in row for name in names)]
+    plain = bool(names and totals) and all(_is_plain_sum(row, names) for row in totals)
+    return _Learnt(names, eval_steps(history), plain)
 
 
-def _reward_names(schema: pa.Schema, known: _Surroundings) -> list[str]:
+def _is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
+    parts = [as_number(row[f"rewards/{name}/mean"]) for name in names]
+    numbers = [part for part in parts if part is not None]
+    total = as_number(row["reward"])
+    return total is not None and len(numbers) == len(parts) and abs(total - sum(numbers)) <= SUM_PRECISION * max(map(abs, numbers))
+
+
+def _reward_names(schema: pa.Schema, learnt: _Learnt) -> list[str]:
     """Return the reward functions' columns: those the log names, else every column of floats that is not one of ours."""
     floats = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in COLUMNS]
-    named = [name for name in floats if name in known.rewards]
+    named = [name for name in floats if name in learnt.rewards]
     return named or floats
 
 
-def _said_of_total(path: Path, rewards: Sequence[str], known: _Surroundings) -> Iterator[Remark]:
-    if len(rewards) > 1 and (known.weights is None or len(known.weights) != len(rewards)):
-        yield Remark(
-            f"TRL stores no total reward and the weights of {', '.join(rewards)} are unknown; the reward is their plain sum.",
-            str(path),
-            None,
-            "If you set reward_weights, save the settings beside the completions: "
-            "Path(args.output_dir, 'grpo_config.json').write_text(args.to_json_string())",
-        )
+def _weights(names: Sequence[str], learnt: _Learnt, folder: Path) -> Sequence[float] | None:
+    """Return the weights of the reward functions, or None when they are unknown."""
+    saved = reward_weights(folder)
+    if saved is not None and len(saved) == len(names):
+        return saved
+    return [1.0] * len(names) if len(names) < 2 or (learnt.plain_sum and learnt.rewards == set(names)) else None
 
 
-def _totals(table: pa.Table, rewards: Sequence[str], weights: Sequence[float] | None) -> list[float | None]:
+def _unweighted(path: Path, names: Sequence[str]) -> Remark:
+    return Remark(
+        f"TRL stores no total reward and the weights of {', '.join(names)} are unknown; the reward is their plain sum.",
+        str(path),
+        None,
+        "If you set reward_weights, save the settings beside the completions: "
+        "Path(args.output_dir, 'grpo_config.json').write_text(args.to_json_string())",
+    )
+
+
+def _totals(table: pa.Table, rewards: Mapping[str, float]) -> list[float | None]:
     """Add up the reward functions that apply to each row, as TRL does; null where none does."""
-    used = weights if weights is not None and len(weights) == len(rewards) else [1.0] * len(rewards)
     columns = [table.column(f"{REWARD_PREFIX}{name}").to_pylist() for name in rewards]
-    return [_total(row, used) for row in zip(*columns, strict=True)]
+    return [_total(row, list(rewards.values())) for row in zip(*columns, strict=True)]
 
 
 def _total(row: Sequence[float | None], weights: Sequence[float]) -> float | None:
     parts = [weight * value for weight, value in zip(weights, row, strict=True) if value is not None]
     return sum(parts) if parts else None
-
-
-def _with(table: pa.Table, name: str, column: Any) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.append_column(name, column) if place < 0 else table.set_column(place, name, column)

@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 from breadth.adapters.printed import MetricReader, as_step, without_colour
-from breadth.adapters.trl.history import History, is_eval, metric_row, newest_history, output_folder
+from breadth.adapters.trl.checkpoints import newest_history
+from breadth.adapters.trl.history import History, is_eval, metric_row, output_folder
 from breadth.runs.lines import text_rows
 from breadth.runs.records import MetricRow, Record, Remark
 

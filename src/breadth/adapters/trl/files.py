@@ -11,9 +11,10 @@ from types import MappingProxyType
 from breadth.adapters.heads import BOM
 from breadth.adapters.printed import far_start
 from breadth.adapters.trl.arguments import PICKLED, read_arguments, refuse_pickle
+from breadth.adapters.trl.checkpoints import without_older_copies
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.console import TRAINING, read_console
-from breadth.adapters.trl.history import output_folder, read_history, without_older_copies
+from breadth.adapters.trl.history import output_folder, read_history
 from breadth.runs.records import Record
 from breadth.runs.schema import EntropyKind
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from json import JSONDecoder
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from typing import Any
 import orjson
 
 from breadth.adapters.printed import MetricReader, as_step
-from breadth.base.errors import BreadthError, BrokenFileError
+from breadth.base.errors import BrokenFileError
 from breadth.runs.lines import unreadable
 from breadth.runs.records import MetricRow, Record, Remark, SeenSettings
 
-STATE = "trainer_state.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EVAL = "eval_"
 LARGEST = 128 << 20
@@ -32,9 +30,9 @@ NESTED = ("args", "config", "trial_params")
 GAP = re.compile(r"[\s,]*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
-    """A log history as found."""
+    """A log history as found; each one read is its own, so that what is learnt from it can be remembered."""
 
     rows: tuple[Mapping[str, Any], ...]
     """One dict a logging step, oldest first."""
@@ -93,46 +91,6 @@ def output_folder(path: Path) -> Path:
     """Return the ``output_dir`` that a state, a console log or a completions file of it belongs to."""
     folder = path.parent
     return folder.parent if CHECKPOINT.fullmatch(folder.name) or folder.name == "completions" else folder
-
-
-def states_in(folder: Path) -> list[Path]:
-    """List the trainer states of an ``output_dir``, the one with the longest log last."""
-    found = [path for path in (folder / STATE, *folder.glob(f"checkpoint-*/{STATE}")) if path.is_file()]
-    return sorted(found, key=_progress)
-
-
-def newest_history(folder: Path) -> History | None:
-    """Return the longest log history of an ``output_dir``, or None when there is none that can be read."""
-    for path in reversed(states_in(folder)):
-        try:
-            status = path.stat()
-            return _remembered(path, status.st_mtime_ns, status.st_size)
-        except (BreadthError, OSError):
-            continue
-    return None
-
-
-@lru_cache(maxsize=1)
-def _remembered(path: Path, _changed: int, _size: int) -> History:
-    """Keep the history asked for last: each of a run's thousand completions files asks for the same one."""
-    return load_history(path)
-
-
-def without_older_copies(paths: Sequence[Path]) -> list[Path]:
-    """Drop each trainer state whose rows are the beginning of another's in the same ``output_dir``.
-
-    A run started afresh into an old folder leaves states that do not continue one another: those all stay.
-    """
-    longest: dict[Path, list[list[str]]] = {}
-    dropped = set()
-    for path in sorted((path for path in paths if path.name == STATE), key=_progress, reverse=True):
-        kept = longest.setdefault(output_folder(path), [])
-        rows = _row_texts(path)
-        if rows is not None and any(other[: len(rows)] == rows for other in kept):
-            dropped.add(path)
-        elif rows is not None:
-            kept.append(rows)
-    return [path for path in paths if path not in dropped]
 
 
 def read_document(path: Path) -> str:
@@ -202,25 +160,6 @@ def _salvage(text: str) -> tuple[list[dict[str, Any]], int]:
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "step"}
-
-
-def _progress(path: Path) -> tuple[int, int]:
-    """Order states by how far training had come: the step in the file's first lines, else in the folder's name."""
-    try:
-        with path.open("rb") as file:
-            found = re.search(rb'"global_step":\s*(\d{1,15})', file.read(4096))
-    except OSError:
-        found = None
-    folder = CHECKPOINT.fullmatch(path.parent.name)
-    step = int(found[1]) if found else int(folder[1]) if folder else -1
-    return step, folder is None
-
-
-def _row_texts(path: Path) -> list[str] | None:
-    try:
-        return [repr(sorted(row.items())) for row in load_history(path).rows]
-    except (BreadthError, RecursionError):
-        return None
 
 
 def _cut_short(path: Path, history: History) -> Remark:

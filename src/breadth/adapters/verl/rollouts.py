@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from breadth.adapters.printed import as_step
-from breadth.adapters.rows import RowReader, as_text, reward_columns
+from breadth.adapters.rows import RowReader, as_text, reward_columns, with_steps
 from breadth.runs.lines import json_blocks
 from breadth.runs.records import Record, Remark, RolloutBatch
 from breadth.runs.schema import Split
@@ -49,7 +48,7 @@ def split_of(path: Path) -> Split:
 
 
 def read_rollouts(path: Path) -> Iterator[Record]:
-    """Yield a dump in batches of some 8 MB of text."""
+    """Yield a dump in batches of about 1 MB of text."""
     split = split_of(path)
     named = as_step(path.stem)
     for block in json_blocks(path):
@@ -71,9 +70,10 @@ def _batch(numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, s
     _tidy(rows, keys)
     table, remarks = _reader(rows, keys).table(rows, path, numbers)
     yield from remarks
-    table, unnumbered = _with_steps(table, named or 0)
+    table, unnumbered = with_steps(table, named or 0)
     if unnumbered:
-        yield Remark(f"{unnumbered} rows carry no step; taken as step {named or 0}, from the file's name.", str(path), numbers[0])
+        said = "0" if named is None else f"{named}, from the file's name"
+        yield Remark(f"{unnumbered} rows carry no step; taken as step {said}.", str(path), numbers[0])
     if "uid" in keys:
         table, further = _with_groups(table, rows)
         if further:
@@ -114,16 +114,6 @@ def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
 
 def _is_number(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return all(isinstance(value, int | float | None) for value in (row.get(key) for row in rows))
-
-
-def _with_steps(table: pa.Table, named: int) -> tuple[pa.Table, int]:
-    """Fill in the step of the file's name where rows carry none (or a negative one); return how many did not."""
-    place = table.schema.get_field_index("step")
-    if place < 0:
-        return table.append_column("step", pa.array([named] * len(table), pa.int64())), len(table)
-    known = pc.fill_null(pc.greater_equal(table.column(place), 0), fill_value=False)
-    missing = len(table) - (pc.sum(known).as_py() or 0)
-    return (table.set_column(place, "step", pc.if_else(known, table.column(place), named)), missing) if missing else (table, 0)
 
 
 def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:

@@ -1,0 +1,215 @@
+"""Take files into a folder of rollouts, metrics and problems, and sum up what they said: one process's share of an import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from breadth.base.errors import FileError
+from breadth.runs.header import storable
+from breadth.runs.importer import Recognised
+from breadth.runs.names import translate
+from breadth.runs.problems import ProblemSink
+from breadth.runs.records import MetricRow, Record, Remark, RolloutBatch, SeenEntropy, SeenSettings
+from breadth.runs.schema import PROBLEM_SCHEMA, EntropyKind, Split
+from breadth.runs.writer import PROBLEMS, RunWriter
+
+Progress = Callable[[str], None]
+"""Called with a sentence on how far the import is."""
+Share = Sequence[tuple[int, Recognised]]
+"""Files to take, each with its place in the whole import."""
+ROWS_PER_FILE = 16_384
+"""Rollouts that become one file; a file of the source is never joined with the next."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What some files said, beyond the rows that are already in the folder."""
+
+    metric_rows: int = 0
+    """Rows of metrics written."""
+    rollouts: int = 0
+    """Rollouts written."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Our metric name -> the trainer's."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings seen."""
+    entropy: EntropyKind | None = None
+    """Which entropy it is, where a file says so."""
+    token_entropy: bool = False
+    """Whether rollouts carry entropy for each token."""
+    levels: tuple[float, ...] = ()
+    """Up to three distinct rewards: three or more mean that the reward grades nothing."""
+    remarks: tuple[Remark, ...] = ()
+    """What was odd."""
+    failures: tuple[Remark, ...] = ()
+    """Files that could not be read to their end."""
+
+    def __add__(self, other: Summary) -> Summary:
+        renamed = [
+            Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.")
+            for ours, theirs in other.names.items()
+            if self.names.get(ours, theirs) != theirs
+        ]
+        return Summary(
+            self.metric_rows + other.metric_rows,
+            self.rollouts + other.rollouts,
+            {**other.names, **self.names},
+            {**self.config, **other.config},
+            other.entropy or self.entropy,
+            self.token_entropy or other.token_entropy,
+            tuple(sorted({*self.levels, *other.levels}))[:3],
+            (*self.remarks, *other.remarks, *renamed),
+            (*self.failures, *other.failures),
+        )
+
+
+def take(share: Share, folder: Path, progress: Progress) -> Summary:
+    """Read every file of the share into the folder."""
+    return _Intake(folder, progress).run(share)
+
+
+class _Intake:
+    """A share under way."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.progress = progress
+        self.remarks: list[Remark] = []
+        self.failures: list[Remark] = []
+        self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
+        self.problems = ProblemSink(folder / PROBLEMS)
+        self.names: dict[str, str] = {}
+        self.config: dict[str, object] = {}
+        self.metric_rows = self.rollouts = 0
+        self.entropy: EntropyKind | None = None
+        self.token_entropy = False
+        self.levels: set[float] = set()
+        self.renamed: set[str] = set()
+        self.waiting: dict[Split, list[pa.Table]] = {"train": [], "eval": []}
+        self.pool = ThreadPoolExecutor(1)
+        self.pending: list[Future[Path]] = []
+
+    def run(self, share: Share) -> Summary:
+        with self.pool:
+            for source, one in share:
+                self.progress(f"{one.path.name} ({one.importer.trainer} {one.kind})")
+                try:
+                    self._take_all(one.importer.read(one.path, one.kind), source, one.path)
+                except FileError as error:
+                    self.failures.append(Remark.of(error))
+            self._settle(0)
+        self.problems.close()
+        return Summary(
+            self.metric_rows,
+            self.rollouts,
+            self.names,
+            self.config,
+            self.entropy,
+            self.token_entropy,
+            tuple(sorted(self.levels))[:3],
+            tuple(self.remarks),
+            tuple(self.failures),
+        )
+
+    def _take_all(self, records: Iterable[Record], source: int, path: Path) -> None:
+        steps = {"train": _Steps(), "eval": _Steps()}
+        for record in records:
+            if isinstance(record, MetricRow):
+                self._take_metrics(record, source, steps[record.split], path)
+            elif isinstance(record, RolloutBatch):
+                self._take_rollouts(record)
+            elif isinstance(record, SeenSettings):
+                self.config.update(storable(record.table))
+            elif isinstance(record, SeenEntropy):
+                self.entropy = record.kind
+            else:
+                self.remarks.append(record)
+        for split in self.waiting:
+            self._store(split)
+        for counter in steps.values():
+            self.remarks += counter.remarks(str(path))
+
+    def _take_metrics(self, row: MetricRow, source: int, steps: _Steps, path: Path) -> None:
+        values, used = translate(row.values)
+        for ours, theirs in used.items():
+            if self.names.setdefault(ours, theirs) != theirs and ours not in self.renamed:
+                self.renamed.add(ours)
+                self.remarks.append(Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path)))
+        step, attempt = steps.place(row, values.keys())
+        self.writer.metrics(step, values, split=row.split, time=row.time, attempt=attempt, source=source)
+        self.metric_rows += 1
+
+    def _take_rollouts(self, batch: RolloutBatch) -> None:
+        waiting = self.waiting[batch.split]
+        waiting.append(batch.table)
+        if sum(map(len, waiting)) >= ROWS_PER_FILE:
+            self._store(batch.split)
+
+    def _store(self, split: Split) -> None:
+        """Hand the batches that wait to the writing thread, as one file."""
+        tables = [table for table in self.waiting[split] if len(table)]
+        self.waiting[split] = []
+        if not tables:
+            return
+        table = pa.concat_tables(tables, promote_options="default")
+        self.problems.add(table)
+        table = table.drop_columns([name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names])
+        self._note_levels(table)
+        self.token_entropy |= "entropy" in table.column_names
+        self._settle(2)
+        self.pending.append(self.pool.submit(self._write, table, split))
+        self.rollouts += len(table)
+        self.progress(f"{self.rollouts:,} rollouts")
+
+    def _write(self, table: pa.Table, split: Split) -> Path:
+        return self.writer.rollouts(table, int(pc.min(table.column("step")).as_py() or 0), split=split, attempt=0)
+
+    def _settle(self, most: int) -> None:
+        """Wait until at most so many files are still being written; the first failure stops the import."""
+        while len(self.pending) > most:
+            self.pending.pop(0).result()
+
+    def _note_levels(self, table: pa.Table) -> None:
+        if "reward" in table.column_names and len(self.levels) < 3:
+            self.levels.update(value for value in pc.unique(table.column("reward")).to_pylist()[:3] if value is not None)
+
+
+class _Steps:
+    """Numbers the rows of one log: the step it prints (or the row's place), and which restart it belongs to."""
+
+    def __init__(self) -> None:
+        self.last, self.attempt, self.time = -1, 0, float("-inf")
+        self.names: set[str] = set()
+        self.unnumbered = self.restarts = self.clock = 0
+
+    def place(self, row: MetricRow, names: Iterable[str]) -> tuple[int, int]:
+        fresh = set(names) - {"epoch"}
+        step = row.step
+        if step is None:
+            self.unnumbered += 1
+            step = self.last + 1 if self.last >= 0 else 1
+        if step < self.last or (step == self.last and fresh & self.names):
+            self.attempt += 1
+            self.restarts += 1
+        self.names = fresh if step != self.last else self.names | fresh
+        self.last = step
+        if row.time is not None:
+            self.clock += row.time < self.time
+            self.time = row.time
+        return step, self.attempt
+
+    def remarks(self, file: str) -> list[Remark]:
+        said = []
+        if self.unnumbered:
+            said.append(Remark(f"{self.unnumbered} rows carry no step; they were numbered in order, from 1.", file))
+        if self.restarts:
+            said.append(Remark(f"the step went back {self.restarts} times (a restart); the newest attempt of each step counts.", file))
+        if self.clock:
+            said.append(Remark(f"the clock went backwards {self.clock} times; rows keep the order of the file.", file))
+        return said
