@@ -112,6 +112,7 @@ def compare_pass_at_k(folder: Path, repeats: int) -> None:
     run = Run.open(folder)
     run.query("SELECT count(*) FROM rollouts")
     scans, answers = [], []
+    groups = 0
     for _ in range(repeats):
         start = time.perf_counter()
         run.query("SELECT step, problem, reward FROM rollouts")
@@ -120,10 +121,11 @@ def compare_pass_at_k(folder: Path, repeats: int) -> None:
         found = outcomes(run)
         if found is None:
             raise SystemExit("the run cannot tell right from wrong")
+        groups = len(found)
         curve = mean_pass_at_k(found.drawn, found.right, np.arange(1, GROUP + 1))
         answers.append(time.perf_counter() - start)
     scan, answer = statistics.median(scans), statistics.median(answers)
-    print(f"pass@k for k = 1..{GROUP} over {len(found):,} groups from disk: {answer * 1000:.0f} ms")
+    print(f"pass@k for k = 1..{GROUP} over {groups:,} groups from disk: {answer * 1000:.0f} ms")
     print(f"  pass@1 {curve[0]:.3f}, pass@{GROUP} {curve[-1]:.3f}")
     print(f"  DuckDB's own scan of step, problem, reward: {scan * 1000:.0f} ms; ratio: {answer / scan:.2f}x (within 3x wanted)")
 

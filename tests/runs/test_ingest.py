@@ -137,7 +137,10 @@ def test_in_a_folder_unknown_files_are_passed_over_with_a_remark(tmp_path: Path)
     (source / "notes.txt").write_text("hello")
     (source / ".hidden").write_text("x")
     made = import_files([source], tmp_path / "run", importers=[Scripted({"a": rows(1)})])
-    assert sorted(Path(remark.file).name for remark in made.remarks) == ["model.bin", "notes.txt"]
+    assert [remark.problem for remark in made.remarks] == [
+        "1 files were passed over as pickles, which are never opened: model.bin.",
+        "1 files were passed over as of no kind we know: notes.txt.",
+    ]
 
 
 def test_named_files_are_refused_for_a_reason(tmp_path: Path) -> None:

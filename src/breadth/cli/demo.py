@@ -14,7 +14,7 @@ def demo(as_json: Json = False, html: Html = None) -> None:
     """Import a small real GRPO log that ships with breadth (TRL, a tiny arithmetic reasoner) and show its instruments."""
     from breadth.bridge.overview import overview
 
-    with as_file(files("breadth.cli") / "example") as folder, opened([folder]) as run:
+    with as_file(files("breadth.cli") / "example") as folder, opened([folder / "trainer_state.json", folder / "completions"]) as run:
         page = overview(run)
         deliver(page, as_json=as_json, html=html)
     if not as_json:

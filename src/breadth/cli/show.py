@@ -48,7 +48,13 @@ def opened(paths: Sequence[Path | str], columns: Sequence[str] | None = None) ->
         yield Run.open(paths[0])
         return
     with TemporaryDirectory(prefix="breadth-") as folder:
-        target = Path(folder) / (places[0].resolve().stem or "run")
+        target = Path(folder) / _called(places[0].resolve())
         with progress("importing") as said:
             import_files(places, target, importers=importers(columns), progress=said)
         yield Run.open(target)
+
+
+def _called(path: Path) -> str:
+    """Return what people call the run a file belongs to: the folder's name for a file that every run has."""
+    named = path.parent if path.stem in ("trainer_state", "metrics") else path
+    return named.stem or "run"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from breadth.base.atomic import write_error
-from breadth.base.errors import BrokenFileError, FileError, UnknownFormatError, WriteError
+from breadth.base.errors import BrokenFileError, FileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.runs.crew import take_together
 from breadth.runs.header import HEADER, Header, write_header
 from breadth.runs.importer import Importer, Recognised, all_importers, recognise
@@ -75,20 +75,31 @@ def _import(folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark]
 def find(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[Recognised], list[Remark]]:
     """List the files to read with who reads each; inside a folder, files nobody knows are passed over with a remark."""
     found: list[Recognised] = []
-    remarks: list[Remark] = []
+    passed_over: list[FileError] = []
     for path in paths:
-        inside = _files(path)
-        for file in inside:
+        for file in _files(path):
             try:
                 found.append(recognise(file, importers))
             except FileError as error:
                 if file == path:
                     raise
-                remarks.append(Remark.of(error))
+                passed_over.append(error)
+    remarks = [Remark.of(error) for error in passed_over]
     if not found:
         where = paths[0] if paths else Path()
         raise UnknownFormatError(where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files.")
-    return _current(found), remarks
+    return _current(found), _summed_up(passed_over)
+
+
+def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
+    """Make one remark of all files of one kind that were passed over: a checkpoint folder has hundreds."""
+    said = []
+    for kind, words in ((UnsafeFileError, "pickles, which are never opened"), (UnknownFormatError, "of no kind we know")):
+        names = [error.path.name for error in errors if isinstance(error, kind)]
+        if names:
+            shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            said.append(Remark(f"{len(names)} files were passed over as {words}: {shown}."))
+    return said + [Remark.of(error) for error in errors if not isinstance(error, UnsafeFileError | UnknownFormatError)]
 
 
 def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:

@@ -19,13 +19,15 @@ def value(cell: object) -> float:
 
 
 def test_the_table_holds_the_numbers_worked_out_by_hand(run: Run) -> None:
-    table, chart = coverage(windows(run))
+    table, chart, silent = coverage(windows(run))
     assert isinstance(table, Table)
     start, end = table.rows
     # start: problem a has 2 of 4 right, b 0 of 4. pass@1 = (2/4 + 0)/2, pass@4 = (1 + 0)/2; a's vote: 3 leads 2:1:1.
-    assert [value(cell) for cell in start[1:]] == pytest.approx([2, 0.25, 0.5, 0.5, 0.5, 0.0])
+    assert [value(cell) for cell in start[1:]] == pytest.approx([2, 0.25, 0.5, 0.5])
     # end: a has 4 of 4, b none.
-    assert [value(cell) for cell in end[1:]] == pytest.approx([2, 0.5, 0.5, 0.5, 0.5, 0.5])
+    assert [value(cell) for cell in end[1:]] == pytest.approx([2, 0.5, 0.5, 0.5])
+    assert isinstance(silent, Table)
+    assert [row[1:] for row in silent.rows] == [(0.5, 0.0), (0.5, 0.5)]
     assert isinstance(chart, Curve)
     by_name = {series.name: series for series in chart.series}
     # pass@2 at the start: a = 1 - C(2,2)/C(4,2) = 5/6, b = 0.
@@ -36,7 +38,7 @@ def test_the_table_holds_the_numbers_worked_out_by_hand(run: Run) -> None:
 
 
 def test_an_interval_covers_its_value_and_stays_in_bounds(run: Run) -> None:
-    (table, _) = coverage(windows(run))
+    (table, *_) = coverage(windows(run))
     assert isinstance(table, Table)
     cell = table.rows[0][2]
     assert 0 <= cell.low <= 0.25 <= cell.high <= 1  # type: ignore[union-attr]  # an interval by construction
@@ -55,7 +57,7 @@ def test_one_rollout_a_problem_has_no_curve(tmp_path: Path) -> None:
 
 def test_texts_without_answers_have_coverage_but_no_vote(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a", "a"], "reward": [1.0, 0.0]}, 1)
-    (table, chart) = coverage(windows(Run.open(tmp_path)))
+    (table, chart, _) = coverage(windows(Run.open(tmp_path)))
     assert isinstance(table, Table)
     assert isinstance(table.rows[0][4], Missing)
     assert isinstance(chart, Curve)
@@ -65,6 +67,6 @@ def test_texts_without_answers_have_coverage_but_no_vote(tmp_path: Path) -> None
 def test_groups_of_another_size_are_left_out(tmp_path: Path) -> None:
     rows = {"problem": ["a", "a", "b", "b", "c"], "reward": [1.0, 0.0, 0.0, 0.0, 1.0]}
     RunWriter(tmp_path).rollouts(rows, 1)
-    (table, _) = coverage(windows(Run.open(tmp_path)))
+    (table, *_) = coverage(windows(Run.open(tmp_path)))
     assert isinstance(table, Table)
     assert [value(cell) for cell in table.rows[0][1:4]] == pytest.approx([2, 0.25, 0.5])

@@ -1,4 +1,4 @@
-"""The newest groups are drawn with what became of each rollout, best-solved first."""
+"""The newest groups are drawn with what became of each rollout, the most mixed first."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from breadth.runs.writer import RunWriter
 
 def test_every_outcome_has_its_mark(tmp_path: Path) -> None:
     rows = {
-        "problem": ["b", "b", "a", "a", "a"],
-        "reward": [1.0, 1.0, 0.0, 0.0, 0.0],
-        "answer": ["1", "1", "2", None, None],
-        "truncated": [False, False, False, True, False],
+        "problem": ["a", "a", "b", "b", "b", "b"],
+        "reward": [1.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        "answer": ["1", "1", "2", None, None, "3"],
+        "truncated": [False, False, False, True, False, False],
     }
     RunWriter(tmp_path).rollouts(rows, 3)
     (picture,) = groups(windows(Run.open(tmp_path)))
     assert isinstance(picture, Groups)
     assert picture.title == "Groups of step 3"
     assert [(group.name, group.outcomes) for group in picture.groups] == [
-        ("b", (Outcome.CORRECT, Outcome.CORRECT)),
-        ("a", (Outcome.WRONG, Outcome.UNPARSABLE, Outcome.TRUNCATED)),
+        ("b", (Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSABLE, Outcome.TRUNCATED)),
+        ("a", (Outcome.CORRECT, Outcome.CORRECT)),
     ]
 
 

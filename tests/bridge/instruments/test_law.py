@@ -15,10 +15,10 @@ from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
 
-def build(folder: Path, config: dict[str, object]) -> Run:
+def build(folder: Path, config: dict[str, object], levels: tuple[float, ...] = ()) -> Run:
     """A run that follows R = 0.95 - 0.30 exp(H) with small noise while entropy decays."""
     noise = np.random.default_rng(3).normal(0, 0.004, 120)
-    writer = RunWriter(folder, Header(config=config))
+    writer = RunWriter(folder, Header(config=config, reward_levels=levels))
     for step in range(120):
         entropy = 0.9 * 0.98**step
         writer.metrics(step, {"entropy": entropy, "reward": 0.95 - 0.30 * float(np.exp(entropy)) + float(noise[step])})
@@ -50,3 +50,10 @@ def test_settings_that_are_off_are_no_intervention() -> None:
 def test_without_both_series_there_is_no_law(tmp_path: Path) -> None:
     RunWriter(tmp_path).metrics(1, {"entropy": 1.0})
     assert law(Run.open(tmp_path)) == []
+
+
+def test_a_ceiling_above_the_largest_reward_is_not_believed(tmp_path: Path) -> None:
+    (facts,) = law(build(tmp_path, {}, (0.0, 0.5)))
+    assert isinstance(facts, Facts)
+    assert facts.title == "Entropy law: not valid here"
+    assert "above 0.5, the largest reward" in str(facts.facts[0].value)

@@ -16,6 +16,7 @@ from breadth.report.sections import Axis, Column, Curve, Section, Series, Table
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+SILENT = "Under group-relative advantages a group that is all right or all wrong teaches nothing."
 
 
 def coverage(windows: Sequence[Window]) -> Sequence[Section]:
@@ -29,9 +30,10 @@ def coverage(windows: Sequence[Window]) -> Sequence[Section]:
     lines = [line for window in graded for line in _lines(window, most)]
     note = f"Groups of {most} samples; unbiased pass@k, exact maj@k with ties shared; intervals from resampling problems."
     columns = [Column("rollouts of"), Column("problems"), Column("pass@1"), Column(f"pass@{most}"), Column(f"maj@{most}")]
-    shares = [Column("no sample right", "%"), Column("all right", "%")]
+    silent = [Column("rollouts of"), Column("no sample right", "%"), Column("all right", "%")]
     chart = Curve("pass@k and maj@k", lines, Axis("samples drawn (k)"), Axis("solved"), log_x=True, note=note)
-    return [Table("Coverage", [*columns, *shares], rows, note="A group that is all right or all wrong teaches nothing."), chart]
+    taught = Table("Groups without a signal", silent, [_silent(window, most) for window in graded], note=SILENT)
+    return [Table("Coverage", columns, rows), chart, taught]
 
 
 def _common_size(window: Window) -> int:
@@ -92,9 +94,14 @@ def _lines(window: Window, most: int) -> list[Series]:
 
 
 def _row(window: Window, most: int) -> list[Cell]:
-    problems, drawn, right = _counts(window, most)
+    problems, _, _ = _counts(window, most)
     ends = np.array([1, most])
     single, many = _pass_curve(window, most, ends)
     vote = _vote_curve(window, most, ends)
     voted = vote[1] if vote else Missing("no answer could be read from the texts")
-    return [window.name, len(np.unique(problems)), single, many, voted, none_solved(drawn, right), all_solved(drawn, right)]
+    return [window.name, len(np.unique(problems)), single, many, voted]
+
+
+def _silent(window: Window, most: int) -> list[Cell]:
+    _, drawn, right = _counts(window, most)
+    return [window.name, none_solved(drawn, right), all_solved(drawn, right)]

@@ -1,4 +1,4 @@
-"""A picture of the newest groups: one row a problem, one mark a rollout."""
+"""A picture of the newest groups: one row a problem, one mark a rollout, those that still teach something first."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ def groups(windows: Sequence[Window]) -> Sequence[Section]:
     rows = np.flatnonzero(window.samples.steps == last)
     numbers = list(dict.fromkeys(window.samples.groups[rows].tolist()))
     pictures = [_group(window, rows[window.samples.groups[rows] == number]) for number in numbers]
-    pictures.sort(key=lambda picture: (-picture.outcomes.count(Outcome.CORRECT), picture.name))
-    return [Groups(f"Groups of step {last}", pictures, note="Each row is a problem, each mark a rollout; best-solved problems first.")]
+    pictures.sort(key=lambda picture: (_one_sided(picture), picture.name))
+    return [Groups(f"Groups of step {last}", pictures, note="Each row is a problem, each mark a rollout; the most mixed groups first.")]
+
+
+def _one_sided(picture: Group) -> float:
+    """Return how far a group is from half right, half wrong."""
+    return abs(picture.outcomes.count(Outcome.CORRECT) / len(picture.outcomes) - 0.5)
 
 
 def _group(window: Window, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Group:

@@ -30,8 +30,10 @@ def law(run: Run) -> Sequence[Section]:
     if len(steps) < 3:
         return []
     fit = fit_law(steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config)))
-    title = "Entropy law" if fit.valid else "Entropy law: not valid here"
-    return [Facts(title, _facts(fit))]
+    reasons = [*fit.reasons, *_impossible(fit, run.header.reward_levels)]
+    if reasons:
+        return [Facts("Entropy law: not valid here", [Fact(f"reason {number}", reason) for number, reason in enumerate(reasons, 1)])]
+    return [Facts("Entropy law", _facts(fit))]
 
 
 def interventions(config: Mapping[str, Any]) -> Iterator[str]:
@@ -47,9 +49,14 @@ def _is_on(value: Any) -> bool:
     return value is True or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
 
 
+def _impossible(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
+    """Object to a ceiling that the reward cannot reach: the law is a straight line and knows no bounds, the reward does."""
+    if fit.valid and levels and fit.ceiling.low > max(levels):
+        best = max(levels)
+        yield f"It puts the ceiling at {fit.ceiling.value:.3g}, above {best:g}, the largest reward there is: the score saturates first."
+
+
 def _facts(fit: LawFit) -> list[Fact]:
-    if not fit.valid:
-        return [Fact(f"reason {number}", reason) for number, reason in enumerate(fit.reasons, 1)]
     left = fit.steps_left if fit.steps_left is not None else Missing("entropy is not falling")
     return [
         Fact("ceiling", fit.ceiling, note="training reward when entropy is used up, if nothing changes"),

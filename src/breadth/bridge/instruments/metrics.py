@@ -13,7 +13,7 @@ from breadth.measure.intervals import Interval
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell
 from breadth.report.sections import Axis, Column, Curve, Event, Section, Series, Table
-from breadth.runs.names import METRICS, meaning
+from breadth.runs.names import METRICS
 from breadth.runs.reader import Run
 
 DRAWN = ("entropy", "reward", "starved_groups", "truncated", "length", "kl_reference")
@@ -39,13 +39,13 @@ def metrics(run: Run) -> Sequence[Section]:
 
 
 def _table(run: Run, names: Sequence[str]) -> Table:
-    columns = [Column("metric"), Column("start"), Column("now"), Column("direction"), Column("meaning")]
+    columns = [Column("metric"), Column("start"), Column("now"), Column("direction")]
     rows: list[list[Cell]] = []
     for name in names:
         series = run.series(name)
         found = trend(series.steps, series.values)
         unit = f" ({UNITS[name]})" if name in UNITS else ""
-        rows.append([spoken(name) + unit, _possible(name, found.start), _possible(name, found.end), found.verdict, meaning(name)])
+        rows.append([spoken(name) + unit, _possible(name, found.start), _possible(name, found.end), found.verdict])
     return Table("Metrics", columns, rows, note="Start and now are medians of the first and last eighth of the run, with 95% intervals.")
 
 
