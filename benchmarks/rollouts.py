@@ -41,7 +41,7 @@ WORDS = [
 
 
 def write_dump(folder: Path, rollouts: int, seed: int = 0) -> int:
-    """Write a verl rollout dump, one file a step, about 1 KB of text a rollout; return its size in bytes."""
+    """Write a verl rollout dump, one file a step as verl does, about 1 KB of text a rollout; return its size in bytes."""
     rng = np.random.default_rng(seed)
     phrases = [" ".join(rng.choice(WORDS, 12)) for _ in range(4000)]
     folder.mkdir(parents=True)
@@ -70,37 +70,51 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
     pandas.read_json(path, lines=True).to_parquet(Path(sys.argv[2]) / f"{path.stem}.parquet")
 """
 OURS = """
-import sys; from pathlib import Path; from breadth.runs.ingest import import_files
-import_files([Path(sys.argv[1])], Path(sys.argv[2]) / "run")
+import sys; sys.argv[:] = ["breadth", "import", sys.argv[1], "--to", sys.argv[2] + "/run"]
+from breadth.cli.main import run
+run()
 """
 
 
 def measured(code: str, *arguments: Path) -> tuple[float, float]:
     """Run code in a fresh Python; return wall seconds and its largest memory in MB."""
-    wrapped = f"{code}\nimport resource, json; print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
+    report = "import atexit, json, resource; atexit.register(lambda: print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)))"
+    wrapped = f"{report}\n{code}"
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", wrapped, *map(str, arguments)], check=True, capture_output=True, text=True)
     return time.perf_counter() - start, json.loads(done.stdout.splitlines()[-1]) / 1024
 
 
 def compare_imports(work: Path, rollouts: int, repeats: int) -> Path:
-    """Time both imports on the same dump, alternating; return the run folder made."""
-    dump, quarter = work / "dump", work / "quarter"
+    """Time both imports on the same dump, alternating, as verl leaves it and as one file; return the run folder made."""
+    dump, whole, quarter = work / "dump", work / "whole", work / "quarter"
     size = write_dump(dump, rollouts)
     write_dump(quarter, rollouts // 4)
+    whole.mkdir()
+    with (whole / "1.jsonl").open("wb") as file:
+        for path in sorted(dump.iterdir()):
+            file.write(path.read_bytes())
+    print(f"{rollouts:,} rollouts, {size / 1e9:.2f} GB of verl JSONL, median of {repeats}")
+    memory = race(work, dump, f"{STEPS} files, one a step, as verl writes them", rollouts, repeats)
+    race(work, whole, "one file", rollouts, repeats)
+    _, small = measured(OURS, quarter, work / "small")
+    print(f"  memory: {memory:,.0f} MB for all, {small:,.0f} MB for a quarter (under 2,000 MB and flat wanted; each of two processes)")
+    return work / "dump-ours0" / "run"
+
+
+def race(work: Path, dump: Path, what: str, rollouts: int, repeats: int) -> float:
+    """Time pandas and breadth on one dump; return our largest memory in MB."""
     ours, theirs = [], []
     for repeat in range(repeats):
-        (work / f"pandas{repeat}").mkdir()
-        theirs.append(measured(PANDAS, dump, work / f"pandas{repeat}"))
-        ours.append(measured(OURS, dump, work / f"ours{repeat}"))
-    _, small = measured(OURS, quarter, work / "small")
+        (work / f"{dump.name}-pandas{repeat}").mkdir()
+        theirs.append(measured(PANDAS, dump, work / f"{dump.name}-pandas{repeat}"))
+        ours.append(measured(OURS, dump, work / f"{dump.name}-ours{repeat}"))
     mine, peer = (statistics.median(seconds for seconds, _ in runs) for runs in (ours, theirs))
-    print(f"{rollouts:,} rollouts, {size / 1e9:.2f} GB of verl JSONL in {STEPS} files, median of {repeats}")
+    print(f"{what}:")
     print(f"  pandas read_json(lines) + to_parquet  {peer:6.1f} s  {rollouts / peer:10,.0f} rollouts/s")
-    print(f"  breadth import                        {mine:6.1f} s  {rollouts / mine:10,.0f} rollouts/s")
-    print(f"  ratio: {peer / mine:.1f}x the rate of pandas (at least 3x wanted); ours also reads answers and problem ids")
-    print(f"  memory: {ours[0][1]:,.0f} MB for all, {small:,.0f} MB for a quarter (under 2,000 MB and flat wanted)")
-    return work / "ours0" / "run"
+    print(f"  breadth import                        {mine:6.1f} s  {rollouts / mine:10,.0f} rollouts/s (answers and problem ids included)")
+    print(f"  ratio: {peer / mine:.1f}x the rate of pandas (at least 3x wanted)")
+    return ours[0][1]
 
 
 def compare_pass_at_k(folder: Path, repeats: int) -> None:

@@ -22,6 +22,8 @@ class Window:
 
     name: str
     """How a reader calls it: ``steps 1 to 20``."""
+    when: str
+    """Where in the run it stands: ``start``, ``now``, or ``all`` when there is only one."""
     first: int
     """First step."""
     last: int
@@ -47,10 +49,11 @@ def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
         return ()
     size = max(1, len(steps) // SHARE)
     parts = [steps] if len(steps) < 2 else [steps[:size], steps[-size:]]
-    return tuple(_window(run, part, split) for part in parts)
+    places = ("all",) if len(parts) == 1 else ("start", "now")
+    return tuple(_window(run, part, when, split) for part, when in zip(parts, places, strict=True))
 
 
-def _window(run: Run, steps: npt.NDArray[np.int64], split: str) -> Window:
+def _window(run: Run, steps: npt.NDArray[np.int64], when: str, split: str) -> Window:
     first, last = int(steps[0]), int(steps[-1])
     name = f"step {first}" if first == last else f"steps {first} to {last}"
-    return Window(name, first, last, samples(run, first, last, split))
+    return Window(name, when, first, last, samples(run, first, last, split))

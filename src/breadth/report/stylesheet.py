@@ -114,7 +114,7 @@ thead { border-top: 1px solid var(--ink); border-bottom: 1px solid var(--rule); 
 th { font-weight: 600; text-align: left; vertical-align: bottom; }
 th, td { padding: 0.4375rem 0 0.4375rem 1.5rem; }
 th:first-child, td:first-child { padding-left: 0; }
-td { vertical-align: top; min-width: 4rem; max-width: 24rem; overflow-wrap: anywhere; }
+td { vertical-align: top; min-width: 4rem; max-width: 24rem; overflow-wrap: break-word; }
 .right { text-align: right; }
 td.right { white-space: nowrap; overflow-wrap: normal; }
 tbody tr + tr { border-top: 1px solid var(--grid); }

@@ -31,10 +31,10 @@ def test_the_table_holds_the_numbers_worked_out_by_hand(run: Run) -> None:
     assert isinstance(chart, Curve)
     by_name = {series.name: series for series in chart.series}
     # pass@2 at the start: a = 1 - C(2,2)/C(4,2) = 5/6, b = 0.
-    assert list(by_name["pass@k, steps 1 to 2"].x) == [1, 2, 4]
-    assert by_name["pass@k, steps 1 to 2"].y == pytest.approx([0.25, 5 / 12, 0.5])
+    assert list(by_name["pass@k, start"].x) == [1, 2, 4]
+    assert by_name["pass@k, start"].y == pytest.approx([0.25, 5 / 12, 0.5])
     # maj@2 at the start, a: {3,3} wins (1/6), {3,x} shares (4/6 * 1/2), {4,5} loses: 1/2; b: 0.
-    assert by_name["maj@k, steps 1 to 2"].y == pytest.approx([0.25, 0.25, 0.5])
+    assert by_name["maj@k, start"].y == pytest.approx([0.25, 0.25, 0.5])
 
 
 def test_an_interval_covers_its_value_and_stays_in_bounds(run: Run) -> None:
@@ -61,7 +61,7 @@ def test_texts_without_answers_have_coverage_but_no_vote(tmp_path: Path) -> None
     assert isinstance(table, Table)
     assert isinstance(table.rows[0][4], Missing)
     assert isinstance(chart, Curve)
-    assert [series.name for series in chart.series] == ["pass@k, step 1"]
+    assert [series.name for series in chart.series] == ["pass@k, all"]
 
 
 def test_groups_of_another_size_are_left_out(tmp_path: Path) -> None:

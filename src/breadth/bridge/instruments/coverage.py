@@ -28,7 +28,8 @@ def coverage(windows: Sequence[Window]) -> Sequence[Section]:
     most = min(sizes)
     rows = [_row(window, most) for window in graded]
     lines = [line for window in graded for line in _lines(window, most)]
-    note = f"Groups of {most} samples; unbiased pass@k, exact maj@k with ties shared; intervals from resampling problems."
+    spans = "".join(f"{window.when} = {window.name}; " for window in graded)
+    note = f"{spans}groups of {most} samples; unbiased pass@k, exact maj@k with ties shared; intervals from resampling problems."
     columns = [Column("rollouts of"), Column("problems"), Column("pass@1"), Column(f"pass@{most}"), Column(f"maj@{most}")]
     silent = [Column("rollouts of"), Column("no sample right", "%"), Column("all right", "%")]
     chart = Curve("pass@k and maj@k", lines, Axis("samples drawn (k)"), Axis("solved"), log_x=True, note=note)
@@ -87,7 +88,7 @@ def _lines(window: Window, most: int) -> list[Series]:
     ks = _ks(most)
     curves = {"pass@k": _pass_curve(window, most, ks), "maj@k": _vote_curve(window, most, ks)}
     return [
-        Series(f"{name}, {window.name}", ks.tolist(), [p.value for p in curve], [p.low for p in curve], [p.high for p in curve])
+        Series(f"{name}, {window.when}", ks.tolist(), [p.value for p in curve], [p.low for p in curve], [p.high for p in curve])
         for name, curve in curves.items()
         if curve is not None
     ]

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from breadth.measure.changes import change_points
+from breadth.measure.changes import ChangePoint, change_points
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell
-from breadth.report.sections import Axis, Column, Curve, Event, Section, Series, Table
+from breadth.report.sections import Axis, Column, Curve, Event, Section, Table
+from breadth.report.sections import Series as Line
 from breadth.runs.names import METRICS
 from breadth.runs.reader import Run
+from breadth.runs.series import Series
 
 DRAWN = ("entropy", "reward", "starved_groups", "truncated", "length", "kl_reference")
 """Metrics shown as curves; the others are in the table."""
@@ -22,6 +24,8 @@ QUIET = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
 """Schedules and bookkeeping: their trend says nothing about breadth."""
 UNITS = {"entropy": "nats", "kl_reference": "nats", "kl_old": "nats", "length": "tokens", "length_min": "tokens", "length_max": "tokens"}
 
+SMALLEST_JUMP = 0.1
+"""Jumps smaller than this share of the whole range are not marked."""
 BOUNDS = {
     **dict.fromkeys(("starved_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))), (0.0, 1.0)),
     **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
@@ -59,12 +63,18 @@ def _curve(run: Run, name: str) -> Curve | None:
     series = run.series(name)
     if len(series.finite) < 2 or np.ptp(series.finite.values) == 0:
         return None  # the table says all there is to say of a constant
-    jumps = change_points(series.steps, series.values).found
-    events = [Event(jump.step, f"jump at {jump.step:g}") for jump in jumps if jump.kind == "jump"][:3]
-    lines = [Series(spoken(name), series.steps.tolist(), series.values.tolist())]
+    events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in _jumps(series)]
+    lines = [Line(spoken(name), series.steps.tolist(), series.values.tolist())]
     return Curve(
         name.replace("_", " ").capitalize(), lines, Axis("step"), Axis(name, UNITS.get(name, "")), events=events, note=_note(run, name)
     )
+
+
+def _jumps(series: Series) -> list[ChangePoint]:
+    """Return at most three jumps that a reader can see: a blip in an otherwise constant series is none."""
+    visible = SMALLEST_JUMP * float(np.ptp(series.finite.values))
+    found = change_points(series.steps, series.values).found
+    return [one for one in found if one.kind == "jump" and abs(one.after - one.before) >= visible][:3]
 
 
 def spoken(name: str) -> str:
