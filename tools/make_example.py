@@ -7,7 +7,7 @@ entropy. What TRL wrote on the way is copied as it is; only steps that see the s
 
     python tools/make_example.py src/breadth/cli/example
 
-Same versions, same seed and one thread give the same log again, apart from its clock times. Needs the extra ``train``.
+Every draw is seeded and one thread is used. Needs the extra ``train``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -68,7 +67,7 @@ class Teacher:
         route = ROUTES[self.rng.integers(len(ROUTES))]
         own = VOICES[self.rng.integers(len(VOICES))]
         opening, link = (self.word(own, place) for place in (0, 1))
-        values = self.in_order(a, b, c, own[2]) if len(route) == 2 else self.expanded(a, b, c, own[2])
+        values = self.values(problem, own[2], expand=len(route) == 3)
         return (opening + link.join(route)).format(a=a, b=b, c=c, **values)
 
     def word(self, own: Voice, place: int) -> str:
@@ -76,13 +75,12 @@ class Teacher:
         voice = own if self.rng.random() < HABIT else VOICES[self.rng.integers(len(VOICES))]
         return str(voice[place])
 
-    def in_order(self, a: int, b: int, c: int, slips: float) -> dict[str, int]:
-        """Add, then multiply."""
-        s = self.recall(self.sums, a, b, slips)
-        return {"s": s, "t": self.recall(self.products, s, c, slips)}
-
-    def expanded(self, a: int, b: int, c: int, slips: float) -> dict[str, int]:
-        """Multiply twice, then add."""
+    def values(self, problem: Problem, slips: float, *, expand: bool) -> dict[str, int]:
+        """Add, then multiply; or expand: multiply twice, then add."""
+        a, b, c = problem
+        if not expand:
+            s = self.recall(self.sums, a, b, slips)
+            return {"s": s, "t": self.recall(self.products, s, c, slips)}
         u, v = self.recall(self.products, a, c, slips), self.recall(self.products, b, c, slips)
         return {"u": u, "v": v, "t": self.recall(self.sums, u, v, slips)}
 
@@ -109,21 +107,10 @@ def question(problem: Problem) -> str:
     return f"Modulo {MODULUS}, what is ({a} + {b}) * {c}?\n"
 
 
-def truth(problem: Problem) -> str:
-    """Return the right answer as text."""
-    a, b, c = problem
-    return str((a + b) * c % MODULUS)
-
-
-def stated(completion: str) -> str | None:
-    """Return the last boxed answer, or None when there is none."""
-    found = re.findall(r"\\boxed\{(\d+)\}", completion)
-    return found[-1] if found else None
-
-
 def exact_match(completions: list[str], truth: list[str], **_: object) -> list[float]:
-    """Reward 1 for the right answer in the box, 0 for anything else."""
-    return [float(stated(completion) == right) for completion, right in zip(completions, truth, strict=True)]
+    """Reward 1 when the last box holds the right answer, 0 for anything else."""
+    boxed = [re.findall(r"\\boxed\{(\d+)\}", completion)[-1:] for completion in completions]
+    return [float(found == [right]) for found, right in zip(boxed, truth, strict=True)]
 
 
 def draw_problem(rng: np.random.Generator) -> Problem:
@@ -133,7 +120,7 @@ def draw_problem(rng: np.random.Generator) -> Problem:
 
 
 def build_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Make each number one token each line break one, and each stretch of words and signs between them one."""
+    """Make each number one token, each line break one, and each stretch of words and signs between them one."""
     pieces = sorted({piece for text in texts for piece in re.findall(PIECES, text)})
     words = {piece: number for number, piece in enumerate(["<pad>", "<eos>", "<unk>", *pieces])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
@@ -181,7 +168,7 @@ def pretrain(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, teache
 
 def reinforce(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[Problem], folder: Path) -> None:
     """Run GRPO as TRL has it, on-policy, with no entropy bonus, no reference model and the default loss."""
-    rows = [{"prompt": question(problem), "truth": truth(problem)} for problem in problems]
+    rows = [{"prompt": question(problem), "truth": str((problem[0] + problem[1]) * problem[2] % MODULUS)} for problem in problems]
     settings = GRPOConfig(
         output_dir=str(folder),
         max_steps=GRPO_STEPS,
@@ -214,19 +201,6 @@ def ship(folder: Path, to: Path) -> None:
         shutil.copy(folder / "completions" / f"completions_{step:05d}.parquet", to / "completions")
 
 
-def summary(folder: Path) -> str:
-    """Tabulate what the shipped completions say: pass@1, pass@8 and distinct answers in a group."""
-    lines = ["step  pass@1  pass@8  distinct answers"]
-    for file in sorted((folder / "completions").glob("*.parquet")):
-        frame = pd.read_parquet(file).assign(answer=lambda f: f["completion"].map(stated))
-        groups = frame.groupby("prompt", sort=False)
-        right = groups["exact_match"]
-        lines.append(
-            f"{frame['step'][0]:4d}  {right.mean().mean():6.3f}  {right.max().mean():6.3f}  {groups['answer'].nunique().mean():6.2f}"
-        )
-    return "\n".join(lines)
-
-
 def main(to: Path) -> None:
     """Make the example in the folder ``to``."""
     torch.set_num_threads(1)
@@ -242,7 +216,6 @@ def main(to: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         reinforce(model, tokenizer, problems, Path(folder))
         ship(Path(folder), to)
-    print(summary(to))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_a_file_that_vanishes_is_a_failure_among_the_rest(dump: Path, tmp_path: 
     with pytest.raises(FileNotFoundError):
         take_together(gone, tmp_path / "a", lambda _: None)
     (dump / "7.jsonl").mkdir()
-    assert [Path(remark.file).name for remark in take_together(gone, tmp_path / "b", lambda _: None).failures] == ["7.jsonl"]
+    assert [failure.error.path.name for failure in take_together(gone, tmp_path / "b", lambda _: None).failures] == ["7.jsonl"]
     with pytest.raises(BrokenFileError, match="cannot be read"):
         import_files([dump / "8.jsonl"], tmp_path / "c")
 

@@ -41,7 +41,6 @@ def _main(version: Annotated[bool, typer.Option("--version", callback=_version, 
 
 def run() -> None:
     """Run the command line; an error of ours is two sentences on standard error and exit status 2."""
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]  # else pyarrow loads it, half a second, to look for series
     try:
         app()
     except BreadthError as error:

@@ -138,7 +138,6 @@ def _leave_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]  # else pyarrow loads it, half a second, to look for series
     try:
         _work(Path(sys.argv[1]))
     except (BreadthError, OSError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from breadth.base.atomic import write_error
-from breadth.base.errors import BrokenFileError, FileError, UnknownFormatError, UnsafeFileError, WriteError
+from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.runs.crew import take_together
 from breadth.runs.header import HEADER, Header, write_header
 from breadth.runs.importer import Importer, Recognised, all_importers, recognise
@@ -62,9 +62,10 @@ def import_files(
 
 def _import(folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark], progress: Progress, name: str) -> Imported:
     summary = take_together(found, folder, progress)
-    said = sorted([*remarks, *summary.remarks, *summary.failures], key=lambda remark: remark.file)
+    failed = [failure.remark for failure in summary.failures]
+    said = sorted([*remarks, *summary.remarks, *failed], key=lambda remark: remark.file)
     if not summary.metric_rows and not summary.rollouts:
-        raise _refuse(found, said, summary.failures)
+        raise summary.failures[0].error if summary.failures else _nothing_used(found, said)
     write_header(_header(name, found, summary, said), folder)
     problems = pq.read_metadata(folder / PROBLEMS).num_rows if (folder / PROBLEMS).exists() else 0
     for part in folder.glob(".part*"):
@@ -142,11 +143,7 @@ def _header(name: str, found: Sequence[Recognised], summary: Summary, remarks: S
     )
 
 
-def _refuse(found: Sequence[Recognised], remarks: Sequence[Remark], failures: Sequence[Remark]) -> FileError:
-    """Say why nothing could be used: the first failure, or else the first thing that was odd."""
-    if failures:
-        first = failures[0]
-        return BrokenFileError(first.file, first.problem, first.remedy, row=first.row)
+def _nothing_used(found: Sequence[Recognised], remarks: Sequence[Remark]) -> FileError:
     first = remarks[0] if remarks else Remark("it has no rows.")
     return UnknownFormatError(found[0].path, f"holds no rows that can be used: {first.problem}", first.remedy or "Choose another file.")
 

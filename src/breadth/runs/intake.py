@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from breadth.base import errors
 from breadth.base.errors import FileError
 from breadth.runs.header import storable
 from breadth.runs.importer import Recognised
@@ -26,6 +27,27 @@ Share = Sequence[tuple[int, Recognised]]
 """Files to take, each with its place in the whole import."""
 ROWS_PER_FILE = 16_384
 """Rollouts that become one file; a file of the source is never joined with the next."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be read to its end, in a form that crosses processes."""
+
+    kind: str
+    """Class of the error."""
+    remark: Remark
+    """What it said."""
+
+    @classmethod
+    def of(cls, error: FileError) -> Failure:
+        """Keep an error."""
+        return cls(type(error).__name__, Remark.of(error))
+
+    @property
+    def error(self) -> FileError:
+        """The error again."""
+        kind: type[FileError] = getattr(errors, self.kind, errors.BrokenFileError)
+        return kind(self.remark.file, self.remark.problem, self.remark.remedy, row=self.remark.row)
 
 
 @dataclass(frozen=True)
@@ -48,7 +70,7 @@ class Summary:
     """Up to three distinct rewards: three or more mean that the reward grades nothing."""
     remarks: tuple[Remark, ...] = ()
     """What was odd."""
-    failures: tuple[Remark, ...] = ()
+    failures: tuple[Failure, ...] = ()
     """Files that could not be read to their end."""
 
     def __add__(self, other: Summary) -> Summary:
@@ -81,7 +103,7 @@ class _Intake:
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.progress = progress
         self.remarks: list[Remark] = []
-        self.failures: list[Remark] = []
+        self.failures: list[Failure] = []
         self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
         self.problems = ProblemSink(folder / PROBLEMS)
         self.names: dict[str, str] = {}
@@ -102,7 +124,7 @@ class _Intake:
                 try:
                     self._take_all(one.importer.read(one.path, one.kind), source, one.path)
                 except FileError as error:
-                    self.failures.append(Remark.of(error))
+                    self.failures.append(Failure.of(error))
             self._settle(0)
         self.problems.close()
         return Summary(

@@ -114,7 +114,7 @@ def test_a_mapping_passes_over_what_it_cannot_mean(tmp_path: Path) -> None:
     (folder / "config.json").write_text('{"lr": 1e-5, "beta": 0.1}', encoding="utf-8")
     imported = import_files([folder], tmp_path / "run", importers=[GenericFiles({"step": "it", "reward": "score"})])
     assert imported.metric_rows == 1
-    assert len(imported.remarks) == 2
+    assert [remark.problem for remark in imported.remarks] == ["2 files were passed over as of no kind we know: README.md, config.json."]
 
 
 def test_a_column_that_is_empty_at_first_can_be_mapped(tmp_path: Path) -> None:
