@@ -20,6 +20,7 @@ from breadth.runs import crew
 from breadth.runs.crew import divide, take_together
 from breadth.runs.importer import Recognised
 from breadth.runs.ingest import import_files
+from breadth.runs.intake import Progress, Share, Summary, take
 from breadth.runs.reader import Run
 
 
@@ -59,11 +60,19 @@ def test_the_result_does_not_depend_on_how_many_take_part(dump: Path, tmp_path: 
     monkeypatch.setattr(crew, "WORTH_IT", 0)
     monkeypatch.setattr(crew, "HEAD_START", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    shares: list[int] = []
+
+    def counted(share: Share, folder: Path, progress: Progress) -> Summary:
+        shares.append(len(share))
+        return take(share, folder, progress)
+
+    monkeypatch.setattr(crew, "take", counted)
     together = import_files([dump], tmp_path / "together")
     assert (
         (together.rollouts, together.problems, together.metric_rows) == (alone.rollouts, alone.problems, alone.metric_rows) == (210, 5, 1)
     )
     assert content(tmp_path / "together") == content(tmp_path / "alone")
+    assert len(shares) == 1, "the other processes failed and their shares were done here"
     assert not list((tmp_path / "together").glob(".part*"))
 
 
