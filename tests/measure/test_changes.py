@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +14,7 @@ from hypothesis import strategies as st
 from breadth.base.errors import MeasureError
 from breadth.measure.changes import ChangePoint, change_points
 
-
-def sluggish(n: int, rho: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """First-order autoregressive noise of variance 1."""
-    news = rng.standard_normal(n)
-    values = np.empty(n)
-    values[0] = news[0]
-    for place in range(1, n):
-        values[place] = rho * values[place - 1] + math.sqrt(1 - rho**2) * news[place]
-    return values
+Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
 
 
 def jumps(values: npt.ArrayLike) -> list[ChangePoint]:
@@ -62,7 +55,7 @@ def test_a_clean_hinge_by_hand() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.003, 0.02])
-def test_the_smooth_collapse_that_others_call_abrupt_is_not(noise: float) -> None:
+def test_the_smooth_collapse_that_others_call_abrupt_is_not(sluggish: Sluggish, noise: float) -> None:
     # Entropy 0.8 -> 0.02 over 200 steps, exponentially: a peer reports an abrupt drop at step 41.
     rng = np.random.default_rng(2)
     values = 0.02 + 0.78 * np.exp(-4 * np.linspace(0, 1, 200)) + noise * sluggish(200, 0.5, rng)
@@ -77,13 +70,13 @@ def test_no_smooth_curve_jumps(rate: float, n: int, height: float, shape: int) -
     assert jumps(height * curve) == []
 
 
-def test_noise_correlated_by_half_seldom_jumps_or_bends() -> None:
+def test_noise_correlated_by_half_seldom_jumps_or_bends(sluggish: Sluggish) -> None:
     rng = np.random.default_rng(3)
     found = [change_points(range(80), sluggish(80, 0.5, rng)).found for _ in range(100)]
     assert sum(bool(changes) for changes in found) <= 7
 
 
-def test_noisy_declines_seldom_jump() -> None:
+def test_noisy_declines_seldom_jump(sluggish: Sluggish) -> None:
     rng = np.random.default_rng(4)
     decline = 0.02 + 0.78 * np.exp(-6 * np.linspace(0, 1, 120))
     assert sum(bool(jumps(decline + 0.03 * sluggish(120, 0.5, rng))) for _ in range(60)) <= 4

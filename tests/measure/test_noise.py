@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +12,7 @@ import pytest
 from breadth.base.errors import MeasureError
 from breadth.measure.noise import Noise, noise_around, noise_of, resampled_windows
 
-
-def sluggish(n: int, rho: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """First-order autoregressive noise of variance 1."""
-    news = rng.standard_normal(n)
-    values = np.empty(n)
-    values[0] = news[0]
-    for place in range(1, n):
-        values[place] = rho * values[place - 1] + math.sqrt(1 - rho**2) * news[place]
-    return values
+Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
 
 
 def test_alternating_residuals_by_hand() -> None:
@@ -51,7 +44,7 @@ def test_weighted_sums_of_sluggish_noise_by_hand() -> None:
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
-def test_short_series_give_the_right_noise_on_average(rho: float) -> None:
+def test_short_series_give_the_right_noise_on_average(sluggish: Sluggish, rho: float) -> None:
     rng = np.random.default_rng(3)
     noises = [noise_around(sluggish(60, rho, rng) - np.linspace(0, 9, 60)) for _ in range(150)]
     assert np.median([noise.autocorrelation for noise in noises]) == pytest.approx(rho, abs=0.08)
@@ -92,7 +85,7 @@ def test_too_few_points_are_refused() -> None:
         noise_around(np.array([1.0, 2.0, 4.0]))
 
 
-def test_resampled_windows_have_the_noise_of_the_series() -> None:
+def test_resampled_windows_have_the_noise_of_the_series(sluggish: Sluggish) -> None:
     # A mean of 10 neighbours with correlation rho^k has variance (1 + 2 sum (1 - k/10) rho^k) / 10 times that of a point:
     # 0.3255 at rho = 0.6, where independent draws would have 0.1.
     rng = np.random.default_rng(7)

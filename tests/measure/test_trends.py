@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,7 @@ from breadth.measure.trends import Trend, trend
 
 OPPOSITE = {"rising": "falling", "falling": "rising", "flat": "flat", "cannot tell": "cannot tell"}
 
-
-def sluggish(n: int, rho: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """First-order autoregressive noise of variance 1."""
-    news = rng.standard_normal(n)
-    values = np.empty(n)
-    values[0] = news[0]
-    for place in range(1, n):
-        values[place] = rho * values[place - 1] + math.sqrt(1 - rho**2) * news[place]
-    return values
+Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
 
 
 def test_levels_of_a_clean_decline_by_hand() -> None:
@@ -67,7 +60,7 @@ def test_what_is_not_a_number_is_counted_and_said() -> None:
     assert "6 were not numbers" in found.reason
 
 
-def test_intervals_of_a_noisy_decline_hold_the_truth() -> None:
+def test_intervals_of_a_noisy_decline_hold_the_truth(sluggish: Sluggish) -> None:
     # Entropy of the collapse that other tools were tried on: 0.8 to 0.02 over 200 steps, here with autocorrelated noise.
     rng = np.random.default_rng(0)
     t = np.linspace(0, 1, 200)
@@ -146,7 +139,7 @@ def test_spikes_do_not_decide(spikes: list[int]) -> None:
         assert found.change.value == pytest.approx(trend(range(40), values).change.value, abs=0.03)
 
 
-def false_alarms(n: int, rho: float, draws: int, seed: int) -> dict[str, float]:
+def false_alarms(sluggish: Sluggish, n: int, rho: float, draws: int, seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     found = [trend(range(n), 5 + sluggish(n, rho, rng), relevant=0.0) for _ in range(draws)]
     return {
@@ -158,17 +151,17 @@ def false_alarms(n: int, rho: float, draws: int, seed: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("n", "draws"), [(16, 300), (40, 300), (100, 300)])
-def test_noise_correlated_by_half_is_called_a_trend_in_at_most_7_percent(n: int, draws: int) -> None:
-    rates = false_alarms(n, 0.5, draws, seed=n)
+def test_noise_correlated_by_half_is_called_a_trend_in_at_most_7_percent(sluggish: Sluggish, n: int, draws: int) -> None:
+    rates = false_alarms(sluggish, n, 0.5, draws, seed=n)
     assert max(rates.values()) <= 0.07, rates
 
 
-def test_even_shorter_series_and_slower_noise_stay_near_the_level() -> None:
-    assert false_alarms(12, 0.5, 300, seed=12)["verdict"] <= 0.07
-    assert false_alarms(100, 0.8, 150, seed=100)["verdict"] <= 0.10
+def test_even_shorter_series_and_slower_noise_stay_near_the_level(sluggish: Sluggish) -> None:
+    assert false_alarms(sluggish, 12, 0.5, 300, seed=12)["verdict"] <= 0.07
+    assert false_alarms(sluggish, 100, 0.8, 150, seed=100)["verdict"] <= 0.10
 
 
-def test_real_declines_are_found() -> None:
+def test_real_declines_are_found(sluggish: Sluggish) -> None:
     # A fall of three noise standard deviations over 40 points with autocorrelation 0.5.
     rng = np.random.default_rng(6)
     found = [trend(range(40), 9 - 3 * np.linspace(0, 1, 40) + sluggish(40, 0.5, rng)).verdict for _ in range(100)]
