@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from breadth.runs.importer import IMPORTERS
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "breadth"
 TESTS = ROOT / "tests"
@@ -115,6 +117,13 @@ def reference_hook() -> ModuleType:
 @pytest.mark.parametrize("path", FILES, ids=short)
 def test_every_public_name_is_documented(path: Path) -> None:
     assert list(reference_hook().undocumented(parse(path))) == []
+
+
+@pytest.mark.parametrize(("name", "place"), IMPORTERS.entries.items())
+def test_every_importer_is_documented_and_held_to_the_contract(name: str, place: str) -> None:
+    folder = place.partition(":")[0].split(".")[-2]
+    assert "check_importer(FILES" in (TESTS / "adapters" / folder / "test_files.py").read_text(encoding="utf-8")
+    assert type(IMPORTERS.load(name)).__doc__
 
 
 def test_the_project_names_no_machine() -> None:
