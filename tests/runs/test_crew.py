@@ -17,7 +17,7 @@ from breadth.adapters.generic.files import GenericFiles
 from breadth.adapters.verl.files import FILES
 from breadth.base.errors import BrokenFileError
 from breadth.runs import crew
-from breadth.runs.crew import divide, take_together
+from breadth.runs.crew import cores, divide, take_together
 from breadth.runs.importer import Recognised
 from breadth.runs.ingest import import_files
 from breadth.runs.intake import Progress, Share, Summary, take
@@ -59,7 +59,7 @@ def test_the_result_does_not_depend_on_how_many_take_part(dump: Path, tmp_path: 
     alone = import_files([dump], tmp_path / "alone")
     monkeypatch.setattr(crew, "WORTH_IT", 0)
     monkeypatch.setattr(crew, "HEAD_START", 0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(crew, "cores", lambda: 3)
     shares: list[int] = []
 
     def counted(share: Share, folder: Path, progress: Progress) -> Summary:
@@ -84,7 +84,7 @@ def files(dump: Path, importer: object = FILES) -> list[tuple[int, Recognised]]:
 def test_shares_are_about_equal_and_keep_the_order(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "WORTH_IT", 0)
     monkeypatch.setattr(crew, "HEAD_START", 0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(crew, "cores", lambda: 2)
     first, second = divide(files(dump))
     # sizes go like the step: 6 + 4 + 1 against 5 + 3 + 2 (the half row makes 3 a little longer)
     assert sorted(place + 1 for place, _ in first) == [place + 1 for place, _ in first]
@@ -101,7 +101,7 @@ def test_small_imports_and_importers_of_ones_own_stay_in_one_process(dump: Path,
 def test_a_process_that_fails_is_stepped_in_for(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "WORTH_IT", 0)
     monkeypatch.setattr(crew, "HEAD_START", 0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(crew, "cores", lambda: 2)
     monkeypatch.setattr(sys, "executable", "false")
     summary = take_together([one for _, one in files(dump)], tmp_path / "work", lambda _: None)
     assert summary.rollouts == 210
@@ -145,3 +145,10 @@ def test_a_process_leaves_when_its_parent_is_killed(tmp_path: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("the worker is still there")
+
+
+def test_cores_are_counted_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cores() >= 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1

@@ -73,14 +73,19 @@ def divide(files: Share) -> list[list[tuple[int, Recognised]]]:
     """Divide files into shares of about equal size; one share when more would not pay or the importer is not in the catalogue."""
     sizes = {place: one.path.stat().st_size for place, one in files}
     known = all(map(_in_catalogue, {id(one.importer): one.importer for _, one in files}.values()))
-    count = min(MOST, len(os.sched_getaffinity(0)), len(files)) if known and sum(sizes.values()) >= WORTH_IT else 1
+    count = min(MOST, cores(), len(files)) if known and sum(sizes.values()) >= WORTH_IT else 1
     shares: list[list[tuple[int, Recognised]]] = [[] for _ in range(count)]
     loads = [0] + [HEAD_START] * (count - 1)
     for place, one in sorted(files, key=lambda file: -sizes[file[0]]):
         least = loads.index(min(loads))
         shares[least].append((place, one))
         loads[least] += sizes[place]
-    return [sorted(share, key=lambda file: file[0]) for share in shares]
+    return [sorted(share, key=lambda file: file[0]) for share in shares if share]
+
+
+def cores() -> int:
+    """Return how many cores this process may use; not every system can say, then how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_catalogue(importer: Importer) -> bool:
