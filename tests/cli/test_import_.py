@@ -42,6 +42,17 @@ def test_rows_of_ones_own_are_mapped(breadth: Command, tmp_path: Path) -> None:
     assert read == [{"answer": "4", "reward": float(step % 2)} for step in range(4)]
 
 
+def test_a_log_cannot_write_to_the_terminal(breadth: Command, tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[31mred.jsonl"
+    path.write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "\x1b]0;title\x07')
+    done = breadth("import", path, "--to", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    refused = breadth("import", path, "--to", tmp_path / "run", "--map", "\x1b[2J=x")
+    assert refused.returncode == 2
+    assert "\x1b" not in done.stderr + done.stdout + refused.stderr
+    assert "row 2" in done.stderr
+
+
 def test_a_mapping_that_is_none_is_refused() -> None:
     with pytest.raises(SettingsError, match="--map reward=score"):
         importers(["reward"])

@@ -9,12 +9,14 @@ import typer
 
 from breadth.base.errors import SettingsError
 from breadth.cli.output import Json, progress
+from breadth.report.plaintext import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from breadth.runs.importer import Importer
     from breadth.runs.ingest import Imported
+    from breadth.runs.records import Remark
 
 Paths = Annotated[list[Path], typer.Argument(help="Log files, rollout dumps or a trainer's output folder.", show_default=False)]
 Mapping = Annotated[
@@ -40,9 +42,9 @@ def import_(
         return
     typer.echo(f"{made.folder}: {made.metric_rows:,} metric rows, {made.rollouts:,} rollouts of {made.problems:,} problems")
     for remark in made.remarks[:5]:
-        typer.echo(f"  note: {Path(remark.file).name}{f', row {remark.row}' if remark.row else ''}: {remark.problem}", err=True)
+        typer.echo(f"note: {one_line(_where(remark) + remark.problem)}", err=True)
     if len(made.remarks) > 5:
-        typer.echo(f"  ... and {len(made.remarks) - 5} more notes, kept in {made.folder / 'run.toml'}", err=True)
+        typer.echo(f"... and {len(made.remarks) - 5} more notes, kept in {made.folder / 'run.toml'}", err=True)
 
 
 def importers(columns: Sequence[str] | None) -> list[Importer] | None:
@@ -56,6 +58,11 @@ def importers(columns: Sequence[str] | None) -> list[Importer] | None:
         if not (ours and equals and theirs):
             raise SettingsError(f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score")
     return [GenericFiles(mapping={ours: theirs for ours, _, theirs in pairs})]
+
+
+def _where(remark: Remark) -> str:
+    row = f", row {remark.row}" if remark.row else ""
+    return f"{Path(remark.file).name}{row}: " if remark.file else ""
 
 
 def _numbers(made: Imported) -> dict[str, object]:

@@ -12,6 +12,7 @@ from breadth.base.errors import BreadthError
 from breadth.cli.demo import demo
 from breadth.cli.import_ import import_
 from breadth.cli.show import show
+from breadth.report.plaintext import plain
 
 BAD_INPUT = 2
 """Exit status when the input or the command line is at fault."""
@@ -44,7 +45,7 @@ def run() -> None:
     try:
         app()
     except BreadthError as error:
-        typer.echo(f"breadth: {error}", err=True)
+        typer.echo(f"breadth: {plain(str(error))}", err=True)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; Python would complain about it at exit
