@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.series import check_level, clean_series, robust_sd, tame, thin, usable
+from breadth.measure.intervals import check_level
+from breadth.measure.series import clean_series, robust_sd, tame, thin, usable
 
 
 def test_points_are_sorted_by_step_and_repeats_keep_their_logged_order() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ class RowReader:
         used = set(self.ignored)
         for theirs, ours in self.columns.items():
             if theirs in keys and ours not in columns:
-                columns[ours], texts[ours] = _column(_values(rows, theirs), ours, theirs, path, numbers, remarks)
+                columns[ours], texts[ours] = _column([row.get(theirs) for row in rows], ours, theirs, path, numbers, remarks)
                 used.add(theirs)
         _derive(columns, texts, numbers)
         rest = keys - used
@@ -65,13 +64,6 @@ def _derive(columns: dict[str, pa.Array], texts: Mapping[str, Sequence[Any]], nu
         columns["answer"] = pa.array([stated_answer(text) if text else None for text in texts["completion"]], pa.string())
     if "sample" not in columns:
         columns["sample"] = pa.array([number - 1 for number in numbers], pa.int32())
-
-
-def _values(rows: Rows, key: str) -> list[Any]:
-    try:
-        return list(map(itemgetter(key), rows))  # twice as fast as asking row by row, and nearly every row has every key
-    except KeyError:
-        return [row.get(key) for row in rows]
 
 
 def _ids(prompts: Sequence[str | None]) -> list[str]:

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.measure.finite import FloatArray
-from breadth.measure.intervals import Interval
+from breadth.measure.intervals import Interval, check_level
 from breadth.measure.jumps import SHORTEST_SIDE, Jump, find_jumps
 from breadth.measure.lines import misfit
 from breadth.measure.noise import Noise, noise_around
-from breadth.measure.series import Series, check_level, clean_series, tame, thin
+from breadth.measure.series import Series, clean_series, tame, thin
 
 _MOST_POINTS = 3000
 # Longer series are first thinned to medians, so the work stays bounded.

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
-from breadth.measure.intervals import Interval
+from breadth.measure.intervals import Interval, check_level
 from breadth.measure.lines import Line, line_through, varies
-from breadth.measure.series import check_level, clean_series, usable
+from breadth.measure.series import clean_series, usable
 from breadth.measure.slopes import steps_until
 from breadth.measure.trends import Trend, trend
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from breadth.base.errors import MeasureError
-from breadth.measure.finite import BoolArray, FloatArray
+from breadth.measure.finite import BoolArray, FloatArray, numbers
 
 _SPIKE_WINDOW = 7
 # Points of the running median a spike is measured against: it outvotes spikes of up to three points.
@@ -45,7 +45,7 @@ class Series:
 
 def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
     """Sort a series by step (repeats stay, in logged order) and leave out, counted, values that are not finite (or beyond 1e100)."""
-    at, kept = _numbers(steps, "steps"), _numbers(values, "values")
+    at, kept = numbers(steps, "steps"), numbers(values, "values")
     if at.ndim != 1 or at.shape != kept.shape:
         raise MeasureError(
             f"A series needs one step per value, got steps of shape {at.shape} and values of shape {kept.shape}.",
@@ -117,16 +117,3 @@ def _within_neighbours(window: FloatArray, place: int) -> float:
     low, high = float(inner[0]), float(inner[-1])
     reach = _END_LIMIT * (high - low)
     return min(max(float(window[place]), low - reach), high + reach)
-
-
-def check_level(level: float) -> None:
-    """Refuse a level of confidence that is not between 0 and 1."""
-    if not 0 < level < 1:
-        raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
-
-
-def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise MeasureError(f"{name} cannot be read as numbers: {error}.", f"Give {name} as a flat list of numbers.") from error

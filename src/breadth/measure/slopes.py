@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
-from breadth.measure.intervals import Interval
+from breadth.measure.intervals import Interval, check_level
 from breadth.measure.noise import Noise, noise_around
-from breadth.measure.series import Series, check_level, clean_series, thin
+from breadth.measure.series import Series, clean_series, thin
 
 FEWEST_POINTS = 8
 """Fewest points a trend is read from: with fewer, two independent halves of three points each cannot be set apart."""

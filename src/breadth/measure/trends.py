@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
-from breadth.measure.intervals import REPLICATES, Interval, normal_quantile
+from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_quantile
 from breadth.measure.jumps import find_jumps
 from breadth.measure.noise import Noise, noise_around, resampled_windows
-from breadth.measure.series import Series, check_level, clean_series, robust_sd, thin
+from breadth.measure.series import Series, clean_series, robust_sd, thin
 from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
 
 Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]

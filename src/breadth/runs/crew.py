@@ -21,11 +21,11 @@ from breadth.runs.problems import ProblemSink
 from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS, free_part
 
 WORTH_IT = 64 << 20
-"""Bytes below which one process is done before a second one has started."""
+"""Bytes below which one process is about done when a second one has started (half a second to a second)."""
 HEAD_START = 48 << 20
-"""Bytes this process has read by the time another one is up and reading."""
+"""Bytes this process has read, roughly, by the time another one is up and reading."""
 MOST = 4
-"""Processes at the most: beyond that the disk is what is waited for."""
+"""Processes at the most; more were never tried."""
 JOB, SUMMARY = "job.toml", "summary.toml"
 
 
