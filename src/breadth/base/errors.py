@@ -4,6 +4,7 @@
     ├── SettingsError            a setting is unknown, misspelt or outside its allowed values
     ├── CatalogueError           a name is in no catalogue, or its entry cannot be loaded
     ├── MeasureError             numbers that this instrument must not be used on
+    ├── MechanismError           a training mechanism or chain that cannot run as it is put together or fed
     ├── MissingExtraError        the job needs an optional dependency that is not installed
     └── FileError                something about a file or folder; carries its path
         ├── UnknownFormatError   no importer recognises it
@@ -49,6 +50,10 @@ class CatalogueError(BreadthError):
 
 class MeasureError(BreadthError, ValueError):
     """Numbers that this instrument must not be used on."""
+
+
+class MechanismError(BreadthError, ValueError):
+    """A training mechanism or chain that cannot run as it is put together or fed."""
 
 
 class MissingExtraError(BreadthError, ImportError):

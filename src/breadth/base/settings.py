@@ -134,6 +134,8 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         return _allowed(value, arguments, where)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(_allowed(value, [member.value for member in hint], where))
+    if isinstance(getattr(origin, "catalogue", None), Catalogue):
+        hint, origin = origin, None
     if origin is not None:
         return _read_collection(origin, arguments, value, where)
     if dataclasses.is_dataclass(hint) or isinstance(getattr(hint, "catalogue", None), Catalogue):

@@ -1,0 +1,124 @@
+"""TRL settings that our chain would override or cannot honour, refused at attach with the translation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from breadth.base.errors import MechanismError
+from breadth.training.chain import Chain
+from breadth.training.mechanism import Role, Seat, name_of
+from breadth.training.regime import Regime
+
+TESTED = ("1.16",)
+"""Minor versions of TRL this adapter is tested with."""
+
+LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
+    "loss_type": (
+        "dapo",
+        lambda value: {
+            "grpo": "Chain(..., reduction=Reduction('sequence-mean')) with ClippedPolicy()",
+            "bnpo": "Chain(..., reduction=Reduction('token-mean')) with ClippedPolicy(): bnpo averages each micro-batch alone",
+            "dr_grpo": "Chain(..., reduction=Reduction('fixed-length', length=max_completion_length)) with ClippedPolicy()",
+            "cispo": "Cispo() in the place of ClippedPolicy()",
+        }.get(value, "a surrogate of the chain in its place"),
+    ),
+    "epsilon": (0.2, lambda value: f"ClippedPolicy(low={value:g}, high=...)"),
+    "epsilon_high": (None, lambda value: f"ClippedPolicy(high={value:g})"),
+    "delta": (None, lambda value: f"ClippedPolicy(dual={value:g})"),
+    "entropy_coef": (0.0, lambda value: f"EntropyBonus(coefficient={value:g})"),
+    "use_adaptive_entropy": (False, lambda _: "EntropyTarget(...) or ForkThermostat()"),
+    "top_entropy_quantile": (1.0, lambda value: f"ForkingTokens(share={value:g})"),
+    "importance_sampling_level": ("token", lambda _: "SequenceRatio()"),
+    "off_policy_mask_threshold": (
+        None,
+        lambda _: "nothing: no mechanism of ours does this; leave it out or keep TRL's own loss (a chain of the credit seat only)",
+    ),
+}
+"""Loss settings of GRPOConfig -> (TRL's default, how the chain says it)."""
+
+CREDIT_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
+    "scale_rewards": ("group", lambda value: f"GroupAdvantage(scale={'none' if value == 'none' else 'sample'!r})"),
+    "multi_objective_aggregation": ("sum_then_normalize", lambda _: "reward functions that return the aggregate you want"),
+}
+"""Advantage settings of GRPOConfig -> (TRL's default, how the chain says it)."""
+
+
+def check_version(version: str) -> None:
+    """Refuse a TRL whose private methods this adapter has not been tested with."""
+    if not any(version == tested or version.startswith(f"{tested}.") for tested in TESTED):
+        raise MechanismError(
+            f"TRL {version} is installed; this adapter overrides private methods of TRL and is tested with {', '.join(TESTED)} only.",
+            f'Install a tested one: pip install "trl=={TESTED[-1]}.*"',
+        )
+
+
+def check_arguments(arguments: Any, chain: Chain) -> None:
+    """Refuse settings of GRPOConfig that would be ignored or cannot be honoured under the chain."""
+    problems = [*_overridden(arguments, chain), *_impossible(arguments, chain)]
+    if problems:
+        told = "\n".join(f"  {setting}: {why}" for setting, why, _ in problems)
+        raise MechanismError(
+            f"These settings of GRPOConfig do not go with the chain:\n{told}",
+            "; ".join(dict.fromkeys(remedy for _, _, remedy in problems)) + ".",
+        )
+
+
+def regime_of(arguments: Any, processes: int) -> Regime:
+    """Return how TRL will run the chain."""
+    per_update = arguments.gradient_accumulation_steps
+    return Regime(
+        updates_per_generation=max(1, arguments.steps_per_generation * arguments.num_iterations // per_update),
+        sequences_per_update=arguments.per_device_train_batch_size * per_update * processes,
+        group_size=arguments.num_generations,
+        temperature=arguments.temperature,
+    )
+
+
+Problem = tuple[str, str, str]
+
+
+def _overridden(arguments: Any, chain: Chain) -> Iterator[Problem]:
+    """Yield settings that the chain replaces, where the user set them on purpose."""
+    tables = [LOSS_SETTINGS] if chain.seated(Seat.LOSS) else []
+    if any(one.role is Role.ESTIMATOR for one in chain.mechanisms):
+        tables.append(CREDIT_SETTINGS)
+    for table in tables:
+        for setting, (default, translate) in table.items():
+            value = getattr(arguments, setting, default)
+            if value != default:
+                yield (
+                    f"{setting}={value!r}",
+                    f"the chain decides this; write it there as {translate(value)}",
+                    f"Leave {setting} at {default!r}",
+                )
+
+
+def _impossible(arguments: Any, chain: Chain) -> Iterator[Problem]:
+    for one in chain.seated(Seat.PLAN):
+        why = "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order set in advance"
+        yield name_of(one), why, f"Leave {name_of(one)} out, or change the data set or the temperature between runs"
+    if not chain.seated(Seat.LOSS):
+        return
+    period = arguments.steps_per_generation * arguments.num_iterations
+    if period % arguments.gradient_accumulation_steps:
+        why = f"an optimizer step would span generations ({period} micro-batches each), so its whole batch is not known when it begins"
+        setting = f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}"
+        yield setting, why, "Make steps_per_generation times num_iterations a multiple of gradient_accumulation_steps"
+    yield from _reference(arguments, chain)
+
+
+def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:
+    """TRL loads a reference policy only when its own beta is above zero: then beta must say what the chain says."""
+    wanted = [one for one in chain.seated(Seat.LOSS) if "reference_logprobs" in one.needs]
+    coefficient = getattr(wanted[0], "coefficient", None) if wanted else 0.0
+    if wanted and arguments.beta == 0:
+        why = f"{name_of(wanted[0])} needs the reference policy, which TRL loads only with beta above 0"
+        yield "beta=0.0", why, f"Set beta={coefficient!r}, the coefficient of {name_of(wanted[0])}"
+    elif arguments.beta not in (0, coefficient):
+        why = (
+            "the chain decides the divergence from the reference policy"
+            if not wanted
+            else f"{name_of(wanted[0])} has the coefficient {coefficient}"
+        )
+        yield f"beta={arguments.beta}", why, "Set beta to 0" if not wanted else f"Set beta={coefficient}"

@@ -1,0 +1,236 @@
+"""Our Objective inside TRL: a GRPOTrainer whose advantages and loss are those of a chain."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import trl
+from torch import Tensor
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
+
+from breadth.adapters.trl.conflicts import check_arguments, check_version, regime_of
+from breadth.adapters.trl.feed import ROWS, Providers, Scored, batch_of, forward, loss_mask, plain_text, rollouts_of, rows_of
+from breadth.adapters.trl.recorder import Recorder
+from breadth.base.atomic import whole_file
+from breadth.base.errors import BrokenFileError
+from breadth.training.chain import Chain
+from breadth.training.credit.strategic_grams import StrategicGrams
+from breadth.training.mechanism import Seat
+from breadth.training.objective import Objective
+from breadth.training.recipes import chain_of
+from breadth.training.records import Batch, required
+from breadth.training.reduction import Totals
+from breadth.training.regime import Inert
+
+STATE = "breadth_objective.json"
+"""The objective's state inside a checkpoint."""
+log = logging.getLogger(__name__)
+
+
+class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    """TRL's GRPOTrainer with a chain of mechanisms for its advantages and its loss; everything else is TRL's own.
+
+    Args beyond TRL's:
+        objective: a recipe's name, the path of a TOML file, a Chain or an Objective.
+        correct: name of the reward function that grades (1 right, 0 wrong); not needed when there is only one.
+        outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer stated.
+        grams: the strategic grams that mark planning tokens.
+        run: a run folder to which rollouts, with per-token entropies, and metrics are written as they happen.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        objective: Objective | Chain | Path | str,
+        correct: str | None = None,
+        outcome: Callable[[str], str | None] | None = None,
+        grams: StrategicGrams | None = None,
+        run: Path | str | None = None,
+        **options: Any,
+    ) -> None:
+        check_version(trl.__version__)
+        self.providers = Providers(correct, outcome, grams)
+        """Where optional fields come from."""
+        super().__init__(*args, **options)
+        chain = chain_of(objective)
+        chain = replace(chain, reduction=chain.reduction.within(self.max_completion_length))
+        self.objective = objective if isinstance(objective, Objective) else Objective(chain)
+        """What computes advantages and loss."""
+        check_arguments(self.args, chain)
+        loss_fields = {"loss.entropy"} | ({"loss.reference_logprobs"} if self.beta else set())
+        self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
+        for verdict in self.explain():
+            log.warning("%s", verdict)
+        self._credits, self._shapes_loss = bool(chain.seated(Seat.CREDIT)), bool(chain.seated(Seat.LOSS))
+        self._credit_needs = frozenset(field.removeprefix("credit.") for field in chain.needs if field.startswith("credit."))
+        self._recorder = None if run is None else Recorder(Path(run), self.args, chain, self.accelerator.process_index)
+        self._scored: Scored | None = None
+        self._open = False
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def explain(self) -> tuple[Inert, ...]:
+        """List the mechanisms that cannot act under these settings, with the reason and the remedy."""
+        return self.objective.explain(regime_of(self.args, self.accelerator.num_processes))
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        """Keep what TRL knows at this moment only: texts, tokens and the reward of every function."""
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        texts = [plain_text(completion) for completion in completions]
+        self._scored = Scored([plain_text(prompt) for prompt in prompts], texts, completion_ids_list, rewards)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if not self.model.training or self._scored is None:
+            return output
+        output[ROWS] = rows_of(self, len(self._scored.texts)).to(output["completion_mask"].device)
+        if self._credits:
+            self._credit(output)
+        elif self._recorder is not None:
+            self._record(output, {})
+        return output
+
+    def _credit(self, output: dict[str, Any]) -> None:
+        """Replace TRL's advantages by the chain's; a dropped rollout leaves the loss and its denominator."""
+        scored = self._scored_now()
+        rollouts = rollouts_of(self, output, scored, self.providers, self._credit_needs)
+        if "entropy" in self._credit_needs:
+            with torch.no_grad():
+                rollouts = replace(rollouts, entropy=forward(self, self.model, output)[1])
+        after, metrics = self.objective.credit(rollouts)
+        self._note(metrics, "train")
+        device = output["advantages"].device
+        output["advantages"] = required(after.advantages).to(device=device, dtype=output["advantages"].dtype)
+        kept = required(after.kept).to(device)
+        output["completion_mask"] = output["completion_mask"] * kept[:, None]
+        output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
+        if self._recorder is not None:
+            self._record(output, {"correct": after.correct, "outcomes": after.outcomes})
+
+    def _record(self, output: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        scored = self._scored_now()
+        rollouts = replace(rollouts_of(self, output, scored, self.providers, frozenset()), advantages=output["advantages"], **known)
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.open(self.state.global_step, scored, rollouts, list(self.reward_func_names), int(output[ROWS].min()))
+
+    def _scored_now(self) -> Scored:
+        if self._scored is None:
+            raise RuntimeError("TRL asked for advantages before it asked for rewards")
+        return self._scored
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
+        if not self._shapes_loss:
+            loss: Tensor = super()._compute_loss(model, inputs)
+            self._witness(inputs)
+            return loss
+        return self._train_loss(model, inputs) if self.model.training else self._evaluation_loss(model, inputs)
+
+    def _train_loss(self, model: Any, inputs: Any) -> Tensor:
+        """Return one micro-batch's part of the loss, scaled against the mean that distributed training takes over processes."""
+        logprobs, entropy, auxiliary = forward(self, model, inputs)
+        batch = batch_of(inputs, logprobs, entropy)
+        if not self._open:
+            self._begin(model, batch)
+        loss = self.objective.loss(batch) * self.accelerator.num_processes
+        if auxiliary is not None:
+            loss = loss + self.router_aux_loss_coef * auxiliary / self.current_gradient_accumulation_steps
+        self._last = (logprobs, entropy)
+        self._witness(inputs)
+        if self.accelerator.sync_gradients:
+            self._open = False
+            self._note(self.objective.finish(), "train")
+        return loss
+
+    def _begin(self, model: Any, batch: Batch) -> None:
+        """Begin an optimizer step with its whole batch, looked at without gradient first where a mechanism surveys."""
+        window = self._window()
+        if not self.objective.surveys:
+            totals = [Totals.of(loss_mask(inputs)) for inputs in window]
+            self.objective.begin(sum(totals[1:], totals[0]))
+        elif len(window) == 1:
+            self.objective.begin(batch)
+        else:
+            with torch.no_grad():
+                parts = [batch_of(inputs, *forward(self, model, inputs)[:2]) for inputs in window]
+            self.objective.begin(_joined(parts))
+        self._open = True
+
+    def _window(self) -> list[Any]:
+        """Return the micro-batches of the optimizer step that begins."""
+        places = range(self._step, self._step + self.current_gradient_accumulation_steps)
+        return [self._buffered_inputs[place % self.args.steps_per_generation] for place in places]
+
+    def _evaluation_loss(self, model: Any, inputs: Any) -> Tensor:
+        """Return the loss of held-out rollouts, with TRL's advantages; the chain's states stay as they are."""
+        logprobs, entropy, _ = forward(self, model, inputs)
+        preview = Objective(self.objective.chain)
+        preview.states = list(self.objective.states)
+        batch = batch_of(inputs, logprobs, entropy)
+        preview.begin(batch)
+        self._note_entropy(batch, "eval")
+        return preview.loss(batch, record=False) * self.accelerator.num_processes
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **options)
+        if torch.is_grad_enabled() and found[1] is not None:
+            self._last = (found[0], found[1])
+        return found
+
+    def _witness(self, inputs: Any) -> None:
+        """Log the entropy, and hand this micro-batch's tokens to the run folder."""
+        if self._last is None or not self.model.training:
+            return
+        (logprobs, entropy), self._last = self._last, None
+        mask = loss_mask(inputs).bool()
+        if self._shapes_loss:
+            self._note_entropy(batch_of(inputs, logprobs, entropy), "train")
+        if self._recorder is not None:
+            self._recorder.tokens(inputs[ROWS], mask, logprobs, entropy)
+
+    def _note_entropy(self, batch: Batch, mode: str) -> None:
+        counted = torch.where(batch.mask, required(batch.entropy).detach(), 0.0).sum()
+        total, count = self.accelerator.reduce(torch.stack([counted, batch.mask.sum().to(counted.dtype)]), reduction="sum").tolist()
+        self._metrics[mode]["entropy"].append(total / max(count, 1.0))
+
+    def _note(self, metrics: Mapping[str, float], mode: str) -> None:
+        for name, value in metrics.items():
+            self._metrics[mode][f"breadth/{name}"].append(value)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and to the run folder."""
+        mode = "train" if self.model.training else "eval"
+        super().log(logs, start_time)
+        if self._recorder is not None and self.accelerator.is_main_process:
+            self._recorder.metrics(self.state.global_step, logs, mode)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            with whole_file(folder / STATE) as temporary:
+                temporary.write_text(json.dumps(self.objective.state()), encoding="utf-8")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        path = Path(checkpoint) / STATE
+        if not path.exists():
+            raise BrokenFileError(
+                path, "is missing: the checkpoint holds no state of the chain.", "Resume a checkpoint that this trainer wrote."
+            )
+        self.objective.restore(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    """Put the micro-batches of one optimizer step into one batch; TRL pads a generation to one width."""
+    names = [spec.name for spec in fields(Batch) if isinstance(getattr(parts[0], spec.name), Tensor)]
+    return replace(parts[0], **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})

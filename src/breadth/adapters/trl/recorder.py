@@ -1,0 +1,89 @@
+"""Writes the rollouts of a TRL run to a run folder as they happen, each token with its entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from breadth.adapters.trl.feed import Scored
+from breadth.base import settings
+from breadth.runs.header import Header, storable
+from breadth.runs.problems import problem_id
+from breadth.runs.schema import EntropyKind
+from breadth.runs.writer import RunWriter
+from breadth.training.chain import Chain
+from breadth.training.records import Rollouts, required
+
+
+class Recorder:
+    """Collects one generation's tokens while they are trained on and writes it once the last has been seen; one for each process."""
+
+    def __init__(self, folder: Path, arguments: Any, chain: Chain, rank: int) -> None:
+        kind = EntropyKind("exact", float(arguments.temperature), "token-mean", "response")
+        config = {"trl": storable(arguments.to_dict()), "breadth": settings.to_table(chain)}
+        self.writer = RunWriter(folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}, config=config), rank=rank)
+        """Where the rows go."""
+        self.rank = rank
+        """Number of this process."""
+        self._columns: dict[str, list[Any]] = {}
+        self._tokens: dict[int, dict[str, list[Any]]] = {}
+        self._first = 0
+        self._step = 0
+
+    def open(self, step: int, scored: Scored, rollouts: Rollouts, names: list[str], first: int) -> None:
+        """Begin a generation; what the one before still lacks is written as it is."""
+        self.close()
+        advantages = required(rollouts.advantages)
+        own = scored.rewards[first : first + len(scored.texts)]
+        self._step, self._first, self._tokens = step, first, {}
+        self._columns = {
+            "problem": [problem_id(prompt) for prompt in scored.prompts],
+            "group": [f"{step}-{int(group)}" for group in rollouts.groups],
+            "sample": list(range(first, first + len(scored.texts))),
+            "completion": list(scored.texts),
+            "reward": [None if value != value else value for value in rollouts.rewards.tolist()],
+            "advantage": (advantages if advantages.ndim == 1 else advantages.mean(1)).tolist(),
+            "tokens": rollouts.lengths.tolist(),
+            "truncated": required(rollouts.truncated).tolist(),
+            "token_ids": [list(ids) for ids in scored.token_ids],
+            **{
+                f"reward/{name}": [None if value != value else value for value in own[:, place].tolist()]
+                for place, name in enumerate(names)
+            },
+        }
+        if rollouts.correct is not None:
+            self._columns["correct"] = [None if value != value else value > 0.5 for value in rollouts.correct.tolist()]
+        if rollouts.outcomes is not None:
+            self._columns["answer"] = list(rollouts.outcomes)
+        self.writer.problems({"problem": self._columns["problem"], "prompt": list(scored.prompts)})
+
+    def tokens(self, rows: Tensor, mask: Tensor, logprobs: Tensor, entropy: Tensor) -> None:
+        """Add the tokens of a micro-batch the first time they are seen."""
+        fresh = [place for place, row in enumerate(rows.tolist()) if row not in self._tokens]
+        if not fresh or not self._columns:
+            return
+        values = {"mask": mask, "logprobs": logprobs.detach(), "entropy": entropy.detach()}
+        plain = {name: value[fresh].tolist() for name, value in values.items()}
+        for place, row in enumerate(rows[fresh].tolist()):
+            length = self._columns["tokens"][row - self._first]
+            self._tokens[row] = {name: value[place][:length] for name, value in plain.items()}
+        if len(self._tokens) == len(self._columns["problem"]):
+            self.close()
+
+    def metrics(self, step: int, values: Mapping[str, Any], split: str) -> None:
+        """Write the numbers TRL logs."""
+        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+        self.writer.metrics(step, numbers, split="eval" if split == "eval" else "train")
+
+    def close(self) -> None:
+        """Write the generation at hand."""
+        if not self._columns:
+            return
+        rows = range(self._first, self._first + len(self._columns["problem"]))
+        for name in ("mask", "logprobs", "entropy"):
+            self._columns[name] = [self._tokens.get(row, {}).get(name) for row in rows]
+        self.writer.rollouts(self._columns, self._step)
+        self._columns = {}

@@ -1,0 +1,306 @@
+"""The contract of training mechanisms: what :func:`check_mechanism` holds every mechanism to, ours and yours."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from breadth.base import settings
+from breadth.base.errors import MechanismError
+from breadth.testing.mechanism_records import SEQUENCES, Step, pick, sample_plan, sample_rollouts, sample_step, take
+from breadth.training.chain import Chain
+from breadth.training.credit.group_advantage import GroupAdvantage
+from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.mechanism import Mechanism, Role, Seat
+from breadth.training.objective import Objective
+from breadth.training.records import Batch, Rollouts, required
+
+AnyMechanism = Mechanism[Any, Any]
+
+STEPS = 8
+"""Optimizer steps or generations each check runs, so that controllers leave their first state."""
+TOLERANCE = 1e-6
+"""How far loss, gradient and state may differ between two ways to cut or order the same batch."""
+
+
+def check_mechanism(
+    mechanism: AnyMechanism,
+    *,
+    neutral: AnyMechanism | None = None,
+    before: Sequence[AnyMechanism] = (),
+    after: Sequence[AnyMechanism] = (),
+) -> None:
+    """Hold a mechanism to the contract of its family; raises AssertionError with what it breaks.
+
+    - the class is a documented, frozen dataclass; it and its state survive TOML, JSON and pickle;
+    - tokens outside the mask never matter, NaN included; an empty mask gives zero; bfloat16 gives finite numbers;
+    - 1, 2, 4 or 8 micro-batches, in any order, give the same loss, gradient and next state (ranks: :func:`check_ranks`);
+    - nothing it is given is written to; the gradient is finite, and zero where the weights are zero;
+    - a field it needs and nobody provides is refused at attach;
+    - ``neutral``, the same mechanism with the settings that switch it off, changes nothing at all.
+
+    ``before`` and ``after`` are put around it in the chain; a surrogate and an estimator are added where it needs one.
+    """
+    check_settings(mechanism)
+    chain = chain_around(mechanism, before, after)
+    _check_attach(mechanism, chain)
+    _check_states(chain)
+    bare = chain_around(None, before, after, like=mechanism)
+    if mechanism.seat is Seat.LOSS:
+        _check_loss(chain)
+        _check_neutral(neutral, lambda one: _train(chain_around(one, before, after)), lambda: _train(bare))
+    elif mechanism.seat is Seat.CREDIT:
+        _check_credit(chain)
+        _check_neutral(neutral, lambda one: _credit(chain_around(one, before, after)), lambda: _credit(bare))
+    else:
+        _check_plan(chain)
+        _check_neutral(neutral, lambda one: _plan(chain_around(one, before, after)), lambda: _plan(bare))
+
+
+def chain_around(
+    mechanism: AnyMechanism | None,
+    before: Sequence[AnyMechanism] = (),
+    after: Sequence[AnyMechanism] = (),
+    like: AnyMechanism | None = None,
+) -> Chain:
+    """Return a chain with the mechanism in it, and the surrogate or estimator it cannot do without."""
+    model = mechanism if mechanism is not None else like
+    own = [*before, *([] if mechanism is None else [mechanism]), *after]
+    if model is None or model.seat is Seat.PLAN:
+        return Chain(tuple(own))
+    role, filler = (Role.SURROGATE, ClippedPolicy(high=0.28)) if model.seat is Seat.LOSS else (Role.ESTIMATOR, GroupAdvantage())
+    if any(one.role is role for one in own) or model.role is role:
+        return Chain(tuple(own)) if own else Chain((filler,))
+    return Chain((*own, filler)) if model.precedes is role else Chain((filler, *own))
+
+
+def check_settings(mechanism: AnyMechanism) -> None:
+    """Check that a mechanism is a documented frozen dataclass whose settings survive TOML, JSON and pickle."""
+    cls: Any = type(mechanism)
+    _require(is_dataclass(cls) and bool(inspect.getdoc(cls)), f"{cls.__name__} is not a documented dataclass")
+    _require(isinstance(mechanism.needs, frozenset), "needs is not a frozenset")
+    table = json.loads(json.dumps(settings.to_table(mechanism)))
+    _require(settings.from_table(cls, table) == mechanism, f"{cls.__name__} does not survive TOML: {table}")
+    _require(pickle.loads(pickle.dumps(mechanism)) == mechanism, "it does not survive pickle")  # noqa: S301  # our own bytes
+    if fields(cls):
+        try:
+            setattr(mechanism, fields(cls)[0].name, None)
+        except FrozenInstanceError:
+            return
+        raise AssertionError(f"{cls.__name__} is not frozen")
+
+
+def _check_attach(mechanism: AnyMechanism, chain: Chain) -> None:
+    Objective(chain).attach(set(chain.needs))
+    for field in mechanism.needs:
+        record = Batch if mechanism.seat is Seat.LOSS else Rollouts
+        _require(field in {spec.name for spec in fields(record)}, f"it needs {field!r}, which is no field of {record.__name__}")
+        try:
+            Objective(chain).attach(set(chain.needs) - {f"{mechanism.seat.value}.{field}"})
+        except MechanismError:
+            continue
+        raise AssertionError(f"a missing {field!r} is not refused at attach")
+
+
+def _check_states(chain: Chain) -> None:
+    objective = Objective(chain)
+    for _ in range(2):
+        told = objective.state()
+        again = Objective(Chain.loads(chain.dumps()))
+        again.restore(json.loads(json.dumps(told, allow_nan=False)))
+        _require(again.states == objective.states, f"the state does not survive JSON: {told['states']}")
+        _require(pickle.loads(pickle.dumps(objective.states)) == objective.states, "the state does not survive pickle")  # noqa: S301
+        _run(objective)
+
+
+def _run(objective: Objective) -> None:
+    """Let some periods of every seat pass."""
+    for step in range(STEPS):
+        if objective.chain.seated(Seat.PLAN):
+            objective.plan(sample_plan(0, step))
+        if objective.chain.seated(Seat.CREDIT):
+            objective.credit(sample_rollouts(step))
+        if objective.chain.seated(Seat.LOSS):
+            _step(objective, sample_step(step), [torch.arange(SEQUENCES)])
+
+
+def _check_loss(chain: Chain) -> None:
+    whole = _train(chain)
+    _require(all(torch.isfinite(value).all() for value in whole.values() if isinstance(value, Tensor)), "loss or gradient is not finite")
+    for cuts in (2, 4, 8):
+        _same(whole, _train(chain, cuts=cuts), f"{cuts} micro-batches")
+    _same(whole, _train(chain, cuts=4, shuffle=True), "another order of the sequences")
+    for fill in (float("nan"), 1e9, -1e9):
+        _same(whole, _train(chain, fill=fill), f"{fill} outside the mask")
+    _check_untouched(chain)
+    _check_empty(chain)
+    _check_weightless(chain)
+    half = _train(chain, dtype=torch.bfloat16)
+    _require(
+        all(torch.isfinite(value).all() for value in half.values() if isinstance(value, Tensor)),
+        "bfloat16 gives numbers that are not finite",
+    )
+
+
+def _train(
+    chain: Chain, *, steps: int = STEPS, cuts: int = 1, shuffle: bool = False, fill: float = 0.0, dtype: torch.dtype = torch.float64
+) -> dict[str, Any]:
+    """Run some optimizer steps; returns every loss and gradient and the last state."""
+    objective, told = Objective(chain), dict[str, Any]()
+    for number in range(steps):
+        step = sample_step(number, dtype=dtype, fill=fill, sharpness=3.0 / (1 + number / 4))
+        order = torch.randperm(SEQUENCES, generator=torch.Generator().manual_seed(number)) if shuffle else torch.arange(SEQUENCES)
+        told[f"loss of step {number}"] = _step(objective, step, list(order.chunk(cuts)))
+        told[f"gradient of step {number}"] = required(step.logits.grad)
+    return told | {"states": objective.state()["states"]}
+
+
+def _step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tensor:
+    objective.begin(take(step.batch, torch.cat(list(parts))))
+    total = torch.zeros((), dtype=torch.float64)
+    for places in parts:
+        loss = objective.loss(take(step.batch, places))
+        loss.backward(retain_graph=True)
+        total = total + loss.detach()
+    objective.finish()
+    return total
+
+
+def _check_untouched(chain: Chain) -> None:
+    objective, step = Objective(chain), sample_step(1)
+    for _ in range(STEPS):
+        before = {
+            name: (value, value._version, value.detach().clone()) for name, value in vars(step.batch).items() if isinstance(value, Tensor)
+        }
+        _step(objective, step, [torch.arange(SEQUENCES)])
+        for name, (value, version, copy) in before.items():
+            _require(value._version == version and torch.equal(value.detach(), copy), f"it writes into the batch's {name}")
+
+
+def _check_empty(chain: Chain) -> None:
+    objective = Objective(chain)
+    for _ in range(STEPS):
+        step = sample_step(2, fill=float("nan"))
+        nothing = replace(step.batch, mask=torch.zeros_like(step.batch.mask))
+        total = _step(objective, Step(step.logits, nothing), [torch.arange(SEQUENCES)])
+        _require(float(total) == 0.0, f"an empty mask gives a loss of {float(total)}")
+    json.dumps(objective.state(), allow_nan=False)
+
+
+def _check_weightless(chain: Chain) -> None:
+    """Without weights and without extra terms nothing must move."""
+    objective, step = Objective(chain), sample_step(3)
+    batch = replace(step.batch, weights=torch.zeros_like(step.batch.logprobs))
+    objective.begin(batch)
+    after = replace(batch.cleaned(), step=0, seed=chain.seed)
+    for index, mechanism in enumerate(chain.mechanisms):
+        if mechanism.seat is Seat.LOSS:
+            selection = objective._slice(index, objective._places(required(after.rows)), after.mask.shape[1])
+            after = mechanism.apply(after, objective.states[index], selection).after
+    (required(after.weights) * required(after.surrogate)).sum().backward()
+    _require(not bool(required(step.logits.grad).any()), "the gradient is not zero where the weights are zero")
+
+
+def _check_credit(chain: Chain) -> None:
+    whole = _credit(chain)
+    _require(all(torch.isfinite(value).all() for name, value in whole.items() if "advantages" in name), "an advantage is not finite")
+    order = list(reversed(range(len(sample_rollouts(0)))))
+    turned = _credit(chain, order=order)
+    for name, value in turned.items():
+        turned[name] = value[order] if isinstance(value, Tensor) else value
+    _same(whole, turned, "another order of the rollouts")
+    garbage = _credit(chain, garbage=True)
+    _same(whole, garbage, "garbage outside the mask")
+    objective, rollouts = Objective(chain), sample_rollouts(0)
+    unscored = torch.isnan(rollouts.rewards)
+    credited, _ = objective.credit(rollouts)
+    _require(not bool(required(credited.advantages)[unscored].any()), "a rollout without a reward gets an advantage")
+    for places in ([], [0], [0, 1], list(range(0, 24, 4))):
+        result, _ = Objective(chain).credit(pick(rollouts, places))
+        _require(bool(torch.isfinite(required(result.advantages)).all()), f"{len(places)} rollouts give an advantage that is not finite")
+    flat, _ = Objective(chain).credit(replace(rollouts, rewards=torch.ones_like(rollouts.rewards)))
+    _require(bool(torch.isfinite(required(flat.advantages)).all()), "equal rewards give an advantage that is not finite")
+
+
+def _credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = False) -> dict[str, Any]:
+    """Run some generations; returns all advantages, what was kept and the last state."""
+    objective, told = Objective(chain), dict[str, Any]()
+    for number in range(STEPS):
+        rollouts = sample_rollouts(number)
+        if garbage:
+            mask = required(rollouts.mask)
+            rollouts = replace(
+                rollouts, entropy=torch.where(mask, rollouts.entropy, float("nan")), planning=required(rollouts.planning) | ~mask
+            )
+        rollouts = rollouts if order is None else pick(rollouts, order)
+        copies = {name: value.clone() for name, value in vars(rollouts).items() if isinstance(value, Tensor)}
+        after, _ = objective.credit(rollouts)
+        for name, copy in copies.items():
+            _require(torch.equal(copy.nan_to_num(), getattr(rollouts, name).nan_to_num()), f"it writes into the rollouts' {name}")
+        advantages = required(after.advantages)
+        told[f"advantages of generation {number}"] = advantages * required(rollouts.mask) if advantages.ndim == 2 else advantages
+        told[f"rollouts kept of generation {number}"] = required(after.kept).double()
+    return told | {"states": objective.state()["states"]}
+
+
+def _check_plan(chain: Chain) -> None:
+    _require(_plan(chain) == _plan(chain), "the same history gives another plan")
+    turned = _plan(chain, turn=True)
+    _require(turned == _plan(chain), "another order of the problems gives another plan")
+
+
+def _plan(chain: Chain, *, turn: bool = False) -> dict[str, Any]:
+    """Run some generations; returns what each plan samples, and the last state."""
+    objective, told = Objective(chain), dict[str, Any]()
+    for number in range(STEPS):
+        plan = sample_plan(0, number)
+        plan = replace(plan, problems=plan.problems[::-1], samples=plan.samples[::-1]) if turn else plan
+        after, _ = objective.plan(plan)
+        told[f"plan {number}"] = (dict(sorted(zip(after.problems, after.samples, strict=True))), after.temperature)
+        objective.generation += 1
+    return told | {"states": objective.state()["states"]}
+
+
+def _check_neutral(neutral: AnyMechanism | None, run: Callable[[AnyMechanism], dict[str, Any]], bare: Callable[[], dict[str, Any]]) -> None:
+    if neutral is None:
+        return
+    check_settings(neutral)
+    with_it, without = run(neutral), bare()
+    for name, value in without.items():
+        if name != "states":
+            same = torch.equal(value, with_it[name]) if isinstance(value, Tensor) else value == with_it[name]
+            _require(same, f"the neutral settings change the {name}")
+
+
+def _same(left: dict[str, Any], right: dict[str, Any], what: str) -> None:
+    for name, value in left.items():
+        if isinstance(value, Tensor):
+            gap = float((value - right[name]).abs().max()) if value.numel() else 0.0
+            _require(
+                gap <= TOLERANCE * max(1.0, float(value.abs().max()) if value.numel() else 1.0), f"{what} changes the {name} by {gap:.3g}"
+            )
+        else:
+            _require(close(value, right[name]), f"{what} changes the {name}: {value} against {right[name]}")
+
+
+def close(left: Any, right: Any) -> bool:
+    """Whether two states agree: numbers to the tolerance, everything else exactly."""
+    if isinstance(left, dict):
+        return isinstance(right, dict) and left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(close, left, right))
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return abs(left - right) <= TOLERANCE * max(1.0, abs(left))
+    return bool(left == right)
+
+
+def _require(held: bool, otherwise: str) -> None:
+    if not held:
+        raise AssertionError(otherwise)

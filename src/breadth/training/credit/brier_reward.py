@@ -1,0 +1,85 @@
+"""The Brier reward of RLCR: right answers pay, and so does knowing how likely they are right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from breadth.base.errors import MechanismError
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.credit.confidence_format import stated_confidence
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import masked
+from breadth.training.records import Rollouts, required
+
+
+@dataclass(frozen=True)
+class BrierReward(Mechanism[Rollouts, None]):
+    """Reward a right answer, minus how far the stated confidence was from the truth. Replaces the rewards; stands before the estimator.
+
+    With ``c`` = 1 for a right answer, else 0, and ``q`` the stated confidence (RLCR, 2507.16806)::
+
+        paper: R = c - (q - c)^2                             in [-1, 1]
+        code:  R = 0.5 + 0.5 * c + 0.5 * (1 - (q - c)^2)     = 0.5 * (paper + 1), and 0.5 for keeping the format
+
+    The expectation is largest at q = p, the true chance of being right, and is then p^2: a likelier answer always pays more.
+
+    Responses must keep the format of `breadth.training.credit.confidence_format`, whose INSTRUCTION belongs into the system prompt. One
+    that does not, or whose q is outside [0, 1], gets no credit for being right: 0 in the code form, as there; -1 in the paper form, which
+    says nothing about it: the least the formula can give (a wrong answer at q = 1), so that leaving the confidence out never pays.
+    A rollout whose reward or correctness is unknown stays without a reward.
+
+    The authors do not divide by the group's deviation: use ``GroupAdvantage(scale="none")``. Dividing blows up small differences of q in
+    groups that are all right or all wrong.
+
+    Harm: where all problems are equally hard, q collapses to one value, which is calibrated and useless. Watch that ``confidence_right``
+    stays above ``confidence_wrong``; mix difficulties, raise the temperature.
+    """
+
+    precedes = Role.ESTIMATOR
+
+    form: Literal["paper", "code"] = "paper"
+    """The paper's reward, or that of the authors' code. They differ by a scale of 2 and by what the format is worth."""
+
+    def __post_init__(self) -> None:
+        require(self, "form", self.form in ("paper", "code"), "'paper' or 'code'")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Whether each answer is right, and the text that states the confidence."""
+        return frozenset({"correct", "texts"})
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        """Read each response's confidence and set the rewards."""
+        correct = required(batch.correct).to(batch.rewards)
+        confidence = torch.tensor(_confidences(batch)).to(batch.rewards)
+        known = torch.isfinite(batch.rewards) & torch.isfinite(correct)
+        stated = known & torch.isfinite(confidence)
+        error = masked(confidence - correct, stated).square()
+        rewards = correct - error if self.form == "paper" else 0.5 + 0.5 * correct + 0.5 * (1 - error)
+        rewards = torch.where(stated, rewards, -1.0 if self.form == "paper" else 0.0)
+        among, right = batch.scored & stated, correct > 0.5
+        stats = {
+            "well_formed": Mean((batch.scored & stated).sum(), (batch.scored & known).sum()),
+            "brier": Mean(masked(error, among).sum(), among.sum()),
+            "confidence_right": Mean(masked(confidence, among & right).sum(), (among & right).sum()),
+            "confidence_wrong": Mean(masked(confidence, among & ~right).sum(), (among & ~right).sum()),
+        }
+        return Effect(replace(batch, rewards=torch.where(known, rewards, math.nan)), stats=stats)
+
+
+def _confidences(batch: Rollouts) -> list[float]:
+    """Return each response's confidence; NaN where it states none."""
+    texts = batch.texts
+    if texts is None or len(texts) != len(batch):
+        raise MechanismError(
+            f"The Brier reward got {0 if texts is None else len(texts)} response texts for {len(batch)} rollouts.",
+            "Provide the text of every response.",
+        )
+    confidences = (stated_confidence(text) for text in texts)
+    return [math.nan if one is None else one for one in confidences]

@@ -1,0 +1,103 @@
+"""The degenerate guard: a success that loops, repeats its answer or skips the computation teaches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from breadth.base.errors import MechanismError
+from breadth.base.stats import Mean
+from breadth.measure.degeneracy import Gates, computation_tokens, response_degeneracy
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.records import Rollouts, required
+
+DETECTORS = ("n-gram repetition", "tail loop", "answer repetition", "early answer", "computation skipping")
+"""Detectors that can fire here; the one for answers overused across problems needs more problems than a generation has."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the degenerate guard remembers between generations."""
+
+    generations: int = 0
+    """Generations seen."""
+    computation: float = 0.0
+    """Numbers, operators and words of derivation before the answer in the median response of the first generations."""
+
+
+@dataclass(frozen=True)
+class DegenerateGuard(Mechanism[Rollouts, Workload]):
+    """Take the reward away from successes that are degenerate; add none anywhere. Stands after the estimator.
+
+    A positive advantage becomes 0 where at least ``gates.needed`` detectors fire: repeated 4-grams, a loop at the end, the answer stated
+    too often, the answer given too early, computation skipped. Negative advantages stay. Over-hard problems teach such shortcuts before
+    the accuracy moves (2605.28388); detectors and gates are ours, no published formula was found (`breadth.measure.degeneracy`).
+
+    Skipped computation is measured against the median response of the run's first ``settle`` generations, over all problems, for the base
+    model's own responses to each problem are not known here. The detector is silent until then; its gate of 0.2 forgives a problem
+    five times easier than the typical one, and a second detector must agree.
+
+    Harm: the advantages of a group no longer sum to zero, so a guard that fires often pushes probability away from the group as a whole: a
+    ``muted`` above a few per cent says that the data or the checker must be repaired. Honest long derivations repeat notation.
+    """
+
+    follows = Role.ESTIMATOR
+
+    gates: Gates = field(default_factory=Gates)
+    """Where each detector fires, and how many must; two, because each alone has honest causes."""
+    settle: int = 5
+    """Generations whose median response sets the reference computation."""
+
+    def __post_init__(self) -> None:
+        require(self, "gates", self.gates.needed >= 1, "gates that need 1 detector or more")
+        require(self, "settle", self.settle >= 1, "1 or more")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The text of each response."""
+        return frozenset({"texts"})
+
+    def init(self) -> Workload:
+        """Nothing seen."""
+        return Workload()
+
+    def apply(self, batch: Rollouts, state: Workload, selection: Selection | None) -> Effect[Rollouts]:
+        """Look at every response, and zero the positive advantages of the degenerate ones."""
+        texts, advantages = _texts(batch), required(batch.advantages)
+        reference = state.computation if state.generations >= self.settle and state.computation > 0 else None
+        found = [response_degeneracy(text, reference=reference, gates=self.gates) for text in texts]
+        flagged = torch.tensor([one.degenerate for one in found], dtype=torch.bool, device=advantages.device)
+        rising = advantages > 0
+        muted = (flagged[:, None] if advantages.ndim == 2 else flagged) & rising
+        positive = rising.any(-1) if rising.ndim == 2 else rising
+        stats = {_metric(name): Mean(sum(name in one.fired for one in found), len(found)) for name in DETECTORS}
+        stats |= {"flagged": Mean(flagged.sum(), len(found)), "muted": Mean((flagged & positive).sum(), positive.sum())}
+        if state.generations < self.settle and texts:
+            stats["computation_seen"] = Mean(median(map(computation_tokens, texts)), 1)
+        return Effect(replace(batch, advantages=advantages.masked_fill(muted, 0.0)), stats=stats)
+
+    def update(self, state: Workload, stats: Mapping[str, Any]) -> Workload:
+        """Take the first generations into the reference; an empty one does not count."""
+        if "computation_seen" not in stats:
+            return state
+        generations = state.generations + 1
+        return Workload(generations, state.computation + (stats["computation_seen"].value - state.computation) / generations)
+
+
+def _texts(batch: Rollouts) -> list[str]:
+    if batch.texts is None or len(batch.texts) != len(batch):
+        raise MechanismError(
+            f"The degenerate guard got {0 if batch.texts is None else len(batch.texts)} response texts for {len(batch)} rollouts.",
+            "Provide the text of every response.",
+        )
+    return list(batch.texts)
+
+
+def _metric(detector: str) -> str:
+    return detector.replace("-", "_").replace(" ", "_")

@@ -1,0 +1,77 @@
+"""The flat filter: drops the groups that have nothing to teach, and says how many they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from breadth.base.stats import Mean
+from breadth.training.credit.successes import TOLERANCE, successes
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import group_count, group_mean, masked
+from breadth.training.records import Rollouts, required
+
+
+@dataclass(frozen=True)
+class FlatFilter(Mechanism[Rollouts, None]):
+    """Drop the rollouts of every group that is all right or all wrong, so that they do not thin out the loss of the others.
+
+    A group is kept if its rollouts differ in accuracy, as in DAPO (2503.14476), in reward, or if any has an advantage. Dropped rollouts
+    leave the loss and its denominator. There is no refill: no new problems are drawn in their place (ScaleRL does the same; DAPO refills,
+    at up to three times the generation), so the batch shrinks by the stat ``dropped``, a share of the groups. ``solve_all`` and
+    ``solve_none`` are the shares of groups solved by all and by none of their rollouts, where ``correct`` is given.
+
+    Put it after the estimator, and after every bonus when it decides by the advantage. A group of one rollout is flat (verl keeps it).
+    Rollouts of unknown accuracy or reward say nothing; a group with no others is dropped.
+
+    Harm: by accuracy, it also drops groups for which a bonus is the only signal: decide by the advantage there. By reward, any shaping, a
+    length penalty of 1e-5 included, keeps a flat group. Training accuracy over kept groups is conditional on being mixed and compares
+    with no other run's.
+    """
+
+    follows = Role.ESTIMATOR
+
+    on: Literal["correct", "reward", "advantage"] = "correct"
+    """What a group must differ in to be kept, or, for the advantage, have any of; accuracy in DAPO's code."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The accuracy, when it decides by it."""
+        return frozenset({"correct"} if self.on == "correct" else ())
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        """Drop the flat groups and count them."""
+        before = required(batch.kept)
+        varied = group_count(batch.groups, self._telling(batch)) > 0
+        stats = {"dropped": _share(batch.groups, ~varied, before)} | _solved(batch)
+        return Effect(replace(batch, kept=before & varied), stats=stats)
+
+    def _telling(self, batch: Rollouts) -> Tensor:
+        """Return which rollouts show that their group is not flat."""
+        if self.on == "advantage":
+            advantages = required(batch.advantages)
+            if advantages.ndim == 2:
+                advantages = (advantages if batch.mask is None else masked(advantages, batch.mask)).abs().amax(-1)
+            return required(batch.kept) & (advantages.abs() > TOLERANCE)
+        metric = required(batch.correct) if self.on == "correct" else batch.rewards
+        known = batch.scored & torch.isfinite(metric)
+        away = masked(metric - group_mean(metric, batch.groups, known), known).abs()
+        return away > TOLERANCE * (1 + masked(metric, known).abs())
+
+
+def _solved(batch: Rollouts) -> dict[str, Mean]:
+    """Return the shares of groups that all and that none of their rollouts solved."""
+    if batch.correct is None:
+        return {}
+    won, known = successes(batch)
+    wins, count = group_count(batch.groups, won), group_count(batch.groups, known)
+    return {"solve_all": _share(batch.groups, wins == count, known), "solve_none": _share(batch.groups, wins == 0, known)}
+
+
+def _share(groups: Tensor, marked: Tensor, among: Tensor) -> Mean:
+    """Return how many of the groups among those given are marked."""
+    return Mean(len(torch.unique(groups[among & marked])), len(torch.unique(groups[among])))

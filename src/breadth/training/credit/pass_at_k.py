@@ -1,0 +1,98 @@
+"""The pass@k advantage: rewards a group for solving its problem at least once in k tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.credit.successes import successes
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import group_count
+from breadth.training.records import Rollouts
+from breadth.training.regime import Inert, Regime
+
+
+@dataclass(frozen=True)
+class PassAtK(Mechanism[Rollouts, None]):
+    """Train for one success in k tries instead of in one, so that the policy may keep several ways to try.
+
+    With n rollouts, f of them failures, ``miss = C(f, k) / C(n, k)`` and ``rho = 1 - miss`` (Pass@k Training, 2508.10751)::
+
+        normalised  success: miss / (sqrt(rho * miss) + epsilon)       failure: (miss - C(f-1, k-1) / C(n-1, k-1)) / (same)
+        unbiased    k * (value - baseline); value: 1 for a success, 1 - C(f-1, k-1) / C(n-1, k-1) for a failure
+
+    The mean over the group of the unbiased form times grad log pi has the gradient of pass@k for its expectation (PKPO, 2505.15201; ours
+    is n times its weight, as the loss averages over rollouts). Its baseline is what k - 1 of the others (one, when k = 1) would have
+    scored. It does not depend on the rollout, so nothing is biased; for k > 1 the variance falls in every case the tests enumerate, and
+    failures get exactly 0. With k = 1 the normalised form is GRPO with the population deviation, the unbiased one leave-one-out.
+
+    Success is ``correct`` where given; else rewards must have two levels (any two). A group with fewer than k scored rollouts gets no
+    advantage; in the normalised form nor does one with fewer than k failures: solved problems go silent.
+
+    Harm: pass@1 can fall, as problems interfere (2602.21189), and all signal fades as the policy solves more.
+    (verl's ``grpo_passk`` is another method, 2503.19595.)
+    """
+
+    role = Role.ESTIMATOR
+
+    k: int = 4
+    """Tries. The paper's code takes it as an argument and we know of no recommended value; 4 is half of the usual group of 8."""
+    form: Literal["normalised", "unbiased"] = "normalised"
+    """Which advantage; normalised is the paper's."""
+    epsilon: float = 1e-6
+    """Added to the deviation of the normalised form; 1e-6 in the paper's code."""
+    baseline: bool = True
+    """Whether the unbiased form subtracts its leave-one-out baseline. Ours; without it all-correct groups push with the full k."""
+
+    def __post_init__(self) -> None:
+        require(self, "k", self.k >= 1, "1 or more")
+        require(self, "epsilon", self.epsilon > 0, "a number above 0")
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        """Set the advantages; a rollout whose success is unknown gets none and is not counted."""
+        won, known = successes(batch)
+        count = group_count(batch.groups, known).double()
+        fails = group_count(batch.groups, known & ~won).double()
+        miss = _all_fail(fails, count, torch.full_like(count, self.k))
+        values = self._normalised(won, fails, count, miss) if self.form == "normalised" else self._unbiased(won, fails, count)
+        advantages = torch.where(known & (count >= self.k), values, torch.zeros_like(values)).to(batch.rewards.dtype)
+        enough, groups = known & (count >= self.k), count.clamp(min=1).reciprocal()
+        stats = {
+            "pass_at_k": Mean((enough * groups * (1 - miss)).sum(), (enough * groups).sum()),
+            "silent": Mean((known & (advantages == 0)).sum(), known.sum()),
+        }
+        return Effect(replace(batch, advantages=advantages), stats=stats)
+
+    def _normalised(self, won: Tensor, fails: Tensor, count: Tensor, miss: Tensor) -> Tensor:
+        # C(f-1, k-1) / C(n-1, k-1) = miss * n / f, so a failure gets -(n - f) / f of what a success gets.
+        success = miss / ((miss * (1 - miss)).sqrt() + self.epsilon)
+        return torch.where(won, success, -success * (count - fails) / fails.clamp(min=1)) * (fails < count)
+
+    def _unbiased(self, won: Tensor, fails: Tensor, count: Tensor) -> Tensor:
+        others, failed = count - 1, fails - (~won).double()
+        value = 1 - (~won) * _all_fail(failed, others, torch.full_like(count, self.k - 1))
+        tries = torch.full_like(count, max(self.k - 1, 1)).minimum(others)
+        return self.k * (value - float(self.baseline) * (1 - _all_fail(failed, others, tries)))
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """Tell of too few rollouts: fewer than k say nothing about k tries, with exactly k the normalised form is always zero."""
+        least = self.k + (self.form == "normalised")
+        if regime.group_size is not None and regime.group_size < least:
+            reason = f"k = {self.k} with {regime.group_size} rollouts per problem makes every advantage zero."
+            return Inert("pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k.")
+        return None
+
+
+def _all_fail(fails: Tensor, total: Tensor, tries: Tensor) -> Tensor:
+    """Return the chance C(fails, tries) / C(total, tries) that a draw of ``tries`` of ``total`` rollouts holds only failures."""
+    chance = torch.ones_like(total)
+    for drawn in range(int(tries.max()) if len(tries) else 0):
+        factor = (fails - drawn).clamp(min=0) / (total - drawn).clamp(min=1)
+        chance = torch.where(tries > drawn, chance * factor, chance)
+    return chance

@@ -1,0 +1,85 @@
+"""Planning credit (HICRA): more credit to the tokens that plan than to those that carry the plan out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import group_mean, masked
+from breadth.training.records import Rollouts, required
+
+
+@dataclass(frozen=True)
+class PlanningCredit(Mechanism[Rollouts, None]):
+    """Add credit where the model plans: strategic tokens win more from a success and lose less from a failure. After the estimator.
+
+    ``A + alpha * |A|`` on tokens inside a strategic gram, ``A`` elsewhere (HICRA, 2509.03646): times 1 + alpha above zero, times
+    1 - alpha below, so that no sign flips. Find the grams with `breadth.training.credit.strategic_grams`.
+
+    ``form="code"`` is the rule that a third party reports of the authors' code, which we have not seen. It acts only in responses that are
+    right and longer than the mean of their group, and there also on tokens with an entropy above the 70th percentile of the generation, as
+    ``A * (1 + alpha)``; a token that is both counts once, as a strategic one. Its gain may be one of entropy and length: run both.
+
+    The advantages of a group no longer sum to zero: ``bias`` is the mean credit added per token. A gain was seen on models that
+    already execute reliably; Llama-3.1-8B lost 0.6 to 1.4 points.
+
+    Harm: strategic phrases are paid for as such: watch for responses that fill up with them.
+    """
+
+    follows = Role.ESTIMATOR
+
+    alpha: float = 0.2
+    """Credit added, as a share of the advantage's size; 0.2 in the paper."""
+    form: Literal["paper", "code"] = "paper"
+    """The paper's rule, or the other one reported of the code."""
+
+    PERCENTILE = 0.7
+    """Tokens with an entropy above this quantile of the generation take part in the code form."""
+
+    def __post_init__(self) -> None:
+        require(self, "alpha", 0 <= self.alpha < 1, "a number from 0 to below 1")
+        require(self, "form", self.form in ("paper", "code"), "'paper' or 'code'")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Which tokens plan and which count; for the code form also their entropy and which answers are right."""
+        return frozenset({"planning", "mask"} | ({"entropy", "correct"} if self.form == "code" else set()))
+
+    def survey(self, whole: Rollouts, state: None) -> Selection | None:
+        """Find the tokens that the code form adds to the strategic ones, and those it acts on at all."""
+        if self.form == "paper":
+            return None
+        among = required(whole.mask) & whole.scored[:, None]
+        lengths = whole.lengths.to(whole.rewards)
+        longer = lengths > group_mean(lengths, whole.groups, whole.scored)
+        eligible = longer & (required(whole.correct) == 1)
+        return Selection({"undecided": _above(required(whole.entropy), among, self.PERCENTILE), "eligible": eligible})
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        """Give the tokens their own advantages."""
+        mask, planning, before = required(batch.mask), required(batch.planning) & required(batch.mask), required(batch.advantages)
+        advantages = (before[:, None] if before.ndim == 1 else before).expand_as(mask)
+        added = masked(self.alpha * advantages.abs(), planning)
+        if selection is not None:
+            added = torch.where(selection.tokens["undecided"] & ~planning, self.alpha * advantages, added)
+            added = masked(added, selection.tokens["eligible"][:, None])
+        among = mask & batch.scored[:, None]
+        count = among.sum()
+        stats = {"bias": Mean(masked(added, among).sum(), count), "planning": Mean((planning & among).sum(), count)}
+        return Effect(replace(batch, advantages=advantages + added) if self.alpha else batch, stats=stats)
+
+
+def _above(values: Tensor, among: Tensor, quantile: float) -> Tensor:
+    """Return a mask of the values strictly above a quantile of those marked; the same set for every way to interpolate it downwards."""
+    open_values = values[among]
+    if not len(open_values):
+        return torch.zeros_like(among)
+    edge = torch.kthvalue(open_values, 1 + int(quantile * (len(open_values) - 1))).values
+    return among & (values > edge)

@@ -1,0 +1,59 @@
+"""The rare-success cap: no group's only success pushes harder than a set advantage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.credit.successes import successes
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import group_count
+from breadth.training.records import Rollouts, required
+from breadth.training.regime import Inert, Regime
+
+
+@dataclass(frozen=True)
+class RareSuccessCap(Mechanism[Rollouts, None]):
+    """Do not let a large group's one success, which may be luck or a fault of the checker, push at full strength.
+
+    In a group of ``size`` or more scored rollouts with exactly one success, that success's advantage is at most ``cap``. Dividing by the
+    group's (population) deviation makes it sqrt(n - 1) otherwise: 2.65 in a group of 8, 5.57 in one of 32. Ours; what it guards against
+    is the harm of overly hard problems (2605.28388). Success is ``correct`` where given; else the rewards must have two levels (any two).
+    It stands after the estimator.
+
+    Harm: a true first success is what a hard problem has to teach, and it is slowed down too. A second, independent checker is the better
+    guard where there is one. The group's advantages no longer sum to zero.
+    """
+
+    follows = Role.ESTIMATOR
+
+    cap: float = 2.0
+    """Largest advantage of a lone success; ours, no publication behind it. It acts from groups of 8 on: sqrt(7) = 2.65; inf is no cap."""
+    size: int = 8
+    """Scored rollouts from which one success counts as rare; ours: below 8 an estimate of one in n says little."""
+
+    def __post_init__(self) -> None:
+        require(self, "cap", self.cap >= 0, "a number of 0 or more")
+        require(self, "size", self.size >= 2, "2 or more")
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        """Cap the advantage of every lone success, on all of its tokens."""
+        won, known = successes(batch)
+        lone = won & (group_count(batch.groups, won) == 1) & (group_count(batch.groups, known) >= self.size)
+        advantages = required(batch.advantages)
+        rows = lone[:, None] if advantages.ndim == 2 else lone
+        capped = torch.where(rows, advantages.clamp(max=self.cap), advantages)
+        acted = (capped != advantages).any(-1) if advantages.ndim == 2 else capped != advantages
+        stats = {"lone": Mean(lone.sum(), won.sum()), "capped": Mean(acted.sum(), won.sum())}
+        return Effect(replace(batch, advantages=capped), stats=stats)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """Tell of groups that are too small to be capped."""
+        if regime.group_size is not None and regime.group_size < self.size:
+            reason = f"it acts on groups of {self.size} or more, and there are {regime.group_size} rollouts per problem."
+            return Inert("rare-success-cap", reason, f"Sample at least {self.size} per problem, or lower size.")
+        return None

@@ -1,0 +1,186 @@
+"""Strategic grams: the phrases in which correct solutions plan, found in their text and found again in a response's tokens."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from sys import intern
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breadth.base.errors import MechanismError, SettingsError
+from breadth.training.credit.gram_clusters import content_stems, vector_clusters, wording_clusters
+
+SIZES = range(3, 6)
+"""Words in a gram; 3 to 5 in the paper."""
+_FEWEST = 2
+"""Solutions a gram must occur in: what one solution says is no strategy."""
+_WORD = re.compile(r"(?<![\w\\])(?:[^\W\d_]{2,}|[aAiI])(?:['’-][^\W\d_]+)*(?!\w)")
+
+
+@dataclass(frozen=True)
+class StrategicGrams:
+    """Phrases that guide reasoning ("let us try another", "what if we"). Written and read as TOML by `breadth.base.settings`."""
+
+    grams: tuple[str, ...] = ()
+    """Phrases of words with blanks between; case does not matter."""
+
+    def __post_init__(self) -> None:
+        grams = tuple(" ".join(_plain(gram).split()) for gram in self.grams)
+        for gram in grams:
+            if not _made_of_words(gram):
+                raise SettingsError(
+                    f"StrategicGrams got {gram!r}, which is not made of words.",
+                    "Write words with blanks between, without numbers or marks.",
+                )
+        object.__setattr__(self, "grams", tuple(dict.fromkeys(grams)))
+
+    @cached_property
+    def _by_size(self) -> dict[int, frozenset[tuple[str, ...]]]:
+        sizes: dict[int, set[tuple[str, ...]]] = defaultdict(set)
+        for gram in self.grams:
+            words = tuple(gram.split())
+            sizes[len(words)].add(words)
+        return {size: frozenset(words) for size, words in sizes.items()}
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where grams stand in a text, as (start, end) in characters; they may overlap.
+
+        Whole words in any case, with nothing but white space between them. Linear in the text, however many grams there are.
+        """
+        found = []
+        for run in _runs(text):
+            words = tuple(_plain(word[0]) for word in run)
+            for size, grams in self._by_size.items():
+                starts = (start for start in range(len(words) - size + 1) if words[start : start + size] in grams)
+                found += [(run[start].start(), run[start + size - 1].end()) for start in starts]
+        return sorted(found)
+
+    def marks(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
+        """Say for each token whether it overlaps a gram: what `Rollouts.planning` holds.
+
+        ``text`` is the response decoded once, ``offsets`` are the (start, end) of each token's characters in it, as fast tokenizers return
+        them. Never match on token ids: what stands before a word changes its tokens. A token without characters is not marked.
+        """
+        covered = bytearray(len(text))
+        for start, end in self.spans(text):
+            covered[start:end] = b"\x01" * (end - start)
+        for start, end in offsets:
+            if not 0 <= start <= end <= len(text):
+                raise MechanismError(
+                    f"A token has the offsets ({start}, {end}), but the text has {len(text)} characters.",
+                    "Pass the text that the offsets belong to: the response alone, decoded or encoded in one piece.",
+                )
+        return [1 in covered[start:end] for start, end in offsets]
+
+
+def strategic_grams(
+    solutions: Sequence[str],
+    *,
+    share: float = 0.2,
+    embed: Callable[[Sequence[str]], NDArray[np.floating]] | None = None,
+    alike: float | None = None,
+) -> StrategicGrams:
+    """Find the phrases that correct solutions have in common: clusters of word n-grams that occur in the most solutions.
+
+    Word n-grams of 3 to 5 words are clustered by meaning; a cluster's document frequency is the number of different solutions that hold
+    one of its grams; the grams of the ``share`` of clusters with the largest are strategic (2509.03646; 0.2 there).
+
+    Where this differs from the paper. (1) The paper clusters sentence-transformer embeddings; its model, algorithm and threshold are not
+    known to us. Without ``embed`` we cluster by the stems of content words, which needs no model, joins "let us try another way" with "try
+    another approach" but not with "go about it differently", and knows English endings only. With ``embed`` (phrases in, one vector for
+    each out) vectors are clustered by their cosine. ``alike`` is the least likeness: by default 0.5 of the stems, 0.8 of the cosine, both
+    our choice. (2) Left out from the start: grams of a single solution, grams without a content word ("that it is"), and any across
+    marks, numbers, formulas or one-letter names. So the share is one of fewer clusters.
+
+    Hand in solutions to many different problems, or their common subject becomes the strategy; and read the result before training
+    on it: 86 % of the paper's grams were judged to guide reasoning, and random ones lose the gain. Text must have blanks between words.
+    """
+    if not 0 < share <= 1 or (alike is not None and not 0 < alike <= 1):
+        raise SettingsError(
+            f"strategic_grams got share = {share} and alike = {alike}; both must be above 0, at most 1.", "Keep the defaults."
+        )
+    holders = _shared_grams(solutions)
+    if not holders:
+        raise MechanismError(
+            f"{len(solutions)} solutions have no phrase of 3 to 5 words in common.",
+            "Give more correct solutions, written in words with blanks between.",
+        )
+    phrases = sorted(holders, key=lambda gram: (-len(holders[gram]), gram))
+    labels = wording_clusters(phrases, alike or 0.5) if embed is None else _embedded(phrases, embed, alike or 0.8)
+    return StrategicGrams(_most_spread(phrases, labels, holders, share))
+
+
+def _shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
+    """Return gram -> the solutions that hold it, for grams of several solutions with a content word.
+
+    Size by size, for a gram is shared only if both grams within it that are one word shorter are: most are never stored.
+    """
+    texts = [[[intern(_plain(word[0])) for word in run] for run in _runs(solution)] for solution in solutions]
+    shared: dict[str, list[int]] = {}
+    kept: dict[str, list[int]] = {}
+    for size in range(2, SIZES[-1] + 1):
+        holders: dict[str, list[int]] = defaultdict(list)
+        for number, runs in enumerate(texts):
+            for gram in {gram for words in runs for gram in _windows(words, size, shared)}:
+                holders[gram].append(number)
+        shared = {gram: held for gram, held in holders.items() if len(held) >= _FEWEST}
+        kept |= {gram: held for gram, held in shared.items() if size in SIZES and content_stems(gram) and _made_of_words(gram)}
+    return kept
+
+
+def _embedded(phrases: Sequence[str], embed: Callable[[Sequence[str]], NDArray[np.floating]], alike: float) -> NDArray[np.int64]:
+    vectors = np.asarray(embed(phrases))
+    if len(vectors) != len(phrases):
+        raise MechanismError(
+            f"embed returned {len(vectors)} vectors for {len(phrases)} phrases.", "Return one vector for each phrase, in order."
+        )
+    return vector_clusters(vectors, alike)
+
+
+def _most_spread(phrases: Sequence[str], labels: NDArray[np.int64], holders: dict[str, list[int]], share: float) -> tuple[str, ...]:
+    """Return the grams of the clusters that the most solutions hold; of equal clusters the one whose leader came first."""
+    solutions: dict[int, set[int]] = defaultdict(set)
+    for phrase, label in zip(phrases, labels.tolist(), strict=True):
+        solutions[label].update(holders[phrase])
+    ranked = sorted(solutions, key=lambda label: (-len(solutions[label]), label))
+    chosen = set(ranked[: max(1, int(share * len(ranked)))])
+    return tuple(sorted(phrase for phrase, label in zip(phrases, labels.tolist(), strict=True) if label in chosen))
+
+
+def _runs(text: str) -> Iterator[list[re.Match[str]]]:
+    """Yield the longest runs of words with nothing but white space between them."""
+    run: list[re.Match[str]] = []
+    for word in _WORD.finditer(text):
+        if run and text[run[-1].end() : word.start()].strip():
+            yield run
+            run = []
+        run.append(word)
+    if run:
+        yield run
+
+
+def _windows(words: Sequence[str], size: int, shared: Container[str]) -> Iterator[str]:
+    """Yield the grams of a run whose two shorter grams are shared; pairs are the shortest looked at."""
+    if size == 2:
+        yield from map(" ".join, pairwise(words))
+        return
+    before = False
+    for start in range(len(words) - size + 2):
+        now = " ".join(words[start : start + size - 1]) in shared
+        if before and now:
+            yield " ".join(words[start - 1 : start + size - 1])
+        before = now
+
+
+def _made_of_words(gram: str) -> bool:
+    return bool(gram) and all(_WORD.fullmatch(word) for word in gram.split())
+
+
+def _plain(words: str) -> str:
+    return words.casefold().replace("’", "'")

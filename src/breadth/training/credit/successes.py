@@ -1,0 +1,47 @@
+"""Which rollouts succeeded: what the mechanisms that count successes all ask first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from breadth.base.errors import MechanismError
+from breadth.training.ops import masked
+from breadth.training.records import Rollouts
+
+TOLERANCE = 1e-6
+"""Rewards closer than this, relative to their size, are one level: sums of token rewards differ in the last digits."""
+
+
+def successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+    """Return (N,) which rollouts succeeded, and (N,) which have a reward, were not dropped and are known to have succeeded or not.
+
+    By ``correct`` where it is given. Otherwise by the rewards, which must then have two levels over the whole generation, whatever they are
+    (0 and 1, -1 and 1): the higher is success. Where all rewards are equal, success is a reward above 0.
+    """
+    if rollouts.correct is not None:
+        known = rollouts.scored & torch.isfinite(rollouts.correct)
+        marks = masked(rollouts.correct, known)
+        if not bool(((marks == 0) | (marks == 1)).all()):
+            raise MechanismError(
+                "correct holds other numbers than 0 and 1.", "Give 1 for a correct answer, 0 for a wrong one, NaN where unknown."
+            )
+        return known & (marks == 1), known
+    known = rollouts.scored
+    return known & _upper(masked(rollouts.rewards, known), rollouts.rewards[known]), known
+
+
+def _upper(rewards: Tensor, known: Tensor) -> Tensor:
+    """Return which rewards are the upper of the two levels that the known ones have."""
+    if not len(known):
+        return torch.zeros_like(rewards, dtype=torch.bool)
+    low, high = known.min(), known.max()
+    slack = TOLERANCE * (1 + torch.maximum(low.abs(), high.abs()))
+    if bool(high - low <= slack):
+        return rewards > 0
+    if bool(((known - low > slack) & (high - known > slack)).any()):
+        raise MechanismError(
+            f"The rewards have more than two levels (from {float(low):g} to {float(high):g}), so they do not say which rollouts succeeded.",
+            "Give the rollouts' correct field: 1 or 0, without any shaping.",
+        )
+    return high - rewards <= slack

@@ -1,0 +1,1 @@
+"""Mechanisms of the loss seat: token weights, one surrogate, extra terms; per micro-batch, updated per optimizer step."""

@@ -1,0 +1,155 @@
+"""The fork thermostat: holds the entropy of the forking tokens inside a band, in both directions. Ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.histogram import EntropyHistogram
+from breadth.training.mechanism import Mechanism
+from breadth.training.records import Batch, required
+
+
+@dataclass(frozen=True)
+class Action:
+    """One entry of the thermostat's audit trail."""
+
+    step: int
+    """Optimizer step after which it was taken."""
+    what: str
+    """What it did."""
+    why: str
+    """The numbers that made it do so."""
+
+
+@dataclass(frozen=True)
+class Thermostat:
+    """What the fork thermostat remembers between steps."""
+
+    steps: int = 0
+    """Optimizer steps seen."""
+    start: float = 0.0
+    """Mean entropy of the forking tokens over the settling steps so far, in nats; the band's reference once they are over."""
+    entropy: float = 0.0
+    """Mean entropy of the forking tokens in the last step, in nats."""
+    threshold: float | None = None
+    """A token forks when its entropy is at least this: the quantile of the step before; None before the first."""
+    push: float = 0.0
+    """Integral part of the coefficient."""
+    coefficient: float = 0.0
+    """Price of one nat of entropy on a forking token: above 0 it is paid for, below 0 it is charged."""
+    mood: str = "settling"
+    """Settling, inside, raising or lowering."""
+    trail: tuple[Action, ...] = ()
+    """The last changes of mood, oldest first."""
+
+
+@dataclass(frozen=True)
+class ForkThermostat(Mechanism[Batch, Thermostat]):
+    """Keep the policy undecided where it decides: pay for entropy on forking tokens below their band, charge for it above.
+
+    Forking tokens are the ``share`` with the largest entropy (2506.01939), by the threshold of the step before, so no survey is
+    needed. H is their mean entropy, ``start`` its mean over the first ``settle`` steps, and the band ``[floor, ceiling] * start``.
+    With the relative distance ``e`` to the nearest edge of the band (0 inside), once per optimizer step::
+
+        push       += integral * e          unless the coefficient is at its limit and e points outwards
+        coefficient = clip(proportional * e + push, -limit, limit)
+        loss       -= coefficient * entropy on the forking tokens
+
+    Mechanical tokens are left alone and may settle. The exact entropy carries the gradient, so it acts on strictly on-policy updates too.
+    ``dry_run`` reports what it would do and does nothing.
+
+    Harm: holding entropy is no goal of its own: the papers saw no clear relation between a held level and the score (2505.22617). A
+    floor above what the task needs keeps the policy from committing; watch the reward beside the entropy.
+    """
+
+    share: float = 0.2
+    """Share of tokens that fork; 0.2 in 2506.01939."""
+    floor: float = 0.5
+    """Lower edge of the band, as a multiple of the start."""
+    ceiling: float = 1.5
+    """Upper edge of the band, as a multiple of the start."""
+    settle: int = 5
+    """Optimizer steps whose mean sets the start; nothing is done in them."""
+    proportional: float = 0.02
+    """Coefficient for a distance of one whole start."""
+    integral: float = 0.004
+    """What one step at that distance adds to the push."""
+    limit: float = 0.1
+    """Largest coefficient in either direction."""
+    dry_run: bool = False
+    """Only report."""
+
+    TRAIL = 256
+    """Entries the audit trail keeps."""
+
+    def __post_init__(self) -> None:
+        require(self, "share", 0 < self.share <= 1, "a number above 0, at most 1")
+        require(self, "floor", 0 <= self.floor < self.ceiling, "a number from 0 to below the ceiling")
+        require(self, "settle", self.settle >= 1, "1 or more")
+        for field in ("proportional", "integral", "limit"):
+            require(self, field, getattr(self, field) >= 0, "a number of 0 or more")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The entropy of each token, with its gradient."""
+        return frozenset({"entropy"})
+
+    def init(self) -> Thermostat:
+        """Nothing seen, nothing done."""
+        return Thermostat()
+
+    def apply(self, batch: Batch, state: Thermostat, selection: Selection | None) -> Effect[Batch]:
+        """Price the entropy of this micro-batch's forking tokens and count all entropies."""
+        entropy = required(batch.entropy)
+        forks = batch.mask & (entropy.detach() >= (math.inf if state.threshold is None else state.threshold))
+        coefficient = 0.0 if self.dry_run else state.coefficient
+        terms = (torch.where(forks, -coefficient * entropy, torch.zeros_like(entropy)),) if coefficient else ()
+        count = batch.mask.sum()
+        stats = {
+            "entropies": EntropyHistogram.of(entropy, batch.mask),
+            "forks": Mean(forks.sum(), count),
+            "mechanical_entropy": Mean(torch.where(batch.mask & ~forks, entropy.detach(), 0.0).sum(), (batch.mask & ~forks).sum()),
+        }
+        return Effect(batch, terms, stats)
+
+    def update(self, state: Thermostat, stats: Mapping[str, Any]) -> Thermostat:
+        """Measure the forking tokens, move the coefficient, and write down a change of mood."""
+        threshold, entropy = stats["entropies"].top(self.share)
+        if math.isnan(entropy):
+            return state
+        steps = state.steps + 1
+        if steps <= self.settle:
+            start = state.start + (entropy - state.start) / steps
+            return replace(state, steps=steps, start=start, entropy=entropy, threshold=threshold)
+        error = self._distance(entropy, state.start)
+        push = state.push + self.integral * error
+        wanted = self.proportional * error + push
+        coefficient = max(-self.limit, min(self.limit, wanted))
+        if wanted != coefficient and error * wanted > 0:
+            push = state.push  # wound up against the limit: integrating on would only delay the way back
+        moved = replace(state, steps=steps, entropy=entropy, threshold=threshold, push=push, coefficient=coefficient)
+        return self._noted(moved, error)
+
+    def _distance(self, entropy: float, start: float) -> float:
+        """Return how far H is outside the band in units of the start: above 0 below the floor, below 0 above the ceiling."""
+        if start <= 0:
+            return 0.0
+        relative = entropy / start
+        return max(self.floor - relative, 0.0) - max(relative - self.ceiling, 0.0)
+
+    def _noted(self, state: Thermostat, error: float) -> Thermostat:
+        mood = "raising" if error > 0 else "lowering" if error < 0 else "inside"
+        if mood == state.mood:
+            return state
+        edges = f"{self.floor * state.start:.4g} to {self.ceiling * state.start:.4g}"
+        why = f"fork entropy {state.entropy:.4g} nats, band {edges} ({self.floor:g} to {self.ceiling:g} of the start {state.start:.4g})"
+        what = f"{state.mood} -> {mood}, coefficient {state.coefficient:+.4g}{' (dry run: not applied)' if self.dry_run else ''}"
+        return replace(state, mood=mood, trail=(*state.trail, Action(state.steps, what, why))[-self.TRAIL :])

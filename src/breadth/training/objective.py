@@ -1,0 +1,220 @@
+"""The Objective: a chain with its states, the only stateful thing of the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from breadth.base import settings
+from breadth.base.errors import MechanismError
+from breadth.base.stats import Counts, Max, Mean, add_up
+from breadth.training import ranks
+from breadth.training.chain import Chain
+from breadth.training.effect import Selection
+from breadth.training.mechanism import Mechanism, Seat, name_of
+from breadth.training.records import Batch, Plan, Rollouts, required
+from breadth.training.reduction import Totals
+from breadth.training.regime import Inert, Regime
+
+R = TypeVar("R")
+
+
+class Objective:
+    """Runs a chain inside any trainer: credit once per generation; begin, loss (each micro-batch) and finish once per optimizer step.
+
+    Losses of micro-batches and ranks are parts that add up: sum them, do not average them. All of it is the same on every
+    rank and however the batch is cut.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        """What it runs."""
+        self.names = _distinct([name_of(one) for one in chain.mechanisms])
+        """Name of each mechanism, as in metrics and checkpoints; the second of a kind has ``-2`` after it."""
+        self.states: list[Any] = [one.init() for one in chain.mechanisms]
+        """State of each mechanism."""
+        self.step = 0
+        """Optimizer steps finished."""
+        self.generation = 0
+        """Generations credited."""
+        self._totals: Totals | None = None
+        self._rows: Tensor | None = None
+        self._selections: dict[int, Selection | None] = {}
+        self._stats: dict[int, dict[str, Any]] = {}
+
+    @property
+    def surveys(self) -> bool:
+        """Whether a mechanism of the loss seat looks at the whole batch first, so that ``begin`` needs it."""
+        return any(one.surveys for one in self.chain.seated(Seat.LOSS))
+
+    def attach(self, provided: Collection[str]) -> None:
+        """Refuse a chain that reads a field nobody here provides; fields are named ``seat.field``, e.g. ``loss.entropy``."""
+        missing = {field: names for field, names in self.chain.needs.items() if field not in provided}
+        if missing:
+            told = "; ".join(f"{', '.join(names)} reads {field}" for field, names in missing.items())
+            raise MechanismError(
+                f"The chain needs what cannot be provided here: {told}. There is: {', '.join(sorted(provided)) or 'nothing'}.",
+                "Leave the mechanism out, or give the adapter a provider for the field.",
+            )
+
+    def explain(self, regime: Regime) -> tuple[Inert, ...]:
+        """List every mechanism that cannot act in a regime, with the reason and the remedy, before training starts."""
+        verdicts = [one.inert(regime) for one in self.chain.mechanisms]
+        return tuple(verdict for verdict in verdicts if verdict is not None)
+
+    def plan(self, plan: Plan) -> tuple[Plan, dict[str, float]]:
+        """Decide what to sample next; returns the plan and the metrics of the plan seat."""
+        return self._once(Seat.PLAN, replace(plan, step=self.generation, seed=self.chain.seed))
+
+    def credit(self, rollouts: Rollouts) -> tuple[Rollouts, dict[str, float]]:
+        """Give this rank's rollouts of one generation their advantages; returns them and the metrics of the credit seat.
+
+        Every rank sees the rollouts of all ranks, so groups may straddle them.
+        """
+        sizes = ranks.gather_objects(len(rollouts))
+        start = sum(sizes[: ranks.rank()])
+        whole = Rollouts.joined(ranks.gather_objects(_on_cpu(rollouts).cleaned()))
+        after, metrics = self._once(Seat.CREDIT, replace(whole, step=self.generation, seed=self.chain.seed))
+        self.generation += 1
+        local = after.part(slice(start, start + sizes[ranks.rank()]))
+        device, width = rollouts.rewards.device, rollouts.mask.shape[1] if rollouts.mask is not None else None
+        return _to(local, device, width), metrics
+
+    def begin(self, window: Batch | Totals) -> None:
+        """Begin an optimizer step with this rank's part of the whole batch; its Totals are enough when nothing surveys."""
+        totals = Totals.of(window.mask) if isinstance(window, Batch) else window
+        counted = ranks.add_over_ranks(torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)]))
+        self._totals, self._stats, self._selections, self._rows = Totals(counted[0], counted[1]), {}, {}, None
+        if not self.surveys:
+            return
+        if not isinstance(window, Batch):
+            surveyors = [name for name, one in zip(self.names, self.chain.mechanisms, strict=True) if one.surveys and one.seat is Seat.LOSS]
+            raise MechanismError(
+                f"{', '.join(surveyors)} must see the whole batch, but only its totals came.", "Pass the batch to begin()."
+            )
+        self._survey(window)
+
+    def loss(self, batch: Batch, *, record: bool = True) -> Tensor:
+        """Return one micro-batch's part of the loss, with gradient; ``record=False`` leaves stats alone (evaluation)."""
+        if self._totals is None:
+            raise MechanismError(
+                "loss() was called outside an optimizer step.", "Call begin() first, and finish() after the last micro-batch."
+            )
+        after = replace(batch.cleaned(), step=self.step, seed=self.chain.seed)
+        places = self._places(required(after.rows))
+        terms: list[Tensor] = []
+        for index, mechanism in self._seated(Seat.LOSS):
+            effect = mechanism.apply(after, self.states[index], self._slice(index, places, after.mask.shape[1]))
+            after, terms = effect.after, [*terms, *effect.terms]
+            if record:
+                self._stats[index] = add_up([self._stats.get(index, {}), effect.stats])
+        losses = required(after.weights) * required(after.surrogate) + sum(terms)
+        return self.chain.reduction(losses, after.mask, self._totals)
+
+    def finish(self) -> dict[str, float]:
+        """End the optimizer step: sum the stats over ranks, update the states, return the metrics of the loss seat."""
+        metrics = self._close(Seat.LOSS, self._stats)
+        self._totals, self._rows, self._selections, self._stats = None, None, {}, {}
+        self.step += 1
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        """Return everything a checkpoint must hold, as JSON-able data."""
+        states = {name: settings.to_table(state) for name, state in zip(self.names, self.states, strict=True) if state is not None}
+        return {"step": self.step, "generation": self.generation, "chain": settings.to_table(self.chain), "states": states}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state; a state of another chain is refused."""
+        missing = [name for name, own in zip(self.names, self.states, strict=True) if own is not None and name not in state["states"]]
+        strange = [name for name in state["states"] if name not in self.names]
+        if missing or strange:
+            raise MechanismError(
+                f"The checkpoint belongs to another chain: state is missing of {missing or 'none'} and left over of {strange or 'none'}.",
+                "Resume with the chain the checkpoint was written with, or start without its state.",
+            )
+        self.step, self.generation = int(state["step"]), int(state["generation"])
+        for index, (name, mechanism) in enumerate(zip(self.names, self.chain.mechanisms, strict=True)):
+            if self.states[index] is not None:
+                self.states[index] = settings.from_table(mechanism.state_type, state["states"][name], name)
+
+    def _seated(self, seat: Seat) -> list[tuple[int, Mechanism[Any, Any]]]:
+        return [(index, one) for index, one in enumerate(self.chain.mechanisms) if one.seat is seat]
+
+    def _once(self, seat: Seat, record: R) -> tuple[R, dict[str, float]]:
+        """Run a seat whose period is one generation: the record is whole, so survey and apply see the same."""
+        stats: dict[int, dict[str, Any]] = {}
+        for index, mechanism in self._seated(seat):
+            selection = mechanism.survey(record, self.states[index])
+            effect = mechanism.apply(record, self.states[index], selection)
+            record, stats[index] = effect.after, dict(effect.stats)
+        return record, self._close(seat, stats, whole=True)
+
+    def _survey(self, window: Batch) -> None:
+        """Let each mechanism of the loss seat look at the whole batch as those before it left it."""
+        local = window.detached().cleaned()
+        names = [name for name, value in vars(local).items() if isinstance(value, Tensor)]
+        gathered = {name: ranks.gather_rows(getattr(local, name)) for name in names}
+        whole = replace(local, **gathered, step=self.step, seed=self.chain.seed)
+        self._rows = required(whole.rows)
+        with torch.no_grad():
+            for index, mechanism in self._seated(Seat.LOSS):
+                self._selections[index] = mechanism.survey(whole, self.states[index])
+                whole = mechanism.apply(whole, self.states[index], self._selections[index]).after
+
+    def _places(self, rows: Tensor) -> Tensor | None:
+        """Return where a micro-batch's sequences stand in the surveyed batch."""
+        if self._rows is None:
+            return None
+        order = torch.argsort(self._rows)
+        return order[torch.searchsorted(self._rows[order], rows)]
+
+    def _slice(self, index: int, places: Tensor | None, width: int) -> Selection | None:
+        selection = self._selections.get(index)
+        return selection if selection is None or places is None else selection.at(places, width)
+
+    def _close(self, seat: Seat, stats: Mapping[int, Mapping[str, Any]], *, whole: bool = False) -> dict[str, float]:
+        """Add up a period's stats, update the seat's states and return what the log shows."""
+        plain = {index: {name: _plain(stat) for name, stat in named.items()} for index, named in stats.items()}
+        parts = [plain] if whole else ranks.gather_objects(plain)
+        metrics: dict[str, float] = {}
+        for index, mechanism in self._seated(seat):
+            summed = add_up(part.get(index, {}) for part in parts)
+            self.states[index] = mechanism.update(self.states[index], summed)
+            shown = {name: stat.value for name, stat in summed.items() if isinstance(stat, Mean | Max)} | _numbers(self.states[index])
+            metrics |= {f"{self.names[index]}/{name}": value for name, value in shown.items()}
+        return metrics
+
+
+def _plain(stat: Any) -> Any:
+    """Return a stat with its tensors read into numbers: the one place where the loss seat waits for the device."""
+    if isinstance(stat, Mean):
+        return Mean(float(stat.total), float(stat.count))
+    if isinstance(stat, Max):
+        return Max(float(stat.largest))
+    if isinstance(stat, Counts):
+        return Counts({label: float(count) for label, count in stat.by_label.items()})
+    return stat.plain()
+
+
+def _numbers(state: Any) -> dict[str, float]:
+    """Return the numbers of a state, for the log."""
+    return {} if state is None else {name: float(value) for name, value in vars(state).items() if isinstance(value, int | float)}
+
+
+def _distinct(names: list[str]) -> list[str]:
+    return [name if names[:place].count(name) == 0 else f"{name}-{names[:place].count(name) + 1}" for place, name in enumerate(names)]
+
+
+def _on_cpu(rollouts: Rollouts) -> Rollouts:
+    return _to(rollouts, torch.device("cpu"), None)
+
+
+def _to(rollouts: Rollouts, device: torch.device, width: int | None) -> Rollouts:
+    moved = {name: value.to(device) for name, value in vars(rollouts).items() if isinstance(value, Tensor)}
+    if width is not None:
+        moved = {name: value[:, :width] if value.ndim == 2 else value for name, value in moved.items()}
+    return replace(rollouts, **moved)

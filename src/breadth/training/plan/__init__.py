@@ -1,0 +1,1 @@
+"""Mechanisms of the plan seat: what to sample; once per generation."""

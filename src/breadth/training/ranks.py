@@ -1,0 +1,58 @@
+"""What the processes of one run share: rows, objects and counts, gathered in rank order; a lone process has its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def size() -> int:
+    """Return how many processes train together."""
+    return dist.get_world_size() if _together() else 1
+
+
+def rank() -> int:
+    """Return this process's number among them."""
+    return dist.get_rank() if _together() else 0
+
+
+def gather_objects(thing: Any) -> list[Any]:
+    """Return every rank's object, in rank order, on every rank."""
+    if size() == 1:
+        return [thing]
+    everyone: list[Any] = [None] * size()
+    dist.all_gather_object(everyone, thing)
+    return everyone
+
+
+def gather_rows(values: Tensor) -> Tensor:
+    """Return every rank's (rows, ...) tensor as one, in rank order; a second dimension is padded with zeros to the widest."""
+    if size() == 1:
+        return values
+    shapes = gather_objects(tuple(values.shape))
+    rows, width = max(shape[0] for shape in shapes), max(shape[1] if len(shape) > 1 else 1 for shape in shapes)
+    room = values.new_zeros((rows, width) if values.ndim == 2 else (rows,))
+    if values.ndim == 2:
+        room[: values.shape[0], : values.shape[1]] = values
+    else:
+        room[: values.shape[0]] = values
+    sent = room.to(torch.uint8) if room.dtype is torch.bool else room
+    everyone = [torch.empty_like(sent) for _ in shapes]
+    dist.all_gather(everyone, sent.contiguous())
+    return torch.cat([part[: shape[0]].to(values.dtype) for part, shape in zip(everyone, shapes, strict=True)])
+
+
+def add_over_ranks(values: Tensor) -> Tensor:
+    """Return the sum of every rank's tensor."""
+    if size() == 1:
+        return values
+    total = values.clone()
+    dist.all_reduce(total)
+    return total
+
+
+def _together() -> bool:
+    return bool(dist.is_available() and dist.is_initialized())

@@ -1,0 +1,72 @@
+"""The one place where the losses of tokens become a scalar, by counts that do not depend on how the batch was cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from breadth.base.errors import MechanismError, SettingsError
+from breadth.training.ops import masked
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the optimizer's whole batch holds, over all micro-batches and ranks: the denominators."""
+
+    tokens: Tensor | float
+    """Tokens that count."""
+    sequences: Tensor | float
+    """Sequences with at least one token that counts."""
+
+    @classmethod
+    def of(cls, mask: Tensor) -> Totals:
+        """Count one part of the batch."""
+        mask = mask.bool()
+        return cls(mask.sum().float(), mask.any(-1).sum().float())
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.tokens + other.tokens, self.sequences + other.sequences)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How the whole batch is averaged. A micro-batch gives its part of the average, and the parts add up.
+
+    ``token-mean`` weighs every token alike (DAPO, 2503.14476); ``sequence-mean`` every response alike, so that tokens of long
+    responses count less (GRPO, 2402.03300); ``fixed-length`` divides by responses times ``length`` (Dr. GRPO, 2503.20783).
+    Sequences without a token that counts are not responses: TRL counts them, verl and we do not.
+    """
+
+    by: Literal["token-mean", "sequence-mean", "fixed-length"] = "token-mean"
+    """What every share of the average is given to."""
+    length: int | None = None
+    """Tokens every response is taken to have, for ``fixed-length``: any constant; None is the trainer's largest response length."""
+
+    def __post_init__(self) -> None:
+        if self.by != "fixed-length" and self.length is not None:
+            raise SettingsError(f"A reduction by {self.by} got length = {self.length}.", "Give a length for fixed-length only.")
+        if self.length is not None and self.length < 1:
+            raise SettingsError(f"A reduction got length = {self.length}.", "Give the largest response length, 1 or more.")
+
+    def within(self, longest: int) -> Reduction:
+        """Return the reduction with its length filled in by a trainer that knows its largest response length."""
+        return replace(self, length=longest) if self.by == "fixed-length" and self.length is None else self
+
+    def __call__(self, losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
+        """Return this part's share of the whole batch's average; 0 when nothing counts."""
+        if self.by == "token-mean":
+            return masked(losses, mask).sum() / _at_least_one(totals.tokens)
+        if self.by == "sequence-mean":
+            means = masked(losses, mask).sum(-1) / mask.sum(-1).clamp(min=1)
+            return means.sum() / _at_least_one(totals.sequences)
+        if self.length is None:
+            raise MechanismError(
+                "A fixed-length reduction has no length.", "Give one, or let the adapter fill in the trainer's with within()."
+            )
+        return masked(losses, mask).sum() / (_at_least_one(totals.sequences) * float(self.length))
+
+
+def _at_least_one(count: Tensor | float) -> Tensor | float:
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1.0)

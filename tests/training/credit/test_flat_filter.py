@@ -1,0 +1,127 @@
+"""The flat filter: what it keeps and what it counts, by hand; bad input, the contract."""
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+import torch
+
+from breadth.base.errors import MechanismError
+from breadth.testing.mechanisms import check_mechanism
+from breadth.training.chain import Chain
+from breadth.training.credit.flat_filter import FlatFilter
+from breadth.training.credit.group_advantage import GroupAdvantage
+from breadth.training.credit.maxrl import MaxRL
+from breadth.training.credit.repeat_penalty import RepeatPenalty
+from breadth.training.mechanism import Mechanism
+from breadth.training.objective import Objective
+from breadth.training.records import Rollouts, required
+
+NAN = math.nan
+
+
+def _rollouts(groups: list[int], correct: list[float] | None, rewards: list[float] | None = None) -> Rollouts:
+    marks = None if correct is None else torch.tensor(correct, dtype=torch.float64)
+    shaped = marks if rewards is None else torch.tensor(rewards, dtype=torch.float64)
+    assert shaped is not None
+    return Rollouts(rewards=shaped, groups=torch.tensor(groups), lengths=torch.ones(len(groups)), correct=marks)
+
+
+def _kept(record: Rollouts, *chain: Mechanism[Rollouts, None]) -> tuple[list[bool], dict[str, float]]:
+    after, metrics = Objective(Chain(chain)).credit(record)
+    return list(required(after.kept).tolist()), {name.removeprefix("flat-filter/"): value for name, value in metrics.items()}
+
+
+def test_it_drops_what_is_all_right_or_all_wrong_and_counts_it() -> None:
+    record = _rollouts([0, 0, 1, 1, 2, 2, 3, 3], [1, 1, 0, 1, 0, 0, 0, 0])
+    kept, metrics = _kept(record, FlatFilter())
+    assert kept == [False, False, True, True, False, False, False, False]
+    assert metrics["dropped"] == pytest.approx(3 / 4)
+    assert metrics["solve_all"] == pytest.approx(1 / 4)
+    assert metrics["solve_none"] == pytest.approx(2 / 4)
+
+
+def test_groups_of_unequal_size_count_alike() -> None:
+    _, metrics = _kept(_rollouts([0] * 6 + [1, 1], [0.0] * 7 + [1.0]), FlatFilter())
+    assert metrics["dropped"] == pytest.approx(1 / 2)
+
+
+def test_shaped_rewards_rescue_no_flat_group_by_accuracy() -> None:
+    record = _rollouts([0, 0, 1, 1], [0, 0, 0, 1], rewards=[-0.2, -0.1, 0.0, 0.0])
+    assert _kept(record, FlatFilter())[0] == [False, False, True, True]
+    assert _kept(record, FlatFilter("reward"))[0] == [True, True, False, False]
+
+
+def test_rewards_that_differ_only_by_rounding_are_flat() -> None:
+    tenths = 0.1 + 0.1 + 0.1
+    assert tenths != 0.3
+    assert _kept(_rollouts([0, 0], None, rewards=[tenths, 0.3]), FlatFilter("reward"))[0] == [False, False]
+    assert _kept(_rollouts([0, 0, 0], None, rewards=[0.1] * 3), FlatFilter("reward"))[0] == [False] * 3
+
+
+def test_by_the_advantage_a_bonus_is_a_signal() -> None:
+    record = replace(_rollouts([0, 0, 0, 1, 1, 1], [0.0] * 6), outcomes=["1", "1", "2", "1", "2", "3"])
+    # all wrong: no advantage from the estimator; the first group repeats an answer, the second does not
+    chain = (GroupAdvantage(), RepeatPenalty(0.1))
+    assert _kept(record, *chain, FlatFilter("advantage"))[0] == [True] * 3 + [False] * 3
+    assert _kept(record, *chain, FlatFilter())[0] == [False] * 6
+    assert _kept(record, GroupAdvantage(), FlatFilter("advantage"), RepeatPenalty(0.1))[0] == [False] * 6
+
+
+def test_by_the_advantage_an_equal_push_is_a_signal() -> None:
+    assert _kept(_rollouts([0, 0, 1, 1], [0, 0, 1, 1]), MaxRL(), FlatFilter("advantage"))[0] == [True, True, False, False]
+
+
+def test_by_the_advantage_tokens_outside_the_mask_say_nothing() -> None:
+    advantages = torch.tensor([[0.0, 0.0, 9.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    mask = torch.tensor([[True, True, False]] * 4)
+    record = replace(_rollouts([0, 0, 1, 1], [1, 0, 1, 0]), advantages=advantages, mask=mask)
+    assert _kept(record, FlatFilter("advantage"))[0] == [False, False, True, True]
+
+
+def test_without_correctness_nothing_is_said_of_solved_problems() -> None:
+    _, metrics = _kept(_rollouts([0, 0], None, rewards=[0.0, 1.0]), FlatFilter("reward"))
+    assert metrics == {"dropped": 0.0}
+
+
+def test_unknown_rollouts_say_nothing() -> None:
+    kept, metrics = _kept(_rollouts([0, 0, 0, 1, 1, 2, 2], [1, 0, NAN, 1, NAN, NAN, NAN]), FlatFilter())
+    assert kept == [True] * 3 + [False] * 4
+    assert metrics["dropped"] == pytest.approx(2 / 3)
+    assert metrics["solve_all"] == pytest.approx(1 / 2)  # of the two groups anything is known of
+    assert metrics["solve_none"] == 0.0
+
+
+def test_a_group_of_one_is_flat() -> None:
+    assert _kept(_rollouts([0, 1, 1], [1, 1, 0]), FlatFilter())[0] == [False, True, True]
+
+
+def test_what_was_dropped_before_stays_dropped_and_does_not_count() -> None:
+    record = replace(_rollouts([0, 0, 1, 1], [0, 1, 0, 1]), kept=torch.tensor([True, False, False, False]))
+    kept, metrics = _kept(record, FlatFilter())
+    assert kept == [False] * 4
+    assert metrics["dropped"] == 1.0  # of one group: the other was gone
+
+
+def test_nothing_gives_no_share() -> None:
+    kept, metrics = _kept(_rollouts([], []), FlatFilter())
+    assert kept == []
+    assert math.isnan(metrics["dropped"])
+
+
+def test_it_needs_correctness_only_to_decide_by_it() -> None:
+    assert FlatFilter().needs == {"correct"}
+    assert FlatFilter("reward").needs == FlatFilter("advantage").needs == frozenset()
+    with pytest.raises(MechanismError, match="nobody provided"):
+        _kept(_rollouts([0, 0], None, rewards=[0.0, 1.0]), FlatFilter())
+
+
+def test_it_stands_after_the_estimator() -> None:
+    with pytest.raises(MechanismError, match="after group-advantage"):
+        Chain((FlatFilter(), GroupAdvantage()))
+
+
+@pytest.mark.parametrize("on", ["correct", "reward", "advantage"])
+def test_contract(on: Literal["correct", "reward", "advantage"]) -> None:
+    check_mechanism(FlatFilter(on))

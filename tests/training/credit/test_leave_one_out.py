@@ -1,0 +1,71 @@
+"""The leave-one-out advantage: numbers by hand, bad input, the contract."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from breadth.testing.mechanisms import check_mechanism
+from breadth.training.chain import Chain
+from breadth.training.credit.group_advantage import GroupAdvantage
+from breadth.training.credit.leave_one_out import LeaveOneOut
+from breadth.training.objective import Objective
+from breadth.training.records import Rollouts, required
+from breadth.training.regime import Regime
+
+
+def _advantages(rewards: list[float], groups: list[int] | None = None) -> list[float]:
+    record = Rollouts(
+        rewards=torch.tensor(rewards, dtype=torch.float64),
+        groups=torch.tensor(groups or [0] * len(rewards), dtype=torch.long),
+        lengths=torch.ones(len(rewards)),
+    )
+    return list(required(Objective(Chain((LeaveOneOut(),))).credit(record)[0].advantages).tolist())
+
+
+def test_each_reward_against_the_mean_of_the_others() -> None:
+    # others of the first: (0 + 2 + 0) / 3 = 2/3; of the third: (1 + 0 + 0) / 3 = 1/3; of the zeros: (1 + 2 + 0) / 3 = 1
+    assert _advantages([1.0, 0.0, 2.0, 0.0]) == pytest.approx([1 / 3, -1.0, 5 / 3, -1.0], abs=1e-6)
+
+
+def test_groups_stand_apart_wherever_their_rollouts_are() -> None:
+    assert _advantages([1.0, 5.0, 0.0, 7.0], [3, 1, 3, 1]) == pytest.approx([1.0, -2.0, -1.0, 2.0], abs=1e-6)
+
+
+def test_an_unscored_rollout_is_nobodys_other() -> None:
+    assert _advantages([1.0, math.nan, 0.0]) == pytest.approx([1.0, 0.0, -1.0], abs=1e-6)
+
+
+def test_a_group_of_one_and_a_flat_group_give_exactly_nothing() -> None:
+    assert _advantages([1.0]) == [0.0]
+    assert _advantages([math.nan, 1.0]) == [0.0, 0.0]
+    assert _advantages([0.1] * 3 + [0.7] * 7, [0] * 3 + [1] * 7) == [0.0] * 10
+    assert _advantages([]) == []
+
+
+def test_it_is_the_centred_reward_times_n_over_n_minus_1() -> None:
+    rewards = torch.tensor([0.2, 0.9, 0.4, 0.4, 1.3], dtype=torch.float64)
+    record = Rollouts(rewards=rewards, groups=torch.zeros(5), lengths=torch.ones(5)).cleaned()
+    centred = required(GroupAdvantage(scale="none").apply(record, None, None).after.advantages)
+    assert _advantages(rewards.tolist()) == pytest.approx((centred * 5 / 4).tolist(), abs=1e-6)
+
+
+def test_it_is_unbiased_by_enumeration() -> None:
+    """Over all outcomes of three tries with success rate p, the mean of A times the score is d p / d logit = p (1 - p)."""
+    p, n = 0.3, 3
+    total = 0.0
+    for rewards in itertools.product([0.0, 1.0], repeat=n):
+        chance = math.prod(p if one else 1 - p for one in rewards)
+        total += chance * sum(a * (r - p) for a, r in zip(_advantages(list(rewards)), rewards, strict=True)) / n
+    assert total == pytest.approx(p * (1 - p), abs=1e-9)
+
+
+def test_it_tells_of_groups_of_one() -> None:
+    assert LeaveOneOut().inert(Regime(group_size=1)) is not None
+    assert LeaveOneOut().inert(Regime(group_size=2)) is None
+    assert LeaveOneOut().inert(Regime()) is None
+
+
+def test_contract() -> None:
+    check_mechanism(LeaveOneOut())
