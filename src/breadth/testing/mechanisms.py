@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from breadth.training.objective import Objective
 from breadth.training.records import Batch, Rollouts, required
 
 AnyMechanism = Mechanism[Any, Any]
+Record = TypeVar("Record", Batch, Rollouts)
 
 STEPS = 8
 """Optimizer steps or generations each check runs, so that controllers leave their first state."""
@@ -43,7 +43,7 @@ def check_mechanism(
     - tokens outside the mask never matter, NaN included; an empty mask gives zero; bfloat16 gives finite numbers;
     - 1, 2, 4 or 8 micro-batches, in any order, give the same loss, gradient and next state (ranks: :func:`check_ranks`);
     - nothing it is given is written to; the gradient is finite, and zero where the weights are zero;
-    - a field it needs and nobody provides is refused at attach;
+    - a field it needs and nobody provides is refused at attach, and it reads no other;
     - ``neutral``, the same mechanism with the settings that switch it off, changes nothing at all.
 
     ``before`` and ``after`` are put around it in the chain; a surrogate and an estimator are added where it needs one.
@@ -51,6 +51,7 @@ def check_mechanism(
     check_settings(mechanism)
     chain = chain_around(mechanism, before, after)
     _check_attach(mechanism, chain)
+    _check_needs(chain)
     _check_states(chain)
     bare = chain_around(None, before, after, like=mechanism)
     if mechanism.seat is Seat.LOSS:
@@ -84,7 +85,10 @@ def chain_around(
 def check_settings(mechanism: AnyMechanism) -> None:
     """Check that a mechanism is a documented frozen dataclass whose settings survive TOML, JSON and pickle."""
     cls: Any = type(mechanism)
-    _require(is_dataclass(cls) and bool(inspect.getdoc(cls)), f"{cls.__name__} is not a documented dataclass")
+    documented = bool(cls.__doc__) and not cls.__doc__.startswith(f"{cls.__name__}(")  # what dataclass writes where there is nothing
+    _require(is_dataclass(cls) and documented, f"{cls.__name__} is not a documented dataclass")
+    known = f"{cls.__module__}:{cls.__qualname__}" in cls.catalogue.table().values()
+    _require(known, f"{cls.__name__} has no name in TOML: register it in the entry-point group breadth.mechanisms")
     _require(isinstance(mechanism.needs, frozenset), "needs is not a frozenset")
     table = json.loads(json.dumps(settings.to_table(mechanism)))
     _require(settings.from_table(cls, table) == mechanism, f"{cls.__name__} does not survive TOML: {table}")
@@ -101,7 +105,9 @@ def _check_attach(mechanism: AnyMechanism, chain: Chain) -> None:
     Objective(chain).attach(set(chain.needs))
     for field in mechanism.needs:
         record = Batch if mechanism.seat is Seat.LOSS else Rollouts
-        _require(field in {spec.name for spec in fields(record)}, f"it needs {field!r}, which is no field of {record.__name__}")
+        _require(
+            field.partition(".")[0] in {spec.name for spec in fields(record)}, f"it needs {field!r}, which is no field of {record.__name__}"
+        )
         try:
             Objective(chain).attach(set(chain.needs) - {f"{mechanism.seat.value}.{field}"})
         except MechanismError:
@@ -109,12 +115,33 @@ def _check_attach(mechanism: AnyMechanism, chain: Chain) -> None:
         raise AssertionError(f"a missing {field!r} is not refused at attach")
 
 
+def _check_needs(chain: Chain) -> None:
+    """Let one period pass with no field beyond the minimum but those the chain asks for."""
+    objective = Objective(chain)
+    try:
+        if chain.seated(Seat.CREDIT):
+            objective.credit(_bared(sample_rollouts(0), Seat.CREDIT, chain))
+        if chain.seated(Seat.LOSS):
+            batch = _bared(sample_step(0).batch, Seat.LOSS, chain)
+            objective.begin(batch)
+            objective.loss(batch)
+            objective.finish()
+    except (MechanismError, AttributeError, TypeError) as error:
+        raise AssertionError(f"without the fields it does not need it fails: {error}") from error
+
+
+def _bared(record: Record, seat: Seat, chain: Chain) -> Record:
+    optional = [spec.name for spec in fields(record) if spec.default is None]
+    nothing: dict[str, Any] = {name: None for name in optional if f"{seat.value}.{name}" not in chain.needs}
+    return replace(record, **nothing)
+
+
 def _check_states(chain: Chain) -> None:
     objective = Objective(chain)
     for _ in range(2):
         told = objective.state()
         again = Objective(Chain.loads(chain.dumps()))
-        again.restore(json.loads(json.dumps(told, allow_nan=False)))
+        again.restore(json.loads(_json(told)))
         _require(again.states == objective.states, f"the state does not survive JSON: {told['states']}")
         _require(pickle.loads(pickle.dumps(objective.states)) == objective.states, "the state does not survive pickle")  # noqa: S301
         _run(objective)
@@ -173,15 +200,33 @@ def _step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
+def _applied(objective: Objective, batch: Batch) -> Batch:
+    """Apply the loss seat to a batch, watching that no mechanism writes into what it is given; returns the last record."""
+    objective.begin(batch)
+    after = replace(batch.cleaned(), step=objective.step, seed=objective.chain.seed)
+    for index, mechanism in objective._seated(Seat.LOSS):
+        selection = objective._slice(index, objective._places(required(after.rows)), after.mask.shape[1])
+        held = _versions(batch) | _versions(after)
+        effect = mechanism.apply(after, objective.states[index], selection)
+        for tensor, (name, version) in held.items():
+            _require(tensor._version == version, f"it writes into the batch's {name}")
+        after = effect.after
+    return after
+
+
+def _versions(batch: Batch) -> dict[Tensor, tuple[str, int]]:
+    return {value: (name, value._version) for name, value in vars(batch).items() if isinstance(value, Tensor)}
+
+
 def _check_untouched(chain: Chain) -> None:
-    objective, step = Objective(chain), sample_step(1)
-    for _ in range(STEPS):
-        before = {
-            name: (value, value._version, value.detach().clone()) for name, value in vars(step.batch).items() if isinstance(value, Tensor)
-        }
+    objective = Objective(chain)
+    for number in range(STEPS):
+        step = sample_step(number)
+        held = _versions(step.batch)
+        _applied(objective, step.batch)
         _step(objective, step, [torch.arange(SEQUENCES)])
-        for name, (value, version, copy) in before.items():
-            _require(value._version == version and torch.equal(value.detach(), copy), f"it writes into the batch's {name}")
+        for tensor, (name, version) in held.items():
+            _require(tensor._version == version, f"its survey writes into the batch's {name}")
 
 
 def _check_empty(chain: Chain) -> None:
@@ -191,19 +236,21 @@ def _check_empty(chain: Chain) -> None:
         nothing = replace(step.batch, mask=torch.zeros_like(step.batch.mask))
         total = _step(objective, Step(step.logits, nothing), [torch.arange(SEQUENCES)])
         _require(float(total) == 0.0, f"an empty mask gives a loss of {float(total)}")
-    json.dumps(objective.state(), allow_nan=False)
+        _require(not bool(required(step.logits.grad).any()), "an empty mask gives a gradient")
+    _json(objective.state())
+
+
+def _json(state: dict[str, Any]) -> str:
+    try:
+        return json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"JSON cannot hold the state: {error}: {state['states']}") from error
 
 
 def _check_weightless(chain: Chain) -> None:
     """Without weights and without extra terms nothing must move."""
-    objective, step = Objective(chain), sample_step(3)
-    batch = replace(step.batch, weights=torch.zeros_like(step.batch.logprobs))
-    objective.begin(batch)
-    after = replace(batch.cleaned(), step=0, seed=chain.seed)
-    for index, mechanism in enumerate(chain.mechanisms):
-        if mechanism.seat is Seat.LOSS:
-            selection = objective._slice(index, objective._places(required(after.rows)), after.mask.shape[1])
-            after = mechanism.apply(after, objective.states[index], selection).after
+    step = sample_step(3)
+    after = _applied(Objective(chain), replace(step.batch, weights=torch.zeros_like(step.batch.logprobs)))
     (required(after.weights) * required(after.surrogate)).sum().backward()
     _require(not bool(required(step.logits.grad).any()), "the gradient is not zero where the weights are zero")
 

@@ -79,6 +79,13 @@ class Chain:
         return [one for one in self.mechanisms if one.role is role]
 
     def _check_order(self) -> None:
+        """Refuse a mechanism on the wrong side of a role, and one that prepares for a role nobody takes."""
+        for one in self.mechanisms:
+            if one.precedes is not None and not self._with_role(one.precedes):
+                raise MechanismError(
+                    f"{name_of(one)} works for the chain's {one.precedes.value}, but there is none, so nobody would see what it did.",
+                    f"Add the {one.precedes.value}, e.g. {'GroupAdvantage()' if one.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}, after it.",
+                )
         for place, one in enumerate(self.mechanisms):
             early = [other for other in self.mechanisms[:place] if other.role is not None and other.role is one.precedes]
             late = [other for other in self.mechanisms[place + 1 :] if other.role is not None and other.role is one.follows]

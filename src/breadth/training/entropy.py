@@ -21,6 +21,10 @@ same in every trainer.
 """
 
 
+GRADIENT = "entropy.gradient"
+"""What a mechanism needs beyond the entropy when its loss pays for it: the entropy with its gradient."""
+
+
 def fields_read(reads: Reading) -> frozenset[str]:
     """Return the optional fields of a batch that a reading needs."""
     return frozenset({"entropy"}) if reads == "exact" else frozenset()

@@ -26,13 +26,15 @@ class EntropyHistogram:
 
     @classmethod
     def of(cls, entropy: Tensor, mask: Tensor) -> EntropyHistogram:
-        """Count the entropies inside the mask."""
-        values = torch.where(mask, entropy.detach(), torch.zeros_like(entropy)).float().flatten()
-        edges = torch.logspace(_log10(SMALLEST), _log10(LARGEST), BINS - 1, device=values.device)
+        """Count the entropies inside the mask.
+
+        They are rounded to float32 and summed in float64, so that the mean of equal entropies is exactly that entropy, however many.
+        """
+        values = torch.where(mask, entropy.detach(), torch.zeros_like(entropy)).float().double().flatten()
+        edges = torch.logspace(_log10(SMALLEST), _log10(LARGEST), BINS - 1, device=values.device, dtype=values.dtype)
         place = torch.bucketize(values, edges)
-        inside = mask.flatten().float()
-        counts = torch.zeros(BINS, device=values.device).index_add(0, place, inside)
-        totals = torch.zeros(BINS, device=values.device).index_add(0, place, values)
+        counts = values.new_zeros(BINS).index_add(0, place, mask.flatten().to(values.dtype))
+        totals = values.new_zeros(BINS).index_add(0, place, values)
         return cls(counts, totals)
 
     def __add__(self, other: EntropyHistogram) -> EntropyHistogram:

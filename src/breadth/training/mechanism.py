@@ -67,7 +67,7 @@ class Mechanism(Generic[R, S]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Optional fields of the record it reads; an adapter that cannot provide one refuses at attach."""
+        """Optional fields of the record it reads, ``entropy.gradient`` where it pays for entropy; refused at attach if nobody has them."""
         return frozenset()
 
     @property

@@ -105,6 +105,8 @@ class Objective:
                 "loss() was called outside an optimizer step.", "Call begin() first, and finish() after the last micro-batch."
             )
         after = replace(batch.cleaned(), step=self.step, seed=self.chain.seed)
+        if batch.rows is None and self._rows is not None and len(self._rows) != len(batch.mask):
+            raise _without_rows()
         places = self._places(required(after.rows))
         terms: list[Tensor] = []
         for index, mechanism in self._seated(Seat.LOSS):
@@ -117,6 +119,8 @@ class Objective:
 
     def finish(self) -> dict[str, float]:
         """End the optimizer step: sum the stats over ranks, update the states, return the metrics of the loss seat."""
+        if self._totals is None:
+            raise MechanismError("finish() was called outside an optimizer step.", "Call begin() first, and finish() once after it.")
         metrics = self._close(Seat.LOSS, self._stats)
         self._totals, self._rows, self._selections, self._stats = None, None, {}, {}
         self.step += 1
@@ -125,7 +129,7 @@ class Objective:
     def state(self) -> dict[str, Any]:
         """Return everything a checkpoint must hold, as JSON-able data."""
         states = {name: settings.to_table(state) for name, state in zip(self.names, self.states, strict=True) if state is not None}
-        return {"step": self.step, "generation": self.generation, "chain": settings.to_table(self.chain), "states": states}
+        return {"step": self.step, "generation": self.generation, "chain": self.chain.dumps(), "states": states}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state; a state of another chain is refused."""
@@ -155,6 +159,8 @@ class Objective:
 
     def _survey(self, window: Batch) -> None:
         """Let each mechanism of the loss seat look at the whole batch as those before it left it."""
+        if window.rows is None and ranks.size() > 1:
+            raise _without_rows()
         local = window.detached().cleaned()
         names = [name for name, value in vars(local).items() if isinstance(value, Tensor)]
         gathered = {name: ranks.gather_rows(getattr(local, name)) for name in names}
@@ -187,6 +193,13 @@ class Objective:
             shown = {name: stat.value for name, stat in summed.items() if isinstance(stat, Mean | Max)} | _numbers(self.states[index])
             metrics |= {f"{self.names[index]}/{name}": value for name, value in shown.items()}
         return metrics
+
+
+def _without_rows() -> MechanismError:
+    return MechanismError(
+        "A part of a surveyed batch does not say which sequences it holds.",
+        "Give every part its rows: numbers that no two sequences share.",
+    )
 
 
 def _plain(stat: Any) -> Any:

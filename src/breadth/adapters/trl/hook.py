@@ -58,13 +58,14 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         check_version(trl.__version__)
         self.providers = Providers(correct, outcome, grams)
         """Where optional fields come from."""
-        super().__init__(*args, **options)
         chain = chain_of(objective)
+        if (arguments := options.get("args", args[2] if len(args) > 2 else None)) is not None:
+            check_arguments(arguments, chain)  # before TRL loads a model
+        super().__init__(*args, **options)
         chain = replace(chain, reduction=chain.reduction.within(self.max_completion_length))
         self.objective = objective if isinstance(objective, Objective) else Objective(chain)
         """What computes advantages and loss."""
-        check_arguments(self.args, chain)
-        loss_fields = {"loss.entropy"} | ({"loss.reference_logprobs"} if self.beta else set())
+        loss_fields = {"loss.entropy", "loss.entropy.gradient"} | ({"loss.reference_logprobs"} if self.beta else set())
         self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
         for verdict in self.explain():
             log.warning("%s", verdict)

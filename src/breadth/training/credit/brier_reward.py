@@ -57,7 +57,7 @@ class BrierReward(Mechanism[Rollouts, None]):
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Read each response's confidence and set the rewards."""
         correct = required(batch.correct).to(batch.rewards)
-        confidence = torch.tensor(_confidences(batch)).to(batch.rewards)
+        confidence = batch.rewards.new_tensor(_confidences(batch))
         known = torch.isfinite(batch.rewards) & torch.isfinite(correct)
         stated = known & torch.isfinite(confidence)
         error = masked(confidence - correct, stated).square()

@@ -23,8 +23,8 @@ class GroupAdvantage(Mechanism[Rollouts, None]):
     ``A = (R - mean_g) / (std_g + epsilon)`` (GRPO, 2402.03300), or without the division (Dr. GRPO, 2503.20783). The sample standard
     deviation (n - 1) is what TRL and verl compute, the population one (n) what several papers write; they differ by sqrt((n-1)/n).
 
-    Harm: dividing by a small deviation amplifies rare successes (one in eight: A = 2.47, 2.65 by the population) and with them noise on overly hard problems.
-    A group whose rewards are all equal, or with one rollout, gives no advantage at all.
+    Harm: dividing by a small deviation amplifies rare successes (one in eight: A = 2.47, 2.65 by the population) and with them noise on
+    overly hard problems. A group whose rewards are all equal, or with one rollout, gives no advantage at all.
     """
 
     role = Role.ESTIMATOR

@@ -111,7 +111,7 @@ def strategic_grams(
             f"{len(solutions)} solutions have no phrase of 3 to 5 words in common.",
             "Give more correct solutions, written in words with blanks between.",
         )
-    phrases = sorted(holders, key=lambda gram: (-len(holders[gram]), gram))
+    phrases = sorted(holders, key=lambda gram: (-len(holders[gram]), -len(gram.split()), gram))
     labels = wording_clusters(phrases, alike or 0.5) if embed is None else _embedded(phrases, embed, alike or 0.8)
     return StrategicGrams(_most_spread(phrases, labels, holders, share))
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from breadth.base.stats import Mean
 from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
+from breadth.training.entropy import GRADIENT, entropy_price
 from breadth.training.histogram import EntropyHistogram
 from breadth.training.mechanism import Mechanism
+from breadth.training.ops import masked
 from breadth.training.records import Batch, required
 
 
@@ -100,7 +100,7 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     @property
     def needs(self) -> frozenset[str]:
         """The entropy of each token, with its gradient."""
-        return frozenset({"entropy"})
+        return frozenset({"entropy", GRADIENT})
 
     def init(self) -> Thermostat:
         """Nothing seen, nothing done."""
@@ -109,20 +109,21 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     def apply(self, batch: Batch, state: Thermostat, selection: Selection | None) -> Effect[Batch]:
         """Price the entropy of this micro-batch's forking tokens and count all entropies."""
         entropy = required(batch.entropy)
-        forks = batch.mask & (entropy.detach() >= (math.inf if state.threshold is None else state.threshold))
+        rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
+        forks = batch.mask & (rounded >= (math.inf if state.threshold is None else state.threshold))
         coefficient = 0.0 if self.dry_run else state.coefficient
-        terms = (torch.where(forks, -coefficient * entropy, torch.zeros_like(entropy)),) if coefficient else ()
-        count = batch.mask.sum()
+        terms = tuple(masked(price, forks) for price in entropy_price(batch, coefficient))
+        settled = batch.mask & ~forks
         stats = {
             "entropies": EntropyHistogram.of(entropy, batch.mask),
-            "forks": Mean(forks.sum(), count),
-            "mechanical_entropy": Mean(torch.where(batch.mask & ~forks, entropy.detach(), 0.0).sum(), (batch.mask & ~forks).sum()),
+            "forks": Mean(forks.sum(), batch.mask.sum()),
+            "mechanical_entropy": Mean(masked(entropy.detach(), settled).sum(), settled.sum()),
         }
         return Effect(batch, terms, stats)
 
     def update(self, state: Thermostat, stats: Mapping[str, Any]) -> Thermostat:
         """Measure the forking tokens, move the coefficient, and write down a change of mood."""
-        threshold, entropy = stats["entropies"].top(self.share)
+        threshold, entropy = stats["entropies"].top(self.share) if "entropies" in stats else (math.inf, math.nan)
         if math.isnan(entropy):
             return state
         steps = state.steps + 1

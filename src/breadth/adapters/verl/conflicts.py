@@ -1,0 +1,194 @@
+"""What verl cannot feed a chain, and verl settings that do not go with one: refused at attach, with the way that works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from breadth.adapters.verl.config import PLACE
+from breadth.adapters.verl.plugin import LOSS_MODE, TRAINER_MODES
+from breadth.base.errors import MechanismError
+from breadth.training.chain import Chain
+from breadth.training.mechanism import Mechanism, Role, Seat, name_of
+from breadth.training.reduction import Reduction
+from breadth.training.regime import Regime
+
+TESTED = ("0.9",)
+"""Minor versions of verl this adapter is tested with."""
+ACTOR = "actor_rollout_ref.actor"
+"""Where verl keeps the actor's settings."""
+FED = {
+    "credit": {"mask", "entropy", "correct", "problems", "outcomes", "texts", "truncated"},
+    "loss": {"entropy", "old_entropy", "reference_logprobs"},
+}
+"""Seat -> optional fields our trainer provides; the policy loss alone provides none."""
+STRATEGIES = ("fsdp", "fsdp2")
+"""Engines of verl in which our worker runs the loss seat."""
+CLIPS = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
+"""Clip settings of the actor -> verl's default; the chain's surrogate has its own."""
+
+Problem = tuple[str, str]
+"""What does not go, and what to do."""
+
+
+def check_version(version: str) -> None:
+    """Refuse a verl whose private methods this adapter has not been tested with."""
+    if not any(version == tested or version.startswith(f"{tested}.") for tested in TESTED):
+        raise MechanismError(
+            f"verl {version} is installed; this adapter overrides methods of verl that may change, and knows {', '.join(TESTED)}.",
+            f'Install a tested one: pip install "verl=={TESTED[-1]}.*"',
+        )
+
+
+def refuse_alone(chain: Chain, loss_agg_mode: str, loss_scale_factor: int | None) -> None:
+    """Refuse what the policy loss cannot run without our trainer: verl hands it no entropy, no rows, no beginning or end of a step."""
+    _raise([*_needing_trainer(chain), *_seats(chain), *_averaging(chain.reduction, loss_agg_mode, loss_scale_factor)])
+
+
+def refuse(chain: Chain, config: Any) -> None:
+    """Refuse what our trainer cannot run under verl's configuration."""
+    actor = config.actor_rollout_ref.actor
+    problems = [*_seats(chain), *_unfed(chain), *_mode(chain, actor)]
+    if chain.seated(Seat.LOSS):
+        problems += [*_averaging(chain.reduction, actor.loss_agg_mode, actor.get("loss_scale_factor")), *_clips(actor)]
+        problems += [*_provided(chain, config), *_engine(chain, config)]
+    _raise([*problems, *_critic(chain, config), *_bypass(chain, config)])
+
+
+def regime_of(config: Any) -> Regime:
+    """Return how verl will run the chain."""
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    return Regime(
+        updates_per_generation=max(1, config.data.train_batch_size // actor.ppo_mini_batch_size) * actor.ppo_epochs,
+        sequences_per_update=actor.ppo_mini_batch_size * rollout.n,
+        group_size=rollout.n,
+        temperature=rollout.temperature,
+    )
+
+
+def _raise(problems: Iterable[Problem]) -> None:
+    found = list(problems)
+    if found:
+        told = "\n".join(f"  {problem}" for problem, _ in found)
+        raise MechanismError(
+            f"verl cannot run this chain as it is configured:\n{told}", " ".join(dict.fromkeys(remedy for _, remedy in found))
+        )
+
+
+def _needing_trainer(chain: Chain) -> Iterator[Problem]:
+    remedy = f"Use our trainer, which feeds all of this: trainer.v1.trainer_mode={TRAINER_MODES[0]}."
+    for one in chain.mechanisms:
+        if one.seat is Seat.CREDIT:
+            yield f"{name_of(one)} acts on rollouts and their groups, which a policy loss never sees.", remedy
+        elif lacks := _lacks_alone(one):
+            yield f"{name_of(one)} {lacks}, which a policy loss does not get.", remedy
+
+
+def _lacks_alone(one: Mechanism[Any, Any]) -> str | None:
+    if one.needs:
+        return f"reads {', '.join(sorted(one.needs))}"
+    if one.surveys:
+        return "looks at the whole batch first"
+    return "keeps a state from step to step" if one.init() is not None else None
+
+
+def _seats(chain: Chain) -> Iterator[Problem]:
+    for one in chain.seated(Seat.PLAN):
+        yield (
+            f"{name_of(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer is asked.",
+            f"Leave {name_of(one)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
+        )
+
+
+def _unfed(chain: Chain) -> Iterator[Problem]:
+    for field, names in chain.needs.items():
+        seat, name = field.split(".")
+        if seat in FED and name not in FED[seat]:
+            remedy = "Leave it out here; our TRL trainer, or your own loop around Objective, can hand it over."
+            yield f"{', '.join(names)} reads {name}, which verl {TESTED[-1]} does not compute.", remedy
+
+
+def _mode(chain: Chain, actor: Any) -> Iterator[Problem]:
+    mode = actor.policy_loss.loss_mode
+    if chain.seated(Seat.LOSS) and mode != LOSS_MODE:
+        yield f"the chain has a policy loss, but {PLACE}.loss_mode is '{mode}'.", f"Set {PLACE}.loss_mode={LOSS_MODE}."
+    if not chain.seated(Seat.LOSS) and mode == LOSS_MODE:
+        yield "the chain has no policy loss to run.", f"Set {PLACE}.loss_mode to one of verl's own, e.g. vanilla, or add one to the chain."
+
+
+def _averaging(reduction: Reduction, mode: str, factor: int | None) -> Iterator[Problem]:
+    """Compare averages: verl's own terms (entropy_coeff, KL loss) and metrics follow its mode, so the chain must say the same."""
+    same = {"token-mean": "token-mean", "sequence-mean": "seq-mean-token-mean", "fixed-length": "seq-mean-token-sum-norm"}[reduction.by]
+    if mode != same:
+        yield (
+            f"the chain averages by {reduction.by}, verl by {mode}.",
+            f"Set {ACTOR}.loss_agg_mode={same}, or change the chain's reduction.",
+        )
+    elif reduction.by == "fixed-length" and factor != reduction.length:
+        length = reduction.length or "<largest response length>"
+        why = f"the chain divides by {length} tokens, verl by {factor or 'the width of each micro-batch'}."
+        yield why, f"Set {ACTOR}.loss_scale_factor={length}."
+
+
+def _clips(actor: Any) -> Iterator[Problem]:
+    for setting, default in CLIPS.items():
+        value = actor.get(setting, default)
+        if value is not None and value != default:
+            remedy = f"Leave {ACTOR}.{setting} at {default}, and set the bounds of the chain's surrogate (low, high, dual)."
+            yield f"{ACTOR}.{setting}={value} would be ignored: the chain's surrogate decides what is clipped.", remedy
+
+
+def _provided(chain: Chain, config: Any) -> Iterator[Problem]:
+    actor = config.actor_rollout_ref.actor
+    if "loss.entropy" in chain.needs and not (actor.calculate_entropy or actor.entropy_coeff):
+        yield (
+            f"{', '.join(chain.needs['loss.entropy'])} reads the entropy, which verl does not compute.",
+            f"Set {ACTOR}.calculate_entropy=true.",
+        )
+    if "loss.reference_logprobs" in chain.needs and not (actor.use_kl_loss or config.algorithm.use_kl_in_reward):
+        names = ", ".join(chain.needs["loss.reference_logprobs"])
+        remedy = f"Set {ACTOR}.use_kl_loss=true and {ACTOR}.kl_loss_coef=0: verl then scores the reference and adds nothing of its own."
+        yield f"{names} reads reference log-probs, and verl runs no reference policy.", remedy
+
+
+def _engine(chain: Chain, config: Any) -> Iterator[Problem]:
+    actor = config.actor_rollout_ref.actor
+    if actor.strategy not in STRATEGIES:
+        remedy = f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {PLACE}.loss_mode={LOSS_MODE} under verl's own trainer."
+        yield f"our worker runs in verl's engines {' and '.join(STRATEGIES)}, not in {actor.strategy}.", remedy
+    parallel = max(
+        int(actor.get("ulysses_sequence_parallel_size", 1) or 1), int(_fsdp(actor).get("ulysses_sequence_parallel_size", 1) or 1)
+    )
+    surveyors = [name_of(one) for one in chain.seated(Seat.LOSS) if one.surveys]
+    if surveyors and parallel > 1:
+        why = f"{', '.join(surveyors)} would see every sequence {parallel} times under sequence parallelism."
+        yield why, f"Set {ACTOR}.ulysses_sequence_parallel_size=1."
+    distillation = config.get("distillation")
+    if distillation and distillation.get("enabled", False):
+        yield "with distillation verl runs another worker loss.", "Set distillation.enabled=false, or use a chain of the credit seat only."
+
+
+def _fsdp(actor: Any) -> Any:
+    return actor.get("fsdp_config") or {}
+
+
+def _critic(chain: Chain, config: Any) -> Iterator[Problem]:
+    estimators = [name_of(one) for one in chain.mechanisms if one.role is Role.ESTIMATOR]
+    if estimators and config.algorithm.adv_estimator == "gae":
+        yield (
+            f"{estimators[0]} replaces the advantages that verl's critic is trained for.",
+            "Set algorithm.adv_estimator=grpo, or leave it out.",
+        )
+
+
+def _bypass(chain: Chain, config: Any) -> Iterator[Problem]:
+    correction = config.algorithm.get("rollout_correction")
+    if not (correction and correction.get("bypass_mode", False)):
+        return
+    readers = [
+        name_of(one) for one in chain.mechanisms if "old_entropy" in one.needs or (one.seat is Seat.CREDIT and "entropy" in one.needs)
+    ]
+    readers += [name_of(one) for one in chain.seated(Seat.LOSS) if one.surveys]
+    if readers:
+        why = f"in bypass mode verl does not score the rollouts before the update, which {', '.join(readers)} relies on."
+        yield why, "Set algorithm.rollout_correction.bypass_mode=false."

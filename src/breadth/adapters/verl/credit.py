@@ -1,0 +1,160 @@
+"""The credit seat in verl's trainer: a scored batch of verl as Rollouts, and the advantages back as verl's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from verl.workers.utils.padding import response_to_nested
+
+from breadth.adapters.verl.loss import ROW
+from breadth.base.errors import MechanismError
+from breadth.measure.answers import answer_key
+from breadth.measure.statements import stated_answer
+from breadth.runs.problems import problem_id
+from breadth.training.objective import Objective
+from breadth.training.records import Rollouts, required
+
+ALWAYS = ("response_mask", "rm_scores", "token_level_rewards", "advantages")
+"""Fields of verl's batch the credit seat always reads; verl leaves out those it does not have."""
+SOURCES = {"entropy": "entropy", "texts": "responses", "outcomes": "responses", "problems": "prompts", "correct": "extra_fields"}
+"""Our optional field -> verl's field it is worked out from."""
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Which rows of verl's batch are rollouts.
+
+    A row is one output of an agent loop; the last output of a session stands for all of it, as in verl's GRPO.
+    """
+
+    finals: list[int]
+    """Row of each session's last output, in the order of the rows."""
+    firsts: list[int]
+    """Row of each session's first output: its prompt is the problem."""
+    groups: list[int]
+    """Number of the group of each session."""
+    places: list[int]
+    """For each row the place of its session; -1 for the rows verl added to fill up the batch."""
+
+    @classmethod
+    def of(cls, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Sessions:
+        """Read verl's keys, ``<uid>_<session>_<output>``."""
+        rows: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for row, (key, tag) in enumerate(zip(keys, tags, strict=True)):
+            if not tag.get("is_padding", False):
+                uid, session, output = key.rsplit("_", 2)
+                rows.setdefault((uid, session), []).append((int(output), row))
+        sessions = sorted(rows, key=lambda name: max(rows[name])[1])
+        numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uid for uid, _ in sessions))}
+        places = [-1] * len(keys)
+        for place, name in enumerate(sessions):
+            for _, row in rows[name]:
+                places[row] = place
+        finals, firsts = [max(rows[name])[1] for name in sessions], [min(rows[name])[1] for name in sessions]
+        return cls(finals, firsts, [numbers[uid] for uid, _ in sessions], places)
+
+
+@dataclass(frozen=True)
+class CreditSeat:
+    """A chain's credit seat in verl's trainer, which holds the rollouts of all ranks."""
+
+    objective: Objective
+    """Runs the mechanisms of the credit seat."""
+    tokenizer: Any = None
+    """Reads prompts and responses, where a mechanism needs their text."""
+    longest: int | None = None
+    """Largest response length; a response as long as that was cut off."""
+
+    @property
+    def needs(self) -> set[str]:
+        """Optional fields its mechanisms read."""
+        return {field for one in self.objective.chain.mechanisms for field in one.needs}
+
+    @property
+    def fields(self) -> list[str]:
+        """Fields to fetch from verl's batch."""
+        return list(dict.fromkeys([*ALWAYS, *(SOURCES[field] for field in sorted(self.needs) if field in SOURCES)]))
+
+    def credited(self, data: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the fields of verl's batch to write back, nested as verl keeps them, and the metrics."""
+        sessions = Sessions.of(keys, tags)
+        rollouts, metrics = self.objective.credit(self.rollouts(data, sessions))
+        nested, mask = data["response_mask"], data["response_mask"].to_padded_tensor(0).bool()
+        written = {"advantages": response_to_nested(_spread(rollouts, sessions, mask), nested), ROW: torch.arange(len(keys))}
+        dropped = ~torch.cat([required(rollouts.kept), torch.ones(1, dtype=torch.bool)])[sessions.places]
+        if dropped.any():
+            left = response_to_nested((mask & ~dropped[:, None]).to(nested.dtype), nested)
+            written |= {"response_mask": left, "loss_mask": left}
+        return written, {f"breadth/{name}": value for name, value in metrics.items()}
+
+    def rollouts(self, data: Any, sessions: Sessions) -> Rollouts:
+        """Return the sessions' last outputs as our record; only the fields the chain needs are worked out."""
+        rows = torch.tensor(sessions.finals, dtype=torch.int64)
+        mask = data["response_mask"].to_padded_tensor(0).bool()[rows]
+        rewards = data["token_level_rewards"] if "token_level_rewards" in data else data["rm_scores"]
+        lengths = data["response_mask"].offsets().diff()[rows]
+        return Rollouts(
+            rewards=rewards.to_padded_tensor(0.0).sum(-1)[rows],
+            groups=torch.tensor(sessions.groups, dtype=torch.int64),
+            lengths=mask.sum(-1),
+            advantages=_undivided(data["advantages"].to_padded_tensor(0.0)[rows], mask),
+            mask=mask,
+            entropy=data["entropy"].to_padded_tensor(0.0)[rows] if "entropy" in self.needs else None,
+            truncated=lengths >= self.longest if self.longest else None,
+            **self._told(data, sessions),
+        )
+
+    def _told(self, data: Any, sessions: Sessions) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        if self.needs & {"texts", "outcomes"}:
+            told["texts"] = self._texts(data["responses"], sessions.finals)
+        if "outcomes" in self.needs:
+            told["outcomes"] = [answer_key(stated_answer(text)) for text in told["texts"]]
+        if "problems" in self.needs:
+            told["problems"] = [problem_id(text) for text in self._texts(data["prompts"], sessions.firsts)]
+        if "correct" in self.needs:
+            told["correct"] = _grades(data["extra_fields"], sessions.finals)
+        return told
+
+    def _texts(self, nested: Tensor, rows: Sequence[int]) -> list[str]:
+        ids = nested.unbind()
+        return [self.tokenizer.decode(ids[row], skip_special_tokens=True) for row in rows]
+
+
+def _grades(extra_fields: Any, rows: Sequence[int]) -> Tensor:
+    """Return the accuracy that the user's reward function reported beside the score."""
+    told = [extra if isinstance(extra, dict) else extra.data for extra in list(extra_fields)]
+    grades = [(told[row].get("reward_extra_info") or {}).get("acc") for row in rows]
+    if all(grade is None for grade in grades):
+        raise MechanismError(
+            "The chain reads which answers are correct, and the reward function reports no accuracy.",
+            "Let the reward function return a dictionary with 'score' and 'acc' (1 right, 0 wrong).",
+        )
+    return torch.tensor([float("nan") if grade is None else float(grade) for grade in grades])
+
+
+def _undivided(advantages: Tensor, mask: Tensor) -> Tensor:
+    """Return verl's advantages as one value a rollout where all its tokens share one, as in GRPO."""
+    first = advantages.gather(1, mask.int().argmax(1, keepdim=True))
+    return first[:, 0] * mask.any(1) if torch.equal(torch.where(mask, advantages, first), first.expand_as(mask)) else advantages
+
+
+def _spread(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
+    """Return (rows, T) advantages: a session's go to all its rows, none to the rows that fill up the batch."""
+    values = required(rollouts.advantages)
+    if values.ndim == 2 and len(set(sessions.places) - {-1}) < sum(place >= 0 for place in sessions.places):
+        raise MechanismError(
+            "The chain gives tokens of a rollout different advantages, and agent loops returned several outputs for one session.",
+            "Use mechanisms of the credit seat that give one advantage a rollout, or an agent loop with one output a session.",
+        )
+    values = torch.cat([values, values.new_zeros(1, *values.shape[1:])])[sessions.places]
+    values = (
+        values[:, None].expand(-1, mask.shape[1])
+        if values.ndim == 1
+        else torch.nn.functional.pad(values, (0, mask.shape[1] - values.shape[1]))
+    )
+    return torch.where(mask, values, 0.0).float()

@@ -1,0 +1,167 @@
+"""The loss seat inside a verl worker: a chain as verl's policy loss, fed by verl's own worker code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+from verl.utils.device import get_device_name, get_torch_device
+from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import no_padding_2_padding
+
+from breadth.adapters.verl.config import load_chain
+from breadth.adapters.verl.conflicts import refuse_alone
+from breadth.training import ranks
+from breadth.training.chain import Chain
+from breadth.training.mechanism import Seat
+from breadth.training.objective import Objective
+from breadth.training.ops import masked_mean
+from breadth.training.records import Batch
+from breadth.training.reduction import Totals
+
+ROW = "breadth_row"
+"""Field of verl's batch with the number of each sequence in the generation; our trainer writes it."""
+FIELDS = {"old_entropy": "entropy", "reference_logprobs": "ref_log_prob", "weights": "rollout_is_weights"}
+"""Our optional field -> verl's field of the training batch."""
+
+
+class WorkerObjective(Objective):
+    """An Objective for one of verl's workers, where the denominators may be known without asking the other ranks."""
+
+    def begin_counted(self, totals: Totals) -> None:
+        """Begin an optimizer step with the totals over all ranks; no rank waits for another."""
+        self._totals, self._stats, self._selections, self._rows = totals, {}, {}, None
+
+
+class LossSeat:
+    """A chain's loss seat in one worker: its Objective, and what of verl's batch the policy loss is not handed."""
+
+    def __init__(self, chain: Chain, copies: int = 1) -> None:
+        self.objective = WorkerObjective(loss_chain(chain))
+        """Runs the mechanisms of the loss seat; the same state on every rank."""
+        self.copies = copies
+        """Ranks that hold the same sequences (Ulysses sequence parallelism); 1 for plain data parallelism."""
+        self._updates = 0
+
+    def arrive(self) -> None:
+        """Take note that a new generation arrived, with log-probs of the policy as it is now."""
+        self._updates = 0
+
+    def begin(self, data: Any) -> None:
+        """Begin an optimizer step with this rank's mini-batch, as verl's worker holds it.
+
+        A survey sees log-probs and entropies of the policy before the generation's first update: exact in that one, stale after.
+        """
+        names = ["response_mask", "old_log_probs", "advantages", *(name for name in FIELDS.values() if name in data)]
+        held = data.select(*names).to_padded_tensor().to(_device())
+        extra = {ours: held[theirs] for ours, theirs in FIELDS.items() if theirs in names}
+        if ROW in data:
+            extra["rows"] = data[ROW].to(held["response_mask"].device)
+        if "old_entropy" in extra:
+            extra["entropy"] = extra["old_entropy"]
+        window = Batch(held["old_log_probs"], held["advantages"], held["response_mask"].bool(), old_logprobs=held["old_log_probs"], **extra)
+        totals = Totals.of(window.mask)
+        self.objective.begin(window if self.objective.surveys else Totals(totals.tokens / self.copies, totals.sequences / self.copies))
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return one micro-batch's part of the loss over all ranks."""
+        return self.objective.loss(batch)
+
+    def finish(self) -> dict[str, float]:
+        """End the optimizer step; returns the metrics, named as verl's log shows them."""
+        metrics = {f"breadth/{name}": value for name, value in self.objective.finish().items()}
+        if self.objective.surveys:
+            metrics["breadth/stale"] = float(self._updates > 0)
+        self._updates += 1
+        return metrics
+
+
+_FED: ContextVar[tuple[LossSeat, dict[str, Tensor]] | None] = ContextVar("breadth_fed", default=None)
+"""The seat of the running worker, and the fields of its micro-batch that verl does not hand to a policy loss."""
+
+
+def fed_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, seat: LossSeat) -> Any:
+    """Run verl's own worker loss with the whole record at hand: entropy with its gradient, rows, reference log-probs."""
+    with _feeding(seat, _extras(model_output, data)):
+        return ppo_loss(config, model_output, data, dp_group)
+
+
+def policy_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Tensor | None = None,
+) -> tuple[Tensor, dict[str, Any]]:
+    """Return a micro-batch's policy loss, scaled as verl scales it: times the data-parallel size, because verl averages gradients over it.
+
+    Inside a worker of our trainer the whole loss seat runs. Anywhere else only what verl hands over is there, and no step has a
+    beginning or an end: a chain that needs more is refused with the way that feeds it.
+    """
+    fed = _FED.get()
+    info = config.global_batch_info
+    batch = Batch(log_prob, advantages, response_mask.bool(), old_logprobs=old_log_prob, weights=rollout_is_weights)
+    if fed is None:
+        objective = _alone(config.policy_loss.chain, loss_agg_mode, config.loss_scale_factor)
+        objective.begin_counted(_counted(info, batch.mask))
+        part = objective.loss(batch, record=False)
+    else:
+        part = fed[0].loss(replace(batch, **fed[1]))
+    drift = masked_mean((old_log_prob - log_prob).detach(), batch.mask)
+    return part * info.get("dp_size", 1), {"actor/ppo_kl": drift}
+
+
+def loss_chain(chain: Chain) -> Chain:
+    """Return the part of a chain that runs in the workers."""
+    return replace(chain, mechanisms=chain.seated(Seat.LOSS))
+
+
+def copies_of(engine: Any) -> int:
+    """Return how many ranks hold the same sequences in one of verl's engines."""
+    return max(1, ranks.size() // int(engine.get_data_parallel_size()))
+
+
+@lru_cache
+def _alone(text: str, loss_agg_mode: str, loss_scale_factor: int | None) -> WorkerObjective:
+    chain = load_chain(text)
+    chain = replace(chain, reduction=chain.reduction.within(loss_scale_factor)) if loss_scale_factor else chain
+    refuse_alone(chain, loss_agg_mode, loss_scale_factor)
+    return WorkerObjective(loss_chain(chain))
+
+
+def _counted(info: Any, mask: Tensor) -> Totals:
+    """Return the denominators verl counted over all ranks; its sequences include those without a token that counts."""
+    own = Totals.of(mask)
+    tokens, sequences = info.get("batch_num_tokens"), info.get("global_batch_size")
+    return Totals(own.tokens if tokens is None else float(tokens), own.sequences if sequences is None else float(sequences))
+
+
+def _extras(model_output: Any, data: Any) -> dict[str, Tensor]:
+    given = [theirs for ours, theirs in FIELDS.items() if theirs in data and ours != "weights"]
+    held = data.select(*given).to_padded_tensor() if given else {}
+    extra = {ours: held[theirs] for ours, theirs in FIELDS.items() if theirs in given}
+    if ROW in data:
+        extra["rows"] = data[ROW]
+    if model_output.get("entropy", None) is not None:
+        extra["entropy"] = no_padding_2_padding(model_output["entropy"], data)
+    return extra
+
+
+@contextmanager
+def _feeding(seat: LossSeat, extra: dict[str, Tensor]) -> Iterator[None]:
+    token = _FED.set((seat, extra))
+    try:
+        yield
+    finally:
+        _FED.reset(token)
+
+
+def _device() -> str:
+    return str(get_device_name()) if get_torch_device().is_available() else "cpu"

@@ -1,0 +1,88 @@
+"""What verl loads through the entry-point group ``verl.plugins``: importing this module puts our hooks where verl looks for them.
+
+verl imports what an entry point names, in every process, at the end of ``import verl``, and calls nothing. So this file imports neither
+torch nor verl: it leaves word, and each hook is put in place when the module of verl it belongs to is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+GROUP = "verl.plugins"
+"""The entry-point group that verl scans."""
+LOSS_MODE = "breadth"
+"""Name of the policy loss: ``actor_rollout_ref.actor.policy_loss.loss_mode=breadth``."""
+TRAINER_MODES = ("breadth", "breadth_colocate_async")
+"""Names of the trainers (``trainer.v1.trainer_mode=breadth``): verl's ``sync`` and ``colocate_async`` with a chain."""
+
+
+def policy_loss(**arguments: Any) -> Any:
+    """Run the chain's loss seat; what stands in verl's registry, so that the registry holds no torch until it is used."""
+    return import_module("breadth.adapters.verl.loss").policy_loss(**arguments)
+
+
+def register_loss() -> None:
+    """Put the policy loss into verl's registry."""
+    import_module("verl.trainer.ppo.core_algos").register_policy_loss(LOSS_MODE)(policy_loss)
+
+
+def register_trainers() -> None:
+    """Put the trainers into verl's registry; their module does so itself."""
+    import_module("breadth.adapters.verl.trainer")
+
+
+HOOKS: dict[str, Callable[[], None]] = {"verl.trainer.ppo.core_algos": register_loss, "verl.trainer.ppo.v1": register_trainers}
+"""Module of verl -> what to do once it is imported."""
+
+
+def arm() -> None:
+    """Put each hook in place now where its module is already imported, and otherwise as soon as it is."""
+    for module, hook in HOOKS.items():
+        if module in sys.modules:
+            hook()
+        elif not any(isinstance(finder, _Watch) and finder.module == module for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Watch(module, hook))
+
+
+class _Watch(MetaPathFinder):
+    """Waits for one module and runs its hook right after it; an error of the hook fails that import, loudly."""
+
+    def __init__(self, module: str, hook: Callable[[], None]) -> None:
+        self.module, self.hook = module, hook
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  # protocol
+        if name != self.module:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader, self)
+        return spec
+
+
+class _Then(Loader):
+    """A module's own loader, and the hook after it."""
+
+    def __init__(self, own: Loader, watch: _Watch) -> None:
+        self.own, self.watch = own, watch
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.own.exec_module(module)
+        sys.meta_path.remove(self.watch)  # only now: an import that failed may be tried again
+        self.watch.hook()
+
+
+arm()

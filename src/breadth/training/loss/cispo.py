@@ -1,0 +1,70 @@
+"""The policy loss of CISPO: the importance weight is clipped, the token's gradient never."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import ratio
+from breadth.training.records import Batch, required
+from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+
+
+@dataclass(frozen=True)
+class Cispo(Mechanism[Batch, None]):
+    """Push every token by its advantage, however far it has moved; only the weight of the push is bounded.
+
+    ``-bounded(ratio).detach() * A * log p`` (MiniMax-M1, 2506.13585). One name, two losses in the field, so the bounds are named::
+
+        "around-one":  clamp(ratio, 1 - low, 1 + high)     the paper, verl
+        "cap":         clamp(ratio, max=cap)               ScaleRL (2510.13786), TRL, whose epsilon_high is this cap itself
+
+    Unlike the gradient-preserving losses it also bounds a small ratio with A > 0 and a large one with A < 0. The value is not comparable
+    with that of a ratio loss: it grows with log p.
+
+    Defaults: no lower bound, as the paper; it does not say how it set ``high``.
+
+    Harm: nothing stops a token that goes the wrong way: with many updates per generation the policy can leave the old one far behind. On
+    strictly on-policy updates it is the plain policy gradient.
+    """
+
+    role = Role.SURROGATE
+
+    bounds: Literal["around-one", "cap"] = "around-one"
+    """Which of the two conventions holds: ``low`` and ``high`` count for the first, ``cap`` for the second."""
+    low: float = 1.0
+    """How far below 1 the weight may go; 1 is no bound, as in the paper. (around-one)"""
+    high: float = 0.28
+    """How far above 1 the weight may go; DAPO's upper bound, which Trinity-RFT ships for CISPO; 0.2 unless set in verl. (around-one)"""
+    cap: float = 5.0
+    """Largest weight; 5 in TRL's documentation, after ScaleRL; inf is no bound. (cap)"""
+
+    def __post_init__(self) -> None:
+        require(self, "low", 0 <= self.low <= 1, "a number between 0 and 1")
+        require(self, "high", self.high >= 0, "a number of 0 or more")
+        require(self, "cap", self.cap >= 1, "a number of 1 or more")
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        """Set the surrogate; no token loses its gradient."""
+        moved = ratio(batch.logprobs.detach(), required(batch.old_logprobs))
+        low, high = (1 - self.low, 1 + self.high) if self.bounds == "around-one" else (0.0, self.cap)
+        losses = -moved.clamp(low, high) * batch.advantages * batch.logprobs
+        count = batch.mask.sum()
+        stats = {
+            "bounded_low": Mean(((moved < low) & batch.mask).sum(), count),
+            "bounded_high": Mean(((moved > high) & batch.mask).sum(), count),
+        }
+        return Effect(replace(batch, surrogate=losses, clipped=torch.zeros_like(batch.mask)), stats=stats)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """On strictly on-policy updates every weight is 1."""
+        if regime.on_policy:
+            reason = "no weight ever reaches a bound: every update is strictly on-policy, so the ratio is exactly 1."
+            return Inert("cispo", reason, ON_POLICY_REMEDY)
+        return None

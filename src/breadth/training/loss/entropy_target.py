@@ -1,0 +1,119 @@
+"""The entropy target of Skywork-OR1: a price for entropy that is raised while the policy has too little of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.entropy import GRADIENT, Reading, entropy_price, mean_entropy
+from breadth.training.mechanism import Mechanism
+from breadth.training.records import Batch
+from breadth.training.regime import Inert, Regime
+
+
+@dataclass(frozen=True)
+class TargetState:
+    """What the entropy target remembers between steps."""
+
+    steps: int = 0
+    """Optimizer steps seen."""
+    coefficient: float = 0.0
+    """Price of one nat of entropy while it is paid."""
+    paying: bool = False
+    """Whether the last entropy was below the target, so that the price is paid in this step."""
+    start: float = 0.0
+    """Mean entropy over the settling steps so far, in nats."""
+    lowest: float = 0.0
+    """Smallest entropy seen; 0 before the first."""
+    highest: float = 0.0
+    """Largest entropy seen; 0 before the first."""
+    outside: int = 0
+    """1 when the target lies above every entropy seen in the run, -1 when below every one, else 0 (and while settling)."""
+
+
+@dataclass(frozen=True)
+class EntropyTarget(Mechanism[Batch, TargetState]):
+    """Raise the price of low entropy until the policy keeps enough of it; pay nothing while it has enough.
+
+    After each optimizer step, from that step's mean entropy H and for the next::
+
+        coefficient = clip(coefficient + (increment if H < target else -increment), smallest, largest)
+        loss       -= coefficient * exact entropy, if H < target
+
+    Skywork-OR1 (2505.22312), whose controller reads the sampled entropy while its loss uses the exact one. It steps once per generation,
+    ours per optimizer step; these agree on-policy. Source of the defaults: all its released scripts (on-policy, temperature 1). TRL's
+    port reads the exact entropy, with 0.005 for the increment and 1 for the largest coefficient.
+
+    Harm: a target above anything the run has shown (entropies in RL are 0.03 to 0.6 nats, not the 2 to 10 of some manuals) is paid for at
+    every step and walks the coefficient to its limit; ``outside`` is 1 in the log then. One below everything seen never acts: -1. Set
+    ``target_share`` where the level is not known. The coefficient goes down as slowly as it came up.
+    """
+
+    target: float = 0.2
+    """Mean entropy per trained token to hold, in nats; not used with ``target_share``."""
+    target_share: float | None = None
+    """Target as a multiple of the run's own mean entropy over the first ``settle`` steps, in which nothing is paid. None: ``target``."""
+    increment: float = 1e-4
+    """What one step adds to or takes from the coefficient."""
+    smallest: float = 0.0
+    """Smallest coefficient, and the first."""
+    largest: float = 0.005
+    """Largest coefficient."""
+    reads: Reading = "sampled"
+    """Which entropy the controller compares with the target: of the sampled tokens, or exact."""
+    settle: int = 5
+    """Optimizer steps whose mean sets the start, and after which ``outside`` is judged; ours."""
+
+    def __post_init__(self) -> None:
+        for field in ("target", "increment", "largest"):
+            require(self, field, 0 <= getattr(self, field) < math.inf, "a number of 0 or more")
+        require(self, "target_share", self.target_share is None or 0 < self.target_share < math.inf, "a number above 0")
+        require(self, "smallest", 0 <= self.smallest <= self.largest, "a number from 0 to the largest")
+        require(self, "reads", self.reads in ("sampled", "exact"), "sampled or exact")
+        require(self, "settle", self.settle >= 1, "1 or more")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The entropy of each token, with its gradient: the loss pays for the exact one, whichever the controller reads."""
+        return frozenset({"entropy", GRADIENT})
+
+    def init(self) -> TargetState:
+        """Nothing seen, nothing paid."""
+        return TargetState(coefficient=self.smallest)
+
+    def apply(self, batch: Batch, state: TargetState, selection: Selection | None) -> Effect[Batch]:
+        """Add the price of this micro-batch's entropies while it is paid, and measure them."""
+        stats = {"sampled": mean_entropy(batch, "sampled"), "exact": mean_entropy(batch, "exact")}
+        return Effect(batch, entropy_price(batch, state.coefficient if state.paying else 0.0), stats)
+
+    def update(self, state: TargetState, stats: Mapping[str, Any]) -> TargetState:
+        """Move the coefficient by one increment towards the target."""
+        entropy = stats.get(self.reads, Mean()).value
+        if not math.isfinite(entropy):
+            return state
+        seen = _seen(state, entropy, self.settle)
+        if self.target_share is not None and seen.steps <= self.settle:
+            return seen
+        target = self.target if self.target_share is None else self.target_share * seen.start
+        wanted = seen.coefficient + (self.increment if entropy < target else -self.increment)
+        outside = 0 if seen.steps < self.settle else int(target > seen.highest) - int(target < seen.lowest)
+        return replace(seen, coefficient=max(self.smallest, min(self.largest, wanted)), paying=entropy < target, outside=outside)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """Where the coefficient cannot leave zero, nothing is ever paid."""
+        if self.largest == 0 or (self.increment == 0 and self.smallest == 0):
+            return Inert("entropy-target", "its coefficient can never leave 0.", "Set an increment and a largest coefficient above 0.")
+        return None
+
+
+def _seen(state: TargetState, entropy: float, settle: int) -> TargetState:
+    """Return the state with one more entropy seen."""
+    steps = state.steps + 1
+    start = state.start + (entropy - state.start) / steps if steps <= settle else state.start
+    lowest, highest = (entropy, entropy) if steps == 1 else (min(entropy, state.lowest), max(entropy, state.highest))
+    return replace(state, steps=steps, start=start, lowest=lowest, highest=highest)

@@ -1,0 +1,77 @@
+"""The gradient-preserving policy losses of GPPO and CE-GPPO: clipped tokens keep a bounded gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.ops import ratio
+from breadth.training.records import Batch, required
+from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+
+
+@dataclass(frozen=True)
+class GradientPreserving(Mechanism[Batch, None]):
+    """Go on pushing a token whose probability has moved too far, but no harder than at the edge of the clip.
+
+    With ``edge(x) = x / ratio.detach() * ratio``, which is worth x and has a gradient::
+
+        ratio < 1 - low  and A < 0:   -below * edge(1 - low)  * A
+        ratio > 1 + high and A > 0:   -above * edge(1 + high) * A
+        otherwise:                    -ratio * A
+
+    ``below = above = 1`` is GPPO (Klear-Reasoner, 2508.07629), whose value is that of clip-higher. ``below = 0.75, above = 1`` is CE-GPPO
+    (2509.20712): tokens that are rare and wrong lower the entropy when they are pushed on, tokens that are rare and right raise it, so a
+    smaller ``below`` or a larger ``above`` keeps more entropy. At 0 and 0 the gradient is that of the clipped policy loss.
+
+    Defaults: GPPO's, with the bounds of its paper.
+
+    Harm: with ``below = 1`` the wrong tokens that a clip would have spared are pushed towards zero, which costs entropy; the released
+    CE-GPPO scripts use 0.5 for 1.5B models, and ``high = 0.2``. On strictly on-policy updates it is the plain policy gradient.
+    """
+
+    role = Role.SURROGATE
+
+    low: float = 0.2
+    """How far below 1 the ratio may go before its gradient is bounded; 0.2 in both papers."""
+    high: float = 0.28
+    """How far above 1 the ratio may go before its gradient is bounded; 0.28 in GPPO, 0.2 in the released CE-GPPO scripts."""
+    below: float = 1.0
+    """What is left of the gradient of rare wrong tokens, at the lower edge; 1 in GPPO, in CE-GPPO 0.75 for 7B and 0.5 for 1.5B."""
+    above: float = 1.0
+    """What is left of the gradient of right tokens that grew, at the upper edge; 1 in both papers."""
+    dual: float | None = None
+    """Largest ratio that counts where the advantage is negative; 10 in both papers' code, where it does drop gradients. None: no bound."""
+
+    def __post_init__(self) -> None:
+        require(self, "low", 0 <= self.low <= 1, "a number between 0 and 1")
+        for field in ("high", "below", "above"):
+            require(self, field, getattr(self, field) >= 0, "a number of 0 or more")
+        require(self, "dual", self.dual is None or self.dual > 1, "a number above 1")
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        """Set the surrogate and say which tokens lost their gradient to a scale of 0 or the dual bound."""
+        moved, advantages = ratio(batch.logprobs, required(batch.old_logprobs)), batch.advantages
+        low, high = 1 - self.low, 1 + self.high
+        below, above = (moved < low) & (advantages < 0), (moved > high) & (advantages > 0)
+        one = moved / moved.detach()
+        pushed = torch.where(below, self.below * low * one, torch.where(above, self.above * high * one, moved))
+        losses, clipped = -pushed * advantages, (below & (self.below == 0)) | (above & (self.above == 0))
+        if self.dual is not None:
+            capped = (advantages < 0) & (moved > self.dual)
+            losses, clipped = torch.where(capped, -self.dual * advantages, losses), clipped | capped
+        count = batch.mask.sum()
+        stats = {"bounded_low": Mean((below & batch.mask).sum(), count), "bounded_high": Mean((above & batch.mask).sum(), count)}
+        return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """On strictly on-policy updates no edge is ever reached."""
+        if regime.on_policy:
+            reason = "no token ever reaches an edge: every update is strictly on-policy, so the ratio is exactly 1."
+            return Inert("gradient-preserving", reason, ON_POLICY_REMEDY)
+        return None

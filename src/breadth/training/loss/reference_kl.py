@@ -1,0 +1,80 @@
+"""The KL to a reference policy as a loss term: four estimators from the sampled token, one with the right value and the right gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from breadth.base.stats import Mean
+from breadth.training.checks import require
+from breadth.training.effect import Effect, Selection
+from breadth.training.mechanism import Mechanism
+from breadth.training.ops import log_ratio, masked
+from breadth.training.records import Batch, required
+from breadth.training.regime import Inert, Regime
+
+FURTHEST = 100.0
+"""Distances count as at most this many nats: a probability of e^-100 is about the smallest that float32 holds (e^-103)."""
+
+
+@dataclass(frozen=True)
+class ReferenceKL(Mechanism[Batch, None]):
+    """Charge the policy for leaving the reference policy.
+
+    Adds ``coefficient * k`` to every token's loss, with ``d = log p - log p_reference`` of the sampled token. In expectation over tokens
+    of the current policy (k1 to k3 are Schulman's of 2020; k3+ is verl's)::
+
+        k1   d                    value: the KL        gradient: zero
+        k2   d^2 / 2              value: near the KL   gradient: the KL's
+        k3   exp(-d) + d - 1      value: the KL        gradient: that of KL(reference || current), not ours
+        k3+  k3, back-propagating as k2                value and gradient: the KL's
+
+    On tokens of an older policy all four are off by the drift.
+
+    Defaults: k3+, the only one right in both; the coefficient of verl and DeepSeek-R1 (GRPO, 2402.03300, has 0.04 with k3). Most of the
+    recent recipes for reasoning (DAPO, Dr. GRPO, GPPO) leave the term out.
+
+    Harm: it holds the policy near a reference that may not solve the task, and costs a forward pass of the reference. k3 explodes on tokens
+    that the reference likes and the policy has given up: its gradient is ``1 - exp(-d)``.
+    """
+
+    coefficient: float = 0.001
+    """Price of one nat; 0 switches it off."""
+    estimator: Literal["k1", "k2", "k3", "k3+"] = "k3+"
+    """Which of the four."""
+
+    def __post_init__(self) -> None:
+        require(self, "coefficient", self.coefficient >= 0, "a number of 0 or more")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The reference policy's log-probabilities."""
+        return frozenset({"reference_logprobs"})
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        """Add the term and report the estimate."""
+        divergence = masked(self._divergence(batch.logprobs, required(batch.reference_logprobs)), batch.mask)
+        stats = {"divergence": Mean(divergence.detach().sum(), batch.mask.sum())}
+        return Effect(batch, (self.coefficient * divergence,) if self.coefficient else (), stats)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """As a loss, k1 is log p plus a constant, and the expected gradient of log p is zero."""
+        if regime.on_policy and self.estimator == "k1":
+            return Inert(
+                "reference-kl", "the gradient of k1 is zero in expectation, so the term adds noise and nothing else.", "Use k3+ or k2."
+            )
+        return None
+
+    def _divergence(self, logprobs: Tensor, reference: Tensor) -> Tensor:
+        distance = (logprobs - reference).clamp(-FURTHEST, FURTHEST)
+        if self.estimator == "k1":
+            return distance
+        squared = distance.square() / 2
+        if self.estimator == "k2":
+            return squared
+        bounded = log_ratio(logprobs, reference)
+        exact = torch.expm1(-bounded) + bounded
+        return exact if self.estimator == "k3" else exact.detach() + (squared - squared.detach())

@@ -1,0 +1,273 @@
+"""Our trainer inside the real TRL: the same numbers as TRL's own where they must be, and what only ours can do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from breadth.base.errors import BreadthError, BrokenFileError, MechanismError
+from breadth.runs.reader import Run
+from breadth.testing.mechanisms import close
+from breadth.training.chain import Chain
+from breadth.training.credit.flat_filter import FlatFilter
+from breadth.training.credit.group_advantage import GroupAdvantage
+from breadth.training.credit.outcome_bonus import OutcomeBonus
+from breadth.training.loss.clip_cov import ClipCov
+from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.loss.reference_kl import ReferenceKL
+from breadth.training.reduction import Reduction
+
+pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
+
+LIKE_TRL = GroupAdvantage(epsilon=1e-4)
+"""TRL's advantage to the last digit."""
+DAPO = Chain((LIKE_TRL, ClippedPolicy()))
+SURVEYING = Chain((LIKE_TRL, ClippedPolicy(), ClipCov(share=0.2, lower=-math.inf, upper=math.inf), ForkingTokens(share=0.5)))
+
+
+def weights(trainer: Any) -> torch.Tensor:
+    return torch.cat([one.detach().flatten() for one in trainer.accelerator.unwrap_model(trainer.model).parameters()])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"gradient_accumulation_steps": 2},
+        {"num_iterations": 2},
+        {"gradient_accumulation_steps": 2, "num_iterations": 2, "mask_truncated_completions": True},
+    ],
+    ids=str,
+)
+def test_the_clipped_policy_trains_as_trls_own_dapo_loss(tiny: Any, settings: dict[str, Any]) -> None:
+    theirs, ours = tiny.trainer("theirs", **settings), tiny.trainer("ours", DAPO, **settings)
+    reference, log = tiny.train(theirs), tiny.train(ours)
+    for name in ("loss", "grad_norm", "entropy", "reward"):
+        assert [row[name] for row in log] == pytest.approx([row[name] for row in reference], abs=1e-5), name
+    assert torch.allclose(weights(ours), weights(theirs), atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "reduction"), [("grpo", Reduction("sequence-mean")), ("dr_grpo", Reduction("fixed-length"))])
+def test_the_other_reductions_train_as_trls_own(tiny: Any, kind: str, reduction: Reduction) -> None:
+    theirs = tiny.trainer("theirs", loss_type=kind, num_iterations=2)
+    ours = tiny.trainer("ours", Chain(DAPO.mechanisms, reduction), num_iterations=2)
+    reference, log = tiny.train(theirs), tiny.train(ours)
+    assert [row["grad_norm"] for row in log] == pytest.approx([row["grad_norm"] for row in reference], abs=1e-5)
+    assert torch.allclose(weights(ours), weights(theirs), atol=1e-6)
+
+
+@pytest.mark.parametrize("chain", [DAPO, SURVEYING, DAPO.plus(ForkThermostat(settle=1, floor=1.0, ceiling=1.01))], ids=["dapo", "survey", "thermostat"])
+def test_gradient_accumulation_changes_nothing(tiny: Any, told: Callable[..., Any], chain: Chain) -> None:
+    """With plain gradient descent: Adam divides by the gradient's own size, so it makes steps out of rounding."""
+    ends = []
+    for parts in (1, 2, 4):
+        settings = {"per_device_train_batch_size": 16 // parts, "gradient_accumulation_steps": parts, "optim": "sgd", "learning_rate": 0.5}
+        trainer = tiny.trainer(f"in-{parts}", chain, options={"rollout_func": told()}, **settings)
+        tiny.train(trainer)
+        ends.append((weights(trainer), trainer.objective.state()["states"]))
+    for end, states in ends[1:]:
+        assert torch.allclose(end, ends[0][0], atol=1e-6)
+        assert close(states, ends[0][1])
+
+
+def test_several_updates_a_generation_are_averaged_over_their_own_tokens(tiny: Any, told: Callable[..., Any]) -> None:
+    """TRL divides each of them by its share of the whole generation's tokens, which is another number when lengths differ."""
+    settings = {"steps_per_generation": 2, "optim": "sgd", "learning_rate": 0.5, "max_steps": 1}
+    trainer = tiny.trainer("ours", DAPO, options={"rollout_func": told()}, **settings)
+    totals: list[tuple[float, float]] = []
+    begin = trainer.objective.begin
+
+    def watched(window: Any) -> None:
+        begin(window)
+        counted = trainer.objective._totals
+        own = trainer._window()
+        totals.append((float(counted.tokens), sum(float(inputs["completion_mask"].sum()) for inputs in own)))
+        assert float(counted.tokens) != float(own[0]["num_items_in_batch"]) / 2
+
+    trainer.objective.begin = watched
+    tiny.train(trainer)
+    assert len(totals) == 1
+    assert totals[0][0] == totals[0][1]
+
+
+def test_trls_own_grpo_loss_depends_on_the_accumulation_and_ours_does_not(tiny: Any, told: Callable[..., Any]) -> None:
+    """A per-micro-batch quantile: the reason surveys exist."""
+    gaps = []
+    for objective, changes in ((None, {"top_entropy_quantile": 0.5}), (DAPO.plus(ForkingTokens(share=0.5)), {})):
+        ends = []
+        for parts in (1, 4):
+            settings = {"per_device_train_batch_size": 16 // parts, "gradient_accumulation_steps": parts, "max_steps": 1, **changes}
+            trainer = tiny.trainer(f"{parts}", objective, options={"rollout_func": told()}, **settings)
+            tiny.train(trainer)
+            ends.append(weights(trainer))
+        gaps.append(float((ends[0] - ends[1]).abs().max()))
+    assert gaps[0] > 1e-3
+    assert gaps[1] < 1e-6
+
+
+def test_resuming_at_a_generation_boundary_gives_the_same_trajectory(tiny: Any) -> None:
+    chain = Chain((LIKE_TRL, OutcomeBonus(), ClippedPolicy(), ForkThermostat(settle=1, floor=1.0, ceiling=1.01)))
+    settings = {"save_strategy": "steps", "save_steps": 3, "max_steps": 6}
+    whole = tiny.trainer("whole", chain, **settings)
+    log = tiny.train(whole)
+    again = tiny.trainer("whole", chain, **settings)
+    resumed = tiny.train(again, resume=tiny.folder / "whole" / "checkpoint-3")[-3:]
+    for name in ("loss", "reward", "breadth/fork-thermostat/coefficient"):
+        assert [row[name] for row in resumed] == pytest.approx([row[name] for row in log[3:]], abs=1e-6), name
+    assert again.objective.state() == whole.objective.state()
+    assert torch.allclose(weights(again), weights(whole), atol=1e-6)
+
+
+def test_a_checkpoint_without_our_state_is_refused(tiny: Any) -> None:
+    tiny.train(tiny.trainer("theirs", save_strategy="steps", save_steps=2, max_steps=2))
+    with pytest.raises(BrokenFileError, match="no state of the chain"):
+        tiny.train(tiny.trainer("ours", DAPO, max_steps=4), resume=tiny.folder / "theirs" / "checkpoint-2")
+
+
+def test_evaluation_leaves_the_states_alone(tiny: Any) -> None:
+    chain = DAPO.plus(ForkThermostat(settle=1))
+    trainer = tiny.trainer("eval", chain, options={"eval_dataset": tiny.questions().select(range(4))}, per_device_eval_batch_size=4)
+    tiny.train(trainer)
+    before = json.dumps(trainer.objective.state())
+    numbers = trainer.evaluate()
+    assert json.dumps(trainer.objective.state()) == before
+    assert math.isfinite(numbers["eval_loss"])
+    assert numbers["eval_entropy"] > 0
+
+
+def test_credit_alone_keeps_trls_own_loss(tiny: Any) -> None:
+    theirs, ours = tiny.trainer("theirs"), tiny.trainer("ours", Chain((LIKE_TRL,)))
+    assert [row["loss"] for row in tiny.train(ours)] == pytest.approx([row["loss"] for row in tiny.train(theirs)], abs=1e-6)
+    assert "clip_ratio/region_mean" in ours.state.log_history[0]
+    assert "breadth/group-advantage/flat" in ours.state.log_history[0]
+
+
+def test_dropped_groups_leave_the_denominator(tiny: Any, told: Callable[..., Any]) -> None:
+    trainer = tiny.trainer("dropped", Chain((LIKE_TRL, FlatFilter(), ClippedPolicy())), options={"rollout_func": told(4)}, max_steps=3)
+    seen: list[tuple[float, float]] = []
+    plain = trainer._compute_loss
+
+    def watched(model: Any, inputs: Any) -> Any:
+        alive = inputs["completion_mask"].any(1)
+        seen.append((float(alive.sum()), float(inputs["num_items_in_batch"])))
+        assert float(inputs["num_items_in_batch"]) == float(inputs["completion_mask"].sum())
+        return plain(model, inputs)
+
+    trainer._compute_loss = watched
+    log = tiny.train(trainer)
+    dropped = [row["breadth/flat-filter/dropped"] for row in log]
+    assert [alive for alive, _ in seen] == [8 * (1 - share) for share in dropped]
+    assert max(dropped) > 0
+
+
+def test_the_thermostat_holds_what_plain_training_loses(tiny: Any) -> None:
+    chains = {"plain": DAPO.plus(ForkThermostat(dry_run=True)), "held": DAPO.plus(ForkThermostat(floor=0.8, proportional=0.5, integral=0.2, limit=2.0))}
+    ends = {}
+    for name, chain in chains.items():
+        trainer = tiny.trainer(name, chain, max_steps=60, per_device_train_batch_size=16, learning_rate=5e-3)
+        log = tiny.train(trainer)
+        start = log[-1]["breadth/fork-thermostat/start"]
+        ends[name] = sum(row["breadth/fork-thermostat/entropy"] for row in log[-10:]) / 10 / start
+        trail = trainer.objective.state()["states"]["fork-thermostat"]["trail"]
+        raised = next(one for one in trail if "-> raising" in one["what"])
+        assert ("not applied" in raised["what"]) == (name == "plain")
+    assert ends["plain"] < 0.5
+    assert ends["held"] > 0.7
+
+
+def test_rollouts_go_to_the_run_folder_as_they_happen(tiny: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    trainer = tiny.trainer("recorded", DAPO, options={"run": folder}, gradient_accumulation_steps=2, max_steps=3)
+    log = tiny.train(trainer)
+    columns = "step, sample, reward, correct, advantage, tokens, entropy, logprobs, mask"
+    found = Run.open(folder).query(f"select {columns} from rollouts order by step, sample").to_pylist()  # noqa: S608  # no input in it
+    assert len(found) == 3 * 16
+    for step, row in enumerate(log):
+        entropies = [value for one in found if one["step"] == step for value, counts in zip(one["entropy"], one["mask"], strict=True) if counts]
+        parts = [value for value in entropies if math.isfinite(value)]
+        assert sum(parts) / len(parts) == pytest.approx(row["entropy"], rel=0.1)
+        assert sum(one["reward"] for one in found if one["step"] == step) / 16 == pytest.approx(row["reward"], abs=1e-6)
+    assert all(len(one["entropy"]) == one["tokens"] for one in found)
+    assert all(one["correct"] == (one["reward"] == 1) for one in found)
+
+
+def test_what_cannot_act_is_said_before_training(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="breadth"):
+        trainer = tiny.trainer("inert", "kl_cov")
+    assert [verdict.mechanism for verdict in trainer.explain()] == ["kl-cov"]
+    assert "strictly on-policy" in caplog.text
+    assert tiny.trainer("active", "kl_cov", num_iterations=2).explain() == ()
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes", "told"),
+    [
+        (DAPO, {"epsilon_high": 0.28}, "ClippedPolicy(high=0.28)"),
+        (DAPO, {"loss_type": "grpo"}, "sequence-mean"),
+        (DAPO, {"entropy_coef": 0.01}, "EntropyBonus(coefficient=0.01)"),
+        (DAPO, {"scale_rewards": "none"}, "GroupAdvantage(scale='none')"),
+        (DAPO, {"beta": 0.1}, "Set beta to 0"),
+        (DAPO.plus(ReferenceKL(0.04)), {}, "Set beta=0.04"),
+        (DAPO, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, "multiple of gradient_accumulation_steps"),
+    ],
+    ids=str,
+)
+def test_conflicting_settings_are_refused_with_the_translation(tiny: Any, objective: Any, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(MechanismError) as caught:
+        tiny.trainer("refused", objective, **changes)
+    assert told in str(caught.value)
+
+
+def test_a_grade_that_nobody_gives_is_refused_at_attach(tiny: Any) -> None:
+    def length(completions: list[str], **_: Any) -> list[float]:
+        return [len(one) / 100 for one in completions]
+
+    rewards = [tiny_reward, length]
+    with pytest.raises(MechanismError, match=r"flat-filter reads credit\.correct"):
+        tiny.trainer("ungraded", "dapo", rewards=rewards)
+    assert tiny.train(tiny.trainer("graded", "dapo", rewards=rewards, options={"correct": "tiny_reward"}, max_steps=1))
+    with pytest.raises(MechanismError, match="must be 1 for a right answer and 0 for a wrong one; length gave"):
+        tiny.train(tiny.trainer("misgraded", "dapo", rewards=rewards, options={"correct": "length"}, max_steps=1))
+
+
+def test_every_reward_none_and_all_rewards_equal_train_nothing(tiny: Any) -> None:
+    def unscorable(completions: list[str], **_: Any) -> list[float | None]:
+        return [None] * len(completions)
+
+    def flat(completions: list[str], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    for reward in (unscorable, flat):
+        trainer = tiny.trainer(reward.__name__, DAPO, rewards=reward, max_steps=2)
+        start = weights(trainer).clone()
+        tiny.train(trainer)
+        assert torch.equal(weights(trainer), start)
+
+
+def test_the_reference_policy_is_trls(tiny: Any) -> None:
+    start = tiny.folder / "start"
+    tiny.model().save_pretrained(start)
+    tiny.model = lambda: str(start)  # with beta, TRL loads the reference policy from where the model came from
+    theirs = tiny.trainer("theirs", beta=0.1, num_iterations=2, use_bias_correction_kl=False)
+    ours = tiny.trainer("ours", DAPO.plus(ReferenceKL(0.1, "k3")), beta=0.1, num_iterations=2, use_bias_correction_kl=False)
+    reference, log = tiny.train(theirs), tiny.train(ours)
+    assert [row["breadth/reference-kl/divergence"] for row in log] == pytest.approx([row["kl"] for row in reference], abs=1e-5)
+    assert torch.allclose(weights(ours), weights(theirs), atol=2e-6)
+
+
+def test_an_unknown_recipe_or_file_is_refused(tiny: Any) -> None:
+    with pytest.raises(BreadthError, match="dapo"):
+        tiny.trainer("unknown", "dapoo")
+
+
+def tiny_reward(completions: list[str], **_: Any) -> list[float]:
+    return [1.0 if "2" in completion.split() else 0.0 for completion in completions]

@@ -1,0 +1,191 @@
+"""The loss seat as verl's policy loss: verl's own worker loss with a chain equals the bare Objective and, where they agree, verl's own losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+from verl.trainer.ppo import core_algos
+from verl.utils import tensordict_utils as tu
+from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+from verl.workers.utils.losses import ppo_loss
+
+from breadth.adapters.verl.config import BreadthLoss
+from breadth.adapters.verl.loss import LossSeat, fed_loss
+from breadth.base.errors import MechanismError
+from breadth.training.chain import Chain
+from breadth.training.loss.clip_cov import ClipCov
+from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.objective import Objective
+from breadth.training.reduction import Reduction, Totals
+
+ACTIVE = ForkThermostat(settle=1, floor=1.2, ceiling=1.3)
+"""A thermostat whose band the bigram's entropy is never in, so that it acts from the second step on."""
+VERL = ClippedPolicy(low=0.2, high=0.2, dual=3.0)
+"""The surrogate of verl's vanilla loss."""
+
+
+def actor(chain: Chain | str, **settings: Any) -> Any:
+    text = chain if isinstance(chain, str) else chain.dumps()
+    return FSDPActorConfig(rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=BreadthLoss(loss_mode="breadth", chain=text), **settings)
+
+
+def vanilla(**settings: Any) -> Any:
+    return FSDPActorConfig(rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=PolicyLossConfig(), **settings)
+
+
+def worker_loss(loss: Any, policy: Any, data: Any, *, dp_size: int = 1, tokens: int | None = None) -> tuple[float, list[float]]:
+    """Run verl's worker loss over two micro-batches; returns the summed loss and gradient."""
+    policy.table.grad = None
+    total = 0.0
+    for rows in ([0, 1, 2], [3, 4, 5, 6, 7]):
+        micro = tu.index_select_tensor_dict(data, torch.tensor(rows))
+        tu.assign_non_tensor(micro, dp_size=dp_size, batch_num_tokens=tokens, global_batch_size=8)
+        part, _ = loss(model_output=policy.output(micro), data=micro, dp_group=None)
+        part.backward()
+        total += float(part.detach())
+    return total, policy.table.grad.flatten().tolist()
+
+
+def whole(chain: Chain, policy: Any, data: Any, **fields: Any) -> tuple[float, list[float]]:
+    policy.table.grad = None
+    objective = Objective(chain)
+    batch = replace(policy.batch(data), **fields)
+    objective.begin(batch)
+    loss = objective.loss(batch)
+    loss.backward()
+    return float(loss.detach()), policy.table.grad.flatten().tolist()
+
+
+def close(left: Any, right: Any) -> None:
+    torch.testing.assert_close(torch.tensor(left), torch.tensor(right), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("chain", [Chain((VERL, ACTIVE)), Chain((VERL, ClipCov(share=0.2, lower=0.01), ForkingTokens(share=0.4), ACTIVE))])
+def test_two_ranks_of_verls_engine_train_as_the_bare_objective_over_a_restart(
+    trains_alike: Callable[[str, Chain], list[dict[str, Any]]], chain: Chain
+) -> None:
+    told = trains_alike("seat", chain)[0]
+    assert told["states"][-1]["fork-thermostat"]["coefficient"] > 0, "the thermostat must act, or the test shows nothing"
+    assert [step.get("breadth/stale") for step in told["steps"]] == ([0.0, 1.0, 1.0, 1.0] if len(chain.mechanisms) > 2 else [None] * 4) * 3
+
+
+def test_alone_it_equals_verls_vanilla_loss_and_the_bare_objective(bigram: Any) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    tokens = int(data["response_mask"].values().sum())
+    ours = worker_loss(partial(ppo_loss, actor(Chain((VERL,)))), policy, data, tokens=tokens)
+    close(ours[0], worker_loss(partial(ppo_loss, vanilla()), policy, data, tokens=tokens)[0])
+    close(ours[1], worker_loss(partial(ppo_loss, vanilla()), policy, data, tokens=tokens)[1])
+    bare = whole(Chain((VERL,)), policy, data)
+    close(ours[0], bare[0])
+    close(ours[1], bare[1])
+
+
+@pytest.mark.parametrize(
+    ("reduction", "settings"),
+    [
+        (Reduction("sequence-mean"), {"loss_agg_mode": "seq-mean-token-mean"}),
+        (Reduction("fixed-length", 6), {"loss_agg_mode": "seq-mean-token-sum-norm", "loss_scale_factor": 6}),
+        (Reduction("fixed-length"), {"loss_agg_mode": "seq-mean-token-sum-norm", "loss_scale_factor": 6}),
+    ],
+)
+def test_verls_other_averages_are_ours(bigram: Any, reduction: Reduction, settings: dict[str, Any]) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    ours = worker_loss(partial(ppo_loss, actor(Chain((VERL,), reduction), **settings)), policy, data, tokens=1)
+    theirs = worker_loss(partial(ppo_loss, vanilla(**settings)), policy, data, tokens=1)
+    close(ours[0], theirs[0])
+    close(ours[1], theirs[1])
+
+
+def test_the_loss_is_scaled_by_the_data_parallel_size_as_verls_is(bigram: Any) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    once = worker_loss(partial(ppo_loss, actor(Chain((VERL,)))), policy, data, dp_size=1, tokens=100)
+    four = worker_loss(partial(ppo_loss, actor(Chain((VERL,)))), policy, data, dp_size=4, tokens=100)
+    close(four[0], 4 * once[0])
+    close(four[1], [4 * value for value in once[1]])
+
+
+def test_verls_own_terms_stay_beside_the_chain(bigram: Any) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    tokens = int(data["response_mask"].values().sum())
+    with_bonus, without = (worker_loss(partial(ppo_loss, actor(Chain((VERL,)), entropy_coeff=c)), policy, data, tokens=tokens)[0] for c in (0.1, 0.0))
+    batch = policy.batch(data)
+    bonus = float((batch.entropy * batch.mask).sum() / tokens)
+    close(with_bonus, without - 0.1 * bonus)
+
+
+def test_a_sequence_without_tokens_is_no_response_in_the_seat_and_one_in_verl(bigram: Any) -> None:
+    """verl divides by the size of the mini-batch, empty responses and filling included; the seat counts responses, as the bare Objective."""
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    empty = data["response_mask"].unbind()
+    data["response_mask"] = bigram.nested([mask * (row != 4) for row, mask in enumerate(empty)])
+    chain, settings = Chain((VERL,), Reduction("sequence-mean")), {"loss_agg_mode": "seq-mean-token-mean"}
+    alone = worker_loss(partial(ppo_loss, actor(chain, **settings)), policy, data, tokens=1)[0]
+    seat = LossSeat(chain)
+    seat.begin(data)
+    fed = worker_loss(partial(fed_loss, config=actor(chain, **settings), seat=seat), policy, data, tokens=1)[0]
+    close(fed, whole(chain, policy, data)[0])
+    close(alone, fed * 7 / 8)
+
+
+def test_copies_of_a_sequence_count_once(bigram: Any) -> None:
+    seat = LossSeat(Chain((VERL,)), copies=2)
+    seen: list[Totals] = []
+    seat.objective.begin = seen.append  # type: ignore[method-assign,assignment]  # what it would ask the ranks to add up
+    seat.begin(bigram.generation())
+    tokens = float(bigram.generation()["response_mask"].values().sum())
+    assert [(float(one.tokens), float(one.sequences)) for one in seen] == [(tokens / 2, 4.0)]
+
+
+def test_nothing_outside_the_mask_matters(bigram: Any) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    tokens = int(data["response_mask"].values().sum())
+    clean = worker_loss(partial(ppo_loss, actor(Chain((VERL,)))), policy, data, tokens=tokens)
+    for field in ("advantages", "old_log_probs", "rollout_is_weights"):
+        data[field].values()[data["response_mask"].values() == 0] = torch.nan
+    dirty = worker_loss(partial(ppo_loss, actor(Chain((VERL,)))), policy, data, tokens=tokens)
+    assert dirty == clean
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "reason"),
+    [(ForkThermostat(), "fork-thermostat reads entropy"), (ClipCov(), "clip-cov looks at the whole batch first")],
+)
+def test_alone_it_refuses_what_verl_does_not_hand_over(bigram: Any, mechanism: Any, reason: str) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    with pytest.raises(MechanismError, match=reason) as caught:
+        worker_loss(partial(ppo_loss, actor(Chain((VERL, mechanism)))), policy, data, tokens=10)
+    assert "trainer.v1.trainer_mode=breadth" in caught.value.remedy
+
+
+def test_the_feed_ends_with_the_loss(bigram: Any) -> None:
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    chain = Chain((VERL, ACTIVE))
+    seat = LossSeat(chain)
+    seat.begin(data)
+    worker_loss(partial(fed_loss, config=actor(chain), seat=seat), policy, data, tokens=10)
+    with pytest.raises(MechanismError, match="reads entropy"):
+        worker_loss(partial(ppo_loss, actor(chain)), policy, data, tokens=10)
+
+
+def test_the_chain_may_be_a_file(bigram: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chain.toml"
+    path.write_text(Chain((VERL,)).dumps(), encoding="utf-8")
+    data, policy = bigram.generation(), bigram.Bigram(seed=1)
+    assert worker_loss(partial(ppo_loss, actor(str(path))), policy, data, tokens=9) == worker_loss(
+        partial(ppo_loss, actor(Chain((VERL,)))), policy, data, tokens=9
+    )
+
+
+def test_it_stands_in_verls_registry() -> None:
+    assert core_algos.get_policy_loss_fn("breadth").__module__ == "breadth.adapters.verl.plugin"

@@ -1,0 +1,72 @@
+"""The three reductions by hand, empty rows and all, and that their parts add up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from breadth.base import settings
+from breadth.base.errors import MechanismError, SettingsError
+from breadth.training.reduction import Reduction, Totals
+
+LOSSES = torch.tensor([[1.0, 2.0, 9.0], [3.0, float("nan"), 9.0], [9.0, 9.0, 9.0]], dtype=torch.float64)
+MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
+"""Two responses of lengths 2 and 1, and an empty row: sums 3 and 3."""
+
+
+def test_totals_leave_empty_rows_out() -> None:
+    totals = Totals.of(MASK)
+    assert (float(totals.tokens), float(totals.sequences)) == (3.0, 2.0)
+    assert float((totals + totals).tokens) == 6.0
+    assert Totals.of(MASK.long()) == totals
+
+
+@pytest.mark.parametrize(
+    ("reduction", "loss"),
+    [
+        (Reduction(), 6 / 3),  # (1 + 2 + 3) / 3 tokens
+        (Reduction("sequence-mean"), (1.5 + 3.0) / 2),  # mean of the two responses' means
+        (Reduction("fixed-length", 10), 6 / 20),  # 2 responses of 10 tokens each
+    ],
+)
+def test_by_hand(reduction: Reduction, loss: float) -> None:
+    assert float(reduction(LOSSES, MASK, Totals.of(MASK))) == pytest.approx(loss, abs=1e-12)
+
+
+@pytest.mark.parametrize("reduction", [Reduction(), Reduction("sequence-mean"), Reduction("fixed-length", 4)])
+def test_gradients_and_parts_add_up(reduction: Reduction) -> None:
+    losses = LOSSES.nan_to_num().requires_grad_()
+    totals = Totals.of(MASK)
+    parts = [reduction(losses[row : row + 1], MASK[row : row + 1], totals) for row in range(3)]
+    assert float(sum(parts)) == pytest.approx(float(reduction(losses, MASK, totals)), abs=1e-12)
+    assert float(parts[2]) == 0.0
+    (gradient,) = torch.autograd.grad(sum(parts), losses)
+    each = {"token-mean": [1 / 3, 1 / 3], "sequence-mean": [1 / 4, 1 / 2], "fixed-length": [1 / 8, 1 / 8]}[reduction.by]
+    assert gradient.tolist() == [[pytest.approx(each[0])] * 2 + [0.0], [pytest.approx(each[1]), 0.0, 0.0], [0.0] * 3]
+
+
+@pytest.mark.parametrize("reduction", [Reduction(), Reduction("sequence-mean"), Reduction("fixed-length", 4)])
+@pytest.mark.parametrize("totals", [Totals(0.0, 0.0), Totals(torch.tensor(0.0), torch.tensor(0.0))])
+def test_nothing_gives_zero(reduction: Reduction, totals: Totals) -> None:
+    assert float(reduction(LOSSES, torch.zeros_like(MASK), totals)) == 0.0
+
+
+def test_totals_may_be_plain_numbers() -> None:
+    assert float(Reduction()(LOSSES, MASK, Totals(12.0, 2.0))) == 0.5
+
+
+def test_a_fixed_length_is_given_or_filled_in() -> None:
+    with pytest.raises(MechanismError, match="has no length"):
+        Reduction("fixed-length")(LOSSES, MASK, Totals(3.0, 2.0))
+    assert Reduction("fixed-length").within(512) == Reduction("fixed-length", 512)
+    assert Reduction("fixed-length", 7).within(512) == Reduction("fixed-length", 7)
+    assert Reduction().within(512) == Reduction()
+
+
+def test_bad_settings() -> None:
+    with pytest.raises(SettingsError, match="length = 5"):
+        Reduction("token-mean", 5)
+    with pytest.raises(SettingsError, match="length = 0"):
+        Reduction("fixed-length", 0)
+    with pytest.raises(SettingsError, match="'sequence-mean'"):
+        settings.from_table(Reduction, {"by": "sequence-men"})
