@@ -6,7 +6,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from breadth.base.errors import MissingExtraError
+
 if TYPE_CHECKING:
+    from breadth.adapters.trl.hook import BreadthGRPOTrainer as BreadthGRPOTrainer
     from breadth.bridge.overview import overview as overview
     from breadth.measure.answers import answer_key as answer_key
     from breadth.measure.answers import stated_answer as stated_answer
@@ -20,11 +23,18 @@ if TYPE_CHECKING:
     from breadth.runs.ingest import import_files as import_files
     from breadth.runs.reader import Run as Run
     from breadth.runs.writer import RunWriter as RunWriter
+    from breadth.training.chain import Chain as Chain
+    from breadth.training.objective import Objective as Objective
+    from breadth.training.regime import Regime as Regime
 
 __version__ = "0.1.0"
 
 _PLACES = {
+    "BreadthGRPOTrainer": "breadth.adapters.trl.hook",
+    "Chain": "breadth.training.chain",
     "Interval": "breadth.measure.intervals",
+    "Objective": "breadth.training.objective",
+    "Regime": "breadth.training.regime",
     "Run": "breadth.runs.reader",
     "RunWriter": "breadth.runs.writer",
     "answer_key": "breadth.measure.answers",
@@ -44,7 +54,12 @@ __all__ = ["__version__", *sorted(_PLACES)]
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+        try:
+            return getattr(import_module(_PLACES[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name in ("torch", "transformers", "trl"):
+                raise MissingExtraError(name, "train") from error
+            raise
     raise AttributeError(f"module 'breadth' has no attribute {name!r}")
 
 

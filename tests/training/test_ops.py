@@ -10,7 +10,6 @@ import torch
 from breadth.training import ops
 from breadth.training.ops import TokenKeys, draw, pick_largest, token_keys
 
-Tensor = torch.Tensor
 NAN = math.nan
 
 
@@ -101,7 +100,7 @@ def test_token_keys_do_not_depend_on_cut_order_or_width() -> None:
     assert torch.equal(TokenKeys(rows, 3, 11).at(places, columns), keys[places, columns])
 
 
-def brute_force(scores: Tensor, among: Tensor, count: int, keys: Tensor) -> Tensor:
+def brute_force(scores: torch.Tensor, among: torch.Tensor, count: int, keys: torch.Tensor) -> torch.Tensor:
     """Sort all tokens by score, then by key, and take the first."""
     tokens = [(-float(scores[at]), float(keys[at]), at) for at in map(tuple, among.nonzero().tolist())]
     chosen = torch.zeros_like(among)

@@ -38,8 +38,8 @@ def test_gradients_and_parts_add_up(reduction: Reduction) -> None:
     losses = LOSSES.nan_to_num().requires_grad_()
     totals = Totals.of(MASK)
     parts = [reduction(losses[row : row + 1], MASK[row : row + 1], totals) for row in range(3)]
-    assert float(sum(parts)) == pytest.approx(float(reduction(losses, MASK, totals)), abs=1e-12)
-    assert float(parts[2]) == 0.0
+    assert sum(parts).item() == pytest.approx(reduction(losses, MASK, totals).item(), abs=1e-12)
+    assert parts[2].item() == 0.0
     (gradient,) = torch.autograd.grad(sum(parts), losses)
     each = {"token-mean": [1 / 3, 1 / 3], "sequence-mean": [1 / 4, 1 / 2], "fixed-length": [1 / 8, 1 / 8]}[reduction.by]
     assert gradient.tolist() == [[pytest.approx(each[0])] * 2 + [0.0], [pytest.approx(each[1]), 0.0, 0.0], [0.0] * 3]

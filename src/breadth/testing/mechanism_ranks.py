@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as spawning
 
-from breadth.testing.mechanism_records import SEQUENCES, pick, sample_rollouts, sample_step, take
-from breadth.testing.mechanisms import STEPS, close
+from breadth.testing.mechanism_records import SEQUENCES, pick, sample_plan, sample_rollouts, sample_step, take
+from breadth.testing.mechanism_runs import STEPS
+from breadth.testing.mechanisms import close
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Seat
 from breadth.training.objective import Objective
@@ -36,6 +37,8 @@ def check_ranks(chains: Sequence[Chain]) -> None:
         for rank, part in enumerate(together):
             if not close(alone["states"], part["states"]):
                 raise AssertionError(f"rank {rank} ends in another state: {part['states']} against {alone['states']} of {chain.dumps()}")
+            if not close(alone["plans"], part["plans"]):
+                raise AssertionError(f"rank {rank} plans otherwise than one process with {chain.dumps()}")
         for name in ("losses", "gradients", "advantages"):
             joined = together[0][name] + together[1][name] if name == "advantages" else _sum([part[name] for part in together])
             expected = alone[name]
@@ -48,13 +51,17 @@ def check_ranks(chains: Sequence[Chain]) -> None:
 def run_chain(chain: Chain, rank: int, size: int) -> dict[str, Any]:
     """Run some generations and optimizer steps with every ``size``-th row; returns what came out, as plain numbers."""
     objective = Objective(chain)
-    told: dict[str, Any] = {"losses": [], "gradients": [], "advantages": []}
+    told: dict[str, Any] = {"losses": [], "gradients": [], "advantages": [], "plans": []}
     for number in range(STEPS):
+        if chain.seated(Seat.PLAN):
+            plan, _ = objective.plan(sample_plan(0, number))
+            told["plans"].append([plan.temperature, *plan.samples])
         if chain.seated(Seat.CREDIT):
             rollouts = sample_rollouts(number)
             own = list(range(rank, len(rollouts), size))
             after, _ = objective.credit(pick(rollouts, own))
-            told["advantages"] += [[number, row, *_row(value)] for row, value in zip(own, required(after.advantages), strict=True)]
+            kept, advantages = required(after.kept), required(after.advantages)
+            told["advantages"] += [[number, row, float(kept[at]), *_row(advantages[at])] for at, row in enumerate(own)]
         if chain.seated(Seat.LOSS):
             step = sample_step(number, sharpness=3.0 / (1 + number / 4))
             part = take(step.batch, torch.arange(rank, SEQUENCES, size))

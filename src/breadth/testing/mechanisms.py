@@ -13,7 +13,8 @@ from torch import Tensor
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError
-from breadth.testing.mechanism_records import SEQUENCES, Step, pick, sample_plan, sample_rollouts, sample_step, take
+from breadth.testing.mechanism_records import SEQUENCES, Step, pick, sample_rollouts, sample_step
+from breadth.testing.mechanism_runs import STEPS, run_all, run_credit, run_loss, run_plan, run_step
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -24,8 +25,6 @@ from breadth.training.records import Batch, Rollouts, required
 AnyMechanism = Mechanism[Any, Any]
 Record = TypeVar("Record", Batch, Rollouts)
 
-STEPS = 8
-"""Optimizer steps or generations each check runs, so that controllers leave their first state."""
 TOLERANCE = 1e-6
 """How far loss, gradient and state may differ between two ways to cut or order the same batch."""
 
@@ -56,13 +55,13 @@ def check_mechanism(
     bare = chain_around(None, before, after, like=mechanism)
     if mechanism.seat is Seat.LOSS:
         _check_loss(chain)
-        _check_neutral(neutral, lambda one: _train(chain_around(one, before, after)), lambda: _train(bare))
+        _check_neutral(neutral, lambda one: run_loss(chain_around(one, before, after)), lambda: run_loss(bare))
     elif mechanism.seat is Seat.CREDIT:
         _check_credit(chain)
-        _check_neutral(neutral, lambda one: _credit(chain_around(one, before, after)), lambda: _credit(bare))
+        _check_neutral(neutral, lambda one: run_credit(chain_around(one, before, after)), lambda: run_credit(bare))
     else:
         _check_plan(chain)
-        _check_neutral(neutral, lambda one: _plan(chain_around(one, before, after)), lambda: _plan(bare))
+        _check_neutral(neutral, lambda one: run_plan(chain_around(one, before, after)), lambda: run_plan(bare))
 
 
 def chain_around(
@@ -144,60 +143,27 @@ def _check_states(chain: Chain) -> None:
         again.restore(json.loads(_json(told)))
         _require(again.states == objective.states, f"the state does not survive JSON: {told['states']}")
         _require(pickle.loads(pickle.dumps(objective.states)) == objective.states, "the state does not survive pickle")  # noqa: S301
-        _run(objective)
-
-
-def _run(objective: Objective) -> None:
-    """Let some periods of every seat pass."""
-    for step in range(STEPS):
-        if objective.chain.seated(Seat.PLAN):
-            objective.plan(sample_plan(0, step))
-        if objective.chain.seated(Seat.CREDIT):
-            objective.credit(sample_rollouts(step))
-        if objective.chain.seated(Seat.LOSS):
-            _step(objective, sample_step(step), [torch.arange(SEQUENCES)])
+        run_all(objective)
 
 
 def _check_loss(chain: Chain) -> None:
-    whole = _train(chain)
+    whole = run_loss(chain)
     _require(all(torch.isfinite(value).all() for value in whole.values() if isinstance(value, Tensor)), "loss or gradient is not finite")
     for cuts in (2, 4, 8):
-        _same(whole, _train(chain, cuts=cuts), f"{cuts} micro-batches")
-    _same(whole, _train(chain, cuts=4, shuffle=True), "another order of the sequences")
+        _same(whole, run_loss(chain, cuts=cuts), f"{cuts} micro-batches")
+    _same(whole, run_loss(chain, cuts=4, shuffle=True), "another order of the sequences")
     for fill in (float("nan"), 1e9, -1e9):
-        _same(whole, _train(chain, fill=fill), f"{fill} outside the mask")
+        _same(whole, run_loss(chain, fill=fill), f"{fill} outside the mask")
+    if "loss.entropy.gradient" not in chain.needs:
+        _same(whole, run_loss(chain, gradient=False), "an entropy without its gradient, which it does not need,")
     _check_untouched(chain)
     _check_empty(chain)
     _check_weightless(chain)
-    half = _train(chain, dtype=torch.bfloat16)
+    half = run_loss(chain, dtype=torch.bfloat16)
     _require(
         all(torch.isfinite(value).all() for value in half.values() if isinstance(value, Tensor)),
         "bfloat16 gives numbers that are not finite",
     )
-
-
-def _train(
-    chain: Chain, *, steps: int = STEPS, cuts: int = 1, shuffle: bool = False, fill: float = 0.0, dtype: torch.dtype = torch.float64
-) -> dict[str, Any]:
-    """Run some optimizer steps; returns every loss and gradient and the last state."""
-    objective, told = Objective(chain), dict[str, Any]()
-    for number in range(steps):
-        step = sample_step(number, dtype=dtype, fill=fill, sharpness=3.0 / (1 + number / 4))
-        order = torch.randperm(SEQUENCES, generator=torch.Generator().manual_seed(number)) if shuffle else torch.arange(SEQUENCES)
-        told[f"loss of step {number}"] = _step(objective, step, list(order.chunk(cuts)))
-        told[f"gradient of step {number}"] = required(step.logits.grad)
-    return told | {"states": objective.state()["states"]}
-
-
-def _step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tensor:
-    objective.begin(take(step.batch, torch.cat(list(parts))))
-    total = torch.zeros((), dtype=torch.float64)
-    for places in parts:
-        loss = objective.loss(take(step.batch, places))
-        loss.backward(retain_graph=True)
-        total = total + loss.detach()
-    objective.finish()
-    return total
 
 
 def _applied(objective: Objective, batch: Batch) -> Batch:
@@ -224,7 +190,7 @@ def _check_untouched(chain: Chain) -> None:
         step = sample_step(number)
         held = _versions(step.batch)
         _applied(objective, step.batch)
-        _step(objective, step, [torch.arange(SEQUENCES)])
+        run_step(objective, step, [torch.arange(SEQUENCES)])
         for tensor, (name, version) in held.items():
             _require(tensor._version == version, f"its survey writes into the batch's {name}")
 
@@ -234,7 +200,7 @@ def _check_empty(chain: Chain) -> None:
     for _ in range(STEPS):
         step = sample_step(2, fill=float("nan"))
         nothing = replace(step.batch, mask=torch.zeros_like(step.batch.mask))
-        total = _step(objective, Step(step.logits, nothing), [torch.arange(SEQUENCES)])
+        total = run_step(objective, Step(step.logits, nothing), [torch.arange(SEQUENCES)])
         _require(float(total) == 0.0, f"an empty mask gives a loss of {float(total)}")
         _require(not bool(required(step.logits.grad).any()), "an empty mask gives a gradient")
     _json(objective.state())
@@ -256,14 +222,14 @@ def _check_weightless(chain: Chain) -> None:
 
 
 def _check_credit(chain: Chain) -> None:
-    whole = _credit(chain)
+    whole = run_credit(chain)
     _require(all(torch.isfinite(value).all() for name, value in whole.items() if "advantages" in name), "an advantage is not finite")
     order = list(reversed(range(len(sample_rollouts(0)))))
-    turned = _credit(chain, order=order)
+    turned = run_credit(chain, order=order)
     for name, value in turned.items():
         turned[name] = value[order] if isinstance(value, Tensor) else value
     _same(whole, turned, "another order of the rollouts")
-    garbage = _credit(chain, garbage=True)
+    garbage = run_credit(chain, garbage=True)
     _same(whole, garbage, "garbage outside the mask")
     objective, rollouts = Objective(chain), sample_rollouts(0)
     unscored = torch.isnan(rollouts.rewards)
@@ -276,43 +242,10 @@ def _check_credit(chain: Chain) -> None:
     _require(bool(torch.isfinite(required(flat.advantages)).all()), "equal rewards give an advantage that is not finite")
 
 
-def _credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = False) -> dict[str, Any]:
-    """Run some generations; returns all advantages, what was kept and the last state."""
-    objective, told = Objective(chain), dict[str, Any]()
-    for number in range(STEPS):
-        rollouts = sample_rollouts(number)
-        if garbage:
-            mask = required(rollouts.mask)
-            rollouts = replace(
-                rollouts, entropy=torch.where(mask, rollouts.entropy, float("nan")), planning=required(rollouts.planning) | ~mask
-            )
-        rollouts = rollouts if order is None else pick(rollouts, order)
-        copies = {name: value.clone() for name, value in vars(rollouts).items() if isinstance(value, Tensor)}
-        after, _ = objective.credit(rollouts)
-        for name, copy in copies.items():
-            _require(torch.equal(copy.nan_to_num(), getattr(rollouts, name).nan_to_num()), f"it writes into the rollouts' {name}")
-        advantages = required(after.advantages)
-        told[f"advantages of generation {number}"] = advantages * required(rollouts.mask) if advantages.ndim == 2 else advantages
-        told[f"rollouts kept of generation {number}"] = required(after.kept).double()
-    return told | {"states": objective.state()["states"]}
-
-
 def _check_plan(chain: Chain) -> None:
-    _require(_plan(chain) == _plan(chain), "the same history gives another plan")
-    turned = _plan(chain, turn=True)
-    _require(turned == _plan(chain), "another order of the problems gives another plan")
-
-
-def _plan(chain: Chain, *, turn: bool = False) -> dict[str, Any]:
-    """Run some generations; returns what each plan samples, and the last state."""
-    objective, told = Objective(chain), dict[str, Any]()
-    for number in range(STEPS):
-        plan = sample_plan(0, number)
-        plan = replace(plan, problems=plan.problems[::-1], samples=plan.samples[::-1]) if turn else plan
-        after, _ = objective.plan(plan)
-        told[f"plan {number}"] = (dict(sorted(zip(after.problems, after.samples, strict=True))), after.temperature)
-        objective.generation += 1
-    return told | {"states": objective.state()["states"]}
+    _require(run_plan(chain) == run_plan(chain), "the same history gives another plan")
+    turned = run_plan(chain, turn=True)
+    _require(turned == run_plan(chain), "another order of the problems gives another plan")
 
 
 def _check_neutral(neutral: AnyMechanism | None, run: Callable[[AnyMechanism], dict[str, Any]], bare: Callable[[], dict[str, Any]]) -> None:

@@ -1,1 +1,1 @@
-"""The training loop: what keeps a policy broad while it is trained, independent of any trainer (needs torch)."""
+"""The training loop: what keeps a policy broad while it is trained, independent of any trainer (needs the extra ``train``)."""

@@ -84,7 +84,7 @@ class Chain:
             if one.precedes is not None and not self._with_role(one.precedes):
                 raise MechanismError(
                     f"{name_of(one)} works for the chain's {one.precedes.value}, but there is none, so nobody would see what it did.",
-                    f"Add the {one.precedes.value}, e.g. {'GroupAdvantage()' if one.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}, after it.",
+                    f"Add one after it, e.g. {'GroupAdvantage()' if one.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}.",
                 )
         for place, one in enumerate(self.mechanisms):
             early = [other for other in self.mechanisms[:place] if other.role is not None and other.role is one.precedes]

@@ -36,7 +36,7 @@ class Reduction:
 
     ``token-mean`` weighs every token alike (DAPO, 2503.14476); ``sequence-mean`` every response alike, so that tokens of long
     responses count less (GRPO, 2402.03300); ``fixed-length`` divides by responses times ``length`` (Dr. GRPO, 2503.20783).
-    Sequences without a token that counts are not responses: TRL counts them, verl and we do not.
+    Sequences without a token that counts are not responses; TRL and verl's workers count them.
     """
 
     by: Literal["token-mean", "sequence-mean", "fixed-length"] = "token-mean"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,9 @@ class Tiny:
         prompts = [f"what is {one} plus {two} ?" for one, two in sums]
         return Dataset.from_dict({"prompt": prompts, "truth": [str(one + two) for one, two in sums]})
 
-    def trainer(self, name: str, objective: Any = None, *, rewards: Any = None, options: dict[str, Any] | None = None, **changes: Any) -> Any:
+    def trainer(
+        self, name: str, objective: Any = None, *, rewards: Any = None, options: dict[str, Any] | None = None, **changes: Any
+    ) -> Any:
         """Build TRL's own trainer, or ours when there is an objective."""
         from trl import GRPOTrainer
 
@@ -122,10 +124,10 @@ def told_rollouts(seed: int = 0) -> Callable[[list[str], Any], dict[str, Any]]:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Iterator[Tiny]:
+def tiny(tmp_path: Path) -> Tiny:
     if find_spec("trl") is None:
         pytest.skip("TRL is not installed (extra 'train')")
-    yield Tiny(tmp_path)
+    return Tiny(tmp_path)
 
 
 @pytest.fixture

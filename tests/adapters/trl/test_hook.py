@@ -65,7 +65,9 @@ def test_the_other_reductions_train_as_trls_own(tiny: Any, kind: str, reduction:
     assert torch.allclose(weights(ours), weights(theirs), atol=1e-6)
 
 
-@pytest.mark.parametrize("chain", [DAPO, SURVEYING, DAPO.plus(ForkThermostat(settle=1, floor=1.0, ceiling=1.01))], ids=["dapo", "survey", "thermostat"])
+@pytest.mark.parametrize(
+    "chain", [DAPO, SURVEYING, DAPO.plus(ForkThermostat(settle=1, floor=1.0, ceiling=1.01))], ids=["dapo", "survey", "thermostat"]
+)
 def test_gradient_accumulation_changes_nothing(tiny: Any, told: Callable[..., Any], chain: Chain) -> None:
     """With plain gradient descent: Adam divides by the gradient's own size, so it makes steps out of rounding."""
     ends = []
@@ -170,7 +172,10 @@ def test_dropped_groups_leave_the_denominator(tiny: Any, told: Callable[..., Any
 
 
 def test_the_thermostat_holds_what_plain_training_loses(tiny: Any) -> None:
-    chains = {"plain": DAPO.plus(ForkThermostat(dry_run=True)), "held": DAPO.plus(ForkThermostat(floor=0.8, proportional=0.5, integral=0.2, limit=2.0))}
+    chains = {
+        "plain": DAPO.plus(ForkThermostat(dry_run=True)),
+        "held": DAPO.plus(ForkThermostat(floor=0.8, proportional=0.5, integral=0.2, limit=2.0)),
+    }
     ends = {}
     for name, chain in chains.items():
         trainer = tiny.trainer(name, chain, max_steps=60, per_device_train_batch_size=16, learning_rate=5e-3)
@@ -192,7 +197,9 @@ def test_rollouts_go_to_the_run_folder_as_they_happen(tiny: Any, tmp_path: Path)
     found = Run.open(folder).query(f"select {columns} from rollouts order by step, sample").to_pylist()  # noqa: S608  # no input in it
     assert len(found) == 3 * 16
     for step, row in enumerate(log):
-        entropies = [value for one in found if one["step"] == step for value, counts in zip(one["entropy"], one["mask"], strict=True) if counts]
+        entropies = [
+            value for one in found if one["step"] == step for value, counts in zip(one["entropy"], one["mask"], strict=True) if counts
+        ]
         parts = [value for value in entropies if math.isfinite(value)]
         assert sum(parts) / len(parts) == pytest.approx(row["entropy"], rel=0.1)
         assert sum(one["reward"] for one in found if one["step"] == step) / 16 == pytest.approx(row["reward"], abs=1e-6)

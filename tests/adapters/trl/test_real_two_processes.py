@@ -30,7 +30,7 @@ if __name__ == "__main__":
     chain = Chain.loads((folder.parent / "chain.toml").read_text())
     trainer = tiny.trainer(
         "out", chain, options={"rollout_func": helpers["told_rollouts"](), "run": folder / "run"},
-        per_device_train_batch_size=6 // size * 2, num_generations=4, optim="sgd", learning_rate=0.5, max_steps=4, gradient_accumulation_steps=2,
+        per_device_train_batch_size=12 // size, gradient_accumulation_steps=2, optim="sgd", learning_rate=0.5, max_steps=4,
     )
     tiny.train(trainer)
     if trainer.accelerator.is_main_process:
@@ -80,7 +80,9 @@ def launch(folder: Path, size: int) -> dict[str, Any]:
     for rank in range(size):
         numbered = together | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {}
         command = [sys.executable, str(script), str(helpers), str(folder), str(size)]
-        running.append(subprocess.Popen(command, env=os.environ | quiet | numbered, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        running.append(
+            subprocess.Popen(command, env=os.environ | quiet | numbered, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
     for process in running:
         output, _ = process.communicate(timeout=240)
         assert process.returncode == 0, output[-3000:]
@@ -96,6 +98,9 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     for one, two in zip(alone["log"], together["log"], strict=True):
         shared = [name for name in one if name.startswith("breadth/")]
         assert [two[name] for name in shared] == pytest.approx([one[name] for name in shared], abs=1e-5)
-    rows = [Run.open(tmp_path / name / "run").query("select step, sample, advantage from rollouts order by all").to_pylist() for name in ("one", "two")]
+    rows = [
+        Run.open(tmp_path / name / "run").query("select step, sample, advantage from rollouts order by all").to_pylist()
+        for name in ("one", "two")
+    ]
     assert len(rows[0]) == len(rows[1]) == 4 * 24
     assert [row["advantage"] for row in rows[0]] == pytest.approx([row["advantage"] for row in rows[1]], abs=1e-5)

@@ -66,7 +66,8 @@ class Bigram(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         chosen = logs.gather(1, torch.roll(ids.values(), -1)[:, None])[:, 0]
         entropy = -(logs.exp() * logs).sum(-1)
         return {
-            name: torch.nested.nested_tensor_from_jagged(value, ids.offsets()) for name, value in (("log_probs", chosen), ("entropy", entropy))
+            name: torch.nested.nested_tensor_from_jagged(value, ids.offsets())
+            for name, value in (("log_probs", chosen), ("entropy", entropy))
         }
 
     def batch(self, data: TensorDict, *, entropy: bool = True) -> Batch:
@@ -87,7 +88,10 @@ class Bigram(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def survey(self, data: TensorDict) -> Batch:
         """Return the record a survey in verl sees: of the policy before the generation's first update."""
-        held = {name: data[name].to_padded_tensor(0.0) for name in ("response_mask", "old_log_probs", "advantages", "entropy", "rollout_is_weights")}
+        held = {
+            name: data[name].to_padded_tensor(0.0)
+            for name in ("response_mask", "old_log_probs", "advantages", "entropy", "rollout_is_weights")
+        }
         old, entropy = held["old_log_probs"], held["entropy"]
         mask, rows, weights = held["response_mask"].bool(), data["breadth_row"], held["rollout_is_weights"]
         return Batch(old, held["advantages"], mask, old_logprobs=old, rows=rows, entropy=entropy, old_entropy=entropy, weights=weights)

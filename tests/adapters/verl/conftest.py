@@ -43,8 +43,13 @@ def ranks(tmp_path: Path) -> Ranks:
     def run(how: str, chain: Chain) -> list[dict[str, Any]]:
         (tmp_path / "chain.toml").write_text(chain.dumps(), encoding="utf-8")
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        commands = [[sys.executable, str(HERE / "two_ranks.py"), str(rank), str(tmp_path), how, str(tmp_path / "chain.toml")] for rank in range(RANKS)]
-        started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
+        commands = [
+            [sys.executable, str(HERE / "two_ranks.py"), str(rank), str(tmp_path), how, str(tmp_path / "chain.toml")]
+            for rank in range(RANKS)
+        ]
+        started = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
+        ]
         said = [one.communicate(timeout=300)[0] for one in started]
         assert [one.returncode for one in started] == [0, 0], "\n".join(said)
         return [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)]
@@ -102,3 +107,26 @@ def step(objective: Objective, policy: Any, mini: Any, gradients: list[list[floa
     with torch.no_grad():
         policy.table -= RATE * policy.table.grad
     return {"loss": float(loss.detach()), **{f"breadth/{name}": value for name, value in objective.finish().items()}}
+
+
+PLACE = "actor_rollout_ref.actor.policy_loss"
+
+
+@pytest.fixture
+def configured() -> Callable[..., Any]:
+    """Compose verl's own configuration, as its command line does."""
+    hydra = pytest.importorskip("hydra")
+
+    def compose(chain: str, *overrides: str, loss_mode: str = "breadth") -> Any:
+        ours = [
+            f"{PLACE}._target_=breadth.adapters.verl.config.BreadthLoss",
+            f"{PLACE}.loss_mode={loss_mode}",
+            "trainer.v1.trainer_mode=breadth",
+        ]
+        needed = ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "actor_rollout_ref.rollout.n=4", "algorithm.adv_estimator=grpo"]
+        with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+            config = hydra.compose("ppo_trainer", overrides=[*ours, f"+{PLACE}.chain=none", *needed, *overrides])
+        config.actor_rollout_ref.actor.policy_loss.chain = chain
+        return config
+
+    return compose

@@ -1,4 +1,4 @@
-"""The loss seat as verl's policy loss: verl's own worker loss with a chain equals the bare Objective and, where they agree, verl's own losses."""
+"""The loss seat as verl's policy loss: verl's own worker loss with a chain equals the bare Objective and verl's vanilla loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ VERL = ClippedPolicy(low=0.2, high=0.2, dual=3.0)
 
 def actor(chain: Chain | str, **settings: Any) -> Any:
     text = chain if isinstance(chain, str) else chain.dumps()
-    return FSDPActorConfig(rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=BreadthLoss(loss_mode="breadth", chain=text), **settings)
+    return FSDPActorConfig(
+        rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=BreadthLoss(loss_mode="breadth", chain=text), **settings
+    )
 
 
 def vanilla(**settings: Any) -> Any:
@@ -118,14 +120,16 @@ def test_the_loss_is_scaled_by_the_data_parallel_size_as_verls_is(bigram: Any) -
 def test_verls_own_terms_stay_beside_the_chain(bigram: Any) -> None:
     data, policy = bigram.generation(), bigram.Bigram(seed=1)
     tokens = int(data["response_mask"].values().sum())
-    with_bonus, without = (worker_loss(partial(ppo_loss, actor(Chain((VERL,)), entropy_coeff=c)), policy, data, tokens=tokens)[0] for c in (0.1, 0.0))
+    with_bonus, without = (
+        worker_loss(partial(ppo_loss, actor(Chain((VERL,)), entropy_coeff=c)), policy, data, tokens=tokens)[0] for c in (0.1, 0.0)
+    )
     batch = policy.batch(data)
-    bonus = float((batch.entropy * batch.mask).sum() / tokens)
+    bonus = float((batch.entropy.detach() * batch.mask).sum() / tokens)
     close(with_bonus, without - 0.1 * bonus)
 
 
 def test_a_sequence_without_tokens_is_no_response_in_the_seat_and_one_in_verl(bigram: Any) -> None:
-    """verl divides by the size of the mini-batch, empty responses and filling included; the seat counts responses, as the bare Objective."""
+    """Verl divides by the size of the mini-batch, empty responses included; the seat counts responses, as the bare Objective."""
     data, policy = bigram.generation(), bigram.Bigram(seed=1)
     empty = data["response_mask"].unbind()
     data["response_mask"] = bigram.nested([mask * (row != 4) for row, mask in enumerate(empty)])
@@ -188,4 +192,4 @@ def test_the_chain_may_be_a_file(bigram: Any, tmp_path: Path) -> None:
 
 
 def test_it_stands_in_verls_registry() -> None:
-    assert core_algos.get_policy_loss_fn("breadth").__module__ == "breadth.adapters.verl.plugin"
+    assert core_algos.get_policy_loss_fn("breadth").__module__ == "breadth.adapters.verl.registration"

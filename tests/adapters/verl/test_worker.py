@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("verl", reason="verl is not installed")
-pytest.importorskip("transfer_queue", reason="verl's own dependencies (verl[verl-core]) are not installed")
-pytest.importorskip("fastapi", reason="verl's own dependencies (verl[verl-core]) are not installed")
+pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
 
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
 from verl.workers.engine_workers import TrainingWorker
@@ -40,13 +38,14 @@ def test_two_ranks_of_verls_worker_train_as_the_bare_objective_over_a_restart(
 
 
 def test_without_a_chain_the_worker_is_verls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrainingWorker, "train_batch", lambda self, data: ("verl's", data))
+    monkeypatch.setattr(TrainingWorker, "train_batch", lambda _, data: ("verl's", data))
     assert ChainedActor.train_batch(ChainedActor.__new__(ChainedActor), 7) == ("verl's", 7)
 
 
 def test_a_rank_without_outputs_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrainingWorker, "train_batch", lambda self, data: None)
-    actor, seen = ChainedActor.__new__(ChainedActor), []
+    monkeypatch.setattr(TrainingWorker, "train_batch", lambda *_: None)
+    actor: Any = ChainedActor.__new__(ChainedActor)
+    seen: list[str] = []
     actor.seat = SimpleNamespace(begin=seen.append, finish=lambda: seen.append("finished"))
     assert actor.train_batch("batch") is None
     assert seen == ["batch", "finished"]

@@ -1,6 +1,6 @@
 """One of two processes that train a bigram with verl's own worker code and a chain; run by the tests as a script.
 
-Usage: two_ranks.py RANK FOLDER HOW CHAIN, HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker around them).
+Usage: two_ranks.py RANK FOLDER HOW CHAIN, HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker around).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from bigram import Bigram, generation, part
+from bigram import Bigram, generation, part  # type: ignore[import-not-found]  # beside this script
 from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.engine.base import BaseEngine

@@ -20,11 +20,11 @@ LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
             "grpo": "Chain(..., reduction=Reduction('sequence-mean')) with ClippedPolicy()",
             "bnpo": "Chain(..., reduction=Reduction('token-mean')) with ClippedPolicy(): bnpo averages each micro-batch alone",
             "dr_grpo": "Chain(..., reduction=Reduction('fixed-length', length=max_completion_length)) with ClippedPolicy()",
-            "cispo": "Cispo() in the place of ClippedPolicy()",
+            "cispo": "Cispo(bounds='cap', cap=<epsilon_high>) in the place of ClippedPolicy()",
         }.get(value, "a surrogate of the chain in its place"),
     ),
     "epsilon": (0.2, lambda value: f"ClippedPolicy(low={value:g}, high=...)"),
-    "epsilon_high": (None, lambda value: f"ClippedPolicy(high={value:g})"),
+    "epsilon_high": (None, lambda value: f"ClippedPolicy(high={value:g}), or with cispo Cispo(bounds='cap', cap={value:g})"),
     "delta": (None, lambda value: f"ClippedPolicy(dual={value:g})"),
     "entropy_coef": (0.0, lambda value: f"EntropyBonus(coefficient={value:g})"),
     "use_adaptive_entropy": (False, lambda _: "EntropyTarget(...) or ForkThermostat()"),
@@ -122,3 +122,6 @@ def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:
             else f"{name_of(wanted[0])} has the coefficient {coefficient}"
         )
         yield f"beta={arguments.beta}", why, "Set beta to 0" if not wanted else f"Set beta={coefficient}"
+    if wanted and not getattr(arguments, "use_bias_correction_kl", True) and getattr(wanted[0], "estimator", "k3") != "k3":
+        why = "the chain decides the estimator; without the correction TRL's is ReferenceKL(estimator='k3')"
+        yield "use_bias_correction_kl=False", why, "Leave use_bias_correction_kl at True"

@@ -151,17 +151,15 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         return loss
 
     def _begin(self, model: Any, batch: Batch) -> None:
-        """Begin an optimizer step with its whole batch, looked at without gradient first where a mechanism surveys."""
+        """Begin an optimizer step with its whole batch; what comes after its first part is looked at without gradient for a survey."""
         window = self._window()
         if not self.objective.surveys:
             totals = [Totals.of(loss_mask(inputs)) for inputs in window]
             self.objective.begin(sum(totals[1:], totals[0]))
-        elif len(window) == 1:
-            self.objective.begin(batch)
         else:
             with torch.no_grad():
-                parts = [batch_of(inputs, *forward(self, model, inputs)[:2]) for inputs in window]
-            self.objective.begin(_joined(parts))
+                later = [batch_of(inputs, *forward(self, model, inputs)[:2]) for inputs in window[1:]]
+            self.objective.begin(_joined([batch, *later]))
         self._open = True
 
     def _window(self) -> list[Any]:

@@ -1,1 +1,1 @@
-"""verl: what its trainers leave on disk."""
+"""verl: what its trainers leave on disk, and our chains inside them."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from verl.workers.config import PolicyLossConfig
 
-from breadth.adapters.verl.plugin import LOSS_MODE, register_loss
+from breadth.adapters.verl.registration import LOSS_MODE, register_loss
 from breadth.base.errors import SettingsError
 from breadth.training.chain import Chain
 from breadth.training.recipes import RECIPES, chain_of

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from breadth.adapters.verl.config import PLACE
-from breadth.adapters.verl.plugin import LOSS_MODE, TRAINER_MODES
+from breadth.adapters.verl.registration import LOSS_MODE, TRAINER_MODES
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
+from breadth.training.entropy import GRADIENT
 from breadth.training.mechanism import Mechanism, Role, Seat, name_of
 from breadth.training.reduction import Reduction
 from breadth.training.regime import Regime
@@ -19,7 +20,7 @@ ACTOR = "actor_rollout_ref.actor"
 """Where verl keeps the actor's settings."""
 FED = {
     "credit": {"mask", "entropy", "correct", "problems", "outcomes", "texts", "truncated"},
-    "loss": {"entropy", "old_entropy", "reference_logprobs"},
+    "loss": {"entropy", GRADIENT, "old_entropy", "reference_logprobs"},
 }
 """Seat -> optional fields our trainer provides; the policy loss alone provides none."""
 STRATEGIES = ("fsdp", "fsdp2")
@@ -43,6 +44,11 @@ def check_version(version: str) -> None:
 def refuse_alone(chain: Chain, loss_agg_mode: str, loss_scale_factor: int | None) -> None:
     """Refuse what the policy loss cannot run without our trainer: verl hands it no entropy, no rows, no beginning or end of a step."""
     _raise([*_needing_trainer(chain), *_seats(chain), *_averaging(chain.reduction, loss_agg_mode, loss_scale_factor)])
+
+
+def refuse_unfed(chain: Chain) -> None:
+    """Refuse what no hook of ours can run in verl, whatever its configuration."""
+    _raise([*_seats(chain), *_unfed(chain)])
 
 
 def refuse(chain: Chain, config: Any) -> None:
@@ -102,7 +108,7 @@ def _seats(chain: Chain) -> Iterator[Problem]:
 
 def _unfed(chain: Chain) -> Iterator[Problem]:
     for field, names in chain.needs.items():
-        seat, name = field.split(".")
+        seat, name = field.split(".", 1)
         if seat in FED and name not in FED[seat]:
             remedy = "Leave it out here; our TRL trainer, or your own loop around Objective, can hand it over."
             yield f"{', '.join(names)} reads {name}, which verl {TESTED[-1]} does not compute.", remedy

@@ -18,9 +18,9 @@ from breadth.runs.problems import problem_id
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, required
 
-ALWAYS = ("response_mask", "rm_scores", "token_level_rewards", "advantages")
+ALWAYS = ("response_mask", "rm_scores", "token_level_rewards", "advantages", "extra_fields")
 """Fields of verl's batch the credit seat always reads; verl leaves out those it does not have."""
-SOURCES = {"entropy": "entropy", "texts": "responses", "outcomes": "responses", "problems": "prompts", "correct": "extra_fields"}
+SOURCES = {"entropy": "entropy", "texts": "responses", "outcomes": "responses", "problems": "prompts"}
 """Our optional field -> verl's field it is worked out from."""
 
 
@@ -83,7 +83,7 @@ class CreditSeat:
         """Return the fields of verl's batch to write back, nested as verl keeps them, and the metrics."""
         sessions = Sessions.of(keys, tags)
         rollouts, metrics = self.objective.credit(self.rollouts(data, sessions))
-        nested, mask = data["response_mask"], data["response_mask"].to_padded_tensor(0).bool()
+        nested, mask = _nested(data["response_mask"]), _padded(data["response_mask"]).bool()
         written = {"advantages": response_to_nested(_spread(rollouts, sessions, mask), nested), ROW: torch.arange(len(keys))}
         dropped = ~torch.cat([required(rollouts.kept), torch.ones(1, dtype=torch.bool)])[sessions.places]
         if dropped.any():
@@ -94,16 +94,16 @@ class CreditSeat:
     def rollouts(self, data: Any, sessions: Sessions) -> Rollouts:
         """Return the sessions' last outputs as our record; only the fields the chain needs are worked out."""
         rows = torch.tensor(sessions.finals, dtype=torch.int64)
-        mask = data["response_mask"].to_padded_tensor(0).bool()[rows]
+        mask = _padded(data["response_mask"]).bool()[rows]
         rewards = data["token_level_rewards"] if "token_level_rewards" in data else data["rm_scores"]
-        lengths = data["response_mask"].offsets().diff()[rows]
+        lengths = _nested(data["response_mask"]).offsets().diff()[rows]
         return Rollouts(
-            rewards=rewards.to_padded_tensor(0.0).sum(-1)[rows],
+            rewards=_padded(rewards).sum(-1)[rows],
             groups=torch.tensor(sessions.groups, dtype=torch.int64),
             lengths=mask.sum(-1),
-            advantages=_undivided(data["advantages"].to_padded_tensor(0.0)[rows], mask),
+            advantages=_undivided(_padded(data["advantages"])[rows], mask),
             mask=mask,
-            entropy=data["entropy"].to_padded_tensor(0.0)[rows] if "entropy" in self.needs else None,
+            entropy=_padded(data["entropy"])[rows] if "entropy" in self.needs else None,
             truncated=lengths >= self.longest if self.longest else None,
             **self._told(data, sessions),
         )
@@ -116,8 +116,12 @@ class CreditSeat:
             told["outcomes"] = [answer_key(stated_answer(text)) for text in told["texts"]]
         if "problems" in self.needs:
             told["problems"] = [problem_id(text) for text in self._texts(data["prompts"], sessions.firsts)]
-        if "correct" in self.needs:
-            told["correct"] = _grades(data["extra_fields"], sessions.finals)
+        told["correct"] = _grades(data["extra_fields"] if "extra_fields" in data else [{}] * len(data), sessions.finals)
+        if told["correct"] is None and "correct" in self.needs:
+            raise MechanismError(
+                "The chain reads which answers are correct, and the reward function reports no accuracy.",
+                "Let the reward function return a dictionary with 'score' and 'acc' (1 right, 0 wrong).",
+            )
         return told
 
     def _texts(self, nested: Tensor, rows: Sequence[int]) -> list[str]:
@@ -125,15 +129,21 @@ class CreditSeat:
         return [self.tokenizer.decode(ids[row], skip_special_tokens=True) for row in rows]
 
 
-def _grades(extra_fields: Any, rows: Sequence[int]) -> Tensor:
-    """Return the accuracy that the user's reward function reported beside the score."""
+def _padded(values: Tensor) -> Tensor:
+    """Return a field as (rows, T); verl may hand over responses of one length unnested."""
+    return values.to_padded_tensor(0) if values.is_nested else values
+
+
+def _nested(values: Tensor) -> Tensor:
+    return values if values.is_nested else torch.nested.as_nested_tensor(list(values.unbind()), layout=torch.jagged)
+
+
+def _grades(extra_fields: Any, rows: Sequence[int]) -> Tensor | None:
+    """Return the accuracy that the user's reward function reported beside the score, None where it reported none."""
     told = [extra if isinstance(extra, dict) else extra.data for extra in list(extra_fields)]
     grades = [(told[row].get("reward_extra_info") or {}).get("acc") for row in rows]
     if all(grade is None for grade in grades):
-        raise MechanismError(
-            "The chain reads which answers are correct, and the reward function reports no accuracy.",
-            "Let the reward function return a dictionary with 'score' and 'acc' (1 right, 0 wrong).",
-        )
+        return None
     return torch.tensor([float("nan") if grade is None else float(grade) for grade in grades])
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from breadth.adapters.verl import plugin
 from breadth.adapters.verl.config import PLACE, TARGET, load_chain
-from breadth.adapters.verl.conflicts import FED, check_version, refuse_alone
-from breadth.adapters.verl.plugin import GROUP, LOSS_MODE, TRAINER_MODES
+from breadth.adapters.verl.conflicts import check_version, refuse_alone, refuse_unfed
+from breadth.adapters.verl.registration import GROUP, LOSS_MODE, TRAINER_MODES, policy_loss
 from breadth.base.errors import BreadthError, MechanismError
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Seat
@@ -58,9 +58,7 @@ def self_check(*, trainer: bool = True) -> tuple[str, ...]:
 
 def explain(chain: Chain) -> tuple[str, ...]:
     """Say which hook can run a chain, and what to add to verl's command; raises when neither can."""
-    unfed = [f"{field} ({', '.join(names)})" for field, names in chain.needs.items() if field.split(".")[1] not in FED[field.split(".")[0]]]
-    if unfed or chain.seated(Seat.PLAN):
-        refuse_alone(chain, "token-mean", None)
+    refuse_unfed(chain)
     common = f"{PLACE}._target_={TARGET} +{PLACE}.chain=<this file>"
     loss = f" {PLACE}.loss_mode={LOSS_MODE}" if chain.seated(Seat.LOSS) else ""
     whole = f"with our trainer: trainer.v1.trainer_mode={TRAINER_MODES[0]} {common}{loss}"
@@ -94,7 +92,7 @@ def _plugin() -> str:
 
 def _loss() -> str:
     registered = import_module("verl.trainer.ppo.core_algos").POLICY_LOSS_REGISTRY.get(LOSS_MODE)
-    if registered is not plugin.policy_loss:
+    if registered is not policy_loss:
         held = "nothing" if registered is None else f"{registered.__module__}.{registered.__qualname__}"
         raise MechanismError(
             f"verl's policy loss '{LOSS_MODE}' is {held}, not ours.",

@@ -8,35 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
-GROUP = "verl.plugins"
-"""The entry-point group that verl scans."""
-LOSS_MODE = "breadth"
-"""Name of the policy loss: ``actor_rollout_ref.actor.policy_loss.loss_mode=breadth``."""
-TRAINER_MODES = ("breadth", "breadth_colocate_async")
-"""Names of the trainers (``trainer.v1.trainer_mode=breadth``): verl's ``sync`` and ``colocate_async`` with a chain."""
-
-
-def policy_loss(**arguments: Any) -> Any:
-    """Run the chain's loss seat; what stands in verl's registry, so that the registry holds no torch until it is used."""
-    return import_module("breadth.adapters.verl.loss").policy_loss(**arguments)
-
-
-def register_loss() -> None:
-    """Put the policy loss into verl's registry."""
-    import_module("verl.trainer.ppo.core_algos").register_policy_loss(LOSS_MODE)(policy_loss)
-
-
-def register_trainers() -> None:
-    """Put the trainers into verl's registry; their module does so itself."""
-    import_module("breadth.adapters.verl.trainer")
-
+from breadth.adapters.verl.registration import register_loss, register_trainers
 
 HOOKS: dict[str, Callable[[], None]] = {"verl.trainer.ppo.core_algos": register_loss, "verl.trainer.ppo.v1": register_trainers}
 """Module of verl -> what to do once it is imported."""

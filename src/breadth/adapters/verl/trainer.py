@@ -20,7 +20,7 @@ from breadth.adapters.verl import checkpoint
 from breadth.adapters.verl.config import chain_in
 from breadth.adapters.verl.conflicts import refuse, regime_of
 from breadth.adapters.verl.credit import CreditSeat
-from breadth.adapters.verl.plugin import TRAINER_MODES
+from breadth.adapters.verl.registration import TRAINER_MODES
 from breadth.adapters.verl.worker import ChainedWorker
 from breadth.training.mechanism import Seat
 from breadth.training.objective import Objective

@@ -14,7 +14,7 @@ from verl.workers.utils.losses import ppo_loss
 from breadth.adapters.verl import checkpoint
 from breadth.adapters.verl.config import chain_in
 from breadth.adapters.verl.loss import LossSeat, copies_of, fed_loss
-from breadth.adapters.verl.plugin import LOSS_MODE
+from breadth.adapters.verl.registration import LOSS_MODE
 from breadth.base.errors import MechanismError
 
 

@@ -1,0 +1,453 @@
+"""The contract of mechanisms can fail: for each promise, a mechanism that breaks it and is told so."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from breadth.base.errors import MechanismError
+from breadth.base.stats import Mean
+from breadth.testing import mechanisms
+from breadth.testing.mechanisms import chain_around, check_mechanism, close
+from breadth.training import records, reduction
+from breadth.training.catalogue import MECHANISMS
+from breadth.training.credit.group_advantage import GroupAdvantage
+from breadth.training.effect import Effect, Selection
+from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.mechanism import Mechanism, Role
+from breadth.training.objective import Objective
+from breadth.training.ops import group_mean, masked_mean
+from breadth.training.records import Batch, Plan, Rollouts, required
+
+FILLER = ClippedPolicy(high=0.28)
+
+
+@dataclass(frozen=True)
+class Good(Mechanism[Batch, None]):
+    """Multiplies every weight; breaks nothing."""
+
+    factor: float = 0.5
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch.weighted(torch.full_like(batch.logprobs, self.factor)))
+
+
+@dataclass(frozen=True)
+class Undocumented(Good):
+    factor: float = 0.5
+
+
+class Undecorated(Mechanism[Batch, None]):
+    """Has no fields, for it is no dataclass."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch)
+
+
+@dataclass
+class Thawed(Mechanism[Batch, None]):
+    """Can be written to."""
+
+    factor: float = 0.5
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch)
+
+
+@dataclass(frozen=True)
+class Forgetful(Good):
+    """None is not its default, so TOML loses it."""
+
+    bound: float | None = 1.0
+
+
+@dataclass(frozen=True)
+class Unpicklable(Good):
+    """Comes back from pickle with its defaults."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unpicklable, ()
+
+
+@dataclass(frozen=True)
+class ListedNeeds(Good):
+    """Needs a list."""
+
+    @property
+    def needs(self) -> Any:
+        return ["entropy"]
+
+
+@dataclass(frozen=True)
+class UnknownNeeds(Good):
+    """Needs a field that no record has."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropies"})
+
+
+@dataclass(frozen=True)
+class Needy(Good):
+    """Needs the entropy and says so."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+
+@dataclass(frozen=True)
+class Secretive(Good):
+    """Reads the entropy and does not say so."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch.weighted(required(batch.entropy).detach()))
+
+
+@dataclass(frozen=True)
+class Freeloading(Needy):
+    """Pays for entropy, but asks for no gradient of it."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch, (-self.factor * required(batch.entropy),))
+
+
+@dataclass(frozen=True)
+class Bag:
+    """A state of anything."""
+
+    things: Any = 0
+
+
+@dataclass(frozen=True)
+class Tupled(Mechanism[Batch, Bag]):
+    """Its state comes back from JSON as a list."""
+
+    def init(self) -> Bag:
+        return Bag((1, 2))
+
+    def apply(self, batch: Batch, state: Bag, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch)
+
+
+@dataclass(frozen=True)
+class Tensored(Tupled):
+    """Keeps a tensor."""
+
+    def init(self) -> Bag:
+        return Bag(torch.zeros(2))
+
+
+@dataclass(frozen=True)
+class Hopeless(Tupled):
+    """Divides by the tokens of a period, and keeps what that gives when there were none."""
+
+    def init(self) -> Bag:
+        return Bag()
+
+    def apply(self, batch: Batch, state: Bag, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch, stats={"logprob": Mean(batch.logprobs.detach().sum(), batch.mask.sum())})
+
+    def update(self, state: Bag, stats: Mapping[str, Any]) -> Bag:
+        return Bag(stats["logprob"].value) if "logprob" in stats else state
+
+
+@dataclass(frozen=True)
+class Averaging(Hopeless):
+    """Averages the means of micro-batches, whatever their size."""
+
+    def apply(self, batch: Batch, state: Bag, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch, stats={"logprob": Mean(masked_mean(batch.logprobs.detach(), batch.mask), 1)})
+
+
+@dataclass(frozen=True)
+class Centring(Mechanism[Batch, None]):
+    """Centres the advantages of each micro-batch instead of surveying the whole."""
+
+    precedes = Role.SURROGATE
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(replace(batch, advantages=batch.advantages - masked_mean(batch.advantages, batch.mask)))
+
+
+@dataclass(frozen=True)
+class Positional(Mechanism[Batch, None]):
+    """Weighs sequences by where they stand in the whole batch, not by who they are."""
+
+    def survey(self, whole: Batch, state: None) -> Selection:
+        return Selection({"place": torch.arange(len(whole.mask))})
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        assert selection is not None
+        return Effect(batch.weighted(selection.tokens["place"][:, None].double()))
+
+
+@dataclass(frozen=True)
+class Scribbling(Good):
+    """Multiplies in place, in the record it is given."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        required(batch.weights).mul_(self.factor)
+        return Effect(batch)
+
+
+@dataclass(frozen=True)
+class Renumbering(Mechanism[Batch, None]):
+    """Writes into the rows of the whole batch while it looks at it."""
+
+    def survey(self, whole: Batch, state: None) -> Selection:
+        required(whole.rows).add_(0)
+        return Selection()
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch)
+
+
+@dataclass(frozen=True)
+class Rooting(Mechanism[Batch, None]):
+    """Has an infinite slope where the policies agree."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch, ((batch.logprobs - batch.logprobs.detach()).abs().sqrt(),))
+
+
+@dataclass(frozen=True)
+class Waking(Mechanism[Batch, None]):
+    """Gives tokens a weight that had none."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(replace(batch, weights=required(batch.weights) + 1))
+
+
+@dataclass(frozen=True)
+class Tolling(Mechanism[Batch, None]):
+    """Adds a constant to every position; right as long as the engine masks."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch, (torch.ones_like(batch.logprobs),))
+
+
+@dataclass(frozen=True)
+class Towering(Mechanism[Batch, None]):
+    """Finite in double precision alone."""
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        return Effect(batch.weighted((batch.logprobs.detach() + 100).exp() / 1e43))
+
+
+@dataclass(frozen=True)
+class Curious(Mechanism[Rollouts, None]):
+    """Adds the entropy at all positions, those that do not count included."""
+
+    follows = Role.ESTIMATOR
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        return Effect(batch.credited(torch.where(batch.scored, required(batch.entropy).mean(-1), 0.0)))
+
+
+@dataclass(frozen=True)
+class Generous(Mechanism[Rollouts, None]):
+    """Pays every rollout, without a reward too."""
+
+    follows = Role.ESTIMATOR
+    amount: float = 1.0
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        return Effect(batch.credited(torch.full_like(batch.rewards, self.amount)))
+
+
+@dataclass(frozen=True)
+class Queueing(Generous):
+    """Pays by the place in the queue."""
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        return Effect(batch.credited(torch.where(batch.scored, torch.arange(len(batch)).double(), 0.0)))
+
+
+@dataclass(frozen=True)
+class Overwriting(Generous):
+    """Writes into the rewards."""
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        batch.rewards.add_(1)
+        return Effect(batch)
+
+
+@dataclass(frozen=True)
+class Naive(Mechanism[Rollouts, None]):
+    """Divides by a deviation that may be zero."""
+
+    role = Role.ESTIMATOR
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        known = batch.rewards.nan_to_num()
+        centred = known - group_mean(known, batch.groups, batch.scored)
+        return Effect(replace(batch, advantages=torch.where(batch.scored, centred / centred.square().mean().sqrt(), 0.0)))
+
+
+@dataclass(frozen=True)
+class Hopeful(Naive):
+    """Divides by the share of failures, which may be none."""
+
+    def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
+        known = batch.rewards.nan_to_num()
+        centred = known - group_mean(known, batch.groups, batch.scored)
+        return Effect(replace(batch, advantages=torch.where(batch.scored, centred / (1 - masked_mean(known, batch.scored)), 0.0)))
+
+
+@dataclass(frozen=True)
+class Fickle(Mechanism[Plan, None]):
+    """Rolls its own dice."""
+
+    def apply(self, batch: Plan, state: None, selection: Selection | None) -> Effect[Plan]:
+        return Effect(replace(batch, temperature=random.random()))
+
+
+@dataclass(frozen=True)
+class Favouring(Mechanism[Plan, None]):
+    """Samples only the first in the list."""
+
+    def apply(self, batch: Plan, state: None, selection: Selection | None) -> Effect[Plan]:
+        return Effect(replace(batch, samples=(8,) + (0,) * (len(batch.samples) - 1)))
+
+
+BROKEN: dict[str, list[Mechanism[Any, Any]]] = {
+    "is not a documented dataclass": [Undocumented(), Undecorated()],
+    "Thawed is not frozen": [Thawed()],
+    "does not survive TOML": [Forgetful(bound=None)],
+    "it does not survive pickle": [Unpicklable(0.7)],
+    "needs is not a frozenset": [ListedNeeds()],
+    "needs 'entropies', which is no field of Batch": [UnknownNeeds()],
+    "without the fields it does not need it fails": [Secretive()],
+    "an entropy without its gradient, which it does not need, changes the gradient": [Freeloading()],
+    "the state does not survive JSON": [Tupled()],
+    "JSON cannot hold the state": [Tensored(), Hopeless()],
+    "2 micro-batches changes the states": [Averaging()],
+    "2 micro-batches changes the loss": [Centring()],
+    "another order of the sequences changes the": [Positional()],
+    "writes into the batch's weights": [Scribbling()],
+    "its survey writes into the batch's rows": [Renumbering()],
+    "loss or gradient is not finite": [Rooting()],
+    "not zero where the weights are zero": [Waking()],
+    "bfloat16 gives numbers that are not finite": [Towering()],
+    "garbage outside the mask changes": [Curious()],
+    "a rollout without a reward gets an advantage": [Generous()],
+    "another order of the rollouts changes": [Queueing()],
+    "writes into the rollouts' rewards": [Overwriting()],
+    "1 rollouts give an advantage that is not finite": [Naive()],
+    "equal rewards give an advantage that is not finite": [Hopeful()],
+    "the same history gives another plan": [Fickle()],
+    "another order of the problems gives another plan": [Favouring()],
+}
+"""What the contract says -> the mechanisms that make it say so."""
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, thing in list(globals().items()):
+        if isinstance(thing, type) and issubclass(thing, Mechanism) and thing.__module__ == __name__:
+            monkeypatch.setitem(MECHANISMS.entries, f"test-{name.lower()}", f"{__name__}:{name}")
+
+
+@pytest.mark.parametrize(
+    ("told", "mechanism"), [(told, one) for told, some in BROKEN.items() for one in some], ids=lambda one: type(one).__name__
+)
+def test_a_broken_promise_is_told(told: str, mechanism: Mechanism[Any, Any]) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_mechanism(mechanism)
+    assert told in str(caught.value)
+
+
+def test_what_breaks_nothing_passes() -> None:
+    check_mechanism(Good(), neutral=Good(1.0))
+    check_mechanism(Needy())
+
+
+def test_a_neutral_setting_that_does_something() -> None:
+    with pytest.raises(AssertionError, match="the neutral settings change the loss of step 0"):
+        check_mechanism(Good(), neutral=Good(1.0 + 1e-12))
+    with pytest.raises(AssertionError, match="the neutral settings change the advantages of generation 0"):
+        check_mechanism(MECHANISMS.load("repeat-penalty")(), neutral=MECHANISMS.load("repeat-penalty")(1e-3))
+    with pytest.raises(AssertionError, match="the neutral settings change the plan 1"):
+        check_mechanism(MECHANISMS.load("temperature")(1.0, 0.5, 4), neutral=MECHANISMS.load("temperature")(1.0, 0.9, 4))
+
+
+def test_what_is_in_no_catalogue_is_told_how_to_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(MECHANISMS.entries, "test-good")
+    with pytest.raises(AssertionError, match=r"Good has no name in TOML: register it in the entry-point group breadth\.mechanisms"):
+        check_mechanism(Good())
+
+
+def _nothing(self: Any, given: Any) -> None:
+    return None
+
+
+def _unmasked(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return values
+
+
+def test_an_engine_that_lets_missing_fields_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Objective, "attach", _nothing)
+    with pytest.raises(AssertionError, match="a missing 'entropy' is not refused at attach"):
+        check_mechanism(Needy())
+
+
+def test_an_engine_that_does_not_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_mechanism(Tolling())
+    monkeypatch.setattr(reduction, "masked", _unmasked)
+    with pytest.raises(AssertionError, match=r"an empty mask gives a loss of 192"):  # 16 sequences of 12 positions
+        check_mechanism(Tolling())
+    monkeypatch.setattr(records, "masked", _unmasked)
+    with pytest.raises(AssertionError, match="nan outside the mask changes the"):
+        check_mechanism(Good())
+
+
+def test_an_engine_that_loses_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Objective, "restore", _nothing)
+    with pytest.raises(AssertionError, match="the state does not survive JSON"):
+        check_mechanism(MECHANISMS.load("fork-thermostat")())
+
+
+def test_the_chain_around_a_mechanism() -> None:
+    assert chain_around(Good()).mechanisms == (FILLER, Good())
+    assert chain_around(Centring()).mechanisms == (Centring(), FILLER)
+    assert chain_around(Generous()).mechanisms == (GroupAdvantage(), Generous())
+    assert chain_around(GroupAdvantage("none")).mechanisms == (GroupAdvantage("none"),)
+    assert chain_around(Good(), before=(Centring(), ClippedPolicy()), after=(Good(2.0),)).mechanisms == (
+        Centring(),
+        ClippedPolicy(),
+        Good(),
+        Good(2.0),
+    )
+    assert chain_around(None, like=Good()).mechanisms == (FILLER,)
+    assert chain_around(None, before=(ClippedPolicy(),), like=Good()).mechanisms == (ClippedPolicy(),)
+    assert chain_around(Fickle()).mechanisms == (Fickle(),)
+    with pytest.raises(MechanismError):
+        chain_around(Good(), before=(ClippedPolicy(), ClippedPolicy()))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ({"a": [1.0, "x"]}, {"a": (1.0 + 1e-9, "x")}, True),
+        ({"a": 1.0}, {"a": 1.00001}, False),
+        ({"a": 1e6}, {"a": 1e6 + 0.5}, True),  # relative above one
+        ({"a": 1.0}, {"b": 1.0}, False),
+        ([1.0], [1.0, 2.0], False),
+        ("raising", "inside", False),
+        (math.nan, math.nan, False),
+    ],
+)
+def test_states_agree_to_the_tolerance(left: Any, right: Any, same: bool) -> None:
+    assert close(left, right) is same
+    assert mechanisms.TOLERANCE == 1e-6

@@ -1,0 +1,246 @@
+"""The fork thermostat: its control law step by step by hand, its bands, its trail, what it prices, and the contract."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from breadth.base import settings
+from breadth.base.errors import SettingsError
+from breadth.testing.mechanisms import check_mechanism
+from breadth.training.chain import Chain
+from breadth.training.histogram import EntropyHistogram
+from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.loss.fork_thermostat import ForkThermostat, Thermostat
+from breadth.training.objective import Objective
+from breadth.training.records import Batch
+from breadth.training.regime import Regime
+
+QUICK = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=2, proportional=0.02, integral=0.004, limit=0.1)
+"""Settings that the numbers below are worked out for, whatever the defaults are."""
+
+
+def seen(*entropies: float) -> dict[str, Any]:
+    """The stats of a step whose tokens had these entropies."""
+    values = torch.tensor([entropies])
+    return {"entropies": EntropyHistogram.of(values, torch.ones_like(values, dtype=torch.bool))}
+
+
+def after(mechanism: ForkThermostat, *entropies: float) -> Thermostat:
+    """The state after steps of these fork entropies."""
+    state = mechanism.init()
+    for entropy in entropies:
+        state = mechanism.update(state, seen(entropy))
+    return state
+
+
+def batch(entropy: torch.Tensor, mask: torch.Tensor | None = None, **more: Any) -> Batch:
+    return Batch(
+        torch.zeros_like(entropy),
+        torch.zeros(len(entropy)),
+        torch.ones_like(entropy).bool() if mask is None else mask,
+        entropy=entropy,
+        **more,
+    )
+
+
+def test_the_start_is_the_mean_of_the_settling_steps_and_nothing_is_done_in_them() -> None:
+    for steps, start in enumerate([1.0, 0.8], start=1):
+        state = after(QUICK, *[1.0, 0.6][:steps])
+        assert state.start == pytest.approx(start, abs=1e-6)
+        assert (state.steps, state.coefficient, state.push, state.mood, state.trail) == (steps, 0.0, 0.0, "settling", ())
+
+
+def test_the_control_law_step_by_step() -> None:
+    # start (1.0 + 0.6) / 2 = 0.8, so the band is 0.4 to 1.2
+    expected = [
+        (0.2, 0.001, 0.006, "raising"),  # 0.2 / 0.8 = 0.25 of the start, e = 0.25: push 0.004 * 0.25, coefficient 0.02 * 0.25 + push
+        (0.2, 0.002, 0.007, "raising"),  # the same distance once more
+        (0.8, 0.002, 0.002, "inside"),  # e = 0: the push stays, the proportional part goes
+        (1.1, 0.002, 0.002, "inside"),  # anywhere in the band
+        (2.0, -0.002, -0.022, "lowering"),  # 2.5 of the start, e = -1: push 0.002 - 0.004, coefficient -0.02 + push
+        (1.6, -0.004, -0.014, "lowering"),  # 2.0 of the start, e = -0.5: push -0.002 - 0.002, coefficient -0.01 + push
+    ]
+    state = after(QUICK, 1.0, 0.6)
+    for entropy, push, coefficient, mood in expected:
+        state = QUICK.update(state, seen(entropy))
+        assert state.push == pytest.approx(push, abs=1e-7)
+        assert state.coefficient == pytest.approx(coefficient, abs=1e-7)
+        assert state.mood == mood
+        assert state.start == pytest.approx(0.8, abs=1e-6)
+        assert state.entropy == pytest.approx(entropy, abs=1e-6)
+    assert state.steps == 8
+
+
+@pytest.mark.parametrize(("low", "sign"), [(True, 1.0), (False, -1.0)])
+def test_it_does_not_wind_up_and_comes_back_at_once(low: bool, sign: float) -> None:
+    mechanism = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=1, proportional=0.1, integral=0.1, limit=0.1)
+    outside, opposite = (0.25, 1.75) if low else (1.75, 0.25)  # e = 0.25 and -0.25, or the other way round
+    state = after(mechanism, 1.0, *[outside] * 3)
+    # push 0.025, 0.05, 0.075; coefficient 0.025 + push = 0.05, 0.075, 0.1: now at the limit
+    assert state.coefficient == pytest.approx(sign * 0.1, abs=1e-7)
+    for _ in range(50):
+        state = mechanism.update(state, seen(outside))
+        assert state.coefficient == sign * 0.1
+    assert state.push == pytest.approx(sign * 0.075, abs=1e-7)  # 50 more steps would have made it 1.325
+    back = mechanism.update(state, seen(1.0))
+    assert back.coefficient == pytest.approx(sign * 0.075, abs=1e-7)
+    turned = mechanism.update(state, seen(opposite))
+    assert turned.push == pytest.approx(sign * 0.05, abs=1e-7)
+    assert turned.coefficient == pytest.approx(sign * 0.025, abs=1e-7)
+
+
+def test_at_the_limit_it_still_integrates_inwards() -> None:
+    mechanism = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=1, proportional=0.0, integral=0.1, limit=0.1)
+    state = replace(after(mechanism, 1.0), push=0.3, coefficient=0.1, mood="raising")
+    assert mechanism.update(state, seen(2.5)).push == pytest.approx(0.2, abs=1e-7)  # e = -1 although 0.2 is still outside the limit
+
+
+def test_a_policy_that_starts_without_entropy_has_no_band() -> None:
+    state = after(QUICK, 0.0, 0.0, 0.5, 0.0)
+    assert (state.start, state.coefficient, state.mood) == (0.0, 0.0, "inside")
+
+
+def test_an_empty_batch_keeps_the_state() -> None:
+    state = after(QUICK, 1.0, 0.6, 0.2)
+    empty = {"entropies": EntropyHistogram.of(torch.tensor([[1.0]]), torch.tensor([[False]]))}
+    assert QUICK.update(state, empty) is state
+    assert QUICK.update(state, {}) is state
+
+
+def test_the_trail_says_what_was_done_and_why() -> None:
+    state = after(QUICK, 1.0, 0.6, 0.2, 0.2, 0.8, 2.0)
+    assert [(one.step, one.what) for one in state.trail] == [
+        (3, "settling -> raising, coefficient +0.006"),
+        (5, "raising -> inside, coefficient +0.002"),
+        (6, "inside -> lowering, coefficient -0.022"),
+    ]
+    assert state.trail[0].why == "fork entropy 0.2 nats, band 0.4 to 1.2 (0.5 to 1.5 of the start 0.8)"
+
+
+def test_the_trail_keeps_its_newest_entries() -> None:
+    state = after(QUICK, 1.0, 1.0, *[0.1, 1.0] * 150)
+    assert len(state.trail) == ForkThermostat.TRAIL == 256
+    assert (state.trail[0].step, state.trail[-1].step) == (302 - 255, 302)
+
+
+def test_a_trail_survives_json() -> None:
+    state = after(QUICK, 1.0, 0.6, 0.2, 2.0)
+    assert settings.from_table(Thermostat, json.loads(json.dumps(settings.to_table(state)))) == state
+
+
+def test_forks_are_found_by_the_threshold_of_the_step_before() -> None:
+    mechanism = ForkThermostat(share=0.25, settle=1)
+    first = batch(torch.tensor([[0.1, 0.2, 0.3, 1.0]]))
+    fresh = mechanism.apply(first.cleaned(), mechanism.init(), None)
+    assert fresh.stats["forks"].value == 0.0
+    state = mechanism.update(mechanism.init(), fresh.stats)
+    assert (state.threshold, state.entropy) == (1.0, 1.0)  # the largest of four
+    later = mechanism.apply(batch(torch.tensor([[0.9, 1.1, 2.0, 0.2]])).cleaned(), state, None)
+    assert later.stats["forks"].value == 0.5
+    assert later.stats["mechanical_entropy"].value == pytest.approx((0.9 + 0.2) / 2)
+    assert mechanism.update(state, later.stats).threshold == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tokens_of_equal_entropy_fork_together(dtype: torch.dtype) -> None:
+    mechanism = ForkThermostat()
+    equal = batch(torch.full((10, 100), 3.0, dtype=dtype).log())
+    state = mechanism.update(mechanism.init(), mechanism.apply(equal.cleaned(), mechanism.init(), None).stats)
+    assert mechanism.apply(equal.cleaned(), state, None).stats["forks"].value == 1.0
+
+
+@pytest.mark.parametrize("coefficient", [0.05, -0.05])
+def test_it_prices_the_entropy_of_forks_alone_and_acts_on_policy(coefficient: float) -> None:
+    objective = Objective(Chain((ClippedPolicy(), ForkThermostat())))
+    objective.states[1] = Thermostat(steps=9, start=1.0, threshold=0.5, coefficient=coefficient)
+    entropy = torch.tensor([[0.6, 0.4, 0.5], [0.9, math.nan, math.nan]], dtype=torch.float64, requires_grad=True)
+    record = batch(entropy, torch.tensor([[True, True, True], [True, False, False]]))
+    assert record.old_logprobs is None
+    objective.begin(record)
+    loss = objective.loss(record)
+    loss.backward()
+    assert loss.item() == pytest.approx(-coefficient * (0.6 + 0.5 + 0.9) / 4, abs=1e-9)  # four tokens count
+    assert entropy.grad.tolist() == [
+        [pytest.approx(-coefficient / 4), 0.0, pytest.approx(-coefficient / 4)],
+        [pytest.approx(-coefficient / 4), 0.0, 0.0],
+    ]
+
+
+@pytest.mark.parametrize(("coefficient", "direction"), [(0.1, 1.0), (-0.1, -1.0)])
+def test_a_step_downhill_moves_the_entropy_the_right_way(coefficient: float, direction: float) -> None:
+    logits = torch.tensor([[[1.0, 0.0, 0.0], [9.0, 0.0, 0.0]]], requires_grad=True)  # a fork, and a mechanical token
+    logprobs = logits.log_softmax(-1)
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    objective = Objective(Chain((ClippedPolicy(), ForkThermostat())))
+    objective.states[1] = Thermostat(steps=9, start=1.0, threshold=0.5, coefficient=coefficient)
+    record = Batch(logprobs[..., 0], torch.zeros(1), torch.ones(1, 2).bool(), entropy=entropy)
+    objective.begin(record)
+    objective.loss(record).backward()
+    assert not logits.grad[0, 1].any()
+    moved = (logits - logits.grad).detach().log_softmax(-1)
+    change = -(moved.exp() * moved).sum(-1) - entropy.detach()
+    assert direction * float(change[0, 0]) > 1e-3
+    assert float(change[0, 1]) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_a_dry_run_reports_and_does_nothing() -> None:
+    mechanism = replace(QUICK, dry_run=True)
+    wet, dry = after(QUICK, 1.0, 0.6, 0.2), after(mechanism, 1.0, 0.6, 0.2)
+    assert dry.coefficient == wet.coefficient != 0
+    assert dry.trail[0].what == wet.trail[0].what + " (dry run: not applied)"
+    record = batch(torch.tensor([[0.6, 0.4]])).cleaned()
+    assert mechanism.apply(record, dry, None).terms == ()
+    assert len(QUICK.apply(record, wet, None).terms) == 1
+
+
+def test_the_log_shows_stats_and_state() -> None:
+    objective = Objective(Chain((ClippedPolicy(), QUICK)))
+    record = batch(torch.tensor([[0.6, 0.4]]))
+    objective.begin(record)
+    objective.loss(record)
+    metrics = objective.finish()
+    names = {"forks", "mechanical_entropy", "steps", "start", "entropy", "threshold", "push", "coefficient"}
+    assert {name for name in metrics if name.startswith("fork")} == {f"fork-thermostat/{name}" for name in names}
+    assert metrics["fork-thermostat/start"] == pytest.approx(0.5)
+
+
+def test_contract() -> None:
+    narrow = ForkThermostat(settle=2, floor=0.9, ceiling=1.1, proportional=0.5, integral=0.1, limit=1.0)
+    check_mechanism(narrow, neutral=replace(narrow, limit=0.0))
+    check_mechanism(ForkThermostat(), neutral=replace(narrow, dry_run=True))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("share", 0.0),
+        ("share", 1.1),
+        ("floor", 1.5),
+        ("floor", -0.1),
+        ("settle", 0),
+        ("proportional", -1.0),
+        ("integral", -1.0),
+        ("limit", -1.0),
+    ],
+)
+def test_bad_settings(field: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=f"ForkThermostat got {field}"):
+        ForkThermostat(**{field: value})  # type: ignore[arg-type]  # the field is one of the numbers
+
+
+def test_defaults_are_a_band_around_the_start() -> None:
+    default = ForkThermostat()
+    assert default.share == 0.2  # the paper's
+    assert default.floor < 1 < default.ceiling
+    assert 0 < default.integral < default.proportional < default.limit
+
+
+def test_it_can_act_everywhere() -> None:
+    assert ForkThermostat().inert(Regime(updates_per_generation=1, sequences_per_update=1, group_size=1)) is None
+    assert "entropy" in ForkThermostat().needs

@@ -1,0 +1,76 @@
+"""Every mechanism of the catalogue can be loaded, is documented, tolerates an empty period, and is held to the contract."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from breadth.training.catalogue import MECHANISMS
+from breadth.training.mechanism import Mechanism, Role, Seat, name_of
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent.parent / "src" / "breadth" / "training"
+
+EVERY = pytest.mark.parametrize(("name", "place"), MECHANISMS.entries.items(), ids=str)
+
+
+def default(name: str) -> Mechanism[Any, Any]:
+    """One as it comes; what has no default gets 1."""
+    kind = MECHANISMS.load(name)
+    missing = [spec.name for spec in fields(kind) if spec.default is MISSING and spec.default_factory is MISSING]
+    mechanism: Mechanism[Any, Any] = kind(**dict.fromkeys(missing, 1))
+    return mechanism
+
+
+@EVERY
+def test_it_lives_in_the_folder_of_its_seat(name: str, place: str) -> None:
+    one = default(name)
+    assert place.split(".")[2] == one.seat.value
+    assert name_of(one) == name
+    assert is_dataclass(type(one))
+    assert (type(one).__doc__ or "").count("\n") >= 2, "a docstring says what it does, then formula, source and harm"
+
+
+@EVERY
+def test_it_is_held_to_the_contract_in_its_own_test_file(name: str, place: str) -> None:
+    seat, file = place.partition(":")[0].split(".")[-2:]
+    text = (TESTS / seat / f"test_{file}.py").read_text(encoding="utf-8")
+    assert "check_mechanism(" in text
+    assert place.partition(":")[2] in text
+
+
+@EVERY
+def test_a_period_without_stats_leaves_the_state_alone(name: str, place: str) -> None:
+    one = default(name)
+    state = one.init()
+    assert one.update(state, {}) == state
+
+
+def test_every_mechanism_file_is_in_the_catalogue() -> None:
+    modules = {place.partition(":")[0] for place in MECHANISMS.entries.values()}
+    for seat in Seat:
+        for file in (SOURCE / seat.value).glob("*.py"):
+            if "(Mechanism[" in file.read_text(encoding="utf-8"):
+                assert f"breadth.training.{seat.value}.{file.stem}" in modules
+
+
+def test_roles_are_taken_by_those_that_can_stand_alone() -> None:
+    kinds = dict(MECHANISMS)
+    assert {name for name, kind in kinds.items() if kind.role is Role.SURROGATE} == {
+        "clipped-policy",
+        "sequence-ratio",
+        "gradient-preserving",
+        "cispo",
+    }
+    assert {name for name, kind in kinds.items() if kind.role is Role.ESTIMATOR} == {
+        "group-advantage",
+        "leave-one-out",
+        "pass-at-k",
+        "maxrl",
+    }
+    for name, kind in kinds.items():
+        for other in (kind.precedes, kind.follows):
+            assert other is None or (other is Role.SURROGATE) == (kind.seat is Seat.LOSS), name
