@@ -480,3 +480,11 @@ def test_explain_lists_all_of_a_chain_in_its_order() -> None:
     chain = Chain((GroupAdvantage(), ClippedPolicy(high=0.28), MECHANISMS.load("kl-cov")(), ForkThermostat()))
     verdicts = Objective(chain).explain(Regime(updates_per_generation=1, group_size=1))
     assert [one.mechanism for one in verdicts] == ["group-advantage", "clipped-policy", "kl-cov"]
+
+
+def test_a_chain_without_a_loss_says_so() -> None:
+    objective = Objective(Chain((GroupAdvantage(),)))
+    batch = sample_step(0).batch
+    objective.begin(batch)
+    with pytest.raises(MechanismError, match="no mechanism of the loss seat"):
+        objective.loss(batch)

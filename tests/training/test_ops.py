@@ -8,9 +8,14 @@ import pytest
 import torch
 
 from breadth.training import ops
-from breadth.training.ops import TokenKeys, draw, pick_largest, token_keys
+from breadth.training.ops import TokenKeys, draw, pick_largest
 
 NAN = math.nan
+
+
+def token_keys(rows: torch.Tensor, width: int, seed: int, step: int) -> torch.Tensor:
+    places, columns = torch.ones(len(rows), width).nonzero(as_tuple=True)
+    return TokenKeys(rows, seed, step).at(places, columns).reshape(len(rows), width)
 
 
 def test_masked_takes_garbage_and_its_gradient_away() -> None:

@@ -100,6 +100,8 @@ class Objective:
 
     def loss(self, batch: Batch, *, record: bool = True) -> Tensor:
         """Return one micro-batch's part of the loss, with gradient; ``record=False`` leaves stats alone (evaluation)."""
+        if not self.chain.seated(Seat.LOSS):
+            raise MechanismError("The chain has no mechanism of the loss seat.", "Use the trainer's own loss, or add ClippedPolicy().")
         if self._totals is None:
             raise MechanismError(
                 "loss() was called outside an optimizer step.", "Call begin() first, and finish() after the last micro-batch."

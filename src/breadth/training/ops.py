@@ -41,19 +41,13 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
     return masked(values, mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
-def token_keys(rows: Tensor, width: int, seed: int, step: int) -> Tensor:
-    """Return (B, T) a uniform number in [0, 1) for each token, decided by seed, step, row and column alone.
-
-    The same token gets the same number however the batch is cut and whoever holds it, so a draw of the n smallest is the
-    same uniform draw without replacement on every rank. (Two rounds of the splitmix64 mixer.)
-    """
-    columns = torch.arange(width, device=rows.device, dtype=torch.int64)
-    return _uniform(_row_keys(rows, seed, step)[:, None] + columns)
-
-
 @dataclass(frozen=True)
 class TokenKeys:
-    """The numbers of ``token_keys``, worked out only for the tokens that are asked for."""
+    """A uniform number in [0, 1) for each token, decided by seed, step, row and column alone; worked out only where asked for.
+
+    The same token gets the same number however the batch is cut and whoever holds it, so a draw of the n smallest is the same uniform
+    draw without replacement on every rank. (Two rounds of the splitmix64 mixer.)
+    """
 
     rows: Tensor
     """(B,) number of each sequence in the whole generation."""

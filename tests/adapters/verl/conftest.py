@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -22,7 +22,7 @@ from breadth.training.objective import Objective
 
 HERE = Path(__file__).parent
 COUNT, MINI, RATE, RANKS, EPOCHS = 8, 4, 0.5, 2, 2
-Ranks = Callable[[str, Chain], list[dict[str, Any]]]
+Ranks = Callable[[str, Sequence[Chain]], list[tuple[dict[str, Any], ...]]]
 
 
 @pytest.fixture(scope="session")
@@ -38,21 +38,20 @@ def bigram() -> Any:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Ranks:
-    """Train on two gloo processes; returns what each of them told."""
+    """Train each chain on two gloo processes; returns for each chain what the processes told."""
 
-    def run(how: str, chain: Chain) -> list[dict[str, Any]]:
-        (tmp_path / "chain.toml").write_text(chain.dumps(), encoding="utf-8")
+    def run(how: str, chains: Sequence[Chain]) -> list[tuple[dict[str, Any], ...]]:
+        paths = [tmp_path / f"chain-{number}.toml" for number in range(len(chains))]
+        for path, chain in zip(paths, chains, strict=True):
+            path.write_text(chain.dumps(), encoding="utf-8")
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        commands = [
-            [sys.executable, str(HERE / "two_ranks.py"), str(rank), str(tmp_path), how, str(tmp_path / "chain.toml")]
-            for rank in range(RANKS)
-        ]
+        commands = [[sys.executable, HERE / "two_ranks.py", str(rank), tmp_path, how, *paths] for rank in range(RANKS)]
         started = [
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
         ]
         said = [one.communicate(timeout=300)[0] for one in started]
-        assert [one.returncode for one in started] == [0, 0], "\n".join(said)
-        return [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)]
+        assert [one.returncode for one in started] == [0] * RANKS, "\n".join(said)
+        return list(zip(*(json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)), strict=True))
 
     return run
 
@@ -77,24 +76,31 @@ def bare(bigram: Any) -> Callable[[Chain], dict[str, Any]]:
 
 
 @pytest.fixture
-def trains_alike(ranks: Ranks, bare: Callable[[Chain], dict[str, Any]]) -> Callable[[str, Chain], list[dict[str, Any]]]:
+def trains_alike(ranks: Ranks, bare: Callable[[Chain], dict[str, Any]]) -> Ranks:
     """Hold two ranks of verl to the bare Objective: gradients, parameters, losses, metrics and states, over two restarts."""
 
-    def check(how: str, chain: Chain) -> list[dict[str, Any]]:
-        told, alone = ranks(how, chain), bare(chain)
-        for one in told:
-            for name in ("gradients", "table"):
-                torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(alone[name]), atol=1e-6, rtol=1e-6)
-            assert close(alone["states"], one["states"][-1])
-            for step, expected in zip(one["steps"], alone["steps"], strict=True):
-                shown = {name: value for name, value in step.items() if name not in ("loss", "breadth/stale")}
-                assert shown == pytest.approx({name: value for name, value in expected.items() if name != "loss"}, abs=1e-6, nan_ok=True)
-        both = zip(told[0]["steps"], told[1]["steps"], strict=True)
-        losses = [first["loss"] + second["loss"] if how == "seat" else first["loss"] for first, second in both]
-        assert losses == pytest.approx([step["loss"] for step in alone["steps"]], abs=1e-6)
-        return told
+    def check(how: str, chains: Sequence[Chain]) -> list[tuple[dict[str, Any], ...]]:
+        everyone = ranks(how, chains)
+        for chain, told in zip(chains, everyone, strict=True):
+            alone = bare(chain)
+            for one in told:
+                same(one, alone)
+            both = zip(told[0]["steps"], told[1]["steps"], strict=True)
+            losses = [first["loss"] + second["loss"] if how == "seat" else first["loss"] for first, second in both]
+            assert losses == pytest.approx([step["loss"] for step in alone["steps"]], abs=1e-6)
+        return everyone
 
     return check
+
+
+def same(one: dict[str, Any], alone: dict[str, Any]) -> None:
+    """Compare what a rank told with what the bare Objective did."""
+    for name in ("gradients", "table"):
+        torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(alone[name]), atol=1e-6, rtol=1e-6)
+    assert close(alone["states"], one["states"][-1])
+    for step, expected in zip(one["steps"], alone["steps"], strict=True):
+        shown = {name: value for name, value in step.items() if name not in ("loss", "breadth/stale")}
+        assert shown == pytest.approx({name: value for name, value in expected.items() if name != "loss"}, abs=1e-6, nan_ok=True)
 
 
 def step(objective: Objective, policy: Any, mini: Any, gradients: list[list[float]]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """One of two processes that train a bigram with verl's own worker code and a chain; run by the tests as a script.
 
-Usage: two_ranks.py RANK FOLDER HOW CHAIN, HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker around).
+Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker around).
 """
 
 from __future__ import annotations
@@ -140,14 +140,15 @@ def run(rank: int, folder: Path, how: str, chain: str) -> dict[str, Any]:
     return {"steps": told, "gradients": engine.gradients, "states": states, "table": engine.module.table.flatten().tolist()}
 
 
-def main(rank: int, folder: Path, how: str, chain: str) -> None:
+def main(rank: int, folder: Path, how: str, chains: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS)
     try:
-        (folder / f"{rank}.json").write_text(json.dumps(run(rank, folder, how, chain)), encoding="utf-8")
+        told = [run(rank, folder, how, chain) for chain in chains]
+        (folder / f"{rank}.json").write_text(json.dumps(told), encoding="utf-8")
     finally:
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4:])

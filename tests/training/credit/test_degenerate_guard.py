@@ -104,5 +104,6 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_the_contract() -> None:
+    check_mechanism(DegenerateGuard(gates=Gates(needed=1), settle=2))
     check_mechanism(DegenerateGuard(settle=2), neutral=DegenerateGuard(gates=Gates(needed=99)))
     check_mechanism(DegenerateGuard(settle=1), before=(GroupAdvantage(), PlanningCredit()))

@@ -117,7 +117,8 @@ def test_an_empty_step_changes_nothing() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(EntropyTarget(target=1.3, increment=0.05, largest=1.0), neutral=EntropyTarget(target=1.3, largest=0.0))
+    check_mechanism(EntropyTarget(target=4.0, increment=0.05, largest=1.0), neutral=EntropyTarget(target=4.0, largest=0.0))
+    check_mechanism(EntropyTarget(target=1.3, increment=0.05, largest=1.0, reads="exact"))
     check_mechanism(EntropyTarget(target_share=0.9, increment=0.05, largest=1.0, settle=2, reads="exact"))
     check_mechanism(EntropyTarget())
 

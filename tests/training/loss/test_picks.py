@@ -8,18 +8,11 @@ import torch
 from breadth.base.errors import MechanismError
 from breadth.training.effect import Selection
 from breadth.training.loss.picks import keys_of, picked, too_small
-from breadth.training.ops import TokenKeys, draw, pick_largest, token_keys
+from breadth.training.ops import TokenKeys, draw, pick_largest
 from breadth.training.records import Batch
 from breadth.training.regime import Regime
 
 KEYS = TokenKeys(torch.arange(4), seed=3, step=1)
-
-
-def test_keys_at_places_are_the_keys_of_the_whole() -> None:
-    rows = torch.tensor([7, 2, 900])
-    among = torch.tensor([[True, False, True], [False, False, False], [False, True, True]])
-    some = TokenKeys(rows, 5, 11).at(*among.nonzero(as_tuple=True))
-    assert torch.equal(some, token_keys(rows, 3, 5, 11)[among])
 
 
 def test_the_largest_are_picked() -> None:
