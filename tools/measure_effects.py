@@ -5,6 +5,7 @@ the 95 % interval of the paired difference to the control (same seed, same regim
 problems and the pretraining are those of ``tools/make_example.py``; the problems tested on are held out.
 
     python -m tools.measure_effects docs/data/effects.json --jobs 2
+    python -m tools.measure_effects docs/data/effects.json --only thermostat     # run some again, keep the others' results
 
 Two regimes: ``on`` takes one optimizer step a generation, ``off`` four. Needs the extra ``train`` and about 20 minutes on two idle cores.
 """
@@ -70,6 +71,8 @@ HELD_OUT, TRAINED = 96, 320
 WATCH = ForkThermostat(dry_run=True)
 """Reports the entropy of forking tokens and does nothing."""
 PLAIN = (GroupAdvantage(), ClippedPolicy(), WATCH)
+HOT = (GroupAdvantage(), ClippedPolicy(), EntropyBonus(0.1), WATCH)
+"""A bonus so large that entropy rises: what the thermostat's ceiling is for."""
 Regime = Literal["on", "off"]
 
 
@@ -87,10 +90,18 @@ class Experiment:
     """The number that should move."""
     sign: int
     """Where to: +1 up, -1 down."""
+    control: tuple[Mechanism[Any, Any], ...] = PLAIN
+    """What it is compared with."""
+
+    @property
+    def control_name(self) -> str:
+        """What the runs it is compared with are called."""
+        return f"control ({self.regime})" if self.control == PLAIN else f"control of {self.mechanism}"
 
 
 EXPERIMENTS = (
     Experiment("fork-thermostat", "on", (*PLAIN[:2], ForkThermostat()), "fork_entropy", +1),
+    Experiment("fork-thermostat (ceiling)", "on", (*HOT[:3], ForkThermostat(ceiling=1.1)), "fork_entropy", -1, HOT),
     Experiment("entropy-bonus", "on", (*PLAIN, EntropyBonus(0.01)), "entropy", +1),
     Experiment("entropy-target", "on", (*PLAIN, EntropyTarget(target_share=0.8, increment=1e-3, largest=0.05)), "entropy", +1),
     Experiment("entropy-pi", "on", (GroupAdvantage(), EntropyPI(), ClippedPolicy(), WATCH), "entropy", +1),
@@ -107,7 +118,7 @@ EXPERIMENTS = (
     Experiment("kl-cov", "off", (GroupAdvantage(), ClippedPolicy(low=1.0, high=math.inf), KLCov(share=0.02), WATCH), "entropy", +1),
     Experiment("gradient-preserving (CE-GPPO)", "off", (GroupAdvantage(), GradientPreserving(below=0.5), WATCH), "entropy", +1),
 )
-"""Everything that is tried. Controls: the plain chain of the same regime."""
+"""Everything that is tried, compared with the plain chain of the same regime unless it names another."""
 
 
 def exact_match(completions: list[str], truth: list[str], **_: Any) -> list[float]:
@@ -198,7 +209,7 @@ def run(job: tuple[str, Regime, str, int], base: Path) -> tuple[str, int, dict[s
 
 def verdict(experiment: Experiment, runs: dict[str, dict[int, dict[str, float]]]) -> dict[str, Any]:
     """Compare a mechanism with its control, seed by seed."""
-    control, own = runs[f"control ({experiment.regime})"], runs[experiment.mechanism]
+    control, own = runs[experiment.control_name], runs[experiment.mechanism]
     gaps = np.array([own[seed][experiment.number] - control[seed][experiment.number] for seed in SEEDS])
     half = float(stdtrit(len(gaps) - 1, 0.975) * gaps.std(ddof=1) / math.sqrt(len(gaps)))
     low, high = float(gaps.mean()) - half, float(gaps.mean()) + half
@@ -222,29 +233,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("to", type=Path, help="JSON file to write")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--only", default="", help="run only mechanisms with this in their name, and keep the file's other results")
     options = parser.parse_args(arguments)
-    jobs: list[tuple[str, Regime, str, int]] = []
-    regimes: tuple[Regime, Regime] = ("on", "off")
-    for seed in SEEDS:
-        jobs += [(f"control ({regime})", regime, Chain(PLAIN).dumps(), seed) for regime in regimes]
-        jobs += [(one.mechanism, one.regime, Chain(one.chain).dumps(), seed) for one in EXPERIMENTS]
-    with tempfile.TemporaryDirectory() as base, multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+    chosen = [one for one in EXPERIMENTS if options.only in one.mechanism]
+    runs = run_all(chosen, options.jobs)
+    effects = [verdict(one, runs) for one in chosen]
+    controls = {name: {str(seed): by_seed[seed] for seed in SEEDS} for name, by_seed in runs.items() if name.startswith("control")}
+    write(options.to, controls, effects, keep=bool(options.only))
+    for one in effects:
+        low, high = one["interval"]
+        shown = "measured" if one["measured"] else "not shown"
+        print(f"{one['mechanism']:<32} {one['number']:<12} {one['difference']:+.3f} [{low:+.3f}, {high:+.3f}] {shown}")
+
+
+def run_all(chosen: Sequence[Experiment], processes: int) -> dict[str, dict[int, dict[str, float]]]:
+    """Train the base model, then every experiment and every control on every seed; returns name -> seed -> numbers."""
+    chains = {one.mechanism: (one.regime, one.chain) for one in chosen} | {one.control_name: (one.regime, one.control) for one in chosen}
+    jobs = [(name, regime, Chain(chain).dumps(), seed) for seed in SEEDS for name, (regime, chain) in chains.items()]
+    with tempfile.TemporaryDirectory() as base, multiprocessing.get_context("spawn").Pool(processes) as pool:
         torch.set_num_threads(1)
         pretrained(Path(base))
         found = list(pool.imap_unordered(partial(run, base=Path(base)), jobs))
     runs: dict[str, dict[int, dict[str, float]]] = {}
     for name, seed, told in found:
         runs.setdefault(name, {})[seed] = told
-    controls = {name: {str(seed): told for seed, told in sorted(by_seed.items())} for name, by_seed in runs.items() if "control" in name}
+    return runs
+
+
+def write(to: Path, controls: dict[str, Any], effects: list[dict[str, Any]], *, keep: bool) -> None:
+    """Write the results, in the order of the experiments; ``keep`` those of the file that were not run again."""
     settings = {"seeds": SEEDS, "steps": STEPS, "last": LAST, "learning_rate": LEARNING_RATE, "rollouts": ROLLOUTS, "updates": UPDATES}
-    effects = [verdict(one, runs) for one in EXPERIMENTS]
-    results = {"settings": settings, "controls": controls, "effects": effects}
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    options.to.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    for one in effects:
-        low, high = one["interval"]
-        shown = "measured" if one["measured"] else "not shown"
-        print(f"{one['mechanism']:<32} {one['number']:<12} {one['difference']:+.3f} [{low:+.3f}, {high:+.3f}] {shown}")
+    if keep and to.exists():
+        before = json.loads(to.read_text(encoding="utf-8"))
+        fresh = {one["mechanism"] for one in effects}
+        effects = [*effects, *(one for one in before["effects"] if one["mechanism"] not in fresh)]
+        controls = before["controls"] | controls
+    places = {one.mechanism: place for place, one in enumerate(EXPERIMENTS)}
+    effects = sorted(effects, key=lambda one: places[one["mechanism"]])
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(json.dumps({"settings": settings, "controls": controls, "effects": effects}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def page() -> str:
     effects = json.loads(EFFECTS.read_text(encoding="utf-8"))["effects"] if EFFECTS.exists() else []
     parts = [INTRODUCTION]
     for seat, heading in SEATS.items():
-        parts += [f"## {heading}", "", "| name | what it does | papers | status |", "|---|---|---|---|"]
+        parts += [f"## {heading}", "", "| name | what it does | papers cited | status |", "|---|---|---|---|"]
         parts += [row(name, place, effects) for name, place in MECHANISMS.entries.items() if f".{seat}." in place]
         parts.append("")
     return "\n".join(parts)
@@ -55,7 +55,8 @@ def row(name: str, place: str, effects: list[dict[str, Any]]) -> str:
     tree = ast.parse((ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8"))
     found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == attribute)
     text = ast.get_docstring(found) or ""
-    papers = ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in dict.fromkeys(PAPER.findall(text))) or "ours"
+    papers = ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in dict.fromkeys(PAPER.findall(text)))
+    papers = ", ".join(filter(None, ["ours" if "Ours." in (ast.get_docstring(tree) or "") else "", papers])) or "none"
     tried = [one for one in effects if one["mechanism"].partition(" ")[0] == name]
     status = "<br>".join(told(one) for one in tried) or "numbers checked, effect not measured"
     return f"| [`{name}`](reference/{module}.md) | {text.splitlines()[0]} | {papers} | {status} |"

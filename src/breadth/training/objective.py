@@ -84,11 +84,16 @@ class Objective:
         device, width = rollouts.rewards.device, rollouts.mask.shape[1] if rollouts.mask is not None else None
         return _to(local, device, width), metrics
 
-    def begin(self, window: Batch | Totals) -> None:
-        """Begin an optimizer step with this rank's part of the whole batch; its Totals are enough when nothing surveys."""
+    def begin(self, window: Batch | Totals, *, counted: bool = False) -> None:
+        """Begin an optimizer step with this rank's part of the whole batch; its Totals are enough when nothing surveys.
+
+        ``counted`` says that the Totals are those of all ranks already, so that no rank waits for another.
+        """
         totals = Totals.of(window.mask) if isinstance(window, Batch) else window
-        counted = ranks.add_over_ranks(torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)]))
-        self._totals, self._stats, self._selections, self._rows = Totals(counted[0], counted[1]), {}, {}, None
+        if not counted:
+            sums = ranks.add_over_ranks(torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)]))
+            totals = Totals(sums[0], sums[1])
+        self._totals, self._stats, self._selections, self._rows = totals, {}, {}, None
         if not self.surveys:
             return
         if not isinstance(window, Batch):

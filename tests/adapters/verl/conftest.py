@@ -45,7 +45,8 @@ def ranks(tmp_path: Path) -> Ranks:
         for path, chain in zip(paths, chains, strict=True):
             path.write_text(chain.dumps(), encoding="utf-8")
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        commands = [[sys.executable, HERE / "two_ranks.py", str(rank), tmp_path, how, *paths] for rank in range(RANKS)]
+        script, files = str(HERE / "two_ranks.py"), [str(path) for path in paths]
+        commands = [[sys.executable, script, str(rank), str(tmp_path), how, *files] for rank in range(RANKS)]
         started = [
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
         ]

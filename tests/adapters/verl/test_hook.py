@@ -21,26 +21,28 @@ from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.kl_cov import KLCov
+from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.reduction import Reduction
+
+
+def entries(monkeypatch: pytest.MonkeyPatch, *ours: metadata.EntryPoint) -> None:
+    """Let these be all entry points of verl's group; the other groups stay."""
+    others = metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **asked: ours if asked == {"group": "verl.plugins"} else others(**asked))
 
 
 @pytest.fixture
 def entered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our entry point, as an installed package has it."""
-    entry = metadata.EntryPoint("breadth", plugin.__name__, "verl.plugins")
-    monkeypatch.setattr(metadata, "entry_points", lambda **_: (entry,))
+    entries(monkeypatch, metadata.EntryPoint("breadth", plugin.__name__, "verl.plugins"))
     monkeypatch.delenv("VERL_USE_EXTERNAL_PLUGINS", raising=False)
 
 
 @pytest.mark.usefixtures("entered")
 def test_it_says_what_is_in_place() -> None:
-    said = hook.self_check(trainer=False)
-    assert said == (
-        f"verl {verl.__version__}",
-        "entry point verl.plugins: breadth",
-        *(place.split(":")[1] for place in hook.SEAMS),
-        "policy loss 'breadth'",
-    )
+    version, entry, seams, loss = hook.self_check(trainer=False)
+    assert (version, entry, loss) == (f"verl {verl.__version__}", "entry point verl.plugins: breadth", "policy loss 'breadth'")
+    assert seams == "unchanged in verl: ppo_loss, no_padding_2_padding, response_to_nested"
 
 
 @pytest.mark.usefixtures("entered")
@@ -50,7 +52,7 @@ def test_the_trainers_are_part_of_it() -> None:
 
 
 def test_no_entry_point_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
+    entries(monkeypatch)
     with pytest.raises(MechanismError, match=r"entry-point group verl\.plugins") as caught:
         hook.self_check(trainer=False)
     assert "VERL_USE_EXTERNAL_MODULES=breadth.adapters.verl.plugin" in caught.value.remedy
@@ -96,7 +98,7 @@ def test_missing_dependencies_of_verls_trainers_are_named(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(hook, "import_module", refuse)
     with pytest.raises(MechanismError, match="transfer_queue") as caught:
-        next(hook._seams(hook.TRAINER_SEAMS))
+        hook._seams(hook.TRAINER_SEAMS)
     assert "verl[verl-core]" in caught.value.remedy
 
 
@@ -107,9 +109,11 @@ def changed(config: Any, batch: Any) -> None:
 def test_a_chain_is_told_its_hook() -> None:
     whole, alone = hook.explain(Chain((ClippedPolicy(),), Reduction("sequence-mean")))
     assert whole.startswith("with our trainer: trainer.v1.trainer_mode=breadth actor_rollout_ref.actor.policy_loss._target_=")
-    assert whole.endswith("loss_mode=breadth")
+    assert whole.endswith("loss_mode=breadth actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean")
     assert alone.startswith("with verl's own trainers: ")
-    assert hook.explain(Chain((ClippedPolicy(), ForkThermostat())))[1].startswith("not with verl's own trainers: ")
+    whole, alone = hook.explain(Chain((ClippedPolicy(), ForkThermostat(), ReferenceKL()), Reduction("fixed-length", 64)))
+    assert "loss_scale_factor=64 actor_rollout_ref.actor.calculate_entropy=true actor_rollout_ref.actor.use_kl_loss=true" in whole
+    assert alone.startswith("not with verl's own trainers: ")
     assert "loss_mode" not in hook.explain(Chain((GroupAdvantage(),)))[0], "verl's own loss may stay"
     with pytest.raises(MechanismError, match="old_divergence"):
         hook.explain(Chain((ClippedPolicy(), KLCov(divergence="full"))))

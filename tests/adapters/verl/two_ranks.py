@@ -1,6 +1,6 @@
 """One of two processes that train a bigram with verl's own worker code and a chain; run by the tests as a script.
 
-Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker around).
+Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker).
 """
 
 from __future__ import annotations

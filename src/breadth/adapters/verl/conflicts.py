@@ -28,6 +28,9 @@ STRATEGIES = ("fsdp", "fsdp2")
 CLIPS = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
 """Clip settings of the actor -> verl's default; the chain's surrogate has its own."""
 
+VERL_AVERAGES = {"token-mean": "token-mean", "sequence-mean": "seq-mean-token-mean", "fixed-length": "seq-mean-token-sum-norm"}
+"""How a chain's reduction is called in verl's loss_agg_mode."""
+
 Problem = tuple[str, str]
 """What does not go, and what to do."""
 
@@ -124,7 +127,7 @@ def _mode(chain: Chain, actor: Any) -> Iterator[Problem]:
 
 def _averaging(reduction: Reduction, mode: str, factor: int | None) -> Iterator[Problem]:
     """Compare averages: verl's own terms (entropy_coeff, KL loss) and metrics follow its mode, so the chain must say the same."""
-    same = {"token-mean": "token-mean", "sequence-mean": "seq-mean-token-mean", "fixed-length": "seq-mean-token-sum-norm"}[reduction.by]
+    same = VERL_AVERAGES[reduction.by]
     if mode != same:
         yield (
             f"the chain averages by {reduction.by}, verl by {mode}.",

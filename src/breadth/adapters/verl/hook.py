@@ -20,11 +20,12 @@ from typing import Any
 
 from breadth.adapters.verl import plugin
 from breadth.adapters.verl.config import PLACE, TARGET, load_chain
-from breadth.adapters.verl.conflicts import check_version, refuse_alone, refuse_unfed
+from breadth.adapters.verl.conflicts import ACTOR, TESTED, VERL_AVERAGES, check_version, refuse_alone, refuse_unfed
 from breadth.adapters.verl.registration import GROUP, LOSS_MODE, TRAINER_MODES, policy_loss
 from breadth.base.errors import BreadthError, MechanismError
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Seat
+from breadth.training.reduction import Reduction
 
 SEAMS = {
     "verl.workers.utils.losses:ppo_loss": ("config", "model_output", "data", "dp_group"),
@@ -52,26 +53,35 @@ def self_check(*, trainer: bool = True) -> tuple[str, ...]:
     import verl
 
     check_version(verl.__version__)
-    said = [f"verl {verl.__version__}", _plugin(), *_seams(SEAMS), _loss()]
-    return tuple([*said, *_seams(TRAINER_SEAMS), _trainers()] if trainer else said)
+    said = [f"verl {verl.__version__}", _plugin(), _seams(SEAMS), _loss()]
+    return tuple([*said, _seams(TRAINER_SEAMS), _trainers()] if trainer else said)
 
 
 def explain(chain: Chain) -> tuple[str, ...]:
     """Say which hook can run a chain, and what to add to verl's command; raises when neither can."""
     refuse_unfed(chain)
-    common = f"{PLACE}._target_={TARGET} +{PLACE}.chain=<this file>"
-    loss = f" {PLACE}.loss_mode={LOSS_MODE}" if chain.seated(Seat.LOSS) else ""
-    whole = f"with our trainer: trainer.v1.trainer_mode={TRAINER_MODES[0]} {common}{loss}"
+    settings = " ".join([f"{PLACE}._target_={TARGET} +{PLACE}.chain=<it>", *_settings(chain)])
+    whole = f"with our trainer: trainer.v1.trainer_mode={TRAINER_MODES[0]} {settings}"
     try:
-        refuse_alone(chain, *_verl_average(chain))
+        refuse_alone(chain, VERL_AVERAGES[chain.reduction.by], chain.reduction.length)
     except MechanismError as error:
         return whole, f"not with verl's own trainers: {error.problem}"
-    return whole, f"with verl's own trainers: {common}{loss}"
+    return whole, f"with verl's own trainers: {settings}"
 
 
-def _verl_average(chain: Chain) -> tuple[str, int | None]:
-    modes = {"token-mean": "token-mean", "sequence-mean": "seq-mean-token-mean", "fixed-length": "seq-mean-token-sum-norm"}
-    return modes[chain.reduction.by], chain.reduction.length
+def _settings(chain: Chain) -> Iterator[str]:
+    """Yield what a chain asks of verl's configuration."""
+    if not chain.seated(Seat.LOSS):
+        return
+    yield f"{PLACE}.loss_mode={LOSS_MODE}"
+    if chain.reduction != Reduction():
+        yield f"{ACTOR}.loss_agg_mode={VERL_AVERAGES[chain.reduction.by]}"
+    if chain.reduction.by == "fixed-length":
+        yield f"{ACTOR}.loss_scale_factor={chain.reduction.length or '<largest response length>'}"
+    if "loss.entropy" in chain.needs:
+        yield f"{ACTOR}.calculate_entropy=true"
+    if "loss.reference_logprobs" in chain.needs:
+        yield f"{ACTOR}.use_kl_loss=true {ACTOR}.kl_loss_coef=0"
 
 
 def _plugin() -> str:
@@ -112,7 +122,7 @@ def _trainers() -> str:
     return f"trainers {', '.join(TRAINER_MODES)}"
 
 
-def _seams(seams: dict[str, tuple[str, ...]]) -> Iterator[str]:
+def _seams(seams: dict[str, tuple[str, ...]]) -> str:
     for place, wanted in seams.items():
         module, path = place.split(":")
         held = _imported(module)
@@ -122,9 +132,9 @@ def _seams(seams: dict[str, tuple[str, ...]]) -> Iterator[str]:
         if found != wanted:
             raise MechanismError(
                 f"{place} takes {found or 'nothing: it is gone'}; this adapter was written for {wanted}.",
-                'Install a tested verl: pip install "verl==0.9.*"',
+                f'Install a tested verl: pip install "verl=={TESTED[-1]}.*"',
             )
-        yield path
+    return f"unchanged in verl: {', '.join(place.split(':')[1] for place in seams)}"
 
 
 def _imported(module: str) -> Any:

@@ -30,19 +30,11 @@ FIELDS = {"old_entropy": "entropy", "reference_logprobs": "ref_log_prob", "weigh
 """Our optional field -> verl's field of the training batch."""
 
 
-class WorkerObjective(Objective):
-    """An Objective for one of verl's workers, where the denominators may be known without asking the other ranks."""
-
-    def begin_counted(self, totals: Totals) -> None:
-        """Begin an optimizer step with the totals over all ranks; no rank waits for another."""
-        self._totals, self._stats, self._selections, self._rows = totals, {}, {}, None
-
-
 class LossSeat:
     """A chain's loss seat in one worker: its Objective, and what of verl's batch the policy loss is not handed."""
 
     def __init__(self, chain: Chain, copies: int = 1) -> None:
-        self.objective = WorkerObjective(loss_chain(chain))
+        self.objective = Objective(loss_chain(chain))
         """Runs the mechanisms of the loss seat; the same state on every rank."""
         self.copies = copies
         """Ranks that hold the same sequences (Ulysses sequence parallelism); 1 for plain data parallelism."""
@@ -110,7 +102,7 @@ def policy_loss(
     batch = Batch(log_prob, advantages, response_mask.bool(), old_logprobs=old_log_prob, weights=rollout_is_weights)
     if fed is None:
         objective = _alone(config.policy_loss.chain, loss_agg_mode, config.loss_scale_factor)
-        objective.begin_counted(_counted(info, batch.mask))
+        objective.begin(_counted(info, batch.mask), counted=True)
         part = objective.loss(batch, record=False)
     else:
         part = fed[0].loss(replace(batch, **fed[1]))
@@ -129,11 +121,11 @@ def copies_of(engine: Any) -> int:
 
 
 @lru_cache
-def _alone(text: str, loss_agg_mode: str, loss_scale_factor: int | None) -> WorkerObjective:
+def _alone(text: str, loss_agg_mode: str, loss_scale_factor: int | None) -> Objective:
     chain = load_chain(text)
     chain = replace(chain, reduction=chain.reduction.within(loss_scale_factor)) if loss_scale_factor else chain
     refuse_alone(chain, loss_agg_mode, loss_scale_factor)
-    return WorkerObjective(loss_chain(chain))
+    return Objective(loss_chain(chain))
 
 
 def _counted(info: Any, mask: Tensor) -> Totals:

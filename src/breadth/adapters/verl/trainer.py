@@ -42,9 +42,8 @@ class Chained:
             LOG.warning("%s", inert)
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.verl_mode
-            config.actor_rollout_ref.actor.policy_loss.chain = (
-                chain.dumps()
-            )  # the workers run what was checked here, whatever they can read
+            # As text: the workers run what was checked here, whatever files they can read.
+            config.actor_rollout_ref.actor.policy_loss.chain = chain.dumps()
         self.chain = chain
         """The chain this run was started with."""
         self.credit_objective = Objective(replace(chain, mechanisms=chain.seated(Seat.CREDIT)))
