@@ -120,7 +120,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         rollouts = replace(rollouts_of(self, output, scored, self.providers, frozenset()), advantages=output["advantages"], **known)
         recorder = self._recorder
         if recorder is not None:
-            recorder.open(self.state.global_step, scored, rollouts, list(self.reward_func_names), int(output[ROWS].min()))
+            recorder.open(self.state.global_step + 1, scored, rollouts, list(self.reward_func_names), int(output[ROWS].min()))
 
     def _scored_now(self) -> Scored:
         if self._scored is None:
