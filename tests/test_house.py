@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from types import ModuleType
 import pytest
 
 from breadth.runs.importer import IMPORTERS
+from breadth.training.catalogue import MECHANISMS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "breadth"
@@ -104,9 +107,9 @@ def test_every_file_starts_with_its_purpose_and_no_function_is_long(path: Path) 
 
 
 @cache
-def reference_hook() -> ModuleType:
-    """Load the documentation's own check, so that the build and the tests hold one rule."""
-    spec = spec_from_file_location("reference_hook", ROOT / "docs" / "hooks" / "reference.py")
+def hook(name: str) -> ModuleType:
+    """Load one of the documentation's own hooks, so that the build and the tests hold one rule."""
+    spec = spec_from_file_location(f"{name}_hook", ROOT / "docs" / "hooks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -116,7 +119,7 @@ def reference_hook() -> ModuleType:
 
 @pytest.mark.parametrize("path", FILES, ids=short)
 def test_every_public_name_is_documented(path: Path) -> None:
-    assert list(reference_hook().undocumented(parse(path))) == []
+    assert list(hook("reference").undocumented(parse(path))) == []
 
 
 @pytest.mark.parametrize(("name", "place"), IMPORTERS.entries.items())
@@ -124,6 +127,25 @@ def test_every_importer_is_documented_and_held_to_the_contract(name: str, place:
     folder = place.partition(":")[0].split(".")[-2]
     assert "check_importer(FILES" in (TESTS / "adapters" / folder / "test_files.py").read_text(encoding="utf-8")
     assert type(IMPORTERS.load(name)).__doc__
+
+
+def test_an_effect_counts_as_measured_only_if_its_runs_show_it() -> None:
+    results = json.loads((ROOT / "docs" / "data" / "effects.json").read_text(encoding="utf-8"))
+    page = hook("mechanisms").page()
+    for effect in results["effects"]:
+        runs, number = effect["runs"], effect["number"]
+        control = results["controls"][effect["against"]]
+        assert runs.keys() == control.keys()
+        assert len(runs) >= 3
+        gaps = [runs[seed][number] - control[seed][number] for seed in runs]
+        mean = sum(gaps) / len(gaps)
+        spread = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1))
+        half = 4.302653 * spread / math.sqrt(len(gaps))  # Student's t at 97.5 % with two degrees of freedom
+        assert effect["interval"] == pytest.approx([mean - half, mean + half], abs=1e-5)
+        assert effect["measured"] == (mean - half > 0 if effect["expected"] == "up" else mean + half < 0)
+    measured = sum(effect["measured"] for effect in results["effects"])
+    assert page.count("**effect measured**") == measured > 0
+    assert all(f"[`{name}`](reference/" in page for name in MECHANISMS.entries)
 
 
 def test_the_project_names_no_machine() -> None:

@@ -218,6 +218,7 @@ def verdict(experiment: Experiment, runs: dict[str, dict[int, dict[str, float]]]
         "regime": experiment.regime,
         "chain": Chain(experiment.chain).dumps(),
         "number": experiment.number,
+        "against": experiment.control_name,
         "expected": "up" if experiment.sign > 0 else "down",
         "control": float(np.mean([control[seed][experiment.number] for seed in SEEDS])),
         "with": float(np.mean([own[seed][experiment.number] for seed in SEEDS])),

@@ -16,7 +16,8 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.histogram import EntropyHistogram
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.loss.fork_thermostat import ForkThermostat, Thermostat
+from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.thermostat import LONGEST, Thermostat
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
 from breadth.training.regime import Regime
@@ -125,7 +126,7 @@ def test_the_trail_says_what_was_done_and_why() -> None:
 
 def test_the_trail_keeps_its_newest_entries() -> None:
     state = after(QUICK, 1.0, 1.0, *[0.1, 1.0] * 150)
-    assert len(state.trail) == ForkThermostat.TRAIL == 256
+    assert len(state.trail) == LONGEST == 256
     assert (state.trail[0].step, state.trail[-1].step) == (302 - 255, 302)
 
 

@@ -12,43 +12,10 @@ from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import GRADIENT, entropy_price
 from breadth.training.histogram import EntropyHistogram
+from breadth.training.loss.thermostat import Thermostat
 from breadth.training.mechanism import Mechanism
 from breadth.training.ops import masked
 from breadth.training.records import Batch, required
-
-
-@dataclass(frozen=True)
-class Action:
-    """One entry of the thermostat's audit trail."""
-
-    step: int
-    """Optimizer step after which it was taken."""
-    what: str
-    """What it did."""
-    why: str
-    """The numbers that made it do so."""
-
-
-@dataclass(frozen=True)
-class Thermostat:
-    """What the fork thermostat remembers between steps."""
-
-    steps: int = 0
-    """Optimizer steps seen."""
-    start: float = 0.0
-    """Mean entropy of the forking tokens over the settling steps so far, in nats; the band's reference once they are over."""
-    entropy: float = 0.0
-    """Mean entropy of the forking tokens in the last step, in nats."""
-    threshold: float | None = None
-    """A token forks when its entropy is at least this: the quantile of the step before; None before the first."""
-    push: float = 0.0
-    """Integral part of the coefficient."""
-    coefficient: float = 0.0
-    """Price of one nat of entropy on a forking token: above 0 it is paid for, below 0 it is charged."""
-    mood: str = "settling"
-    """Settling, inside, raising or lowering."""
-    trail: tuple[Action, ...] = ()
-    """The last changes of mood, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +56,6 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     """Largest coefficient in either direction."""
     dry_run: bool = False
     """Only report."""
-
-    TRAIL = 256
-    """Entries the audit trail keeps."""
 
     def __post_init__(self) -> None:
         require(self, "share", 0 < self.share <= 1, "a number above 0, at most 1")
@@ -156,4 +120,4 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         edges = f"{self.floor * state.start:.4g} to {self.ceiling * state.start:.4g}"
         why = f"fork entropy {state.entropy:.4g} nats, band {edges} ({self.floor:g} to {self.ceiling:g} of the start {state.start:.4g})"
         what = f"{state.mood} -> {mood}, coefficient {state.coefficient:+.4g}{' (dry run: not applied)' if self.dry_run else ''}"
-        return replace(state, mood=mood, trail=(*state.trail, Action(state.steps, what, why))[-self.TRAIL :])
+        return state.entered(mood, what, why)
