@@ -101,6 +101,8 @@ class Experiment:
 
 EXPERIMENTS = (
     Experiment("fork-thermostat", "on", (*PLAIN[:2], ForkThermostat()), "fork_entropy", +1),
+    # Added after the first runs, which hardly leave the default band (0.7 of the start) in so few steps.
+    Experiment("fork-thermostat (floor 0.9)", "on", (*PLAIN[:2], ForkThermostat(floor=0.9)), "fork_entropy", +1),
     Experiment("fork-thermostat (ceiling)", "on", (*HOT[:3], ForkThermostat(ceiling=1.1)), "fork_entropy", -1, HOT),
     Experiment("entropy-bonus", "on", (*PLAIN, EntropyBonus(0.01)), "entropy", +1),
     Experiment("entropy-target", "on", (*PLAIN, EntropyTarget(target_share=0.8, increment=1e-3, largest=0.05)), "entropy", +1),

@@ -9,7 +9,8 @@ import pytest
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.effect import Effect, Selection
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.loss.fork_thermostat import ForkThermostat, Thermostat
+from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.thermostat import Thermostat
 from breadth.training.mechanism import Mechanism, Role, Seat, name_of
 from breadth.training.records import Batch, Plan
 from breadth.training.regime import Regime

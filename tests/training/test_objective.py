@@ -464,7 +464,7 @@ def test_explain_with_one_response_per_update() -> None:
 
 
 def test_explain_with_one_rollout_per_problem() -> None:
-    alone = {"group-advantage", "leave-one-out", "maxrl", "pass-at-k", "repeat-penalty", "rare-success-cap"}
+    alone = {"group-advantage", "leave-one-out", "maxrl", "pass-at-k", "repeat-penalty", "rare-success-cap", "flat-filter"}
     assert listed(Regime(group_size=1), every_mechanism()) == alone
     assert listed(Regime(group_size=16), every_mechanism()) == set()
 
@@ -488,3 +488,11 @@ def test_a_chain_without_a_loss_says_so() -> None:
     objective.begin(batch)
     with pytest.raises(MechanismError, match="no mechanism of the loss seat"):
         objective.loss(batch)
+
+
+def test_other_settings_than_the_checkpoints_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    before, after = Objective(Chain((ClippedPolicy(),))), Objective(Chain((ClippedPolicy(high=0.28),)))
+    before.restore(before.state())
+    assert caplog.text == ""
+    after.restore(before.state())
+    assert "other settings" in caplog.text

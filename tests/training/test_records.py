@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -124,6 +125,8 @@ def test_joined_and_parted_again() -> None:
     last = whole.part(slice(3, 4))
     assert (last.rewards.tolist(), last.outcomes) == ([2.0], ["9"])
     assert Rollouts.joined([left]) is left
+    graded = replace(left, correct=torch.ones(3))
+    assert Rollouts.joined([graded, right]).correct is Rollouts.joined([right, graded]).correct is None
 
 
 def test_a_plan_has_one_count_for_each_problem() -> None:

@@ -70,3 +70,8 @@ def test_bad_settings() -> None:
         Reduction("fixed-length", 0)
     with pytest.raises(SettingsError, match="'sequence-mean'"):
         settings.from_table(Reduction, {"by": "sequence-men"})
+
+
+def test_a_misspelt_reduction_is_refused() -> None:
+    with pytest.raises(SettingsError, match="token-mean"):
+        Reduction("token_mean")  # type: ignore[arg-type]  # what is tested

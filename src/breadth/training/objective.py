@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from breadth.training.records import Batch, Plan, Rollouts, required
 from breadth.training.reduction import Totals
 from breadth.training.regime import Inert, Regime
 
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
@@ -147,6 +149,8 @@ class Objective:
                 f"The checkpoint belongs to another chain: state is missing of {missing or 'none'} and left over of {strange or 'none'}.",
                 "Resume with the chain the checkpoint was written with, or start without its state.",
             )
+        if state.get("chain", self.chain.dumps()) != self.chain.dumps():
+            log.warning("The checkpoint was written with other settings of the same mechanisms; going on with those given now.")
         self.step, self.generation = int(state["step"]), int(state["generation"])
         for index, (name, mechanism) in enumerate(zip(self.names, self.chain.mechanisms, strict=True)):
             if self.states[index] is not None:

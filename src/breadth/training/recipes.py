@@ -65,31 +65,47 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "gspo": Recipe(
             Chain((GroupAdvantage(), SequenceRatio()), Reduction("sequence-mean")), "2507.18071", "Needs several updates a generation."
         ),
-        "rloo": Recipe(Chain((LeaveOneOut(), _UNCLIPPED)), "2402.14740", "Strictly on-policy it is the baseline that is hardest to beat."),
+        "rloo": Recipe(
+            Chain((LeaveOneOut(), _UNCLIPPED), Reduction("fixed-length")),
+            "2402.14740",
+            "Each response by the sum of its tokens. Strictly on-policy and in full precision it was the strongest row of 2603.11682.",
+        ),
         "cispo": Recipe(
             Chain((GroupAdvantage(), Cispo())), "2506.13585", "The weight is bounded around one; TRL's cap is Cispo(bounds='cap')."
         ),
         "clip_cov": Recipe(
             Chain((GroupAdvantage(), ClippedPolicy(low=1.0, high=1.0), ClipCov())),
             "2505.22617",
-            "On top of a clip of [0, 2], as in the paper's scripts.",
+            "On top of a clip of [0, 2], as in the paper's scripts, which also drop and refill flat groups.",
         ),
-        "kl_cov": Recipe(Chain((GroupAdvantage(), _UNCLIPPED, KLCov())), "2505.22617", "No clip, as in the paper's code; inert on-policy."),
+        "kl_cov": Recipe(
+            Chain((GroupAdvantage(), _UNCLIPPED, KLCov())),
+            "2505.22617",
+            "No clip, as in the paper's code; inert on-policy. The scripts also drop and refill flat groups.",
+        ),
         "gppo": Recipe(
             Chain((GroupAdvantage(), GradientPreserving())), "2508.07629", "The paper adds a language-model loss on right rollouts."
         ),
         "ce_gppo": Recipe(
             Chain((GroupAdvantage(), GradientPreserving(high=0.2, below=0.75, dual=10.0))),
             "2509.20712",
-            "The released 7B settings; below=0.5 for 1.5B.",
+            "The released 7B settings; below=0.5 for 1.5B. The scripts also drop and refill flat groups.",
         ),
         "forking": Recipe(
             Chain((GroupAdvantage(), FlatFilter(), _CLIP_HIGHER, ForkingTokens())),
             "2506.01939",
             "On top of DAPO; the gain grows with the model.",
         ),
-        "passk": Recipe(Chain((PassAtK(), _CLIP_HIGHER)), "2508.10751", "The paper goes on with pass@1 training afterwards."),
-        "maxrl": Recipe(Chain((MaxRL(), _UNCLIPPED)), "2602.02710", "Unbiased on strictly on-policy updates."),
+        "passk": Recipe(
+            Chain((PassAtK(), _CLIP_HIGHER)),
+            "2508.10751",
+            "The paper goes on with pass@1 training afterwards; the clip is DAPO's, the paper's is not known to us.",
+        ),
+        "maxrl": Recipe(
+            Chain((MaxRL(), _UNCLIPPED), Reduction("fixed-length")),
+            "2602.02710",
+            "Each response by the sum of its tokens, or the gradient is not the objective's; unbiased on strictly on-policy updates.",
+        ),
         "thermostat": Recipe(
             Chain((GroupAdvantage(), _CLIP_HIGHER, ForkThermostat())),
             "ours",

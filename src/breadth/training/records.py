@@ -194,6 +194,8 @@ def _cut(value: Any, rows: slice) -> Any:
 
 def _join(values: Sequence[Any]) -> Any:
     first = values[0]
+    if any(value is None for value in values):
+        return None  # what one rank lacks is not known of the whole
     if isinstance(first, Tensor):
         if first.ndim == 2:
             width = max(value.shape[1] for value in values)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor
 
 from breadth.base.errors import MechanismError, SettingsError
+from breadth.base.spelling import suggestion
 from breadth.training.ops import masked
+
+By: TypeAlias = Literal["token-mean", "sequence-mean", "fixed-length"]
+"""What every share of an average is given to."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class Reduction:
     Sequences without a token that counts are not responses; TRL and verl's workers count them.
     """
 
-    by: Literal["token-mean", "sequence-mean", "fixed-length"] = "token-mean"
+    by: By = "token-mean"
     """What every share of the average is given to."""
     length: int | None = None
     """Tokens every response is taken to have, for ``fixed-length``: any constant; None is the trainer's largest response length."""
 
     def __post_init__(self) -> None:
+        if self.by not in get_args(By):
+            raise SettingsError(f"There is no reduction by {self.by!r}.", suggestion(str(self.by), get_args(By), "reductions"))
         if self.by != "fixed-length" and self.length is not None:
             raise SettingsError(f"A reduction by {self.by} got length = {self.length}.", "Give a length for fixed-length only.")
         if self.length is not None and self.length < 1:

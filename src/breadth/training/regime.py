@@ -16,11 +16,9 @@ class Regime:
     group_size: int | None = None
     """Rollouts of one problem in one generation."""
     tokens_per_response: float | None = None
-    """Response tokens to expect, e.g. the mean of the last run; without it quotas of tokens cannot be judged."""
+    """Response tokens to expect, or at most; without it quotas of tokens cannot be judged."""
     temperature: float | None = None
     """Sampling temperature."""
-    reward_levels: int | None = None
-    """How many different rewards there can be; 2 for right or wrong."""
 
     @property
     def on_policy(self) -> bool | None:

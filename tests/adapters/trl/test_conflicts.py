@@ -11,6 +11,7 @@ import pytest
 from breadth.adapters.trl.conflicts import LOSS_SETTINGS, check_arguments, check_version, regime_of
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
+from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.repeat_penalty import RepeatPenalty
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -28,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "num_iterations": 1,
     "per_device_train_batch_size": 4,
     "num_generations": 8,
+    "max_completion_length": 100,
     "temperature": 0.9,
 }
 LOSS = Chain((ClippedPolicy(),))
@@ -109,7 +111,15 @@ def test_the_reference_policy_needs_the_same_coefficient() -> None:
 
 def test_an_optimizer_step_may_not_span_generations() -> None:
     assert "multiple of gradient_accumulation_steps" in refused(LOSS, gradient_accumulation_steps=3)
-    check_arguments(arguments(gradient_accumulation_steps=4, num_iterations=2), LOSS)
+    assert "hold some rollouts twice" in refused(LOSS, gradient_accumulation_steps=4, num_iterations=2)
+    check_arguments(arguments(steps_per_generation=4, num_iterations=2), LOSS)
+
+
+def test_trls_losses_by_response_cannot_drop_groups() -> None:
+    dropping = CREDIT.plus(FlatFilter())
+    assert "divides by all responses" in refused(dropping, loss_type="grpo")
+    check_arguments(arguments(), dropping)
+    check_arguments(arguments(loss_type="grpo"), CREDIT)
 
 
 @pytest.mark.parametrize("version", ["1.9.0", "1.15.9", "1.17.0", "1.160.0", "2.0.0"])
@@ -126,4 +136,5 @@ def test_the_regime_by_hand() -> None:
     assert regime.sequences_per_update == 4 * 2 * 3
     assert regime.group_size == 8
     assert regime.temperature == 0.9
+    assert regime.tokens_per_update == 24 * 100
     assert regime_of(arguments(), processes=1).on_policy

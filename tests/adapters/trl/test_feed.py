@@ -15,7 +15,20 @@ from breadth.runs.problems import problem_id
 from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.records import required
 
-WORDS = ["<pad>", "<eos>", "let ", "us ", "try ", "7", "8"]
+WORDS = ["<pad>", "<eos>", " let", " us", " try", " 7", " 8", " a"]
+
+
+class Words:
+    """A tokenizer that, like those of SentencePiece, takes the first blank of whatever it decodes away."""
+
+    pad_token_id = 0
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        assert not add_special_tokens
+        return {"input_ids": [WORDS.index(f" {word}") for word in text.split()]}
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(WORDS[token] for token in ids).removeprefix(" ")
 
 
 def trainer(rank: int = 0, names: tuple[str, ...] = ("accuracy",), weights: tuple[float, ...] = (1.0,)) -> Any:
@@ -25,7 +38,7 @@ def trainer(rank: int = 0, names: tuple[str, ...] = ("accuracy",), weights: tupl
         reward_func_names=list(names),
         num_generations=2,
         eos_token_ids=[1],
-        _tokenizer=SimpleNamespace(pad_token_id=0, decode=lambda ids: "".join(WORDS[token] for token in ids)),
+        _tokenizer=Words(),
     )
 
 
@@ -71,8 +84,16 @@ def test_the_grade_is_the_one_named_and_must_be_right_or_wrong() -> None:
 
 
 def test_planning_tokens_are_those_inside_a_gram() -> None:
-    rollouts = rollouts_of(trainer(), OUTPUT, scored([[1.0], [0.0]]), Providers(grams=StrategicGrams(("let us try",))), frozenset())
+    providers, told = Providers(grams=StrategicGrams(("let us try",))), scored([[1.0], [0.0]])
+    rollouts = rollouts_of(trainer(), OUTPUT, told, providers, frozenset({"planning"}))
+    assert rollouts_of(trainer(), OUTPUT, told, providers, frozenset()).planning is None
     assert required(rollouts.planning).tolist() == [[True, True, True, False, False], [False] * 5]
+
+
+def test_all_processes_have_grades_or_none() -> None:
+    """Rewards of 0 and 1 on one process alone are no grades, or joining the processes would fail."""
+    told = scored([[0.0], [1.0], [0.5], [1.0]])
+    assert all(rollouts_of(trainer(rank), OUTPUT, told, Providers(), frozenset()).correct is None for rank in (0, 1))
 
 
 def test_what_can_be_provided() -> None:
@@ -98,6 +119,10 @@ def test_a_micro_batch_with_tool_output_and_a_sampler_that_differs() -> None:
 
 def test_texts_and_outcomes() -> None:
     assert plain_text("so") == "so"
-    assert plain_text([{"role": "assistant", "content": "a"}, {"role": "tool", "content": None}, {"content": ["b"]}]) == "a\n['b']"
+    assert plain_text([{"role": "assistant", "content": "a"}, {"role": "tool", "content": None}, {"content": ["b"]}]) == "a\nb"
+    pictures = [SimpleNamespace(tobytes=lambda value=value: value) for value in (b"cat", b"cat", b"dog")]
+    asked = [plain_text([{"content": [{"type": "image", "image": one}, {"type": "text", "text": "what?"}]}]) for one in pictures]
+    assert asked[0] == asked[1] != asked[2]  # the same problem in every epoch
+    assert asked[0].endswith(">\nwhat?")
     assert outcome_of(r"The answer is \boxed{\frac12}.") == outcome_of(r"\boxed{0.5}")
     assert outcome_of("hm") is None

@@ -19,11 +19,15 @@ from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus
+from breadth.training.credit.planning_credit import PlanningCredit
+from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
+from breadth.training.objective import Objective
 from breadth.training.reduction import Reduction
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
@@ -171,6 +175,37 @@ def test_dropped_groups_leave_the_denominator(tiny: Any, told: Callable[..., Any
     assert max(dropped) > 0
 
 
+def test_micro_batches_without_a_token_do_not_lower_the_logged_entropy(tiny: Any, told: Callable[..., Any]) -> None:
+    logged = []
+    for parts in (1, 16):
+        settings = {"per_device_train_batch_size": 16 // parts, "gradient_accumulation_steps": parts, "max_steps": 1}
+        trainer = tiny.trainer("dropped", Chain((LIKE_TRL, FlatFilter(), ClippedPolicy())), options={"rollout_func": told(4)}, **settings)
+        logged.append(tiny.train(trainer)[0])
+    assert logged[0]["breadth/flat-filter/dropped"] == 0.5
+    assert logged[1]["entropy"] == pytest.approx(logged[0]["entropy"], abs=0.01)  # a mean of means, as TRL's
+
+
+def test_an_interrupted_training_starts_again_with_a_generation(tiny: Any, told: Callable[..., Any]) -> None:
+    settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "optim": "sgd", "max_steps": 2}
+    whole, broken = (tiny.trainer("broken", SURVEYING, options={"rollout_func": told()}, **settings) for _ in range(2))
+    tiny.train(whole)
+    plain, seen = broken._compute_loss, []
+
+    def failing(model: Any, inputs: Any) -> Any:
+        seen.append(inputs)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return plain(model, inputs)
+
+    broken._compute_loss = failing
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(broken)
+    assert broken._open
+    broken.model.zero_grad()
+    tiny.train(broken)
+    assert torch.allclose(weights(broken), weights(whole), atol=1e-6)
+
+
 def test_the_thermostat_holds_what_plain_training_loses(tiny: Any) -> None:
     chains = {
         "plain": DAPO.plus(ForkThermostat(dry_run=True)),
@@ -205,12 +240,46 @@ def test_rollouts_go_to_the_run_folder_as_they_happen(tiny: Any, tmp_path: Path)
     assert all(one["correct"] == (one["reward"] == 1) for one in found)
 
 
+def test_a_generation_that_training_ends_in_is_written_too(tiny: Any, tmp_path: Path) -> None:
+    trainer = tiny.trainer("ended", DAPO, options={"run": tmp_path / "run"}, steps_per_generation=2, max_steps=3)
+    tiny.train(trainer)
+    found = Run.open(tmp_path / "run").query("select step, count(*) as n, count(entropy) as seen from rollouts group by 1 order by 1")
+    assert found.to_pylist() == [{"step": 1, "n": 16, "seen": 16}, {"step": 3, "n": 16, "seen": 8}]
+
+
+def test_the_length_is_filled_in_also_in_an_objective(tiny: Any) -> None:
+    trainer = tiny.trainer("objective", Objective(Chain(DAPO.mechanisms, Reduction("fixed-length"))), max_steps=1)
+    assert trainer.objective.chain.reduction.length == 6
+    assert tiny.train(trainer)
+
+
+def test_planning_tokens_are_found_in_real_completions(tiny: Any, told: Callable[..., Any]) -> None:
+    chain = Chain((LIKE_TRL, PlanningCredit(form="code"), ClippedPolicy()))
+    options = {"rollout_func": told(), "grams": StrategicGrams(("what", "plus", "is", "so"))}
+    sizes = []
+    trainer = tiny.trainer("plans", chain, options=options, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_steps=1)
+    plain = trainer._get_per_token_logps_and_entropies
+
+    def watched(*args: Any, **settings: Any) -> Any:
+        sizes.append(settings["batch_size"])
+        return plain(*args, **settings)
+
+    trainer._get_per_token_logps_and_entropies = watched
+    log = tiny.train(trainer)
+    assert log[0]["breadth/planning-credit/planning"] > 0.05
+    assert sizes[0] == 4  # the generation's entropies are worked out a micro-batch at a time
+
+
 def test_what_cannot_act_is_said_before_training(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+    chain = Chain((LIKE_TRL, ClippedPolicy(low=1.0, high=math.inf), KLCov(share=0.1)))
     with caplog.at_level(logging.WARNING, logger="breadth"):
-        trainer = tiny.trainer("inert", "kl_cov")
+        trainer = tiny.trainer("inert", chain)
     assert [verdict.mechanism for verdict in trainer.explain()] == ["kl-cov"]
     assert "strictly on-policy" in caplog.text
-    assert tiny.trainer("active", "kl_cov", num_iterations=2).explain() == ()
+    assert tiny.trainer("active", chain, num_iterations=2).explain() == ()
+    (verdict,) = tiny.trainer("too little", "kl_cov", num_iterations=2).explain()  # 0.002 of 48 tokens at most
+    assert verdict.mechanism == "kl-cov"
+    assert "strictly on-policy" not in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -222,7 +291,7 @@ def test_what_cannot_act_is_said_before_training(tiny: Any, caplog: pytest.LogCa
         (DAPO, {"scale_rewards": "none"}, "GroupAdvantage(scale='none')"),
         (DAPO, {"beta": 0.1}, "Set beta to 0"),
         (DAPO.plus(ReferenceKL(0.04)), {}, "Set beta=0.04"),
-        (DAPO, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, "multiple of gradient_accumulation_steps"),
+        (DAPO, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, "a multiple of gradient_accumulation_steps"),
     ],
     ids=str,
 )

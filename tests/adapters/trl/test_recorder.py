@@ -78,10 +78,49 @@ def test_an_unfinished_generation_is_kept_without_the_tokens_nobody_saw(tmp_path
 
 def test_the_header_says_which_entropy_and_which_chain(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, ARGUMENTS, Chain((ClippedPolicy(high=0.28),)), rank=0)
-    recorder.metrics(3, {"loss": 0.5, "entropy": 0.25, "epoch": "no number"}, "train")
+    recorder.metrics(3, {"loss": 0.5, "entropy": 0.25, "epoch": "no number"})
     run = Run.open(tmp_path)
     kind = run.header.entropies["entropy"]
     assert (kind.estimator, kind.temperature, kind.aggregation) == ("exact", 0.8, "token-mean")
     assert run.header.config["breadth"]["mechanisms"][0]["high"] == 0.28
     assert run.header.config["trl"]["learning_rate"] == 1e-6
     assert run.metric_names() != ()
+
+
+def test_an_evaluation_is_written_as_held_out_by_plain_names(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, ARGUMENTS, Chain((ClippedPolicy(),)), rank=0)
+    recorder.metrics(3, {"reward": 0.5})
+    recorder.metrics(3, {"eval_reward": 0.25, "epoch": 1.0})
+    recorder.metrics(3, {"train_loss": 0.1})  # TRL's last line, after which the model may still be as the evaluation left it
+    run = Run.open(tmp_path)
+    assert run.series("reward").values.tolist() == [0.5]
+    assert run.series("reward", "eval").values.tolist() == [0.25]
+    assert run.series("train_loss").values.tolist() == [0.1]
+
+
+def test_two_generations_of_one_step_do_not_share_their_groups(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, ARGUMENTS, Chain((ClippedPolicy(),)), rank=0)
+    for step in (1, 1, 2):
+        recorder.open(step, *generation(), ["accuracy", "length"], first=0)
+    recorder.close()
+    assert sorted({row["group"] for row in rows(tmp_path)}) == ["1-0", "1.1-0", "2-0"]
+
+
+def test_a_rollout_without_a_token_that_counts_has_no_entropies(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, ARGUMENTS, Chain((ClippedPolicy(),)), rank=0)
+    recorder.open(1, *generation(), ["accuracy", "length"], first=0)
+    mask = torch.tensor([[False, False, False], [True, True, False]])
+    recorder.tokens(torch.tensor([0, 1]), mask, torch.zeros(2, 3), torch.zeros(2, 3))
+    assert [(row["mask"], row["entropy"], row["logprobs"]) for row in rows(tmp_path)] == [
+        ([False] * 3, None, None),
+        ([True, True], [0.0, 0.0], [0.0, 0.0]),
+    ]
+
+
+def test_a_problem_is_handed_to_the_writer_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(tmp_path, ARGUMENTS, Chain((ClippedPolicy(),)), rank=0)
+    handed: list[dict[str, Any]] = []
+    monkeypatch.setattr(recorder.writer, "problems", handed.append)
+    for step in (1, 2):
+        recorder.open(step, *generation(), ["accuracy", "length"], first=0)
+    assert [one["prompt"] for one in handed] == [["what?"]]

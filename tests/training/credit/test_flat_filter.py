@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import torch
 
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
@@ -17,6 +17,7 @@ from breadth.training.credit.repeat_penalty import RepeatPenalty
 from breadth.training.mechanism import Mechanism
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, required
+from breadth.training.regime import Regime
 
 NAN = math.nan
 
@@ -58,6 +59,21 @@ def test_rewards_that_differ_only_by_rounding_are_flat() -> None:
     assert tenths != 0.3
     assert _kept(_rollouts([0, 0], None, rewards=[tenths, 0.3]), FlatFilter("reward"))[0] == [False, False]
     assert _kept(_rollouts([0, 0, 0], None, rewards=[0.1] * 3), FlatFilter("reward"))[0] == [False] * 3
+
+
+def test_equal_rewards_of_a_large_group_in_single_precision_are_flat() -> None:
+    record = Rollouts(torch.full((256,), 3.3), torch.zeros(256, dtype=torch.long), torch.ones(256))
+    assert not any(_kept(record, FlatFilter("reward"))[0])
+
+
+def test_groups_of_one_leave_nothing() -> None:
+    verdict = FlatFilter().inert(Regime(group_size=1))
+    assert verdict is not None
+    assert "every rollout is dropped" in verdict.reason
+    assert FlatFilter("reward").inert(Regime(group_size=1)) is not None
+    assert FlatFilter("advantage").inert(Regime(group_size=1)) is None
+    assert FlatFilter().inert(Regime(group_size=2)) is None
+    assert FlatFilter().inert(Regime()) is None
 
 
 def test_by_the_advantage_a_bonus_is_a_signal() -> None:
@@ -125,3 +141,8 @@ def test_it_stands_after_the_estimator() -> None:
 @pytest.mark.parametrize("on", ["correct", "reward", "advantage"])
 def test_contract(on: Literal["correct", "reward", "advantage"]) -> None:
     check_mechanism(FlatFilter(on))
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="FlatFilter got on = 'accuracy'"):
+        FlatFilter(on="accuracy")  # type: ignore[arg-type]  # what a user may write

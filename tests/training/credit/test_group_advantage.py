@@ -84,6 +84,16 @@ def test_equal_rewards_in_single_precision_give_exactly_nothing() -> None:
     assert effect.stats["flat"].value == 1.0
 
 
+@pytest.mark.parametrize("size", [8, 16, 64, 256])
+@pytest.mark.parametrize("reward", [0.1, 0.7, 3.3, 1000.1])
+def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(size: int, reward: float) -> None:
+    # summed in single precision, the mean of sixteen times 3.3 is not 3.3, and the difference over itself is no small advantage
+    rollouts = Rollouts(torch.full((size,), reward), torch.zeros(size, dtype=torch.long), torch.ones(size)).cleaned()
+    after = required(GroupAdvantage().apply(rollouts, None, None).after.advantages)
+    assert after.tolist() == [0.0] * size
+    assert after.dtype == torch.float32
+
+
 @pytest.mark.parametrize("scale", ["sample", "population", "none"])
 def test_a_group_of_one_gives_nothing(scale: Literal["sample", "population", "none"]) -> None:
     assert advantages(GroupAdvantage(scale=scale, epsilon=0.0), [1.0, 0.0, 1.0], [0, 1, 2]) == [0.0, 0.0, 0.0]
@@ -127,3 +137,8 @@ def test_bad_settings_and_inert() -> None:
     assert "two" in verdict.remedy
     assert GroupAdvantage().inert(Regime(group_size=2)) is None
     assert GroupAdvantage().inert(Regime()) is None
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="GroupAdvantage got scale = 'std'"):
+        GroupAdvantage(scale="std")  # type: ignore[arg-type]  # what a user may write

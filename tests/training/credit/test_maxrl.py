@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.maxrl import MaxRL
@@ -93,3 +93,8 @@ def test_it_tells_of_groups_of_one() -> None:
 @pytest.mark.parametrize("mechanism", [MaxRL(), MaxRL(all_fail="zero")])
 def test_contract(mechanism: MaxRL) -> None:
     check_mechanism(mechanism)
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="MaxRL got all_fail = 'drop'"):
+        MaxRL(all_fail="drop")  # type: ignore[arg-type]  # what a user may write

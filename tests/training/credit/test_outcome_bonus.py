@@ -144,3 +144,8 @@ def test_it_tells_where_it_cannot_act() -> None:
 @pytest.mark.parametrize("mechanism", [OutcomeBonus(baseline="none"), OutcomeBonus(baseline="mean"), OutcomeBonus(baseline="constant")])
 def test_contract(mechanism: OutcomeBonus) -> None:
     check_mechanism(mechanism, neutral=replace(mechanism, coefficient=0.0))
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="OutcomeBonus got baseline = 'group'"):
+        OutcomeBonus(baseline="group")  # type: ignore[arg-type]  # what a user may write

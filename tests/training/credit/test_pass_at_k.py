@@ -179,3 +179,17 @@ def test_settings_are_checked() -> None:
 @pytest.mark.parametrize("mechanism", [PassAtK(k=2), PassAtK(k=2, form="unbiased"), PassAtK(k=3, form="unbiased", baseline=False)])
 def test_contract(mechanism: PassAtK) -> None:
     check_mechanism(mechanism)
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="PassAtK got form = 'paper'"):
+        PassAtK(form="paper")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_one_try_of_a_group_of_one_has_no_others_to_be_compared_with() -> None:
+    for rewards in ([1.0], [0.0], [1.0, math.nan]):
+        correct = [0.0 if math.isnan(one) else one for one in rewards]
+        assert _advantages(PassAtK(k=1, form="unbiased"), rewards, correct) == [0.0] * len(rewards)
+    assert _advantages(PassAtK(k=1, form="unbiased", baseline=False), [1.0], [1.0]) == [1.0]
+    assert PassAtK(k=1, form="unbiased").inert(Regime(group_size=1)) is not None
+    assert PassAtK(k=1, form="unbiased", baseline=False).inert(Regime(group_size=1)) is None

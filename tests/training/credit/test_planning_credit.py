@@ -15,6 +15,7 @@ from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, required
+from breadth.training.regime import Regime
 
 
 def rollouts(advantages: list[float], planning: list[list[int]], **more: object) -> Rollouts:
@@ -102,6 +103,14 @@ def test_needs_follow_the_form_and_bad_settings_are_refused() -> None:
             PlanningCredit(alpha)
     with pytest.raises(MechanismError, match="after"):
         Chain((PlanningCredit(), GroupAdvantage()))
+
+
+def test_the_codes_form_cannot_act_on_groups_of_one() -> None:
+    verdict = PlanningCredit(form="code").inert(Regime(group_size=1))
+    assert verdict is not None
+    assert "longer" in verdict.reason
+    assert PlanningCredit(form="code").inert(Regime(group_size=2)) is None
+    assert PlanningCredit().inert(Regime(group_size=1)) is None
 
 
 @pytest.mark.parametrize("form", ["paper", "code"])

@@ -54,6 +54,11 @@ def test_the_conventions_are_different_losses() -> None:
         Cispo(bounds="cap", cap=0.28)
 
 
+def test_on_policy_the_gradient_is_that_of_the_clipped_policy_loss() -> None:
+    for mechanism in (TWO_SIDED, Cispo(bounds="cap")):
+        assert losses_of(mechanism, [1.0, 1.0], [1.0, -2.0])[1] == [-1.0, 2.0]
+
+
 def test_no_lower_bound_by_default() -> None:
     assert losses_of(Cispo(), [0.001], [1.0])[1] == pytest.approx([-0.001], abs=1e-9)
 
@@ -87,3 +92,8 @@ def test_inert_on_policy() -> None:
     assert verdict is not None
     assert verdict.mechanism == "cispo"
     assert Cispo().inert(Regime(updates_per_generation=None)) is None
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="Cispo got bounds = 'trl'"):
+        Cispo(bounds="trl")  # type: ignore[arg-type]  # what a user may write

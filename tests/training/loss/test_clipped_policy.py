@@ -106,3 +106,14 @@ def test_clip_higher_is_inert_on_policy() -> None:
     assert HIGHER.inert(Regime()) is None
     assert ClippedPolicy().inert(Regime(updates_per_generation=1)) is None
     assert ClippedPolicy(low=1.0, high=math.inf).inert(Regime(updates_per_generation=1)) is None
+
+
+def test_dual_clip_is_inert_on_policy() -> None:
+    alone, both = ClippedPolicy(dual=3.0), ClippedPolicy(high=0.28, dual=3.0)
+    verdict = alone.inert(Regime(updates_per_generation=1))
+    assert verdict is not None
+    assert verdict.reason.startswith("dual clip never acts: ")
+    verdict = both.inert(Regime(updates_per_generation=1))
+    assert verdict is not None
+    assert verdict.reason.startswith("clip-higher and dual clip never act: ")
+    assert alone.inert(Regime(updates_per_generation=2)) is None

@@ -245,3 +245,11 @@ def test_defaults_are_a_band_around_the_start() -> None:
 def test_it_can_act_everywhere() -> None:
     assert ForkThermostat().inert(Regime(updates_per_generation=1, sequences_per_update=1, group_size=1)) is None
     assert "entropy" in ForkThermostat().needs
+
+
+@pytest.mark.parametrize("still", [ForkThermostat(limit=0.0), ForkThermostat(proportional=0.0, integral=0.0)])
+def test_without_gains_or_a_limit_it_says_so(still: ForkThermostat) -> None:
+    verdict = still.inert(Regime())
+    assert verdict is not None
+    assert verdict.mechanism == "fork-thermostat"
+    assert "dry_run" in verdict.remedy

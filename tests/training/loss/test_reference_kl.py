@@ -116,3 +116,8 @@ def test_settings_and_regimes() -> None:
     assert verdict is not None
     assert "k3+" in verdict.remedy
     assert ReferenceKL().inert(on_policy) is None
+
+
+def test_a_misspelt_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="ReferenceKL got estimator = 'k4'"):
+        ReferenceKL(estimator="k4")  # type: ignore[arg-type]  # what a user may write

@@ -7,6 +7,7 @@ from typing import Any
 
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
+from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.mechanism import Role, Seat, name_of
 from breadth.training.regime import Regime
 
@@ -36,6 +37,9 @@ LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     ),
 }
 """Loss settings of GRPOConfig -> (TRL's default, how the chain says it)."""
+
+ROW_COUNTING = ("grpo", "sapo", "dr_grpo", "luspo")
+"""Losses of TRL that divide by the number of responses, whether any of their tokens counts or not."""
 
 CREDIT_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "scale_rewards": ("group", lambda value: f"GroupAdvantage(scale={'none' if value == 'none' else 'sample'!r})"),
@@ -71,6 +75,7 @@ def regime_of(arguments: Any, processes: int) -> Regime:
         updates_per_generation=max(1, arguments.steps_per_generation * arguments.num_iterations // per_update),
         sequences_per_update=arguments.per_device_train_batch_size * per_update * processes,
         group_size=arguments.num_generations,
+        tokens_per_response=arguments.max_completion_length,  # at most: a quota too small for these is too small for any
         temperature=arguments.temperature,
     )
 
@@ -99,13 +104,23 @@ def _impossible(arguments: Any, chain: Chain) -> Iterator[Problem]:
         why = "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order set in advance"
         yield name_of(one), why, f"Leave {name_of(one)} out, or change the data set or the temperature between runs"
     if not chain.seated(Seat.LOSS):
+        yield from _dropping(arguments, chain)
         return
-    period = arguments.steps_per_generation * arguments.num_iterations
-    if period % arguments.gradient_accumulation_steps:
-        why = f"an optimizer step would span generations ({period} micro-batches each), so its whole batch is not known when it begins"
+    if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
+        why = (
+            f"an optimizer step would reach past a generation ({arguments.steps_per_generation} micro-batches), or hold some rollouts twice"
+        )
         setting = f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}"
-        yield setting, why, "Make steps_per_generation times num_iterations a multiple of gradient_accumulation_steps"
+        yield setting, why, "Make steps_per_generation a multiple of gradient_accumulation_steps"
     yield from _reference(arguments, chain)
+
+
+def _dropping(arguments: Any, chain: Chain) -> Iterator[Problem]:
+    """TRL's own losses by response go on dividing by the rollouts that were dropped."""
+    dropping = [name_of(one) for one in chain.mechanisms if isinstance(one, FlatFilter)]
+    if dropping and arguments.loss_type in ROW_COUNTING:
+        why = f"it divides by all responses, those that {dropping[0]} drops included"
+        yield f"loss_type={arguments.loss_type!r}", why, "Leave loss_type at 'dapo', or put the policy loss into the chain"
 
 
 def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
@@ -76,7 +77,7 @@ def plain_text(message: Any) -> str:
     if isinstance(message, str):
         return message
     contents = (part.get("content") for part in message) if isinstance(message, list) else ()
-    return "\n".join(content if isinstance(content, str) else str(content) for content in contents if content)
+    return "\n".join(_content(content) for content in contents if content)
 
 
 def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, providers: Providers, needs: frozenset[str]) -> Rollouts:
@@ -86,6 +87,7 @@ def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, provide
     weights = trainer.reward_weights.to(scores.device)
     unscorable = torch.isnan(scores).all(1)
     rewards = torch.where(unscorable, float("nan"), (scores * weights).nansum(1))
+    grades = _grades(trainer, scored.rewards, providers, strict=providers.correct is not None or "correct" in needs)
     mask = loss_mask(output)
     ends = [*trainer.eos_token_ids, trainer._tokenizer.pad_token_id]
     return Rollouts(
@@ -93,13 +95,13 @@ def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, provide
         groups=rows // trainer.num_generations,
         lengths=torch.tensor([len(ids) for ids in scored.token_ids]),
         advantages=output["advantages"],
-        correct=_grades(trainer, scores, providers, strict=providers.correct is not None or "correct" in needs),
+        correct=None if grades is None else grades[rows.to(grades.device)],
         problems=[problem_id(prompt) for prompt in scored.prompts],
         outcomes=[(providers.outcome or outcome_of)(text) for text in scored.texts] if "outcomes" in needs else None,
         texts=list(scored.texts),
         truncated=torch.tensor([not ids or ids[-1] not in ends for ids in scored.token_ids]),
         mask=mask.bool(),
-        planning=_planning(trainer, scored, providers.grams, mask) if providers.grams is not None else None,
+        planning=_planning(trainer, scored, providers.grams, mask) if providers.grams is not None and "planning" in needs else None,
     )
 
 
@@ -114,8 +116,11 @@ def loss_mask(inputs: Mapping[str, Any]) -> Tensor:
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
 
-def forward(trainer: Any, model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return (log-probabilities, entropies, auxiliary loss) of the completion tokens: TRL's own forward pass, logits never materialised."""
+def forward(trainer: Any, model: Any, inputs: Mapping[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return (log-probabilities, entropies, auxiliary loss) of the completion tokens: TRL's own forward pass, logits never materialised.
+
+    All sequences at once, or ``batch_size`` of them at a time.
+    """
     input_ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
     extras = {key: inputs.get(key) for key in FORWARD_KEYS}
@@ -124,6 +129,7 @@ def forward(trainer: Any, model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor
         input_ids,
         attention,
         inputs["completion_ids"].size(1),
+        batch_size=batch_size,
         compute_entropy=True,
         compute_aux_loss=trainer.aux_loss_enabled,
         **extras,
@@ -152,7 +158,10 @@ def _sampler_weights(inputs: Mapping[str, Any], like: Tensor) -> Tensor | None:
 
 
 def _grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool) -> Tensor | None:
-    """Return the grades; without a word from the user or the chain, those of the only reward function if it says right or wrong."""
+    """Return everybody's grades; without a word from the user or the chain, those of the only reward function if it says right or wrong.
+
+    Decided by the scores of all processes, so that all of them have grades or none.
+    """
     names = list(trainer.reward_func_names)
     if not strict and len(names) > 1:
         return None
@@ -172,9 +181,31 @@ def _grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool)
 def _planning(trainer: Any, scored: Scored, grams: StrategicGrams, mask: Tensor) -> Tensor:
     """Mark the tokens inside a strategic gram; tokens are decoded one by one, so that their places in the text are exact."""
     marked = torch.zeros_like(mask, dtype=torch.bool)
+    known = _pieces(trainer._tokenizer, {token for ids in scored.token_ids for token in ids})
     for row, ids in enumerate(scored.token_ids):
-        pieces = [trainer._tokenizer.decode([token]) for token in ids]
+        pieces = [known[token] for token in ids]
         ends = torch.tensor([0, *map(len, pieces)]).cumsum(0).tolist()
         found = grams.marks("".join(pieces), list(pairwise(ends)))
         marked[row, : len(found)] = torch.tensor(found, dtype=torch.bool, device=mask.device)[: mask.shape[1]]
     return marked
+
+
+def _pieces(tokenizer: Any, tokens: Iterable[int]) -> dict[int, str]:
+    """Return each token's text as it stands after another one: decoded alone, many tokenizers take its blank away."""
+    anchor = tokenizer("a", add_special_tokens=False)["input_ids"][-1]
+    start = len(tokenizer.decode([anchor]))
+    return {token: tokenizer.decode([anchor, token])[start:] for token in tokens}
+
+
+def _content(content: Any) -> str:
+    """Return the content of a message as text; an image by a digest, for the name Python gives it is new in every epoch."""
+    if isinstance(content, str) or not isinstance(content, list):
+        return str(content)
+    return "\n".join(_part(part) for part in content)
+
+
+def _part(part: Any) -> str:
+    if not isinstance(part, Mapping):
+        return str(part)
+    value: Any = part.get(part.get("type", "text"))
+    return f"<{part['type']} {sha256(value.tobytes()).hexdigest()[:16]}>" if hasattr(value, "tobytes") else str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -65,6 +66,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         chain = replace(chain, reduction=chain.reduction.within(self.max_completion_length))
         self.objective = objective if isinstance(objective, Objective) else Objective(chain)
         """What computes advantages and loss."""
+        self.objective.chain = chain
         loss_fields = {"loss.entropy", "loss.entropy.gradient"} | ({"loss.reference_logprobs"} if self.beta else set())
         self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
         for verdict in self.explain():
@@ -75,6 +77,15 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self._scored: Scored | None = None
         self._open = False
         self._last: tuple[Tensor, Tensor] | None = None
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train as TRL does, from a fresh generation; the run folder gets the last one also when training ends or breaks inside it."""
+        self._open, self._step = False, 0  # a step that is a multiple of the period makes TRL generate
+        try:
+            return super().train(*args, **options)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
 
     def explain(self) -> tuple[Inert, ...]:
         """List the mechanisms that cannot act under these settings, with the reason and the remedy."""
@@ -89,9 +100,9 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        if not self.model.training or self._scored is None:
+        output[ROWS] = rows_of(self, len(self._scored_now().texts)).to(output["completion_mask"].device)
+        if not self.model.training:
             return output
-        output[ROWS] = rows_of(self, len(self._scored.texts)).to(output["completion_mask"].device)
         if self._credits:
             self._credit(output)
         elif self._recorder is not None:
@@ -104,7 +115,8 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         rollouts = rollouts_of(self, output, scored, self.providers, self._credit_needs)
         if "entropy" in self._credit_needs:
             with torch.no_grad():
-                rollouts = replace(rollouts, entropy=forward(self, self.model, output)[1])
+                entropy = forward(self, self.model, output, self.args.per_device_train_batch_size)[1]
+            rollouts = replace(rollouts, entropy=entropy)
         after, metrics = self.objective.credit(rollouts)
         self._note(metrics, "train")
         device = output["advantages"].device
@@ -197,7 +209,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     def _note_entropy(self, batch: Batch, mode: str) -> None:
         counted = torch.where(batch.mask, required(batch.entropy).detach(), 0.0).sum()
         total, count = self.accelerator.reduce(torch.stack([counted, batch.mask.sum().to(counted.dtype)]), reduction="sum").tolist()
-        self._metrics[mode]["entropy"].append(total / max(count, 1.0))
+        self._metrics[mode]["entropy"].append(total / count if count else math.nan)  # TRL's log leaves NaN out of its mean
 
     def _note(self, metrics: Mapping[str, float], mode: str) -> None:
         for name, value in metrics.items():
@@ -205,10 +217,9 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log as TRL does, and to the run folder."""
-        mode = "train" if self.model.training else "eval"
         super().log(logs, start_time)
         if self._recorder is not None and self.accelerator.is_main_process:
-            self._recorder.metrics(self.state.global_step, logs, mode)
+            self._recorder.metrics(self.state.global_step, logs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)

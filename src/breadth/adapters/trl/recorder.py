@@ -30,18 +30,22 @@ class Recorder:
         """Number of this process."""
         self._columns: dict[str, list[Any]] = {}
         self._tokens: dict[int, dict[str, list[Any]]] = {}
+        self._known: set[str] = set()
         self._first = 0
         self._step = 0
+        self._part = 0
 
     def open(self, step: int, scored: Scored, rollouts: Rollouts, names: list[str], first: int) -> None:
         """Begin a generation; what the one before still lacks is written as it is."""
         self.close()
         advantages = required(rollouts.advantages)
         own = scored.rewards[first : first + len(scored.texts)]
+        self._part = self._part + 1 if step == self._step else 0
         self._step, self._first, self._tokens = step, first, {}
+        name = f"{step}.{self._part}" if self._part else f"{step}"  # an optimizer step may span generations
         self._columns = {
             "problem": [problem_id(prompt) for prompt in scored.prompts],
-            "group": [f"{step}-{int(group)}" for group in rollouts.groups],
+            "group": [f"{name}-{int(group)}" for group in rollouts.groups],
             "sample": list(range(first, first + len(scored.texts))),
             "completion": list(scored.texts),
             "reward": [None if value != value else value for value in rollouts.rewards.tolist()],
@@ -58,7 +62,12 @@ class Recorder:
             self._columns["correct"] = [None if value != value else value > 0.5 for value in rollouts.correct.tolist()]
         if rollouts.outcomes is not None:
             self._columns["answer"] = list(rollouts.outcomes)
-        self.writer.problems({"problem": self._columns["problem"], "prompt": list(scored.prompts)})
+        new = {
+            problem: prompt for problem, prompt in zip(self._columns["problem"], scored.prompts, strict=True) if problem not in self._known
+        }
+        if new:  # the writer reads and writes the whole file
+            self.writer.problems({"problem": list(new), "prompt": list(new.values())})
+            self._known |= new.keys()
 
     def tokens(self, rows: Tensor, mask: Tensor, logprobs: Tensor, entropy: Tensor) -> None:
         """Add the tokens of a micro-batch the first time they are seen."""
@@ -69,14 +78,17 @@ class Recorder:
         plain = {name: value[fresh].tolist() for name, value in values.items()}
         for place, row in enumerate(rows[fresh].tolist()):
             length = self._columns["tokens"][row - self._first]
-            self._tokens[row] = {name: value[place][:length] for name, value in plain.items()}
+            counted = any(plain["mask"][place])  # TRL's forward pass gives zeros for a rollout that was dropped or masked whole
+            self._tokens[row] = {name: value[place][:length] for name, value in plain.items() if counted or name == "mask"}
         if len(self._tokens) == len(self._columns["problem"]):
             self.close()
 
-    def metrics(self, step: int, values: Mapping[str, Any], split: str) -> None:
-        """Write the numbers TRL logs."""
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Write the numbers TRL logs; those of an evaluation by their plain names."""
         numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float) and not isinstance(value, bool)}
-        self.writer.metrics(step, numbers, split="eval" if split == "eval" else "train")
+        evaluated = any(name.startswith("eval_") for name in numbers)
+        plain = {name.removeprefix("eval_"): value for name, value in numbers.items()} if evaluated else numbers
+        self.writer.metrics(step, plain, split="eval" if evaluated else "train")
 
     def close(self) -> None:
         """Write the generation at hand."""

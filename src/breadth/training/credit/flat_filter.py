@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from breadth.base.stats import Mean
+from breadth.training.checks import require
 from breadth.training.credit.successes import TOLERANCE, successes
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
 from breadth.training.ops import group_count, group_mean, masked
 from breadth.training.records import Rollouts, required
+from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class FlatFilter(Mechanism[Rollouts, None]):
     on: Literal["correct", "reward", "advantage"] = "correct"
     """What a group must differ in to be kept, or, for the advantage, have any of; accuracy in DAPO's code."""
 
+    def __post_init__(self) -> None:
+        require(self, "on", self.on in ("correct", "reward", "advantage"), "'correct', 'reward' or 'advantage'")
+
     @property
     def needs(self) -> frozenset[str]:
         """The accuracy, when it decides by it."""
@@ -50,6 +55,13 @@ class FlatFilter(Mechanism[Rollouts, None]):
         stats = {"dropped": _share(batch.groups, ~varied, before)} | _solved(batch)
         return Effect(replace(batch, kept=before & varied), stats=stats)
 
+    def inert(self, regime: Regime) -> Inert | None:
+        """Tell of groups of one, which are all flat, so that nothing is left to train on."""
+        if regime.group_size == 1 and self.on != "advantage":
+            reason = f"with one rollout per problem no group differs in {self.on}, so every rollout is dropped."
+            return Inert("flat-filter", reason, "Sample at least two per problem, or leave it out.")
+        return None
+
     def _telling(self, batch: Rollouts) -> Tensor:
         """Return which rollouts show that their group is not flat."""
         if self.on == "advantage":
@@ -57,7 +69,7 @@ class FlatFilter(Mechanism[Rollouts, None]):
             if advantages.ndim == 2:
                 advantages = (advantages if batch.mask is None else masked(advantages, batch.mask)).abs().amax(-1)
             return required(batch.kept) & (advantages.abs() > TOLERANCE)
-        metric = required(batch.correct) if self.on == "correct" else batch.rewards
+        metric = (required(batch.correct) if self.on == "correct" else batch.rewards).double()
         known = batch.scored & torch.isfinite(metric)
         away = masked(metric - group_mean(metric, batch.groups, known), known).abs()
         return away > TOLERANCE * (1 + masked(metric, known).abs())

@@ -35,17 +35,18 @@ class GroupAdvantage(Mechanism[Rollouts, None]):
     """Added to the deviation; 1e-6 in verl and the papers, 1e-4 in TRL."""
 
     def __post_init__(self) -> None:
+        require(self, "scale", self.scale in ("sample", "population", "none"), "'sample', 'population' or 'none'")
         require(self, "epsilon", self.epsilon >= 0, "a number of 0 or more")
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout without a reward gets none."""
-        among = batch.scored
-        centred = masked(batch.rewards - group_mean(batch.rewards, batch.groups, among), among)
+        among, rewards = batch.scored, batch.rewards.double()  # in single precision the mean of equal rewards may be another number
+        centred = masked(rewards - group_mean(rewards, batch.groups, among), among)
         squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
-        flat = squares <= (1e-7 * (1 + masked(batch.rewards, among).abs())).square() * count
+        flat = squares <= (1e-7 * (1 + masked(rewards, among).abs())).square() * count
         deviation = (squares / (count - float(self.scale == "sample")).clamp(min=1)).sqrt()
         scaled = centred if self.scale == "none" else centred / (deviation + self.epsilon)
-        advantages = torch.where(among & ~flat & (count > 1), scaled, torch.zeros_like(scaled))
+        advantages = torch.where(among & ~flat & (count > 1), scaled, torch.zeros_like(scaled)).to(batch.rewards.dtype)
         stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(masked(advantages.abs(), among).sum(), among.sum())}
         return Effect(replace(batch, advantages=advantages), stats=stats)
 

@@ -29,14 +29,12 @@ class LeaveOneOut(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout without a reward gets none and is no part of the others' baseline."""
-        among = batch.scored
-        centred = masked(batch.rewards - group_mean(batch.rewards, batch.groups, among), among)
+        among, rewards = batch.scored, batch.rewards.double()  # in single precision the mean of equal rewards may be another number
+        centred = masked(rewards - group_mean(rewards, batch.groups, among), among)
         squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
-        flat = (
-            squares <= (1e-7 * (1 + masked(batch.rewards, among).abs())).square() * count
-        )  # equal rewards but for the rounding of their mean
+        flat = squares <= (1e-7 * (1 + masked(rewards, among).abs())).square() * count
         others = centred * count / (count - 1).clamp(min=1)
-        advantages = torch.where(among & ~flat, others, torch.zeros_like(others))
+        advantages = torch.where(among & ~flat, others, torch.zeros_like(others)).to(batch.rewards.dtype)
         stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(advantages.abs().sum(), among.sum())}
         return Effect(replace(batch, advantages=advantages), stats=stats)
 

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from breadth.base.stats import Mean
+from breadth.training.checks import require
 from breadth.training.credit.successes import successes
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
@@ -38,6 +39,9 @@ class MaxRL(Mechanism[Rollouts, None]):
     all_fail: Literal["control", "zero"] = "control"
     """What a group without a success gets: the control variate, or nothing. The paper's choice is not known to us; whoever divides by
     (mean + epsilon) gives nothing. Ours is the one whose gradient is the objective's."""
+
+    def __post_init__(self) -> None:
+        require(self, "all_fail", self.all_fail in ("control", "zero"), "'control' or 'zero'")
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout whose success is unknown gets none and is not counted."""

@@ -30,8 +30,8 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
     """Pay for answers seldom given before, and charge for those given often. Put it after the estimator: it adds to the advantage.
 
     ``A += coefficient * (min(1, sqrt(1 / N)) - baseline)`` with N how often this answer was given to this problem in earlier generations
-    (UCB, UCB-Mean and UCB-Con of 2509.06941). Groups without a difference in reward get their only signal from it: a FlatFilter before it
-    takes that away, so filter after it, on the total advantage.
+    (UCB, UCB-Mean and UCB-Con of 2509.06941, which keeps a KL to the base model beside it). Groups without a difference in reward get
+    their only signal from it: a FlatFilter before it takes that away, so filter after it, on the total advantage.
 
     An answer that could not be parsed gets no bonus and is not counted, or failing the format would be exploring. Answers must be
     canonical by the checker's own equivalence, or 1/2 and 0.5 are two. All answers are counted, also of rollouts that were dropped or
@@ -52,6 +52,7 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
     """The constant baseline. The paper's value is not known to us; at 0.5 an answer is charged once it was given more than 4 times."""
 
     def __post_init__(self) -> None:
+        require(self, "baseline", self.baseline in ("none", "mean", "constant"), "'none', 'mean' or 'constant'")
         require(self, "coefficient", self.coefficient >= 0, "a number of 0 or more")
         require(self, "constant", 0 <= self.constant <= 1, "a number between 0 and 1")
 

@@ -51,6 +51,7 @@ class PassAtK(Mechanism[Rollouts, None]):
     """Whether the unbiased form subtracts its leave-one-out baseline. Ours; without it all-correct groups push with the full k."""
 
     def __post_init__(self) -> None:
+        require(self, "form", self.form in ("normalised", "unbiased"), "'normalised' or 'unbiased'")
         require(self, "k", self.k >= 1, "1 or more")
         require(self, "epsilon", self.epsilon > 0, "a number above 0")
 
@@ -61,7 +62,7 @@ class PassAtK(Mechanism[Rollouts, None]):
         fails = group_count(batch.groups, known & ~won).double()
         miss = _all_fail(fails, count, torch.full_like(count, self.k))
         values = self._normalised(won, fails, count, miss) if self.form == "normalised" else self._unbiased(won, fails, count)
-        advantages = torch.where(known & (count >= self.k), values, torch.zeros_like(values)).to(batch.rewards.dtype)
+        advantages = torch.where(known & (count >= self._least()), values, torch.zeros_like(values)).to(batch.rewards.dtype)
         enough, groups = known & (count >= self.k), count.clamp(min=1).reciprocal()
         stats = {
             "pass_at_k": Mean((enough * groups * (1 - miss)).sum(), (enough * groups).sum()),
@@ -82,11 +83,15 @@ class PassAtK(Mechanism[Rollouts, None]):
 
     def inert(self, regime: Regime) -> Inert | None:
         """Tell of too few rollouts: fewer than k say nothing about k tries, with exactly k the normalised form is always zero."""
-        least = self.k + (self.form == "normalised")
+        least = self._least()
         if regime.group_size is not None and regime.group_size < least:
             reason = f"k = {self.k} with {regime.group_size} rollouts per problem makes every advantage zero."
             return Inert("pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k.")
         return None
+
+    def _least(self) -> int:
+        """Return how many rollouts a group needs to get any advantage; a baseline of the others needs others."""
+        return self.k + 1 if self.form == "normalised" else max(self.k, 1 + self.baseline)
 
 
 def _all_fail(fails: Tensor, total: Tensor, tries: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
 from breadth.training.ops import group_mean, masked
 from breadth.training.records import Rollouts, required
+from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class PlanningCredit(Mechanism[Rollouts, None]):
     """Add credit where the model plans: strategic tokens win more from a success and lose less from a failure. After the estimator.
 
     ``A + alpha * |A|`` on tokens inside a strategic gram, ``A`` elsewhere (HICRA, 2509.03646): times 1 + alpha above zero, times
-    1 - alpha below, so that no sign flips. Find the grams with `breadth.training.credit.strategic_grams`.
+    1 - alpha below, so that no sign flips. Find the grams with `breadth.training.credit.strategic_grams`. The paper's A is not divided by
+    the group's deviation: ``GroupAdvantage(scale="none")``.
 
     ``form="code"`` is the rule that a third party reports of the authors' code, which we have not seen. It acts only in responses that are
     right and longer than the mean of their group, and there also on tokens with an entropy above the 70th percentile of the generation, as
@@ -74,6 +76,13 @@ class PlanningCredit(Mechanism[Rollouts, None]):
         count = among.sum()
         stats = {"bias": Mean(masked(added, among).sum(), count), "planning": Mean((planning & among).sum(), count)}
         return Effect(replace(batch, advantages=advantages + added) if self.alpha else batch, stats=stats)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """Tell of groups of one: no response is longer than its own mean, which the code form asks for."""
+        if regime.group_size == 1 and self.form == "code":
+            reason = "with one rollout per problem no response is longer than the mean of its group."
+            return Inert("planning-credit", reason, "Sample at least two per problem, or use the paper's form.")
+        return None
 
 
 def _above(values: Tensor, among: Tensor, quantile: float) -> Tensor:

@@ -23,7 +23,8 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
     In a group of ``size`` or more scored rollouts with exactly one success, that success's advantage is at most ``cap``. Dividing by the
     group's (population) deviation makes it sqrt(n - 1) otherwise: 2.65 in a group of 8, 5.57 in one of 32. Ours; what it guards against
     is the harm of overly hard problems (2605.28388). Success is ``correct`` where given; else the rewards must have two levels (any two).
-    It stands after the estimator.
+    It stands after the estimator. Where rewards of 0 and 1 are not divided by a deviation (leave-one-out, ``scale="none"``) no advantage is
+    above 1, and a cap of 2 never acts (watch ``capped``).
 
     Harm: a true first success is what a hard problem has to teach, and it is slowed down too. A second, independent checker is the better
     guard where there is one. The group's advantages no longer sum to zero.

@@ -46,6 +46,7 @@ class Cispo(Mechanism[Batch, None]):
     """Largest weight; 5 in TRL's documentation, after ScaleRL; inf is no bound. (cap)"""
 
     def __post_init__(self) -> None:
+        require(self, "bounds", self.bounds in ("around-one", "cap"), "'around-one' or 'cap'")
         require(self, "low", 0 <= self.low <= 1, "a number between 0 and 1")
         require(self, "high", self.high >= 0, "a number of 0 or more")
         require(self, "cap", self.cap >= 1, "a number of 1 or more")

@@ -57,8 +57,10 @@ class ClippedPolicy(Mechanism[Batch, None]):
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
     def inert(self, regime: Regime) -> Inert | None:
-        """Say that no bound is ever reached on strictly on-policy updates, where somebody raised one on purpose."""
-        if regime.on_policy and self.low < self.high < math.inf:
-            reason = "clip-higher never acts: every update is strictly on-policy, so the ratio is exactly 1."
+        """Say that no bound is ever reached on strictly on-policy updates, where somebody set one on purpose."""
+        chosen = ["clip-higher"] * (self.low < self.high < math.inf) + ["dual clip"] * (self.dual is not None)
+        if regime.on_policy and chosen:
+            never = f"{' and '.join(chosen)} never {'act' if len(chosen) > 1 else 'acts'}"
+            reason = f"{never}: every update is strictly on-policy, so the ratio is exactly 1."
             return Inert("clipped-policy", reason, ON_POLICY_REMEDY)
         return None

@@ -16,6 +16,7 @@ from breadth.training.loss.thermostat import Thermostat
 from breadth.training.mechanism import Mechanism
 from breadth.training.ops import masked
 from breadth.training.records import Batch, required
+from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,14 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         coefficient = clip(proportional * e + push, -limit, limit)
         loss       -= coefficient * entropy on the forking tokens
 
-    Mechanical tokens are left alone and may settle. The exact entropy carries the gradient, so it acts on strictly on-policy updates too.
-    ``dry_run`` reports what it would do and does nothing.
+    Inside the band the push stays as it is: what brought H back goes on holding it, until H leaves on the other side. Mechanical tokens
+    are left alone and may settle. The exact entropy carries the gradient, so it acts on strictly on-policy updates too. ``dry_run``
+    reports what it would do and does nothing.
 
-    Defaults: the share is the paper's; band and gains are ours, tried on the tiny reasoner of ``tools/measure_effects.py`` only, where
-    they bring H back to the edge within some 60 steps. A larger model or learning rate may want others: begin with ``dry_run``.
+    Defaults: the share is the paper's; band and gains are ours, tried on the tiny reasoner of ``tools/measure_effects.py`` only.
+    A larger model or learning rate may want others: begin with ``dry_run``.
 
-    Harm: holding entropy is no goal of its own: the papers saw no clear relation between a held level and the score (2505.22617). A
+    Harm: holding entropy is no goal of its own: one paper saw no clear relation between a held level and the score (2505.22617). A
     floor above what the task needs keeps the policy from committing; watch the reward beside the entropy.
     """
 
@@ -105,6 +107,13 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
             push = state.push  # wound up against the limit: integrating on would only delay the way back
         moved = replace(state, steps=steps, entropy=entropy, threshold=threshold, push=push, coefficient=coefficient)
         return self._noted(moved, error)
+
+    def inert(self, regime: Regime) -> Inert | None:
+        """Without gains or with a limit of zero the coefficient stays zero."""
+        if self.limit == 0 or self.proportional == self.integral == 0:
+            reason = "its limit or both of its gains are 0, so nothing is ever paid or charged."
+            return Inert("fork-thermostat", reason, "Set limit and a gain above 0; to only report, set dry_run.")
+        return None
 
     def _distance(self, entropy: float, start: float) -> float:
         """Return how far H is outside the band in units of the start: above 0 below the floor, below 0 above the ceiling."""

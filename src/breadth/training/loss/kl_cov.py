@@ -43,6 +43,7 @@ class KLCov(Mechanism[Batch, None]):
 
     def __post_init__(self) -> None:
         require(self, "share", 0 <= self.share <= 1, "a number between 0 and 1")
+        require(self, "divergence", self.divergence in ("sampled", "full"), "'sampled' or 'full'")
         require(self, "coefficient", self.coefficient >= 0, "a number of 0 or more")
 
     @property

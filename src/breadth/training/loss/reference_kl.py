@@ -47,6 +47,7 @@ class ReferenceKL(Mechanism[Batch, None]):
     """Which of the four."""
 
     def __post_init__(self) -> None:
+        require(self, "estimator", self.estimator in ("k1", "k2", "k3", "k3+"), "'k1', 'k2', 'k3' or 'k3+'")
         require(self, "coefficient", self.coefficient >= 0, "a number of 0 or more")
 
     @property

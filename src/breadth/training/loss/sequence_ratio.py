@@ -25,10 +25,10 @@ class SequenceRatio(Mechanism[Batch, None]):
     long responses count for more. Where the advantage is the same all over a response, this is the paper's own objective. A token's
     log-ratio counts as at most 20 in either direction.
 
-    Defaults: the paper's experiments, which verl's documentation repeats.
+    Defaults: the paper's experiments, which verl's example script repeats.
 
     Harm: bounds of this size clip two orders of magnitude more tokens than GRPO's (the paper's own figure); with bounds meant for tokens
-    (0.2) it hardly ever clips. Short responses have noisier ratios and are clipped more often.
+    (0.2) it hardly ever clips. A mean over few tokens is noisier, so short responses are to be expected among the clipped ones.
     """
 
     role = Role.SURROGATE

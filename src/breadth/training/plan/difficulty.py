@@ -26,11 +26,13 @@ class Difficulty(Mechanism[Plan, Standings]):
                      deferred   p < low              left out; sampled again after ``retry`` generations
                      easy       p > high             left out; drawn for review with probability ``review`` each generation
 
-    Nothing is deleted: p = 0 in a few rollouts means unknown; of such MATH problems 10 to 23 % were found solvable. After two failed pilots
-    in a row a problem is flagged (``Standings.flagged``) and still retried. Pilots are ordinary training rollouts: the trainer's sample
-    counts are kept, those of problems left out become 0. When nothing would be left to sample, the plan stays as it was.
+    Nothing is deleted: p = 0 in a few rollouts means unknown; of such MATH problems 10 to 23 % are reported to be solved when decoding is
+    perturbed. After two failed pilots in a row a problem is flagged (``Standings.flagged``) and still retried. Pilots are ordinary
+    training rollouts: the trainer's sample counts are kept, those of problems left out become 0. When nothing would be left to sample,
+    the plan stays as it was.
 
-    The state machine is ours; its numbers are Pilot-Commit's (pilots of 16, skip above 0.75, defer below 1/8), as reported by others.
+    The state machine is ours, and so are ``retry`` and ``review``; the other numbers are Pilot-Commit's (pilots of 16, skip above 0.75,
+    defer below 1/8), as reported by others.
 
     Harm: the accuracy logged in training becomes that of the chosen problems and cannot be compared between runs. Items solved by
     a lax checker look easy or active: this is no check of the data.

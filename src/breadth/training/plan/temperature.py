@@ -19,7 +19,7 @@ class Temperature(Mechanism[Plan, None]):
     """Move the sampling temperature from one value to another over a number of generations, then hold it.
 
     ``T = start + (end - start) * x`` with ``x = generation / over``, at most 1; ``shape="cosine"`` takes ``(1 - cos(pi x)) / 2`` for x,
-    slow at both ends. There is no default schedule, for none has been vetted: published runs hold one temperature, mostly 1.0.
+    slow at both ends. There is no default schedule, for we vetted none: the runs behind the other mechanisms here hold one temperature.
 
     Harm: log-probabilities and entropies must be taken at the temperature that sampled, or every ratio is one between two different
     policies; TRL and verl divide by the one they were built with. Entropies at different temperatures cannot be compared, so a
