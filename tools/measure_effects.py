@@ -5,7 +5,7 @@ the 95 % interval of the paired difference to the control (same seed, same regim
 problems and the pretraining are those of ``tools/make_example.py``; the problems tested on are held out.
 
     python -m tools.measure_effects docs/data/effects.json --jobs 2
-    python -m tools.measure_effects docs/data/effects.json --only thermostat     # run some again, keep the others' results
+    python -m tools.measure_effects docs/data/effects.json --only thermostat     # run some again, keep the rest and the controls
 
 Two regimes: ``on`` takes one optimizer step a generation, ``off`` four. Needs the extra ``train`` and about 20 minutes on two idle cores.
 """
@@ -71,9 +71,11 @@ HELD_OUT, TRAINED = 96, 320
 WATCH = ForkThermostat(dry_run=True)
 """Reports the entropy of forking tokens and does nothing."""
 PLAIN = (GroupAdvantage(), ClippedPolicy(), WATCH)
-HOT = (GroupAdvantage(), ClippedPolicy(), EntropyBonus(0.1), WATCH)
-"""A bonus so large that entropy rises: what the thermostat's ceiling is for."""
+HOT = (GroupAdvantage(), ClippedPolicy(), EntropyBonus(1.0), WATCH)
+"""A bonus so large that entropy rises: what the thermostat's ceiling is for. (At 0.1 it never reached the ceiling.)"""
 Regime = Literal["on", "off"]
+Runs = dict[str, dict[int, dict[str, float]]]
+"""Name -> seed -> numbers."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ def run(job: tuple[str, Regime, str, int], base: Path) -> tuple[str, int, dict[s
     return name, seed, told
 
 
-def verdict(experiment: Experiment, runs: dict[str, dict[int, dict[str, float]]]) -> dict[str, Any]:
+def verdict(experiment: Experiment, runs: Runs) -> dict[str, Any]:
     """Compare a mechanism with its control, seed by seed."""
     control, own = runs[experiment.control_name], runs[experiment.mechanism]
     gaps = np.array([own[seed][experiment.number] - control[seed][experiment.number] for seed in SEEDS])
@@ -239,38 +241,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="run only mechanisms with this in their name, and keep the file's other results")
     options = parser.parse_args(arguments)
     chosen = [one for one in EXPERIMENTS if options.only in one.mechanism]
-    runs = run_all(chosen, options.jobs)
+    before = json.loads(options.to.read_text(encoding="utf-8")) if options.only and options.to.exists() else {"controls": {}, "effects": []}
+    known = {name: {int(seed): told for seed, told in by_seed.items()} for name, by_seed in before["controls"].items()}
+    runs = run_all(chosen, known, options.jobs)
     effects = [verdict(one, runs) for one in chosen]
     controls = {name: {str(seed): by_seed[seed] for seed in SEEDS} for name, by_seed in runs.items() if name.startswith("control")}
-    write(options.to, controls, effects, keep=bool(options.only))
+    fresh = {one["mechanism"] for one in effects}
+    write(options.to, controls, [*effects, *(one for one in before["effects"] if one["mechanism"] not in fresh)])
     for one in effects:
         low, high = one["interval"]
         shown = "measured" if one["measured"] else "not shown"
         print(f"{one['mechanism']:<32} {one['number']:<12} {one['difference']:+.3f} [{low:+.3f}, {high:+.3f}] {shown}")
 
 
-def run_all(chosen: Sequence[Experiment], processes: int) -> dict[str, dict[int, dict[str, float]]]:
-    """Train the base model, then every experiment and every control on every seed; returns name -> seed -> numbers."""
+def run_all(chosen: Sequence[Experiment], known: Runs, processes: int) -> Runs:
+    """Train the base model, then every experiment and every control not yet known on every seed."""
     chains = {one.mechanism: (one.regime, one.chain) for one in chosen} | {one.control_name: (one.regime, one.control) for one in chosen}
-    jobs = [(name, regime, Chain(chain).dumps(), seed) for seed in SEEDS for name, (regime, chain) in chains.items()]
+    jobs = [(name, regime, Chain(chain).dumps(), seed) for seed in SEEDS for name, (regime, chain) in chains.items() if name not in known]
     with tempfile.TemporaryDirectory() as base, multiprocessing.get_context("spawn").Pool(processes) as pool:
         torch.set_num_threads(1)
         pretrained(Path(base))
         found = list(pool.imap_unordered(partial(run, base=Path(base)), jobs))
-    runs: dict[str, dict[int, dict[str, float]]] = {}
+    runs = dict(known)
     for name, seed, told in found:
         runs.setdefault(name, {})[seed] = told
     return runs
 
 
-def write(to: Path, controls: dict[str, Any], effects: list[dict[str, Any]], *, keep: bool) -> None:
-    """Write the results, in the order of the experiments; ``keep`` those of the file that were not run again."""
+def write(to: Path, controls: dict[str, Any], effects: list[dict[str, Any]]) -> None:
+    """Write the results, in the order of the experiments."""
     settings = {"seeds": SEEDS, "steps": STEPS, "last": LAST, "learning_rate": LEARNING_RATE, "rollouts": ROLLOUTS, "updates": UPDATES}
-    if keep and to.exists():
-        before = json.loads(to.read_text(encoding="utf-8"))
-        fresh = {one["mechanism"] for one in effects}
-        effects = [*effects, *(one for one in before["effects"] if one["mechanism"] not in fresh)]
-        controls = before["controls"] | controls
     places = {one.mechanism: place for place, one in enumerate(EXPERIMENTS)}
     effects = sorted(effects, key=lambda one: places[one["mechanism"]])
     to.parent.mkdir(parents=True, exist_ok=True)
