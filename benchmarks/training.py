@@ -3,7 +3,8 @@
 A Llama with a vocabulary that dominates, as real ones have, and an optimizer step of four micro-batches. Three mechanisms without a
 survey; three with two surveys among them, which cost a forward pass of all micro-batches but the first; and the thermostat beside
 TRL's own entropy bonus, for both need the gradient of the entropy, which TRL's plain loss does without. Also counted: tensors as large as
-one micro-batch's logits, of which there must be no more than in TRL.
+one micro-batch's logits (TRL's fused head makes some in passing on a CPU), of which there must be no more than in TRL, but for those that
+TRL's own forward pass makes in a survey.
 
 One thread; the best processor time of several runs, alternating, so that a busy machine slows neither side.
 
@@ -29,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
-from breadth.adapters.trl.feed import ROWS
+from breadth.adapters.trl.feed import ROWS, forward
 from breadth.adapters.trl.hook import BreadthGRPOTrainer
 from breadth.training.chain import Chain
 from breadth.training.loss.clip_cov import ClipCov
@@ -40,7 +41,7 @@ from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.repo import Repo
 
 VOCABULARY, PROMPT, TOKENS, SEQUENCES, MICRO_BATCHES = 8192, 16, 192, 8, 4
-REPEATS = 9
+REPEATS = 5
 """Optimizer steps timed of each."""
 RACES: tuple[tuple[str, Chain, dict[str, Any], float], ...] = (
     ("three mechanisms, no survey", Chain((EntropyAdvantage(), Repo(), ClippedPolicy())), {}, 1.03),
@@ -153,6 +154,14 @@ def large_tensors(trainer: Any, window: Sequence[dict[str, Any]]) -> int:
     return counted.count
 
 
+def forward_tensors(trainer: Any, inputs: dict[str, Any]) -> int:
+    """Return how many tensors as large as the logits TRL's own forward pass makes without gradient."""
+    counted = LargeTensors()
+    with counted, torch.no_grad():
+        forward(trainer, trainer.model, inputs)
+    return counted.count
+
+
 def race(bare: Any, ours: Any, window: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """Return the best time of each, taken in turn."""
     times: tuple[list[float], list[float]] = ([], [])
@@ -172,10 +181,11 @@ def main() -> int:
             bare, ours = build(folder, None, settings), build(folder, chain, {})
             for _ in range(2):  # the first steps set the thermostat's band and warm both up
                 copies, own_copies = large_tensors(bare, window), large_tensors(ours, window)
+            allowed = copies + (MICRO_BATCHES - 1) * forward_tensors(bare, window[0]) * ours.objective.surveys
             theirs, own = race(bare, ours, window)
-            held = held and own / theirs <= most and own_copies <= copies
+            held = held and own / theirs <= most and own_copies <= allowed
             print(f"  {name:<28} {own:6.3f} s  TRL {theirs:6.3f} s  {own / theirs:.3f}x (at most {most}x)", end="")
-            print(f"  tensors as large as the logits: {own_copies}, TRL {copies}")
+            print(f"  tensors as large as the logits: {own_copies}, TRL {copies}, allowed {allowed}")
     return 0 if held else 1
 
 

@@ -29,6 +29,10 @@ its class.
 the number that the mechanism is documented to move, in that direction, with a 95 % interval that leaves out zero. It says nothing about the
 size on your model. **Numbers checked** means: the formula is held to numbers worked out by hand and to the contract of mechanisms, and no
 effect has been measured; where a run was made and showed none, that is said.
+
+The numbers are means over the last 32 of 160 optimizer steps without and with the mechanism, in brackets the interval of the difference;
+`distinct` is different answers per held-out problem in 8 samples. Settings and every seed's numbers stand in `docs/data/effects.json`. So
+small a task has few tokens: Clip-Cov and KL-Cov ran with a share of 0.02, the entropy target with larger increments than their defaults.
 """
 
 
@@ -67,6 +71,6 @@ def told(effect: dict[str, Any]) -> str:
     low, high = effect["interval"]
     which = effect["mechanism"].partition(" ")[2]
     number = effect["number"].replace("_", " ")
-    change = f"{number} {effect['control']:.2f} to {effect['with']:.2f} ({low:+.2f} to {high:+.2f})"
-    verdict = "effect measured" if effect["measured"] else "numbers checked; effect not shown"
-    return f"**{verdict}** {which}: {change}" if effect["measured"] else f"{verdict} {which}: {change}"
+    change = f"{number} {effect['control']:.2f} to {effect['with']:.2f} ({low:+.3f} to {high:+.3f})"
+    verdict = "**effect measured**" if effect["measured"] else "numbers checked, effect not shown"
+    return f"{f'{verdict} {which}'.strip()}: {change}"
