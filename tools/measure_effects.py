@@ -71,8 +71,6 @@ HELD_OUT, TRAINED = 96, 320
 WATCH = ForkThermostat(dry_run=True)
 """Reports the entropy of forking tokens and does nothing."""
 PLAIN = (GroupAdvantage(), ClippedPolicy(), WATCH)
-HOT = (GroupAdvantage(), ClippedPolicy(), EntropyBonus(1.0), WATCH)
-"""A bonus so large that entropy rises: what the thermostat's ceiling is for. (At 0.1 it never reached the ceiling.)"""
 Regime = Literal["on", "off"]
 Runs = dict[str, dict[int, dict[str, float]]]
 """Name -> seed -> numbers."""
@@ -92,20 +90,17 @@ class Experiment:
     """The number that should move."""
     sign: int
     """Where to: +1 up, -1 down."""
-    control: tuple[Mechanism[Any, Any], ...] = PLAIN
-    """What it is compared with."""
 
     @property
     def control_name(self) -> str:
-        """What the runs it is compared with are called."""
-        return f"control ({self.regime})" if self.control == PLAIN else f"control of {self.mechanism}"
+        """What the runs of the plain chain it is compared with are called."""
+        return f"control ({self.regime})"
 
 
 EXPERIMENTS = (
     Experiment("fork-thermostat", "on", (*PLAIN[:2], ForkThermostat()), "fork_entropy", +1),
     # Added after the first runs, which hardly leave the default band (0.7 of the start) in so few steps.
     Experiment("fork-thermostat (floor 0.9)", "on", (*PLAIN[:2], ForkThermostat(floor=0.9)), "fork_entropy", +1),
-    Experiment("fork-thermostat (ceiling)", "on", (*HOT[:3], ForkThermostat(ceiling=1.1)), "fork_entropy", -1, HOT),
     Experiment("entropy-bonus", "on", (*PLAIN, EntropyBonus(0.01)), "entropy", +1),
     Experiment("entropy-target", "on", (*PLAIN, EntropyTarget(target_share=0.8, increment=1e-3, largest=0.05)), "entropy", +1),
     Experiment("entropy-pi", "on", (GroupAdvantage(), EntropyPI(), ClippedPolicy(), WATCH), "entropy", +1),
@@ -122,7 +117,8 @@ EXPERIMENTS = (
     Experiment("kl-cov", "off", (GroupAdvantage(), ClippedPolicy(low=1.0, high=math.inf), KLCov(share=0.02), WATCH), "entropy", +1),
     Experiment("gradient-preserving (CE-GPPO)", "off", (GroupAdvantage(), GradientPreserving(below=0.5), WATCH), "entropy", +1),
 )
-"""Everything that is tried, compared with the plain chain of the same regime unless it names another."""
+"""Everything that is tried, compared with the plain chain of the same regime. The thermostat's ceiling is not among it: no run was found
+that leaves the band above and can still be brought back (a bonus of 0.1 never reached it, one of 1 was beyond the limit)."""
 
 
 def exact_match(completions: list[str], truth: list[str], **_: Any) -> list[float]:
@@ -256,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_all(chosen: Sequence[Experiment], known: Runs, processes: int) -> Runs:
     """Train the base model, then every experiment and every control not yet known on every seed."""
-    chains = {one.mechanism: (one.regime, one.chain) for one in chosen} | {one.control_name: (one.regime, one.control) for one in chosen}
+    chains = {one.mechanism: (one.regime, one.chain) for one in chosen} | {one.control_name: (one.regime, PLAIN) for one in chosen}
     jobs = [(name, regime, Chain(chain).dumps(), seed) for seed in SEEDS for name, (regime, chain) in chains.items() if name not in known]
     with tempfile.TemporaryDirectory() as base, multiprocessing.get_context("spawn").Pool(processes) as pool:
         torch.set_num_threads(1)

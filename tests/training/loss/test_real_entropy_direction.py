@@ -15,6 +15,7 @@ from breadth.training.loss.entropy_advantage import EntropyAdvantage
 from breadth.training.loss.entropy_bonus import EntropyBonus
 from breadth.training.loss.entropy_pi import EntropyPI
 from breadth.training.loss.entropy_target import EntropyTarget
+from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.repo import Repo
 from breadth.training.mechanism import Mechanism
 from breadth.training.objective import Objective
@@ -120,3 +121,15 @@ def test_the_capped_entropy_advantage_scales_the_pull_by_the_share_that_is_right
 
     shaped, plain = pull(EntropyAdvantage(scale=100.0, cap=2.0), ClippedPolicy()), pull(ClippedPolicy())
     assert torch.allclose(shaped, (1 + (1 - 2 * share) / 2) * plain, atol=1e-9)
+
+
+def test_the_thermostat_holds_its_band_from_below_and_from_above() -> None:
+    firm = {"settle": 1, "proportional": 0.5, "integral": 0.1, "limit": 1.0}
+    plain, held = entropies(Chain((ClippedPolicy(),))), entropies(Chain((ClippedPolicy(), ForkThermostat(floor=0.8, **firm))))
+    assert plain[-1] < 0.5 * plain[0]
+    assert held[-1] == pytest.approx(0.8 * held[0], rel=0.05)
+    sharp = (3.0, 0.3, -0.2, 0.6, 0.1, -0.5)
+    hot = entropies(Chain((ClippedPolicy(), EntropyBonus(0.3))), start=sharp)
+    cooled = entropies(Chain((ClippedPolicy(), EntropyBonus(0.3), ForkThermostat(ceiling=1.2, **firm))), start=sharp)
+    assert hot[-1] > 1.4 * hot[0]
+    assert cooled[-1] == pytest.approx(1.2 * cooled[0], rel=0.05)

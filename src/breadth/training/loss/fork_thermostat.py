@@ -18,14 +18,17 @@ from breadth.training.ops import masked
 from breadth.training.records import Batch, required
 from breadth.training.regime import Inert, Regime
 
+SLACK = 0.9
+"""A token forks from this share of the threshold on: were it all of it, a policy whose entropy falls evenly would have no forks left."""
+
 
 @dataclass(frozen=True)
 class ForkThermostat(Mechanism[Batch, Thermostat]):
     """Keep the policy undecided where it decides: pay for entropy on forking tokens below their band, charge for it above.
 
-    Forking tokens are the ``share`` with the largest entropy (2506.01939), by the threshold of the step before, so no survey is
-    needed. H is their mean entropy, ``start`` its mean over the first ``settle`` steps, and the band ``[floor, ceiling] * start``.
-    With the relative distance ``e`` to the nearest edge of the band (0 inside), once per optimizer step::
+    Forking tokens are the ``share`` with the largest entropy (2506.01939), by nine tenths of the threshold of the step before, so
+    no survey is needed. H is the mean entropy of the largest share, ``start`` its mean over the first ``settle`` steps, and the band
+    ``[floor, ceiling] * start``. With the relative distance ``e`` to the nearest edge of the band (0 inside), once per optimizer step::
 
         push       += integral * e          unless the coefficient is at its limit and e points outwards
         coefficient = clip(proportional * e + push, -limit, limit)
@@ -79,7 +82,7 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         """Price the entropy of this micro-batch's forking tokens and count all entropies."""
         entropy = required(batch.entropy)
         rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
-        forks = batch.mask & (rounded >= (math.inf if state.threshold is None else state.threshold))
+        forks = batch.mask & (rounded >= (math.inf if state.threshold is None else SLACK * state.threshold))
         coefficient = 0.0 if self.dry_run else state.coefficient
         terms = tuple(masked(price, forks) for price in entropy_price(batch, coefficient))
         settled = batch.mask & ~forks

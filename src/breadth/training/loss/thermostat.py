@@ -32,7 +32,7 @@ class Thermostat:
     entropy: float = 0.0
     """Mean entropy of the forking tokens in the last step, in nats."""
     threshold: float | None = None
-    """A token forks when its entropy is at least this: the quantile of the step before; None before the first."""
+    """Entropy above which the share of forking tokens lay in the last step, in nats; None before the first."""
     push: float = 0.0
     """Integral part of the coefficient."""
     coefficient: float = 0.0
