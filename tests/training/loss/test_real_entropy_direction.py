@@ -124,7 +124,7 @@ def test_the_capped_entropy_advantage_scales_the_pull_by_the_share_that_is_right
 
 
 def test_the_thermostat_holds_its_band_from_below_and_from_above() -> None:
-    firm = {"settle": 1, "proportional": 0.5, "integral": 0.1, "limit": 1.0}
+    firm: dict[str, Any] = {"settle": 1, "proportional": 0.5, "integral": 0.1, "limit": 1.0}
     plain, held = entropies(Chain((ClippedPolicy(),))), entropies(Chain((ClippedPolicy(), ForkThermostat(floor=0.8, **firm))))
     assert plain[-1] < 0.5 * plain[0]
     assert held[-1] == pytest.approx(0.8 * held[0], rel=0.05)
