@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from breadth.adapters.verl.conflicts import check_version, refuse, refuse_alone, refuse_unfed, regime_of
+from breadth.adapters.verl.conflicts import VERL_AVERAGES, check_version, refuse, refuse_alone, refuse_unfed, regime_of
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -91,8 +92,10 @@ def test_all_problems_are_told_at_once(configured: Compose) -> None:
 )
 def test_our_recipes_run_with_the_trainer(configured: Compose, name: str) -> None:
     chain = RECIPES[name].chain
-    mode = {"token-mean": "token-mean", "sequence-mean": "seq-mean-token-mean"}[chain.reduction.by]
-    refuse(chain, configured(name, ENTROPY, f"{ACTOR}.loss_agg_mode={mode}"))
+    chain = replace(chain, reduction=chain.reduction.within(512))
+    settings = [f"{ACTOR}.loss_agg_mode={VERL_AVERAGES[chain.reduction.by]}"]
+    settings += [f"{ACTOR}.loss_scale_factor=512"] if chain.reduction.by == "fixed-length" else []
+    refuse(chain, configured(name, ENTROPY, *settings))
     refuse_unfed(chain)
 
 
