@@ -25,8 +25,9 @@ from breadth.training.chain import Chain
 from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.mechanism import Seat
 from breadth.training.objective import Objective
+from breadth.training.ops import masked
 from breadth.training.recipes import chain_of
-from breadth.training.records import Batch, required
+from breadth.training.records import Batch, Rollouts, required
 from breadth.training.reduction import Totals
 from breadth.training.regime import Inert
 
@@ -103,16 +104,15 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         output[ROWS] = rows_of(self, len(self._scored_now().texts)).to(output["completion_mask"].device)
         if not self.model.training:
             return output
-        if self._credits:
-            self._credit(output)
-        elif self._recorder is not None:
-            self._record(output, {})
+        if self._credits or self._recorder is not None:
+            rollouts = rollouts_of(self, output, self._scored_now(), self.providers, self._credit_needs)
+            if self._credits:
+                self._credit(rollouts, output)
+            self._record(rollouts, output)
         return output
 
-    def _credit(self, output: dict[str, Any]) -> None:
+    def _credit(self, rollouts: Rollouts, output: dict[str, Any]) -> None:
         """Replace TRL's advantages by the chain's; a dropped rollout leaves the loss and its denominator."""
-        scored = self._scored_now()
-        rollouts = rollouts_of(self, output, scored, self.providers, self._credit_needs)
         if "entropy" in self._credit_needs:
             with torch.no_grad():
                 entropy = forward(self, self.model, output, self.args.per_device_train_batch_size)[1]
@@ -124,15 +124,12 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         kept = required(after.kept).to(device)
         output["completion_mask"] = output["completion_mask"] * kept[:, None]
         output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
-        if self._recorder is not None:
-            self._record(output, {"correct": after.correct, "outcomes": after.outcomes})
 
-    def _record(self, output: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-        scored = self._scored_now()
-        rollouts = replace(rollouts_of(self, output, scored, self.providers, frozenset()), advantages=output["advantages"], **known)
-        recorder = self._recorder
-        if recorder is not None:
-            recorder.open(self.state.global_step + 1, scored, rollouts, list(self.reward_func_names), int(output[ROWS].min()))
+    def _record(self, rollouts: Rollouts, output: Mapping[str, Any]) -> None:
+        """Open a generation in the run folder, with the rewards TRL gave and the advantages it is trained with."""
+        if self._recorder is not None:
+            credited, first = replace(rollouts, advantages=output["advantages"]), int(output[ROWS].min())
+            self._recorder.open(self.state.global_step + 1, self._scored_now(), credited, list(self.reward_func_names), first)
 
     def _scored_now(self) -> Scored:
         if self._scored is None:
@@ -155,7 +152,6 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         loss = self.objective.loss(batch) * self.accelerator.num_processes
         if auxiliary is not None:
             loss = loss + self.router_aux_loss_coef * auxiliary / self.current_gradient_accumulation_steps
-        self._last = (logprobs, entropy)
         self._witness(inputs)
         if self.accelerator.sync_gradients:
             self._open = False
@@ -186,7 +182,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         preview.states = list(self.objective.states)
         batch = batch_of(inputs, logprobs, entropy)
         preview.begin(batch)
-        self._note_entropy(batch, "eval")
+        self._note_entropy(batch.mask, entropy, "eval")
         return preview.loss(batch, record=False) * self.accelerator.num_processes
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
@@ -202,13 +198,13 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         (logprobs, entropy), self._last = self._last, None
         mask = loss_mask(inputs).bool()
         if self._shapes_loss:
-            self._note_entropy(batch_of(inputs, logprobs, entropy), "train")
+            self._note_entropy(mask, entropy, "train")
         if self._recorder is not None:
             self._recorder.tokens(inputs[ROWS], mask, logprobs, entropy)
 
-    def _note_entropy(self, batch: Batch, mode: str) -> None:
-        counted = torch.where(batch.mask, required(batch.entropy).detach(), 0.0).sum()
-        total, count = self.accelerator.reduce(torch.stack([counted, batch.mask.sum().to(counted.dtype)]), reduction="sum").tolist()
+    def _note_entropy(self, mask: Tensor, entropy: Tensor, mode: str) -> None:
+        counted = masked(entropy.detach(), mask).sum()
+        total, count = self.accelerator.reduce(torch.stack([counted, mask.sum().to(counted.dtype)]), reduction="sum").tolist()
         self._metrics[mode]["entropy"].append(total / count if count else math.nan)  # TRL's log leaves NaN out of its mean
 
     def _note(self, metrics: Mapping[str, float], mode: str) -> None:
