@@ -16,7 +16,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.numerals import number_key
 from breadth.measure.statements import stated_answer, stated_answers
 
-__all__ = ["answer_classes", "answer_key", "is_wording", "stated_answer", "stated_answers"]
+__all__ = ["answer_classes", "answer_key", "is_wording", "stated_answer", "stated_answers", "stated_key"]
 
 _LONGEST = 1000
 """Characters beyond which an answer is compared as plain text."""
@@ -60,6 +60,11 @@ def answer_key(answer: str | float | None) -> str | None:
     raise MeasureError(
         f"An answer must be text or None; got {type(answer).__name__} {answer!s:.40}.", "Turn it into text with str() first."
     )
+
+
+def stated_key(text: str) -> str | None:
+    """Return the key of the final answer a text states, None when it states none."""
+    return answer_key(stated_answer(text))
 
 
 def answer_classes(answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None) -> NDArray[np.int64]:

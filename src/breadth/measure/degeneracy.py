@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from breadth.base.errors import MeasureError
-from breadth.measure.answers import answer_key, stated_answer, stated_answers
+from breadth.measure.answers import answer_key, stated_answers, stated_key
 from breadth.measure.ngrams import as_tokens, ngram_repetition, rough_tokens
 
 _LONGEST_PERIOD = 200
@@ -119,7 +119,7 @@ def response_degeneracy(
     """
     pieces = rough_tokens(text) if tokens is None else tokens
     statements = stated_answers(text)
-    final = answer_key(stated_answer(text)) if statements else None
+    final = stated_key(text) if statements else None
     place = _first_place(statements, final)
     return Degeneracy(
         repetition=ngram_repetition(pieces),
@@ -185,7 +185,7 @@ def reference_computation(responses: Sequence[str]) -> float:
 def _answer_place(text: str) -> int | None:
     """Return where the answer that is finally given is first stated."""
     statements = stated_answers(text)
-    return _first_place(statements, answer_key(stated_answer(text)) if statements else None)
+    return _first_place(statements, stated_key(text) if statements else None)
 
 
 def _first_place(statements: Sequence[tuple[int, str]], final: str | None) -> int | None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.adapters.trl.feed import ROWS, Providers, Scored, batch_of, loss_mask, outcome_of, plain_text, rollouts_of
+from breadth.adapters.trl.feed import ROWS, Providers, Scored, batch_of, loss_mask, plain_text, rollouts_of
 from breadth.base.errors import MechanismError
+from breadth.measure.answers import stated_key
 from breadth.runs.problems import problem_id
 from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.records import required
@@ -124,5 +125,5 @@ def test_texts_and_outcomes() -> None:
     asked = [plain_text([{"content": [{"type": "image", "image": one}, {"type": "text", "text": "what?"}]}]) for one in pictures]
     assert asked[0] == asked[1] != asked[2]  # the same problem in every epoch
     assert asked[0].endswith(">\nwhat?")
-    assert outcome_of(r"The answer is \boxed{\frac12}.") == outcome_of(r"\boxed{0.5}")
-    assert outcome_of("hm") is None
+    assert stated_key(r"The answer is \boxed{\frac12}.") == stated_key(r"\boxed{0.5}")
+    assert stated_key("hm") is None

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from breadth.base.errors import MechanismError
-from breadth.measure.answers import answer_key
-from breadth.measure.statements import stated_answer
+from breadth.measure.answers import stated_key
 from breadth.runs.problems import problem_id
 from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.records import Batch, Rollouts
@@ -67,11 +66,6 @@ class Providers:
         return {f"credit.{name}" for name in given | ({"planning"} if self.grams is not None else set())}
 
 
-def outcome_of(text: str) -> str | None:
-    """Return the canonical form of the final answer a completion states, None when it states none."""
-    return answer_key(stated_answer(text))
-
-
 def plain_text(message: Any) -> str:
     """Return a prompt or completion as text, a conversation by the contents of its messages."""
     if isinstance(message, str):
@@ -97,7 +91,7 @@ def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, provide
         advantages=output["advantages"],
         correct=None if grades is None else grades[rows.to(grades.device)],
         problems=[problem_id(prompt) for prompt in scored.prompts],
-        outcomes=[(providers.outcome or outcome_of)(text) for text in scored.texts] if "outcomes" in needs else None,
+        outcomes=[(providers.outcome or stated_key)(text) for text in scored.texts] if "outcomes" in needs else None,
         texts=list(scored.texts),
         truncated=torch.tensor([not ids or ids[-1] not in ends for ids in scored.token_ids]),
         mask=mask.bool(),

@@ -12,8 +12,7 @@ from verl.workers.utils.padding import response_to_nested
 
 from breadth.adapters.verl.loss import ROW
 from breadth.base.errors import MechanismError
-from breadth.measure.answers import answer_key
-from breadth.measure.statements import stated_answer
+from breadth.measure.answers import stated_key
 from breadth.runs.problems import problem_id
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, required
@@ -113,7 +112,7 @@ class CreditSeat:
         if self.needs & {"texts", "outcomes"}:
             told["texts"] = self._texts(data["responses"], sessions.finals)
         if "outcomes" in self.needs:
-            told["outcomes"] = [answer_key(stated_answer(text)) for text in told["texts"]]
+            told["outcomes"] = [stated_key(text) for text in told["texts"]]
         if "problems" in self.needs:
             told["problems"] = [problem_id(text) for text in self._texts(data["prompts"], sessions.firsts)]
         told["correct"] = _grades(data["extra_fields"] if "extra_fields" in data else [{}] * len(data), sessions.finals)
