@@ -123,3 +123,22 @@ def test_files_round_trip_and_a_broken_one_is_named(tmp_path: Path) -> None:
 @given(st.floats(allow_nan=False), st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_number_and_any_text_survive(rate: float, label: str) -> None:
     assert loads(Inner, dumps(Inner(rate, label))) == Inner(rate, label)
+
+
+def test_a_member_that_no_catalogue_lists_is_read_by_its_class() -> None:
+    @dataclass(frozen=True)
+    class Mine(Rule):
+        votes: int = 2
+
+    assert loads(Mine, dumps(Mine(7))) == Mine(7)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFileError, match="No such file"):
+        load(Inner, tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 100_000, "a ="])
+def test_text_that_is_no_toml_is_an_error_of_ours(text: str) -> None:
+    with pytest.raises(SettingsError, match="not TOML"):
+        loads(Inner, text)

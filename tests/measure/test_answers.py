@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.answers import answer_classes, answer_key, is_wording, stated_answer, stated_answers
+from breadth.measure.answers import answer_classes, answer_key, is_wording, reference_key, stated_answer, stated_answers
 
 SAME = {
     "1000": [
@@ -225,3 +225,29 @@ def test_words_are_told_from_formulas() -> None:
 def test_extraction_is_offered_here_too() -> None:
     assert stated_answer(r"\boxed{5}") == "5"
     assert stated_answers(r"\boxed{5}") == [(0, "5")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "key"),
+    [
+        ("6 * 7 = 42", "42"),
+        ("12 + 7 + 3 = 19 + 3 = 22", "22"),
+        ("(1 + 2) × 3 = 9.0", "9"),
+        ("10 ÷ 4 = 5/2", "2.5"),
+        ("x = 42", "x=42"),
+        ("= 42", "=42"),
+        ("2x = 42", "2x=42"),
+        ("6 * 7 = 42 apples", "6*7=42apples"),
+    ],
+)
+def test_a_worked_sum_counts_by_its_result(answer: str, key: str) -> None:
+    assert answer_key(answer) == key
+
+
+def test_a_reference_counts_by_the_answer_it_states() -> None:
+    assert reference_key("He has 6 boxes of 7.\n#### 42") == reference_key("42.0") == "42"
+    assert reference_key(None) is None
+
+
+def test_digits_of_full_width_and_spaces_of_no_width_change_nothing() -> None:
+    assert answer_key("\uff14\uff12") == answer_key("\u200b42\ufeff") == "42"

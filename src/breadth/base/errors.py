@@ -5,6 +5,8 @@
     ├── CatalogueError           a name is in no catalogue, or its entry cannot be loaded
     ├── MeasureError             numbers that this instrument must not be used on
     ├── MechanismError           a training mechanism or chain that cannot run as it is put together or fed
+    ├── StrategyError            a strategy that this sampler, store or task cannot run
+    ├── ServerError              a model server refused, broke or cannot be reached; carries its status
     ├── MissingExtraError        the job needs an optional dependency that is not installed
     └── FileError                something about a file or folder; carries its path
         ├── UnknownFormatError   no importer recognises it
@@ -54,6 +56,25 @@ class MeasureError(BreadthError, ValueError):
 
 class MechanismError(BreadthError, ValueError):
     """A training mechanism or chain that cannot run as it is put together or fed."""
+
+
+class StrategyError(BreadthError, ValueError):
+    """A strategy that this sampler, store or task cannot run."""
+
+
+class ServerError(BreadthError):
+    """A model server refused a request, broke while answering it or cannot be reached."""
+
+    def __init__(
+        self, problem: str, remedy: str, *, status: int | None = None, fatal: bool = False, retry_after: float | None = None
+    ) -> None:
+        super().__init__(problem, remedy)
+        self.status = status
+        """HTTP status, where there was one."""
+        self.fatal = fatal
+        """Whether every other request of the kind will fail as well: wrong model, wrong key, prompt too long."""
+        self.retry_after = retry_after
+        """Seconds the server asked to be left alone."""
 
 
 class MissingExtraError(BreadthError, ImportError):

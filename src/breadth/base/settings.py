@@ -61,7 +61,7 @@ def loads(cls: type[T], text: str) -> T:
     """Build ``cls`` from TOML text."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
         raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
     return from_table(cls, table)
 
@@ -76,6 +76,8 @@ def load(cls: type[T], path: Path) -> T:
     """Build ``cls`` from a TOML file."""
     try:
         return loads(cls, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
     except (SettingsError, UnicodeDecodeError) as error:
         problem = error.problem if isinstance(error, SettingsError) else str(error)
         remedy = error.remedy if isinstance(error, SettingsError) else "Save the file as UTF-8."
@@ -112,6 +114,8 @@ def _member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any, dict[s
         return cls, rest
     own = _catalogue_name(cls)
     kind = rest.pop(KIND, own)
+    if kind is None and dataclasses.is_dataclass(cls) and "catalogue" not in vars(cls):
+        return cls, rest  # a member of the family that no catalogue lists, asked for by its class
     if kind is None:
         raise SettingsError(f"{_at(where)}the table has no '{KIND}'.", suggestion("", catalogue.names(), catalogue.family))
     return catalogue.load(str(kind)), rest

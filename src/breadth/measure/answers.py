@@ -16,7 +16,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.numerals import number_key
 from breadth.measure.statements import stated_answer, stated_answers
 
-__all__ = ["answer_classes", "answer_key", "is_wording", "stated_answer", "stated_answers", "stated_key"]
+__all__ = ["answer_classes", "answer_key", "is_wording", "reference_key", "stated_answer", "stated_answers", "stated_key"]
 
 _LONGEST = 1000
 """Characters beyond which an answer is compared as plain text."""
@@ -27,7 +27,11 @@ _NOTHING = frozenset({"nan", "none", "null", "n/a", "[invalid]", "[invalidanswer
 """What programs write for an answer they could not read."""
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"))
 _OPENERS = frozenset(left[0] for left, _ in _WRAPPERS)
-_SIGNS = str.maketrans({"\u2212": "-", "\ufe63": "-", "\u00a0": " ", "\u202f": " ", "\uff05": "%"})
+_SIGNS = str.maketrans(
+    {"\u2212": "-", "\ufe63": "-", "\u00a0": " ", "\u202f": " ", "\uff05": "%"}
+    | {chr(0xFF10 + digit): str(digit) for digit in range(10)}  # full-width digits
+    | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", "")  # of no width
+)
 
 _SPACING = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle)(?![A-Za-z])\.?|\\[,;:!]")
 _BLANK = re.compile(r"\\ |~|\\q?quad(?![A-Za-z])|\s+")
@@ -35,6 +39,7 @@ _STYLE = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:bf|it|rm|sf|nor
 _SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s?(?:\{([^{}]*)\}|(\d))\s?(?:\{([^{}]*)\}|(\d))")
 _CHOICE = re.compile(r"\(?([A-Z])[).:]?|\(?([a-j])\)|(?i:option|choice)\s?\(?([A-Za-z])\)?")
 _PERCENT = re.compile(r"(.*?)\s?(?:%|percent)")
+_ARITHMETIC = re.compile(r"[\s\d.,+\-*/×·÷()=]*\d[\s\d.,+\-*/×·÷()=]*")
 _LETTERS = re.compile(r"[^\W\d_]{3}")
 _MATHS = re.compile(r"[\\^_={}]")
 
@@ -43,6 +48,7 @@ def answer_key(answer: str | float | None) -> str | None:
     r"""Return a key that equal answers share, or None when there is no answer: an unreadable answer is never a class.
 
     - Numbers by exact value: '1,000', '1000.0', '1e3' and ``10^3``; '1/2', '0.5', ``\dfrac12``; see `number_key`.
+    - A worked sum counts by its result: '6 * 7 = 42' is '42'; an equation with a variable stays one.
     - Percentages stay apart from numbers: '50%' is '50%', not 0.5 and not 50, for answers in percent often omit the sign.
     - Multiple choice: 'A', '(A)', 'A.', 'a)', ``\text{(A)}``, 'Option A' are 'A' if nothing else is there. A bare small
       letter stays a variable: 'a' is not 'A'.
@@ -65,6 +71,13 @@ def answer_key(answer: str | float | None) -> str | None:
 def stated_key(text: str) -> str | None:
     """Return the key of the final answer a text states, None when it states none."""
     return answer_key(stated_answer(text))
+
+
+def reference_key(reference: str | None) -> str | None:
+    """Return the key of a right answer as data sets write it: the answer it states ('#### 42', a box), else all of it."""
+    if reference is None:
+        return None
+    return answer_key(stated_answer(reference)) or answer_key(reference)
 
 
 def answer_classes(answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None) -> NDArray[np.int64]:
@@ -108,7 +121,13 @@ def _short_key(answer: str) -> str | None:
     text = _tidied(answer)
     if not text.strip(" .,;:!?-_*~'\"`$\\") or text.casefold() in _NOTHING:
         return None
-    return number_key(text) or _choice_key(text) or _percent_key(text) or _collection_key(text, 0) or _text_key(text)
+    return number_key(text) or _sum_key(text) or _choice_key(text) or _percent_key(text) or _collection_key(text, 0) or _text_key(text)
+
+
+def _sum_key(text: str) -> str | None:
+    """Return the key of a worked sum's result: '6 * 7 = 42' states 42, while 'x = 42' stays an equation."""
+    sum_, equals, result = text.rpartition("=")
+    return number_key(result.strip()) if equals and _ARITHMETIC.fullmatch(sum_) else None
 
 
 def _tidied(answer: str) -> str:

@@ -8,9 +8,9 @@ from typing import Literal
 
 import torch
 
+from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.credit.confidence_format import stated_confidence
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.measure.degeneracy import Gates, computation_tokens, response_degeneracy
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
 from breadth.training.records import Rollouts, required

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.credit.successes import TOLERANCE, successes
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role

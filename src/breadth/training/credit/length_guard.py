@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import torch
 
+from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
 from breadth.training.ops import masked

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
 from breadth.training.ops import group_mean, masked

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.credit.successes import successes
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism, Role
 from breadth.training.ops import group_count, masked

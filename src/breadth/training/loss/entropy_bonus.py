@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from breadth.training.checks import require
+from breadth.base.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import GRADIENT, entropy_price, mean_entropy
 from breadth.training.mechanism import Mechanism

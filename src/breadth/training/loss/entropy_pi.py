@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import Reading, fields_read, mean_entropy
 from breadth.training.mechanism import Mechanism, Role

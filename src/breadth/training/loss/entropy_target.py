@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import GRADIENT, Reading, entropy_price, mean_entropy
 from breadth.training.mechanism import Mechanism

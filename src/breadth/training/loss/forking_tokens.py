@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.loss.picks import keys_of, picked, too_small
 from breadth.training.mechanism import Mechanism

@@ -7,8 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.loss.covariances import covariance, without_spread
 from breadth.training.loss.picks import keys_of, picked, too_small

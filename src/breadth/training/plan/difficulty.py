@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism
 from breadth.training.plan.standings import Standing, Standings, lot, shares_of

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.checks import require
 from breadth.training.effect import Effect, Selection
 from breadth.training.mechanism import Mechanism
 from breadth.training.records import Plan

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from breadth.base.checks import require
 from breadth.base.errors import SettingsError
-from breadth.training.checks import require
 
 
 @dataclass(frozen=True)
