@@ -15,6 +15,7 @@ from types import ModuleType
 
 import pytest
 
+from breadth.inference.strategy import STRATEGIES
 from breadth.runs.importer import IMPORTERS
 from breadth.training.catalogue import MECHANISMS
 
@@ -127,6 +128,17 @@ def test_every_importer_is_documented_and_held_to_the_contract(name: str, place:
     folder = place.partition(":")[0].split(".")[-2]
     assert "check_importer(FILES" in (TESTS / "adapters" / folder / "test_files.py").read_text(encoding="utf-8")
     assert type(IMPORTERS.load(name)).__doc__
+
+
+def own_test(place: str) -> str:
+    """Return the text of the test file of a part that a catalogue lists."""
+    *rooms, file = place.partition(":")[0].split(".")[1:]
+    return TESTS.joinpath(*rooms, f"test_{file}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("place", STRATEGIES.entries.values())
+def test_every_strategy_is_held_to_the_contract(place: str) -> None:
+    assert "check_strategy(" in own_test(place)
 
 
 def test_an_effect_counts_as_measured_only_if_its_runs_show_it() -> None:

@@ -1,0 +1,1 @@
+"""Spending one budget over many tasks: who gets the next draws."""

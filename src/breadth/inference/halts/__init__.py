@@ -1,0 +1,1 @@
+"""Rules that end a completion while it is being written, one a file."""

@@ -1,0 +1,87 @@
+"""A policy: how to spend breadth on a question, as one file that `tune` writes and `solve` and `serve` read."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.base.settings import from_table, load
+from breadth.inference.budget import Budget, Prices
+from breadth.inference.halting import Halt
+from breadth.inference.reading import Reading
+from breadth.inference.records import Prompt, Sampling, Task
+from breadth.inference.strategies.adaptive_vote import AdaptiveVote
+from breadth.inference.strategy import STRATEGIES, Strategy
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A strategy and everything it needs to know about how to draw, to read and to stop paying."""
+
+    strategy: Strategy = AdaptiveVote()
+    """What to draw and what to answer."""
+    sampling: Sampling = Sampling()
+    """How to draw."""
+    reading: Reading = Reading()
+    """How the answer is found in a completion."""
+    budget: Budget = Budget()
+    """Ceilings for one question."""
+    prices: Prices = Prices()
+    """What tokens cost."""
+    model: str = ""
+    """Model to ask; empty for the server's only one."""
+    system: str = ""
+    """What the model is told before the question; empty for nothing."""
+    halt: Halt | None = None
+    """Rule that ends a completion while it is being written; kind ``loop`` cuts completions that repeat themselves."""
+
+    @classmethod
+    def named(cls, text: str) -> Policy:
+        """Return the policy a user means: a ``.toml`` file, or a strategy with settings, as in ``adaptive-vote,most=16,stop.kind=lead``."""
+        if text.endswith(".toml"):
+            try:
+                return load(cls, Path(text))
+            except OSError as error:
+                raise BrokenFileError(text, f"cannot be read: {error.strerror}.", "Check the path of the policy.") from error
+        name, *settings = [part.strip() for part in text.split(",")]
+        STRATEGIES.load(name)
+        return cls(strategy=from_table(Strategy, {"kind": name, **_table(settings)}, "policy"))  # type: ignore[type-abstract] # the family
+
+    def task(self, prompt: Prompt, *, name: str = "task", seed: int = 0, options: Mapping[str, Any] | None = None) -> Task:
+        """Return the task of asking a question under this policy; a text becomes a chat with one message."""
+        if isinstance(prompt, str):
+            prompt = ({"role": "user", "content": prompt},)
+        if self.system:
+            prompt = ({"role": "system", "content": self.system}, *prompt)
+        return Task(prompt, name, self.model, self.sampling, self.reading, seed, options or {}, halt=self.halt)
+
+
+def _table(settings: list[str]) -> dict[str, Any]:
+    """Return ``a.b=1`` settings as nested tables; values are written as in TOML, words need no quotes."""
+    table: dict[str, Any] = {}
+    for setting in settings:
+        path, found, value = setting.partition("=")
+        if not found:
+            raise SettingsError(f"In the policy: got {setting!r}, need <setting>=<value>.", "Write for example adaptive-vote,most=16.")
+        *parents, last = path.strip().split(".")
+        inner = table
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(
+                    f"In the policy: '{parent}' is given a value and settings of its own.",
+                    "Write for example adaptive-vote,stop.kind=lead,stop.votes=3.",
+                )
+        inner[last] = _value(value.strip())
+    return table
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, brackets without end
+        return text

@@ -1,0 +1,49 @@
+"""Prompts that say more than the task's: further turns, a line for the system, words behind the question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from breadth.inference.records import Message, Prompt
+
+
+def with_turns(prompt: Prompt, turns: Sequence[tuple[str, str]]) -> Prompt:
+    """Return a prompt with (reply, what the user says to it) behind it; a text to continue gets them written out."""
+    if isinstance(prompt, str):
+        return prompt + "".join(f"{reply}\n\n{said}\n\n" for reply, said in turns)
+    added: list[Message] = []
+    for reply, said in turns:
+        # Servers refuse an empty message.
+        added += [{"role": "assistant", "content": reply or "(no reply)"}, {"role": "user", "content": said}]
+    return (*prompt, *added)
+
+
+def with_suffix(prompt: Prompt, suffix: str) -> Prompt:
+    """Return a prompt whose last user message ends with the suffix; a text to continue begins with it, for its end must stay as it is."""
+    if not suffix:
+        return prompt
+    if isinstance(prompt, str):
+        return f"{suffix}\n\n{prompt}"
+    last = max((place for place, message in enumerate(prompt) if message.get("role") == "user"), default=None)
+    if last is None:
+        return (*prompt, {"role": "user", "content": suffix})
+    message = {**prompt[last], "content": _longer(prompt[last].get("content"), suffix)}
+    return (*prompt[:last], message, *prompt[last + 1 :])
+
+
+def with_system(prompt: Prompt, system: str) -> Prompt:
+    """Return a prompt whose system message ends with a line, or is that line; a text to continue begins with it."""
+    if not system:
+        return prompt
+    if isinstance(prompt, str):
+        return f"{system}\n\n{prompt}"
+    if prompt and prompt[0].get("role") == "system":
+        return ({**prompt[0], "content": _longer(prompt[0].get("content"), system)}, *prompt[1:])
+    return ({"role": "system", "content": system}, *prompt)
+
+
+def _longer(content: Any, text: str) -> Any:
+    if isinstance(content, (list, tuple)):
+        return [*content, {"type": "text", "text": text}]
+    return f"{content}\n\n{text}" if content else text

@@ -1,0 +1,55 @@
+"""Drive a run without a server: every draw arrives at once, in the order it was asked for."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Request, Run
+
+
+@dataclass
+class Pump:
+    """Answers the requests of runs from a function; keeps what was asked and drawn."""
+
+    draw: Callable[[Ask, str], Candidate | None]
+    """Gives the candidate for one draw of a request, told its place; None when nothing can be drawn."""
+    judge: Callable[[Candidate, str], Candidate] | None = None
+    """Judges one candidate, told by whom; None leaves candidates as they are."""
+    requests: list[Request] = field(default_factory=list)
+    """Everything asked, in order."""
+    drawn: list[Candidate] = field(default_factory=list)
+    """Everything drawn, delivered or not."""
+    delivered: list[Candidate] = field(default_factory=list)
+    """Of that, what the runs were sent."""
+
+    def run(self, run: Run, path: str = "") -> Answer:
+        """Drive a run to its end and return its answer."""
+        queue: deque[Candidate] = deque()
+        reply: list[Candidate] | list[Answer] | None = None
+        for number in itertools.count():
+            try:
+                request = run.send(reply)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            self.requests.append(request)
+            reply = self._reply(request, f"{path}{number}", queue)
+        raise AssertionError("unreachable: counting has no end")
+
+    def _reply(self, request: Request, place: str, queue: deque[Candidate]) -> list[Candidate] | list[Answer]:
+        if isinstance(request, Fork):
+            return [self.run(part, f"{place}.{branch}/") for branch, part in enumerate(request.runs[: request.wait])]
+        if isinstance(request, Judge):
+            return [self.judge(candidate, request.by) if self.judge else candidate for candidate in request.candidates]
+        for number in range(request.n):
+            candidate = self.draw(request, f"{place}.{number}")
+            if candidate is not None:
+                queue.append(replace(candidate, independent=candidate.independent and request.independent))
+                self.drawn.append(queue[-1])
+        wanted = len(queue) if request.wait is None else min(request.wait, len(queue))
+        sent = [queue.popleft() for _ in range(wanted)]
+        self.delivered += sent
+        return sent

@@ -1,0 +1,93 @@
+"""Stop when the leader is proven ahead, at a stated chance of error that holds however often one looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb, inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breadth.base.checks import require
+from breadth.inference.stopping.beta_lead import ways_up_to
+from breadth.inference.stopping.paths import Paths, looked_up
+from breadth.inference.stopping.rule import StopRule
+from breadth.inference.voting import Standing
+
+FIRST_PRICE = 3.0
+"""Evidence times risk that the first answer to appear needs; each later one needs twice as much as the one before."""
+
+
+@dataclass(frozen=True)
+class Certificate(StopRule):
+    """Stop when the evidence for the leader over every rival is so strong that chance gives it with probability ``risk`` at most.
+
+    Evidence for answer i over answer j is a wealth that cannot grow on average while i is not the more frequent one:
+    E(n_i, n_j) = 2^(n_i + n_j + 1) times the integral of q^n_i (1 - q)^n_j over q from 1/2 to 1, the likelihood of i's share of the two
+    under a uniform prior on (1/2, 1) over that of one half. By Ville's inequality it exceeds 1/a at any time with probability a
+    at most (the e-process of arXiv 2510.17472; ConSol's mixture test, arXiv 2503.17587, with a0 = b0 = 1 and without its H0 side).
+    Over how many pairs? Only the true mode has to be beaten, so rivals need no correction, but any other answer might
+    be the false leader, and their number is not known. So the risk is spread in the order in which answers first appear: the a-th may
+    stop at E = 3 2^(a-1) / risk. (The weights 1/3, 1/6, ... times E at first appearance, 1.5 at most, add up to at most 1, so
+    the weighted wealth starts at 1 and Ville's inequality bounds the whole.) Hence, for independent votes: the chance ever to
+    stop at an answer that is not the most frequent one is at most ``risk``, for every number of answers and every look. With 0.05 unanimity
+    stops at the ninth vote.
+    The default is the usual level of a test. Harm: the guarantee is for the hardest question there can be, so it costs about twice
+    the votes of `BetaLead`; what a strategy's limit cuts off is not certified; draws that arrive by length are not independent.
+    """
+
+    risk: float = 0.05
+    """Chance of stopping at an answer that is not the most frequent, at most."""
+
+    def __post_init__(self) -> None:
+        require(self, "risk", 0 < self.risk < 1, "a probability between 0 and 1")
+
+    def decided(self, standing: Standing) -> bool:
+        """Compare the evidence with the price of the leader's place in order of appearance."""
+        if not standing.total:
+            return False
+        return self._certified(standing.leader, standing.runner_up, leader_place(standing.arrivals))
+
+    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+        """Look counts and place up in a table."""
+        known = looked_up(self._certified, paths.leader, paths.runner_up, leader_places(paths))
+        return np.asarray(known & (paths.total > 0))
+
+    def _certified(self, first: int, second: int, place: int) -> bool:
+        return evidence(first, second) * self.risk * 2.0**-place >= FIRST_PRICE
+
+
+@lru_cache(maxsize=1 << 16)
+def evidence(first: int, second: int) -> float:
+    """Return the wealth for the first of two answers, E above; 1 without votes."""
+    # The integral over (1/2, 1) is B(a, b) P(Binomial(n + 1, 1/2) <= first), n = first + second; 1/B = (n + 1) C(n, first).
+    votes = first + second
+    try:
+        return ways_up_to(first, votes + 1) / ((votes + 1) * comb(votes, first))
+    except OverflowError:  # a thousand votes for one answer
+        return inf
+
+
+def leader_place(arrivals: Sequence[int]) -> int:
+    """Return how many other answers appeared before the leading one did; of equal leaders the first to appear."""
+    counts = list(Counter(arrivals).values())  # in order of appearance
+    return counts.index(max(counts))
+
+
+def leader_places(paths: Paths) -> NDArray[np.int32]:
+    """Return `leader_place` after each draw; of equal leaders any: none of them is certified."""
+    rows = np.arange(len(paths.classes))
+    place_of = np.full((len(rows), max(int(paths.classes.max(initial=-1)) + 1, 1)), -1, dtype=np.int32)
+    answers, leading = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.int32)
+    along = np.zeros(paths.classes.shape, dtype=np.int32)
+    for draw, label in paths.by_draw():
+        new = (label >= 0) & (paths.earlier[:, draw] == 0)
+        place_of[rows[new], label[new]] = answers[new]
+        answers += new
+        ahead = (label >= 0) & (paths.earlier[:, draw] + 1 == paths.leader[:, draw])
+        leading[ahead] = place_of[rows[ahead], label[ahead]]
+        along[:, draw] = leading
+    return along

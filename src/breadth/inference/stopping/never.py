@@ -1,0 +1,29 @@
+"""Never stop early: the plain vote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breadth.inference.stopping.paths import Paths
+from breadth.inference.stopping.rule import StopRule
+from breadth.inference.voting import Standing
+
+
+@dataclass(frozen=True)
+class Never(StopRule):
+    """Draw until the strategy's own limit, whatever the votes say."""
+
+    by_counts: ClassVar[bool] = True
+
+    def decided(self, standing: Standing) -> bool:
+        """Say no."""
+        del standing
+        return False
+
+    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+        """Say no everywhere."""
+        return np.zeros(paths.classes.shape, dtype=np.bool_)

@@ -1,0 +1,135 @@
+"""What past questions looked like: shapes of answer distributions with their weights, fitted from stored votes, kept in a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breadth.base import settings
+from breadth.base.checks import require
+from breadth.base.errors import MeasureError
+from breadth.inference.stopping.likelihoods import CONCENTRATIONS, novelty_likelihoods, shape_likelihoods
+
+Floats = NDArray[np.float64]
+
+RARE = 12
+"""Rare answers over which what a shape's shares lack to one is spread."""
+MOST_SHAPES = 64
+"""Shapes a library keeps: the maximum-likelihood mixture of 1,300 questions has about so many of any weight."""
+MOST_VECTORS = 400
+"""Different counts of votes that become candidates; more are thinned evenly."""
+UNSEEN = (0.05, 0.5, 2.0)
+"""Votes added for answers not seen, one candidate each: how much of a question is still unseen is left to the likelihood."""
+ROUNDS = 200
+"""Steps of the fit; weights move by less than 1e-3 after them."""
+
+
+@dataclass(frozen=True)
+class ShapeLibrary:
+    """Shapes of past questions' answers: how often their first, second, ... answer is given, whatever the answers are.
+
+    An empty library knows nothing; rules that want one then say so and fall back.
+    """
+
+    shapes: tuple[tuple[float, ...], ...] = ()
+    """Shares of a question's answers, largest first; what they lack to 1 is spread over twelve rare answers."""
+    weights: tuple[float, ...] = ()
+    """Share of questions of each shape."""
+    novelty: tuple[float, ...] = ()
+    """What a question unlike any of these may be: weight of each concentration of a Chinese-restaurant process (0.03 to 30)."""
+    questions: int = 0
+    """Questions it was fitted from; the next is unlike them with chance 1 / (questions + 1)."""
+
+    def __post_init__(self) -> None:
+        require(self, "weights", len(self.weights) == len(self.shapes), "one weight a shape")
+        require(self, "weights", all(weight > 0 for weight in self.weights), "weights above 0")
+        require(self, "shapes", all(_is_shape(shape) for shape in self.shapes), "shares above 0, largest first, with a sum of at most 1")
+        grid = len(self.novelty) == len(CONCENTRATIONS) and sum(self.novelty) > 0 <= min(self.novelty)
+        require(self, "novelty", grid or not self.novelty, f"{len(CONCENTRATIONS)} weights from 0 up, or none")
+        require(self, "questions", self.questions >= 0, "a number of questions")
+
+    def __hash__(self) -> int:
+        # Rules are looked up by their library at every vote: the shapes need not be hashed each time.
+        return hash((self.questions, self.weights[:8]))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing in it."""
+        return not self.shapes
+
+    @classmethod
+    def fit(cls, counts: Iterable[Sequence[int]]) -> ShapeLibrary:
+        """Fit a library to stored votes: for each question the votes that each of its answers got, in any order.
+
+        Candidates are the questions' own shares, with 0.05, 0.5 or 2 votes added for answers not seen; their weights are those that make
+        the stored votes likeliest (nonparametric maximum likelihood by EM, Kiefer and Wolfowitz 1956), a question being scored with its
+        counts on the shares by size, and with the first two swapped. That takes out the sampling noise which the shares of 40
+        votes carry, and leaves few shapes; the 64 heaviest are kept. Forty votes a question and fifty questions make a library worth
+        having; with fewer questions the part for unlike questions counts for more. Questions without a vote are left out.
+        """
+        votes = Counter(tuple(sorted((int(n) for n in row if n > 0), reverse=True)) for row in counts)
+        votes.pop((), None)
+        if not votes:
+            raise MeasureError("There is no question with a vote to fit shapes to.", "Give the votes of each answer, question by question.")
+        vectors, repeats = sorted(votes), np.array([votes[vector] for vector in sorted(votes)], dtype=np.float64)
+        thinned = [vectors[place] for place in np.unique(np.linspace(0, len(vectors) - 1, MOST_VECTORS).round().astype(int)).tolist()]
+        shapes = sorted({_smoothed(vector, unseen) for vector in thinned for unseen in UNSEEN})
+        likelihoods = shape_likelihoods(vectors, np.array([spread_out(shape) for shape in _padded(shapes)]))
+        heaviest = np.sort(np.argsort(-_mixture(likelihoods, repeats), kind="stable")[:MOST_SHAPES])
+        # Fitted again, so that the questions of shapes that were dropped go to those they are likest.
+        weights = _mixture(likelihoods[:, heaviest], repeats)
+        kept = [(shapes[place], float(weight)) for place, weight in zip(heaviest.tolist(), weights, strict=True) if weight > 1e-6]
+        novelty = _mixture(novelty_likelihoods(vectors), repeats, spare=0.1)
+        return cls(
+            tuple(shape for shape, _ in kept),
+            tuple(round(weight, 8) for _, weight in kept),
+            tuple(round(float(weight), 8) for weight in novelty),
+            int(repeats.sum()),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> ShapeLibrary:
+        """Read a library from its TOML file."""
+        return settings.load(cls, path)
+
+    def dump(self, path: Path) -> None:
+        """Write the library to a TOML file, whole or not at all."""
+        settings.dump(self, path)
+
+
+def spread_out(shape: Sequence[float]) -> Floats:
+    """Return the shares of all answers of a shape: its own, as given, then the rare ones (0 each where nothing is left)."""
+    left = max(0.0, 1.0 - sum(shape))
+    return np.array([*shape, *[left / RARE if left > 1e-9 else 0.0] * RARE])
+
+
+def _is_shape(shape: Sequence[float]) -> bool:
+    falling = all(first >= second for first, second in pairwise(shape))
+    return bool(shape) and falling and shape[-1] > 0 and sum(shape) <= 1 + 1e-6
+
+
+def _smoothed(counts: Sequence[int], unseen: float) -> tuple[float, ...]:
+    return tuple(round(count / (sum(counts) + unseen), 8) for count in counts)
+
+
+def _padded(shapes: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Bring shapes to one length with zeros, which are no answers; the rare ones follow."""
+    width = max(map(len, shapes))
+    return [shape + (0.0,) * (width - len(shape)) for shape in shapes]
+
+
+def _mixture(likelihoods: Floats, repeats: Floats, spare: float = 0.0) -> Floats:
+    """Return the weights of components (columns) that make the questions (rows, counted ``repeats`` times) likeliest."""
+    weights = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
+    for _ in range(ROUNDS):
+        shares = likelihoods * weights
+        shares *= (repeats / shares.sum(axis=1))[:, None]
+        weights = shares.sum(axis=0) + spare
+        weights /= weights.sum()
+    return weights

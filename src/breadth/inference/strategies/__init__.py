@@ -1,0 +1,1 @@
+"""Strategies: what to draw next and what to answer, one a file."""

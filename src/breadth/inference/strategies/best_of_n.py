@@ -1,0 +1,59 @@
+"""Draw a fixed number and let a judge choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from breadth.base.checks import require
+from breadth.inference.judging import worth
+from breadth.inference.records import Answer, Ask, Candidate, Judge, Run, Task
+from breadth.inference.stopping.never import Never
+from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategy import Strategy
+from breadth.inference.voting import Poll, best_scored, weighted_best
+
+
+@dataclass(frozen=True)
+class BestOfN(Strategy):
+    """Draw n completions, have them judged, take the best: of the answers by summed score, or of the single completions.
+
+    Weighted adds the scores of completions that agree, argmax over answers of the sum of r (arXiv 2408.03314), and is the default: the best
+    single score of many is the one the judge errs most about, and that regret grows like the root of n times the judge's error
+    (Huang et al. 2025). Eight as in `Vote`. Only completions with a readable answer are judged, unless none has one. A judge that says
+    no more than solved or not counts as 1 or 0. When the judge fails on all, the plain vote decides and a note says so.
+    Harm: with a weak judge and a large n it is worse than the plain vote, unweighted first.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"judge"})
+
+    n: int = 8
+    """Completions to draw."""
+    weighted: bool = True
+    """Whether completions with the same answer add up their scores; scores must then not be negative."""
+    judge: str = "default"
+    """Which of the judges given."""
+
+    def __post_init__(self) -> None:
+        require(self, "n", self.n >= 1, "at least one draw")
+        require(self, "judge", bool(self.judge), "the name of a judge")
+
+    def __call__(self, task: Task) -> Run:
+        """Draw, have them judged, choose."""
+        drawn: list[Candidate] = yield Ask(self.n)
+        stopped = "most" if len(drawn) >= self.n else "budget"
+        readable = [candidate for candidate in drawn if candidate.key is not None]
+        judged: list[Candidate] = (yield Judge(tuple(readable or drawn), self.judge)) if drawn else []
+        verdicts = iter(judged)
+        poll = Poll(task)
+        poll.add(next(verdicts, candidate) if candidate.key is not None or not readable else candidate for candidate in drawn)
+        return replace(self._chosen(poll), stopped=stopped)
+
+    def _chosen(self, poll: Poll) -> Answer:
+        failed = sum(worth(candidate) is None for candidate in poll.seen if candidate.key is not None)
+        if failed and failed == len(poll.arrivals):
+            answer = decided_answer(poll, Never(), "")
+            return replace(answer, notes=(*answer.notes, "The judge scored no completion: the plain vote decided."))
+        answer = (weighted_best if self.weighted and poll.arrivals else best_scored)(poll, worth)
+        note = f"The judge scored {len(poll.arrivals) - failed} of {len(poll.arrivals)} completions; the others could not win."
+        return replace(answer, notes=(*answer.notes, note)) if failed else answer

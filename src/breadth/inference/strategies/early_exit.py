@@ -1,0 +1,104 @@
+"""Stop thinking as soon as the model is sure of its answer (DEER)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from breadth.base.checks import require
+from breadth.inference.halts.phrase import Phrase
+from breadth.inference.records import Ask, Candidate, Request, Run, Task
+from breadth.inference.strategy import Strategy
+from breadth.inference.thinking import Ending, Thinking, Trace
+from breadth.inference.trials import Trial, Tried
+
+MARGIN = 50
+"""Thinking tokens so near to the limit that it is closed instead of tried (DEER's); half the limit where that is less."""
+
+
+@dataclass(frozen=True)
+class EarlyExit(Strategy):
+    """Watch the thinking for words that turn it ('Wait'); at each, try the answer, and go to it when the trial is sure.
+
+    A trial above the threshold closes the thinking before the word, and the answer is drawn; else the trial is thrown away (and charged)
+    and the thinking goes on. After so many trials it is left alone; at 90 % of the completion's cap, or where the model stops without
+    closing it, it is closed for it.
+    Threshold 0.95, 10 trials of 20 tokens, 90 % are the public code's of arXiv 2504.15895: thinking shorter by 19 to 80 %, accuracy up by
+    0.3 to 5 points over 11 models at 16,384 tokens. A model that closes its thinking itself answers in the same completion.
+    Where the server sends no log-probs a trial tells nothing: the model thinks to its end, and the answer says so.
+    Harm: an over-confident model leaves too early. A model that never says the words is never tried.
+    """
+
+    threshold: float = 0.95
+    """Confidence of a trial above which to answer; 1 never does."""
+    trial: Trial = Trial()
+    """How the answer is tried."""
+    trials: int = 10
+    """Trials at most."""
+    share: float = 0.9
+    """Share of the completion's cap that thinking may take."""
+    turns: tuple[str, ...] = ("Wait",)
+    """Words at which to try; 'Alternatively' is another of the paper's, and a blank line does for models that do not mark thinking."""
+    thinking: Thinking = Thinking()
+    """How the model marks its thinking."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"prefix"})
+
+    def __post_init__(self) -> None:
+        require(self, "threshold", 0 <= self.threshold <= 1, "a probability")
+        require(self, "trials", self.trials >= 0, "0 or more trials")
+        require(self, "share", 0 < self.share < 1, "a share between 0 and 1")
+        require(self, "turns", len(self.turns) > 0 and all(self.turns), "one word or more, none empty")
+
+    def __call__(self, task: Task) -> Run:
+        """Think until a trial is sure, then answer."""
+        trace, tried = Trace(task, self.thinking), Tried()
+        ending = yield from self._think(trace, tried)
+        complete = ending == "reply" or (ending == "closed" and (yield from trace.draw_answer()))
+        return trace.answer(complete, tried.notes, **tried.figures)
+
+    def _think(self, trace: Trace, tried: Tried) -> Generator[Request, Any, Ending]:
+        """Draw thinking and say how it ended; where it is closed the answer is to be drawn behind the trace."""
+        usual = trace.task.sampling
+        limit = int(self.share * usual.max_tokens)
+        while trace.tokens < limit:
+            halt = Phrase(self.turns, until=self.thinking.close) if tried.useful and tried.trials < self.trials else None
+            sampling = replace(usual, max_tokens=limit - trace.tokens, thinking_tokens=None)
+            drawn: list[Candidate] = yield Ask(1, prefix=trace.text, sampling=sampling, halt=halt, independent=False, purpose="thinking")
+            if not drawn:
+                return "nothing"
+            piece = trace.take(drawn[0])
+            if self._is_reply(trace, piece):
+                return "reply"
+            if self.thinking.close and self.thinking.close in trace.text:
+                return "closed"
+            before = self._before_turn(trace, piece) if piece.finish == "halt" else trace.text
+            late = piece.finish != "halt" or trace.tokens >= limit - min(MARGIN, limit // 2)
+            if late or (yield from self._sure(trace, tried, before)):
+                trace.text = before
+                break
+        trace.text = self.thinking.closed(trace.text) if self.thinking.close else self.thinking.cut(trace.text)
+        return "closed"
+
+    def _is_reply(self, trace: Trace, piece: Candidate) -> bool:
+        """Say whether a piece ended the reply; one that ends in the middle of thinking has answered nothing yet."""
+        if piece.finish == "stop":
+            return not self.thinking.close or self.thinking.close in trace.text
+        return piece.finish not in ("halt", "length")
+
+    def _sure(self, trace: Trace, tried: Tried, before: str) -> Generator[Request, Any, bool]:
+        """Make a trial and say whether it is sure."""
+        drawn: list[Candidate] = yield self.trial.ask(trace.task, before, self.thinking.close)
+        trace.seen += drawn
+        confidence = self.trial.confidence(drawn[0], self.thinking.close) if drawn else 0.0
+        tried.note(drawn, confidence, sure=confidence is not None and confidence > self.threshold)
+        return tried.exited
+
+    def _before_turn(self, trace: Trace, piece: Candidate) -> str:
+        """Return the reply before the word it was halted at; a sampler that leaves the word out has it put back."""
+        said = self.thinking.said(piece)
+        places = [place for word in self.turns if (place := said.rfind(word)) >= 0]
+        before = trace.text[: len(trace.text) - len(said) + max(places)] if places else trace.text
+        trace.text += "" if places else self.turns[0]
+        return before

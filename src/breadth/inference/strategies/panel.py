@@ -1,0 +1,56 @@
+"""A vote over runs of another strategy: early-exiting chains, forced traces, whatever gives an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from breadth.base.checks import require
+from breadth.inference.records import Answer, Fork, Run, Task
+from breadth.inference.stopping.never import Never
+from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.early_exit import EarlyExit
+from breadth.inference.strategy import Strategy
+from breadth.inference.voting import Poll
+
+
+@dataclass(frozen=True)
+class Panel(Strategy):
+    """Run a strategy several times side by side, each run on its own, and vote over their answers.
+
+    Each run counts once, whatever it drew on the way. Combines what lengthens or shortens a trace (`BudgetForcing`, `EarlyExit`) with what
+    averages over traces (a vote). Eight as in `Vote`. Its runs answer separately, so their votes are independent even where the
+    draws of one run are not.
+    Harm: none beyond its cost, which is that of all runs; the runs do not stop early when they agree.
+    """
+
+    strategy: Strategy = EarlyExit()
+    """What each run does."""
+    runs: int = 8
+    """Runs side by side."""
+
+    def __post_init__(self) -> None:
+        require(self, "runs", self.runs >= 1, "at least one run")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override] # what the inner strategy needs is known by instance
+        """What each run cannot work without."""
+        return self.strategy.needs
+
+    def prepare(self) -> None:
+        """Prepare what each run does."""
+        self.strategy.prepare()
+
+    def __call__(self, task: Task) -> Run:
+        """Run them and vote."""
+        answers: list[Answer] = yield Fork(tuple(self.strategy(task) for _ in range(self.runs)))
+        poll = Poll(task)
+        poll.add(answer.chosen for answer in answers if answer.chosen is not None)
+        short = len(poll.seen) < self.runs or any(answer.stopped == "budget" for answer in answers)
+        voted = decided_answer(poll, Never(), "budget" if short else "most")
+        return replace(
+            voted,
+            basis=f"{voted.basis}, each run one vote" if voted.basis else "",
+            candidates=tuple(candidate for answer in answers for candidate in answer.candidates),
+            notes=tuple(dict.fromkeys(note for answer in (voted, *answers) for note in answer.notes)),
+            figures={"runs": float(len(poll.seen))},
+        )

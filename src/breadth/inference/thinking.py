@@ -1,0 +1,126 @@
+"""Where a model's thinking begins and ends in its reply, and the trace of one reply that is drawn piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from breadth.base.checks import require
+from breadth.inference.reading import Reading
+from breadth.inference.records import Answer, Ask, Candidate, Request, Sampling, Task
+
+Ending = Literal["closed", "cut", "reply", "nothing"]
+"""How thinking ended: closed, cut at its maximum, with a reply that is complete as it is, or with nothing more to be drawn."""
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """How a model marks its thinking. The default is that of DeepSeek-R1 and Qwen3; `PLAIN` is for models that do not mark it.
+
+    Without a closing mark the thinking is the whole reply: it ends when the model ends its reply, is extended by a cue behind it,
+    and what it has answered by then is its answer. s1 models use ``<|im_start|>think`` and ``<|im_start|>answer`` (arXiv 2501.19393).
+    """
+
+    open: str = "<think>\n"
+    """Begins the thinking; given at the start of the reply. Empty where the chat template writes it, or there is none."""
+    close: str = "</think>"
+    """Ends the thinking; empty for a model that does not mark it."""
+    cue: str = "Wait"
+    """Put behind thinking that ended too early, so that it goes on (arXiv 2501.19393, 2506.04210)."""
+    final: str = "Final Answer:"
+    """Put behind thinking that was cut, so that the answer follows at once (s1's evaluation)."""
+
+    def __post_init__(self) -> None:
+        require(self, "close", bool(self.close) or not self.open, "a closing mark, for there is an opening one")
+        require(self, "cue", bool(self.cue), "a word or more")
+
+    def sampling(self, sampling: Sampling, most: int) -> Sampling:
+        """Return how to draw thinking: at most so many tokens, up to the closing mark; the cap is ours to hold, not the server's."""
+        return replace(sampling, max_tokens=most, stop=(self.close,) if self.close else sampling.stop, thinking_tokens=None)
+
+    def thought(self, candidate: Candidate) -> str:
+        """Return the thinking in what was drawn, without an answer that came with it from a server that did not stop at the mark."""
+        said = candidate.reasoning or candidate.text
+        return said.partition(self.close)[0] if self.close else said
+
+    def said(self, candidate: Candidate) -> str:
+        """Return all that was drawn; where the server has set thinking apart and an answer follows, with the mark between them."""
+        ended = self.close and candidate.reasoning and candidate.text
+        return (self.closed(candidate.reasoning) if ended else candidate.reasoning) + candidate.text
+
+    def closed(self, text: str) -> str:
+        """Return a reply whose thinking has ended, ready for the answer."""
+        return f"{on_new_line(text)}{self.close}\n\n" if self.close else text
+
+    def cut(self, text: str) -> str:
+        """Return a reply whose thinking is ended by force, ready for the answer."""
+        return f"{on_new_line(text)}{self.close}\n{self.final}" if self.close else f"{on_new_line(text)}{self.final}"
+
+    def read(self, reading: Reading, candidate: Candidate) -> Candidate:
+        """Return a candidate with the answer that stands behind the thinking: what is said while thinking is no answer.
+
+        Where there is no mark, a forced answer is read first, and the whole reply where it says nothing.
+        """
+        _, mark, behind = candidate.whole.rpartition(self.close or self.final)
+        if not mark or candidate.key is None:
+            return candidate
+        said = behind.strip().removeprefix(self.final) if reading.how == "whole" else (behind if self.close else self.final + behind)
+        answer, key = reading.read_with_key(said, ended=candidate.finish in ("stop", "tool_calls"))
+        return candidate if key is None and not self.close else replace(candidate, answer=answer, key=key)
+
+
+PLAIN = Thinking(open="", close="", cue="\nWait")
+"""For models that do not mark their thinking."""
+
+
+@dataclass
+class Trace:
+    """One reply drawn piece by piece, each continuing what is there."""
+
+    task: Task
+    """Whose answer is read in it."""
+    thinking: Thinking
+    """How the model marks its thinking."""
+    text: str = ""
+    """The reply so far: what was given and what was drawn."""
+    tokens: int = 0
+    """Tokens drawn for it; given words are read, not written, and not counted."""
+    seen: list[Candidate] = field(default_factory=list)
+    """Everything drawn on the way, trials included."""
+
+    def __post_init__(self) -> None:
+        self.text = self.text or self.thinking.open
+
+    def take(self, candidate: Candidate, text: str | None = None) -> Candidate:
+        """Continue the reply by what was drawn, thinking that the server has set apart included, or by a part of it."""
+        self.seen.append(candidate)
+        self.text += self.thinking.said(candidate) if text is None else text
+        self.tokens += candidate.tokens
+        return candidate
+
+    def draw_answer(self) -> Generator[Request, Any, bool]:
+        """Draw the answer behind the text, for what is left of the completion's cap; say whether it came."""
+        left = max(1, self.task.sampling.max_tokens - self.tokens)
+        # Thinking is over: a server told to cap it would look for it in the answer.
+        sampling = replace(self.task.sampling, max_tokens=left, thinking_tokens=None)
+        drawn: list[Candidate] = yield Ask(1, prefix=self.text, sampling=sampling)
+        for candidate in drawn:
+            self.take(candidate)
+        return bool(drawn)
+
+    def answer(self, complete: bool, notes: tuple[str, ...] = (), **figures: float) -> Answer:
+        """Return the answer the last piece gives; while incomplete, of the last piece in which one can be read, or else the last of all."""
+        if complete:
+            self.seen[-1] = chosen = self.thinking.read(self.task.reading, self.seen[-1])
+            notes += ("No answer could be read in the reply.",) * (chosen.key is None)
+            return Answer(chosen, candidates=tuple(self.seen), stopped="answered", notes=notes, figures=figures)
+        readable = [candidate for candidate in self.seen if candidate.key is not None]
+        best = next(iter([*readable[-1:], *self.seen[-1:]]), None)
+        notes = (*notes, "Nothing could be drawn any more before the reply was complete.")
+        return Answer(best, candidates=tuple(self.seen), stopped="budget", notes=notes, figures=figures)
+
+
+def on_new_line(text: str) -> str:
+    """Return the text with a line break at its end, unless it has one or is empty."""
+    return text if not text or text.endswith("\n") else text + "\n"

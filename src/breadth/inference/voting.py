@@ -1,0 +1,182 @@
+"""Votes over equivalence classes of answers: who leads, by how much, and the answer that follows.
+
+A candidate whose answer cannot be read is never a vote. Ties are broken uniformly by the task's seed, whatever the order of
+arrival, and recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from breadth.inference.records import Answer, Candidate, Task
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a vote stands: all that a stop rule may look at."""
+
+    counts: tuple[int, ...] = ()
+    """Votes of each answer, most first."""
+    arrivals: tuple[int, ...] = ()
+    """The answer of each vote in order of arrival, as a number that only tells answers apart."""
+    unread: int = 0
+    """Candidates without a readable answer: not votes."""
+
+    @property
+    def total(self) -> int:
+        """All votes."""
+        return len(self.arrivals)
+
+    @property
+    def leader(self) -> int:
+        """Votes of the leading answer."""
+        return self.counts[0] if self.counts else 0
+
+    @property
+    def runner_up(self) -> int:
+        """Votes of the second answer."""
+        return self.counts[1] if len(self.counts) > 1 else 0
+
+    @property
+    def rest(self) -> int:
+        """Votes of all other answers together."""
+        return self.total - self.leader - self.runner_up
+
+
+@dataclass
+class Poll:
+    """Votes as they arrive for one task, gathered into equivalence classes."""
+
+    task: Task
+    """Whose seed breaks ties and whose test joins answers."""
+    seen: list[Candidate] = field(default_factory=list)
+    """Everything added, in order."""
+    members: list[list[Candidate]] = field(default_factory=list)
+    """Candidates of each class, in order of first appearance."""
+    arrivals: list[int] = field(default_factory=list)
+    """Class of each vote, in order of arrival."""
+    _of_key: dict[str, int] = field(default_factory=dict)
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Take candidates in."""
+        for candidate in candidates:
+            self.seen.append(candidate)
+            if candidate.key is not None:
+                label = self._class_of(candidate)
+                self.members[label].append(candidate)
+                self.arrivals.append(label)
+
+    @property
+    def standing(self) -> Standing:
+        """Where the vote stands now."""
+        counts = sorted(map(len, self.members), reverse=True)
+        return Standing(tuple(counts), tuple(self.arrivals), len(self.seen) - len(self.arrivals))
+
+    @property
+    def keys(self) -> list[str]:
+        """The key that stands for each class: its commonest, of equally common ones the smallest, so that no order of arrival matters."""
+        counts = [Counter(candidate.key or "" for candidate in group) for group in self.members]
+        return [min(count, key=lambda key: (-count[key], key)) for count in counts]
+
+    def class_keys(self, candidates: Iterable[Candidate]) -> list[str]:
+        """Return the keys that stand for the classes of candidates that were added; empty for one without a readable answer."""
+        keys = self.keys
+        return ["" if candidate.key is None else keys[self._of_key[candidate.key]] for candidate in candidates]
+
+    def _class_of(self, candidate: Candidate) -> int:
+        key = candidate.key or ""
+        if key not in self._of_key:
+            groups = self.members if self.task.equivalent is not None else []  # with keys alone a new one is a new class
+            joined = (label for label, group in enumerate(groups) if self._same(group[0].answer or "", candidate.answer or ""))
+            label = next(joined, len(self.members))
+            if label == len(self.members):
+                self.members.append([])
+            self._of_key[key] = label
+        return self._of_key[key]
+
+    def _same(self, first: str, second: str) -> bool:
+        # Tests of equivalence need not be symmetric (math-verify's is not): for a vote either order will do.
+        test = self.task.equivalent
+        return test is not None and (test(first, second) or test(second, first))
+
+
+def majority(poll: Poll, *, weights: Mapping[int, float] | None = None) -> Answer:
+    """Return the answer with the most votes, or with the most weight (place in ``poll.seen`` -> weight from 0 up, absent = none).
+
+    Its candidate is the heaviest, of equals the first, with the key that stands for the winning class. When nothing has any weight,
+    votes count alike, and a note says so. The confidence is left empty: a stop rule knows its posterior.
+    """
+    ranked = sorted(class_weights(poll, weights).items(), key=lambda item: (-item[1], item[0]))
+    if not ranked:
+        return unread(poll)
+    if ranked[0][1] <= 0:
+        plain = majority(poll)
+        return replace(plain, notes=(*plain.notes, "No vote had any weight: each counted the same."))
+    best = [key for key, weight in ranked if weight == ranked[0][1]]
+    winner = drawn(best, poll.task.seed)
+    holders = [place for place, candidate in enumerate(poll.seen) if candidate.key == winner]
+    chosen = poll.seen[max(holders, key=lambda place: (weights or {}).get(place, 0.0))]
+    return Answer(chosen, votes=dict(ranked), tied=tuple(best) if len(best) > 1 else (), candidates=tuple(poll.seen))
+
+
+def class_weights(poll: Poll, weights: Mapping[int, float] | None = None) -> dict[str, float]:
+    """Return the key that stands for each class with the class's votes, or its weight (the same in any order of arrival)."""
+    shares: list[list[float]] = [[] for _ in poll.members]
+    voters = (place for place, candidate in enumerate(poll.seen) if candidate.key is not None)
+    for place, label in zip(voters, poll.arrivals, strict=True):
+        shares[label].append(1.0 if weights is None else weights.get(place, 0.0))
+    return dict(zip(poll.keys, map(math.fsum, shares), strict=True))
+
+
+def best_scored(poll: Poll, score: Callable[[Candidate], float | None] = lambda candidate: candidate.score) -> Answer:
+    """Return the candidate with the highest score (best-of-N); of equal ones the seed draws.
+
+    Unscored ones cannot win, and unread ones only where none is read; without any score the plain vote decides, and a note says so.
+    """
+    scored = [(value, place) for place, candidate in enumerate(poll.seen) if (value := score(candidate)) is not None and value == value]
+    readable = [(value, place) for value, place in scored if poll.seen[place].key is not None or not poll.arrivals]
+    if not readable:
+        plain = majority(poll)
+        return replace(plain, notes=(*plain.notes, "No candidate was scored: the plain vote decided.")) if plain.votes else plain
+    top = max(value for value, _ in readable)
+    tied = [place for value, place in readable if value == top]
+    key_of = dict(zip(tied, poll.class_keys(poll.seen[place] for place in tied), strict=True))
+    keys = sorted(set(key_of.values()))
+    winner = drawn(keys, poll.task.seed)
+    chosen = next(poll.seen[place] for place in tied if key_of[place] == winner)
+    return Answer(chosen, votes=class_weights(poll), tied=tuple(keys) if len(keys) > 1 else (), candidates=tuple(poll.seen))
+
+
+def weighted_best(poll: Poll, score: Callable[[Candidate], float | None] = lambda candidate: candidate.score) -> Answer:
+    """Return the answer whose candidates have the highest summed score (weighted best-of-N, arXiv 2408.03314).
+
+    Scores must not be negative, for then more votes would count against an answer; where one is, the best candidate wins instead,
+    and a note says so. Unscored candidates add nothing.
+    """
+    scores = {place: value for place, candidate in enumerate(poll.seen) if (value := score(candidate)) is not None and value == value}
+    if min(scores.values(), default=0.0) < 0:
+        best = best_scored(poll, score)
+        note = "Scores below 0 cannot be summed over votes: the candidate with the best score was taken."
+        return replace(best, notes=(*best.notes, note))
+    return majority(poll, weights=scores)
+
+
+def unread(poll: Poll) -> Answer:
+    """Return what can be said when no candidate has a readable answer: the first that ended by itself, no vote, no confidence."""
+    ended = [candidate for candidate in poll.seen if candidate.finish in ("stop", "tool_calls")]
+    chosen = next(iter([*ended, *poll.seen]), None)
+    notes = ("No answer could be read in any candidate: nothing was voted on.",) if poll.seen else ()
+    return Answer(chosen, candidates=tuple(poll.seen), notes=notes)
+
+
+def drawn(choices: Sequence[str], seed: int) -> str:
+    """Draw one of several keys uniformly by the seed; the same choices in any order give the same one."""
+    ordered = sorted(choices)
+    if len(ordered) == 1:
+        return ordered[0]
+    digest = hashlib.blake2b("\0".join([str(seed), *ordered]).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return ordered[int.from_bytes(digest, "big") % len(ordered)]

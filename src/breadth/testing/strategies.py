@@ -1,0 +1,200 @@
+"""The contract of strategies, for authors of their own: drive one by hand, and check what every strategy must hold."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from breadth.base.settings import dumps, loads
+from breadth.inference.pump import Pump
+from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task
+from breadth.inference.strategy import Strategy
+
+MOST_REQUESTS = 20_000
+"""A run that asks more often than this does not end."""
+TASK = Task(({"role": "user", "content": "What is 6 times 7?"},), "check", sampling=Sampling(max_tokens=64), seed=7)
+"""The task a strategy is checked on unless another is given."""
+
+Replies = Callable[[Ask, int], Candidate | None]
+"""Gives the candidate for a draw, told the request and how many draws there were before; None when it fails."""
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What came of driving a strategy."""
+
+    answer: Answer
+    """What it answered."""
+    requests: tuple[Request, ...]
+    """What it asked for, in order."""
+    drawn: tuple[Candidate, ...]
+    """Everything drawn for it, delivered or not."""
+    delivered: tuple[Candidate, ...]
+    """Of that, what it was sent."""
+
+    @property
+    def spent_tokens(self) -> int:
+        """Tokens written for it, delivered or not."""
+        return sum(candidate.tokens for candidate in self.drawn)
+
+
+def drive(
+    strategy: Strategy,
+    task: Task,
+    replies: Replies | Sequence[Candidate],
+    *,
+    budget: int | None = None,
+    judge: Callable[[Candidate], Candidate] | None = None,
+) -> Driven:
+    """Run a strategy on replies from a function or a list, at most ``budget`` draws; every draw arrives at once, in order."""
+    count = 0
+    given = replies if callable(replies) else _in_order(replies)
+
+    def draw(ask: Ask, place: str) -> Candidate | None:
+        nonlocal count
+        if budget is not None and count >= budget:
+            return None
+        candidate = given(ask, count)
+        count += 1
+        return None if candidate is None else replace(candidate, place=place, prefix=ask.prefix)
+
+    pump = Pump(draw, (lambda candidate, _: judge(candidate)) if judge else None)
+    answer = pump.run(_bounded(strategy, task))
+    return Driven(answer, tuple(pump.requests), tuple(pump.drawn), tuple(pump.delivered))
+
+
+def check_strategy(strategy: Strategy, *, task: Task = TASK, judge: Callable[[Candidate], Candidate] | None = None) -> None:
+    """Hold a strategy to the contract of the family; an AssertionError says what it broke.
+
+    - Whenever the budget dies, it ends, and answers from what has arrived: some candidate once any had a readable answer.
+    - The same replies give the same answer.
+    - It ends on nothing, on empty texts, on answers that cannot be read, on completions cut at their cap.
+    - It answers when every second draw fails, when log-probs have gaps, and with one token a completion.
+    - Without log-probs it works, or says so in its notes.
+    - Its answer keeps every candidate it was sent, so that its cost is whole.
+    - It survives TOML and pickle.
+    """
+    _settings_survive(strategy)
+    full = drive(strategy, task, _varied, judge=judge)
+    hold(full.answer.chosen is not None, "It drew candidates with readable answers, and answered none of them.")
+    hold(drive(strategy, task, _varied, judge=judge).answer == full.answer, "The same replies gave another answer.")
+    for budget in _budgets(len(full.drawn)):
+        cut = drive(strategy, task, _varied, budget=budget, judge=judge)
+        hold((cut.answer.chosen is not None) == (budget > 0), f"With a budget of {budget} draws it answered {cut.answer.chosen}.")
+        _keeps_all(cut)
+    for kind, replies in HARD_REPLIES.items():
+        hard = drive(strategy, task, replies, judge=judge)
+        hold(hard.answer.key is None, f"It voted on {kind}.")
+        _keeps_all(hard)
+    for kind, replies in POOR_REPLIES.items():
+        hold(drive(strategy, task, replies, judge=judge).answer.chosen is not None, f"It answered nothing with {kind}.")
+    tiny = replace(task, sampling=replace(task.sampling, max_tokens=1))
+    hold(drive(strategy, tiny, _varied, judge=judge).answer.chosen is not None, "It answered nothing with one token a completion.")
+    bare = drive(strategy, task, _without_logprobs, judge=judge).answer
+    hold(bare.chosen is not None, "Without log-probs it answered nothing.")
+    if strategy.needs & {"logprobs", "confidences"}:
+        hold(bool(bare.notes), "It needs log-probs, had none, and does not say so.")
+
+
+def hold(held: bool, broken: str) -> None:
+    """Raise an AssertionError that says what was broken, also where assertions are switched off."""
+    if not held:
+        raise AssertionError(broken)
+
+
+def _keeps_all(driven: Driven) -> None:
+    kept, sent = ({candidate.place for candidate in some} for some in (driven.answer.candidates, driven.delivered))
+    hold(kept <= sent, "It keeps candidates that were never drawn.")
+    hold(sent <= kept, f"It keeps {len(kept & sent)} of the {len(sent)} candidates it was sent: its cost is not whole.")
+
+
+def _settings_survive(strategy: Strategy) -> None:
+    hold(loads(type(strategy), dumps(strategy)) == strategy, "It does not survive TOML.")
+    hold(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")  # noqa: S301 - our own bytes, just written
+
+
+def _bounded(strategy: Strategy, task: Task) -> Run:
+    run = strategy(task)
+    sent = None
+    for _ in range(MOST_REQUESTS):
+        try:
+            sent = yield run.send(sent)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+    raise AssertionError(f"It asked {MOST_REQUESTS:,} times and did not end.")
+
+
+def _budgets(draws: int) -> list[int]:
+    return sorted({*range(min(draws, 12)), *np.linspace(0, draws, 12, dtype=int).tolist()})
+
+
+def _in_order(replies: Sequence[Candidate]) -> Replies:
+    return lambda _, number: replies[number] if number < len(replies) else None
+
+
+def _varied(ask: Ask, number: int) -> Candidate:
+    """Give answers of which 42 is the commonest, with texts, lengths and confidences that differ."""
+    rng = np.random.default_rng(number)
+    answer = ("42", "42", "41", "42", "43")[number % 5]
+    tokens = int(rng.integers(5, 40))
+    cap = (ask.sampling or TASK.sampling).max_tokens
+    cut = tokens > cap
+    return Candidate(
+        f"Step {number}. The answer is {answer}.",
+        answer,
+        answer,
+        finish="length" if cut else "stop",
+        prompt_tokens=10,
+        tokens=min(tokens, cap),
+        logprobs=rng.uniform(-1, -0.01, min(tokens, cap)).astype(np.float32),
+        confidences=rng.uniform(1, 20, min(tokens, cap)).astype(np.float32),
+    )
+
+
+def _without_logprobs(ask: Ask, number: int) -> Candidate:
+    return replace(_varied(ask, number), logprobs=None, confidences=None)
+
+
+def _patchy(ask: Ask, number: int) -> Candidate:
+    drawn = _varied(ask, number)
+    if drawn.logprobs is None or drawn.confidences is None:
+        return drawn
+    gap = np.where(np.arange(len(drawn.logprobs)) % 3 == 1, np.nan, 0).astype(np.float32)
+    return replace(drawn, logprobs=drawn.logprobs + gap, confidences=drawn.confidences + gap)
+
+
+def _every_second(ask: Ask, number: int) -> Candidate | None:
+    return None if number % 2 else _varied(ask, number)
+
+
+def _nothing(ask: Ask, number: int) -> None:
+    del ask, number
+
+
+def _empty(ask: Ask, number: int) -> Candidate:
+    del ask, number
+    return Candidate("", tokens=0, prompt_tokens=10)
+
+
+def _unreadable(ask: Ask, number: int) -> Candidate:
+    return replace(_varied(ask, number), text="I could not say.", answer=None, key=None)
+
+
+def _cut(ask: Ask, number: int) -> Candidate:
+    cap = (ask.sampling or TASK.sampling).max_tokens
+    return replace(_varied(ask, number), text="and so on and", answer=None, key=None, finish="length", tokens=cap)
+
+
+HARD_REPLIES: dict[str, Replies] = {
+    "no reply at all": _nothing,
+    "empty texts": _empty,
+    "texts without an answer": _unreadable,
+    "completions cut at their cap": _cut,
+}
+"""What a strategy must end on, without an answer to vote for."""
+POOR_REPLIES: dict[str, Replies] = {"every second draw failing": _every_second, "gaps in the log-probs": _patchy}
+"""What a strategy must answer from."""

@@ -1,0 +1,73 @@
+"""The Dirichlet rule against draws from the posterior, its two-answer form and symmetry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import SettingsError
+from breadth.inference.stopping.beta_lead import beta_lead
+from breadth.inference.stopping.dirichlet import Dirichlet, largest_share
+from breadth.inference.stopping.rule import shortfall
+from breadth.inference.voting import Standing
+
+
+@pytest.mark.parametrize("counts", [(3, 2, 1), (5, 1, 1), (10, 8, 2, 2), (2, 1, 1, 1, 1), (25, 9, 4, 1, 1), (60, 50, 40)])
+def test_draws_from_the_posterior_agree(counts: tuple[int, ...]) -> None:
+    shares = np.random.default_rng(0).dirichlet(np.array(counts) + 1, 200_000)
+    assert largest_share(*counts) == pytest.approx(np.mean(shares.argmax(axis=1) == 0), abs=5e-3)
+
+
+def test_three_equal_answers_share_the_chance() -> None:
+    assert largest_share(4, 4, 4) == pytest.approx(1 / 3, abs=1e-12)
+    assert largest_share(7, 7, 7, 7, 7) == pytest.approx(1 / 5, abs=1e-12)
+
+
+def test_the_chances_of_all_answers_add_up_to_one() -> None:
+    chances = largest_share(9, 5, 2) + largest_share(5, 9, 2) + largest_share(2, 9, 5)
+    assert chances == pytest.approx(1, abs=1e-12)
+
+
+def test_with_fewer_than_three_answers_it_is_the_beta_rule() -> None:
+    assert largest_share(4) == beta_lead(4, 0)
+    assert largest_share(6, 1, 0, 0, 0) == beta_lead(6, 1)
+
+
+def test_by_hand_for_two_one_one() -> None:
+    # Gamma(3) over two Gamma(2): integral of x^2/2 e^-x (1 - e^-x (1 + x))^2. Expanding with n!/k^(n+1):
+    # 1 - 2 (1/8 + 3/16) + (1/27 + 6/81 + 12/243) = 0.375 + 0.160494
+    assert largest_share(2, 1, 1) == pytest.approx(1 - 2 * (1 / 8 + 3 / 16) + (1 / 27 + 6 / 81 + 12 / 243), abs=1e-12)
+
+
+def test_only_the_five_leading_answers_are_looked_at() -> None:
+    assert Dirichlet().posterior(Standing((9, 2, 1, 1, 1, 1, 1), (0,) * 16)) == largest_share(9, 2, 1, 1, 1)
+    assert Dirichlet().basis
+
+
+def test_a_threshold_of_one_is_refused() -> None:
+    with pytest.raises(SettingsError, match="threshold"):
+        Dirichlet(1.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=5), threshold=st.sampled_from([0.5, 0.8, 0.9, 0.95]))
+def test_bounds_decide_as_the_chance_does(counts: list[int], threshold: float) -> None:
+    falling = tuple(sorted(counts, reverse=True))
+    assert Dirichlet(threshold).decided(Standing(falling, (0,) * sum(counts))) == (largest_share(*falling) >= threshold)
+
+
+def test_a_long_vote_needs_few_integrals() -> None:
+    largest_share.cache_clear()
+    votes = np.random.default_rng(0).choice(5, 256, p=[0.3, 0.28, 0.2, 0.12, 0.1])
+    for seen in range(1, 257):
+        counts = tuple(sorted((count for count in np.bincount(votes[:seen]).tolist() if count), reverse=True))
+        shortfall(Dirichlet(), Standing(counts, tuple(votes[:seen].tolist())), 8)
+    assert largest_share.cache_info().misses < 100  # of some 1,800 standings
+
+
+def test_thousands_of_votes_are_no_overflow() -> None:
+    # A third answer far behind tells nothing.
+    assert largest_share(5000, 4900, 100) == pytest.approx(beta_lead(5000, 4900), abs=1e-9)
+    assert largest_share(3000, 3000, 3000) == pytest.approx(1 / 3, abs=1e-9)

@@ -1,0 +1,47 @@
+"""A lead of so many votes, and why three of them are what ConSol's constants amount to."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+from scipy.special import betainc, betaln
+
+from breadth.base.errors import SettingsError
+from breadth.inference.stopping.lead import Lead
+from breadth.inference.stopping.sprt import Sprt
+from breadth.inference.voting import Standing
+
+
+def test_the_leader_must_be_so_far_ahead_of_the_second_whatever_the_rest() -> None:
+    assert not Lead().decided(Standing((2,), (0, 0)))
+    assert Lead().decided(Standing((3,), (0, 0, 0)))
+    assert not Lead().decided(Standing((9, 7, 7), (0,) * 23))
+    assert Lead().decided(Standing((9, 6, 6), (0,) * 21))
+
+
+def test_the_constants_of_consol_need_a_lead_of_three_at_every_count() -> None:
+    consol = Sprt(0.5001, 0.05, 1 - 0.05 - 0.000024)
+    for second in range(100):
+        for ahead in range(5):
+            standing = Standing((second + ahead, second) if second else (ahead,) if ahead else (), (0,) * (2 * second + ahead))
+            assert consol.decided(standing) == Lead(3).decided(standing)
+    # A = 4.80e-4 and a vote is worth 2.0e-4; its other side fires at a tie of 632 votes each.
+    assert log((1 - consol.beta) / consol.alpha) == pytest.approx(4.80e-4, rel=2e-3)
+    assert not consol.decided(Standing((631, 631), (0,) * 1262))
+
+
+def test_the_mixture_form_of_consol_needs_a_lead_of_three_as_well() -> None:
+    def ratio(first: int, second: int) -> float:
+        a, b = first + 1e6, second + 1e6
+        tail = log(1 - betainc(a, b, 0.5)) - log(1 - betainc(1e6, 1e6, 0.5))
+        return float(betaln(a, b) - betaln(1e6, 1e6) + tail + (first + second) * log(2))
+
+    needed = log((0.05 + 0.00006) / 0.05)
+    for second in (0, 1, 5, 20):
+        assert ratio(second + 2, second) < needed <= ratio(second + 3, second)
+
+
+def test_a_lead_of_no_votes_is_refused() -> None:
+    with pytest.raises(SettingsError, match="votes"):
+        Lead(0)

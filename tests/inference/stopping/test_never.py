@@ -1,0 +1,16 @@
+"""The rule that never stops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.paths import Paths
+from breadth.inference.voting import Standing
+
+
+def test_a_thousand_equal_votes_do_not_stop_it() -> None:
+    assert not Never().decided(Standing((1000,), (0,) * 1000))
+    assert not Never().decided_along(Paths(np.zeros((1, 50), dtype=np.int32))).any()
+    assert Never().posterior(Standing((3,), (0, 0, 0))) is None
+    assert Never().basis == ""

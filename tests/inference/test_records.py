@@ -1,0 +1,94 @@
+"""The records of the inference loop: what they refuse, and what they derive."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.base.errors import SettingsError
+from breadth.base.settings import dumps, loads
+from breadth.inference.reading import Reading
+from breadth.inference.records import Answer, Ask, Candidate, Fork, Sampling, Task, text_of
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": math.nan},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_k": -1},
+        {"min_p": 2.0},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": math.inf},
+        {"presence_penalty": math.nan},
+        {"frequency_penalty": -math.inf},
+        {"stop": ("Wait", "")},
+        {"max_tokens": 0},
+        {"thinking_tokens": -1},
+        {"top_logprobs": -1},
+    ],
+)
+def test_bad_sampling_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        Sampling(**wrong)
+
+
+def test_sampling_survives_toml_and_pickle() -> None:
+    sampling = Sampling(0.0, 1.0, 40, thinking_tokens=100, stop=("\n\n", "Wait"), top_logprobs=20)
+    assert loads(Sampling, dumps(sampling)) == sampling == pickle.loads(pickle.dumps(sampling))
+    assert loads(Sampling, dumps(Sampling())) == Sampling()
+
+
+@pytest.mark.parametrize("wrong", [{"n": -1}, {"wait": -1}])
+def test_bad_requests_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        Ask(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_fork_waits_for_no_fewer_than_none() -> None:
+    with pytest.raises(SettingsError, match="wait = -1"):
+        Fork((), wait=-1)
+
+
+def test_the_question_is_the_last_thing_the_user_said() -> None:
+    chat = (
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "yes?"},
+        {"role": "user", "content": [{"type": "text", "text": "what is "}, {"type": "image_url", "image_url": {}}, {"text": "this?"}]},
+        {"role": "assistant", "content": "Let me"},
+    )
+    assert Task(chat).question == "what is this?"
+    assert Task("2 + 2 =").question == "2 + 2 ="
+    assert Task(()).question == ""
+    assert Task(({"role": "user"},)).question == ""
+
+
+@pytest.mark.parametrize(("content", "text"), [(None, ""), (3, ""), ("a", "a"), ([{"text": 3}, "b", {"text": "c"}], "c"), ([], "")])
+def test_text_of_any_content(content: Any, text: str) -> None:
+    assert text_of(content) == text
+
+
+def test_a_task_with_another_seed_is_otherwise_the_same() -> None:
+    task = Task("q", "name", reading=Reading("number"), seed=3)
+    assert task.with_seed(4) == Task("q", "name", reading=Reading("number"), seed=4)
+    assert task.seed == 3
+
+
+def test_a_candidate_compares_without_its_arrays() -> None:
+    with_arrays = Candidate("a", confidences=np.ones(3, dtype=np.float32), logprobs=np.zeros(3, dtype=np.float32))
+    assert with_arrays == Candidate("a")
+    assert Candidate("b", prefix="a").whole == "ab"
+
+
+def test_what_an_answer_derives() -> None:
+    drawn = (Candidate("so 4", "4.0", "4", prefix="Well, "), Candidate("?"), Candidate("4", "4", "4", independent=False))
+    answer = Answer(drawn[0], candidates=drawn)
+    assert (answer.text, answer.key, answer.answer, answer.unread, answer.independent) == ("Well, so 4", "4", "4.0", 1, False)
+    nothing = Answer()
+    assert (nothing.text, nothing.key, nothing.answer, nothing.unread, nothing.independent) == ("", None, None, 0, True)

@@ -1,0 +1,133 @@
+"""Replays: arrays give exactly what runs draw by draw give, by hand on small stores, and the figures of real votes."""
+
+from __future__ import annotations
+
+import time
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from breadth.base.errors import MeasureError
+from breadth.inference.records import Candidate
+from breadth.inference.replay import replay
+from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.lead import Lead
+from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import StoredVotes
+from breadth.inference.strategies.adaptive_vote import AdaptiveVote
+from breadth.inference.strategies.vote import Vote
+from breadth.inference.strategy import Strategy
+
+
+def store(*answers: str) -> dict[str, list[Candidate]]:
+    """One question for each text; each letter is a candidate with that answer, '-' one without."""
+    return {
+        f"q{place}": [
+            Candidate(f"is {key}", key, key, tokens=10 + number) if key != "-" else Candidate("?", tokens=3)
+            for number, key in enumerate(keys)
+        ]
+        for place, keys in enumerate(answers)
+    }
+
+
+def test_by_hand_two_of_three_votes() -> None:
+    # Votes a a b, first two of them: aa with chance 1/3, else a tie that counts half. Right: 1/3 + 2/3 * 1/2 = 2/3.
+    outcome = replay(store("aab"), {"two": Vote(2)}, repeats=4000, truths={"q0": "a"}).outcomes["two"]
+    assert outcome.accuracy is not None
+    assert outcome.accuracy.value == pytest.approx(2 / 3, abs=0.02)
+    assert outcome.agreement.value == outcome.accuracy.value
+    assert outcome.samples.value == outcome.started.value == 2
+    assert outcome.tokens.value == pytest.approx(2 * 11, abs=0.05)
+
+
+def test_a_unanimous_question_stops_at_the_fourth_vote_and_starts_no_more() -> None:
+    outcome = replay(store("a" * 12), {"beta": AdaptiveVote()}, repeats=2).outcomes["beta"]
+    assert (outcome.samples.value, outcome.started.value, outcome.agreement.value) == (4, 4, 1)
+    assert outcome.accuracy is None, "nobody said what is right"
+
+
+def test_any_mode_of_a_tied_store_agrees_and_a_store_without_a_vote_agrees_with_no_answer() -> None:
+    replayed = replay(store("ab", "--"), {"one": Vote(1), "all": Vote(2)}, repeats=5)
+    assert replayed.outcomes["one"].by_question["agreement"].tolist() == [1, 1]
+    assert replayed.outcomes["all"].by_question["agreement"].tolist() == [1, 1]
+
+
+def test_an_unreadable_candidate_is_a_draw_and_no_vote() -> None:
+    outcome = replay(store("-a"), {"one": Vote(1)}, repeats=2000, truths={"q0": "a"}).outcomes["one"]
+    assert outcome.by_question["agreement"][0] == pytest.approx(0.5, abs=0.04)
+    assert outcome.by_question["accuracy"][0] == pytest.approx(0.5, abs=0.04)
+
+
+def test_grades_of_one_answer_that_differ_are_averaged() -> None:
+    outcome = replay(store("aab"), {"all": Vote(3)}, correct={"q0": [True, False, False]}, repeats=2).outcomes["all"]
+    assert outcome.by_question["accuracy"].tolist() == [0.5]
+
+
+def test_the_share_of_correct_draws_is_that_of_the_hypergeometric_law() -> None:
+    # Three draws of 8 a and 4 b: a wins with two or three of them.
+    chance = (comb(8, 3) + comb(8, 2) * 4) / comb(12, 3)
+    outcome = replay(store("a" * 8 + "b" * 4), {"three": Vote(3)}, repeats=6000, truths={"q0": "a"}).outcomes["three"]
+    assert outcome.by_question["accuracy"][0] == pytest.approx(chance, abs=0.02)
+
+
+def test_strategies_are_compared_on_the_same_orders() -> None:
+    candidates = store("aaab", "aabb", "abcd", "aaaa")
+    replayed = replay(candidates, {"two": Vote(2), "same": Vote(2), "four": Vote(4)}, repeats=7)
+    assert replayed.difference("two", "same", "agreement").difference.value == 0
+    compared = replayed.difference("four", "two")
+    assert (compared.difference.value, compared.wins, compared.ties) == (2, 4, 0)
+    again = replay(candidates, {"two": Vote(2)}, repeats=7)
+    np.testing.assert_array_equal(again.outcomes["two"].by_question["agreement"], replayed.outcomes["two"].by_question["agreement"])
+
+
+@pytest.mark.parametrize(
+    ("held", "strategies", "problem"),
+    [
+        ({}, {"v": Vote(1)}, "one row a question"),
+        ({"q": []}, {"v": Vote(1)}, "one row a question"),
+        ({"q": [Candidate("")], "r": []}, {"v": Vote(1)}, "no stored candidates"),
+        ({"q": [Candidate("")]}, {}, "0 strategies"),
+    ],
+)
+def test_nothing_to_replay_is_refused(held: dict[str, list[Candidate]], strategies: dict[str, Strategy], problem: str) -> None:
+    with pytest.raises(MeasureError, match=problem):
+        replay(held, strategies)
+
+
+def test_missing_truths_and_grades_are_refused() -> None:
+    with pytest.raises(MeasureError, match="no true answer"):
+        replay(store("a", "b"), {"v": Vote(1)}, truths={"q0": "a"})
+    with pytest.raises(MeasureError, match="1 candidates and 2 grades"):
+        replay(store("a"), {"v": Vote(1)}, correct={"q0": [True, True]})
+
+
+def real_votes(fixtures: Path, name: str) -> StoredVotes:
+    table = pq.read_table(fixtures / "votes" / f"consol_{name}_vote40.parquet", columns=["question_id", "answer", "correct"]).to_pydict()
+    rows: dict[object, list[int]] = {}
+    for place, question in enumerate(table["question_id"]):
+        rows.setdefault(question, []).append(place)
+    keys: dict[object, dict[str, int]] = {question: {} for question in rows}
+    classes = [[keys[q].setdefault(table["answer"][place], len(keys[q])) for place in places] for q, places in rows.items()]
+    return StoredVotes.of_classes(classes, correct=[[table["correct"][place] for place in places] for places in rows.values()])
+
+
+@pytest.mark.parametrize(
+    ("stop", "agreement", "samples"), [(Lead(4), 0.980, 12.4), (BetaLead(0.90), 0.984, 13.2), (BetaLead(0.95), 0.996, 16.7)], ids=str
+)
+def test_the_published_rules_on_real_votes(fixtures: Path, stop: StopRule, agreement: float, samples: float) -> None:
+    outcome = replay(real_votes(fixtures, "o3mini_low_aime24"), {"it": AdaptiveVote(40, 1, stop)}, repeats=400).outcomes["it"]
+    assert outcome.agreement.value == pytest.approx(agreement, abs=0.004)
+    assert outcome.samples.value == pytest.approx(samples, abs=0.3)
+
+
+def test_a_thousand_settings_on_the_largest_set_take_about_a_minute(fixtures: Path) -> None:
+    votes = real_votes(fixtures, "gpt4omini_gsm8k")
+    settings_ = {f"{t}": AdaptiveVote(40, 1, BetaLead(float(t))) for t in np.linspace(0.5, 0.99, 50)}
+    began = time.process_time()
+    outcomes = replay(votes, settings_, repeats=10).outcomes
+    assert (time.process_time() - began) / len(settings_) * 1000 < 100, "seconds for a thousand settings"
+    costs = [outcome.by_question["samples"].mean() for outcome in outcomes.values()]
+    assert costs == sorted(costs), "a higher threshold never stops earlier"

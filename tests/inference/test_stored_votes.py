@@ -1,0 +1,79 @@
+"""Stored votes as arrays: classes, worth, modes, orders and what leads after each draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.base.errors import MeasureError
+from breadth.inference.records import Candidate
+from breadth.inference.stored_votes import Reels, StoredVotes
+
+HELD = {
+    "first": [Candidate("", key, key, tokens=5) if key else Candidate("", tokens=9) for key in ("x", None, "y", "x")],
+    "second": [Candidate("", "z", "z", tokens=1)],
+}
+
+
+def test_candidates_are_numbered_by_answer_and_padded() -> None:
+    votes = StoredVotes.of_candidates(HELD, truths={"first": "x", "second": "w"})
+    assert votes.classes.tolist() == [[0, -1, 1, 0], [0, -1, -1, -1]]
+    assert votes.sizes.tolist() == [4, 1]
+    assert votes.right[0].tolist() == [1, 0, 0, 1]
+    assert votes.right[1, 0] == 0
+    assert votes.counts.tolist() == [[2, 1], [1, 0]]
+    assert votes.modal.tolist() == [[True, False, False, True], [True, False, False, False]]
+    assert votes.tokens[0].tolist() == [5, 9, 5, 5]
+
+
+def test_orders_hold_every_candidate_once_and_padding_last() -> None:
+    votes = StoredVotes.of_candidates(HELD)
+    orders = votes.orders(50, seed=4)
+    assert np.sort(orders, axis=2).tolist() == np.broadcast_to(np.arange(4), (2, 50, 4)).tolist()
+    assert np.all(orders[1, :, 0] == 0)
+    assert len({tuple(order) for order in orders[0].tolist()}) > 15
+    np.testing.assert_array_equal(orders, votes.orders(50, seed=4))
+
+
+def test_tokens_add_up_along_a_path() -> None:
+    votes = StoredVotes.of_candidates(HELD)
+    assert Reels(votes, np.array([[[1, 0, 3, 2]], [[0, 1, 2, 3]]])).spent.tolist() == [[9, 14, 19, 24], [1, 1, 1, 1]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-1, 3), min_size=1, max_size=12))
+def test_what_leads_after_each_draw_is_what_counting_anew_says(labels: list[int]) -> None:
+    flags = [label == 1 for label in labels]
+    votes = StoredVotes.of_classes([labels], correct=[flags])
+    reels = Reels(votes, np.arange(len(labels)).reshape(1, 1, -1))
+    full = Counter(label for label in labels if label >= 0)
+    modes = {label for label, count in full.items() if count == max(full.values())}
+    for draw in range(len(labels)):
+        seen = Counter(label for label in labels[: draw + 1] if label >= 0)
+        leaders = [label for label, count in seen.items() if count == max(seen.values())]
+        agreeing = np.mean([label in modes for label in leaders]) if leaders else float(not modes)
+        assert reels.agreeing[0, draw] == pytest.approx(agreeing)
+        assert reels.correct[0, draw] == pytest.approx(np.mean([label == 1 for label in leaders]) if leaders else 0.0)
+
+
+def test_some_questions_are_a_store_of_their_own() -> None:
+    part = StoredVotes.of_candidates(HELD).subset([1])
+    assert part.questions == ("second",)
+    assert part.classes.tolist() == [[0, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("classes", [[], [[]], [0, 1], [[-2]]])
+def test_tables_that_are_no_votes_are_refused(classes: list[int]) -> None:
+    with pytest.raises(MeasureError, match="one row a question"):
+        StoredVotes.of_classes(classes)
+
+
+def test_unequal_tables_are_refused() -> None:
+    with pytest.raises(MeasureError, match="equal shapes"):
+        StoredVotes.of_classes([[0, 1]], tokens=[[1]])
+    with pytest.raises(MeasureError, match="equal shapes"):
+        StoredVotes.of_classes([[0, 1]], questions=["a", "b"])

@@ -1,0 +1,135 @@
+"""What a strategy is, and the catalogue of all of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from breadth.base.errors import CatalogueError, SettingsError
+from breadth.base.settings import dumps, from_table, loads, to_table
+from breadth.inference.confidence import Gauge
+from breadth.inference.reading import Reading
+from breadth.inference.records import Answer, Ask, Candidate, Finish, Run, Sampling, Task
+from breadth.inference.strategies.batch_exploration import BatchExploration
+from breadth.inference.strategies.budget_forcing import BudgetForcing
+from breadth.inference.strategies.cascade import Cascade, Stage
+from breadth.inference.strategies.confidence_vote import ConfidenceVote
+from breadth.inference.strategies.early_exit import EarlyExit
+from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
+from breadth.inference.strategies.panel import Panel
+from breadth.inference.strategies.parallel_thinking import ParallelThinking
+from breadth.inference.strategies.revision import Revision
+from breadth.inference.strategies.single import Single
+from breadth.inference.strategies.split import Split
+from breadth.inference.strategies.vote import Vote
+from breadth.inference.strategy import STRATEGIES, Strategy
+from breadth.inference.thinking import PLAIN
+from breadth.inference.trials import Trial
+from breadth.testing.strategies import drive
+
+
+@dataclass(frozen=True)
+class Second(Strategy):
+    """Take the second of two, if there is one."""
+
+    def __call__(self, task: Task) -> Run:
+        """Draw two."""
+        drawn: list[Candidate] = yield Ask(2)
+        return Answer(drawn[-1] if drawn else None, candidates=tuple(drawn))
+
+
+def test_a_strategy_of_ones_own() -> None:
+    assert drive(Second(), Task("q"), [Candidate("a"), Candidate("b")]).answer.text == "b"
+    assert Second().needs == frozenset()
+
+
+def test_without_a_call_it_is_no_strategy() -> None:
+    with pytest.raises(TypeError, match="__call__"):
+        Strategy()  # type: ignore[abstract]  # wrong on purpose
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES.names() if name != "cascade"])
+def test_by_name(name: str) -> None:
+    strategy = STRATEGIES.load(name)()
+    assert isinstance(strategy, Strategy)
+    assert to_table(strategy)["kind"] == name
+    assert loads(Strategy, dumps(strategy)) == strategy  # type: ignore[type-abstract]  # the table names the class
+
+
+def test_a_file_names_its_strategy() -> None:
+    assert loads(Strategy, 'kind = "vote"\nn = 3') == Vote(3)  # type: ignore[type-abstract]  # the table names the class
+    assert loads(Strategy, 'kind = "single"') == Single()  # type: ignore[type-abstract]  # the table names the class
+
+
+def test_a_misspelt_strategy_or_setting_names_the_nearest() -> None:
+    with pytest.raises(CatalogueError, match="adaptive-vote"):
+        from_table(Strategy, {"kind": "adaptive-votes"})  # type: ignore[type-abstract]  # the table names the class
+    with pytest.raises(SettingsError, match="most"):
+        from_table(Strategy, {"kind": "adaptive-vote", "mots": 3})  # type: ignore[type-abstract]  # the table names the class
+
+
+# --- whatever comes
+
+TEXTS = (
+    *("", "\n", "The answer is 42.", "The answer is 41", "\\boxed{7}", "{42}", "I could not say.", "x" * 50),
+    *("</think>", "</thi", "hm</think>\n\nThe answer is 9.", "Wait", "Wait, \\boxed{3}", "\U0001f600 \u7b54\u6848 \u00bd"),
+)
+FINISHES: tuple[Finish, ...] = ("stop", "stop", "stop", "length", "tool_calls", "content_filter")
+TRIED: tuple[Strategy, ...] = (
+    *(STRATEGIES.load(name)() for name in STRATEGIES.names() if name != "cascade"),
+    Cascade((Stage(Panel(EarlyExit(), 2)), Stage(BudgetForcing()), Stage(Vote(3)))),
+    ConfidenceVote(6, trust=True),
+    OnlineConfidenceVote(3, 9, trust=True, gauge=Gauge(window=4)),
+    EarlyExit(thinking=PLAIN, turns=("Wait", "\n")),
+    EarlyExit(trial=Trial("geometric"), threshold=0.5),
+    BudgetForcing(cues=3, minimum=20, thinking=PLAIN),
+    Revision(judge="default"),
+    Split(3, Revision(rounds=2, judge="default", weighted=True)),
+    BatchExploration(judge="default"),
+    ParallelThinking(100, 3),
+)
+
+
+def anything(rng: random.Random, task: Task) -> Callable[[Ask, int], Candidate | None]:
+    """Reply what no server should: any text, any ending, gaps in the log-probs, or nothing."""
+
+    def reply(ask: Ask, number: int) -> Candidate | None:
+        cap = (ask.sampling or task.sampling).max_tokens
+        text, tokens = rng.choice(TEXTS), min(cap, rng.choice((0, 1, 2, 5, 30, cap)))
+        finish = rng.choice(FINISHES if ask.halt is None else (*FINISHES, "halt", "halt", "halt"))
+        answer, key = task.reading.read_with_key(ask.prefix + text, ended=finish in ("stop", "tool_calls"))
+        logprobs, confidences = (
+            np.array([rng.choice(values) for _ in range(tokens)], dtype=np.float32) if rng.random() < 0.8 else None
+            for values in ((-0.01, -0.02, -1, math.nan, -math.inf), (1, 5, 20, math.nan, math.inf))
+        )
+        drawn = Candidate(
+            text, answer, key, finish, rng.choice(("", "", *TEXTS)), tokens=tokens, logprobs=logprobs, confidences=confidences
+        )
+        return None if rng.random() < 0.15 else drawn
+
+    return reply
+
+
+@pytest.mark.parametrize("strategy", TRIED, ids=lambda strategy: type(strategy).__name__)
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_comes_it_ends_answers_from_it_and_accounts_for_it(strategy: Strategy, seed: int) -> None:
+    rng = random.Random(seed)
+    sampling = Sampling(max_tokens=rng.choice((1, 2, 3, 10, 64, 400)))
+    task = Task("Q:", sampling=sampling, reading=Reading(rng.choice(("stated", "number", "whole"))), seed=seed)
+
+    def judge(candidate: Candidate) -> Candidate:
+        return replace(candidate, score=rng.choice((None, 0.0, 0.5, -1.0, math.nan)), solved=rng.choice((None, True, False)))
+
+    result = drive(strategy, task, anything(rng, task), budget=rng.choice((None, 0, 1, 2, 5, 9)), judge=judge)
+    answer = result.answer
+    assert sorted(candidate.place for candidate in answer.candidates) == sorted(candidate.place for candidate in result.delivered)
+    assert (answer.chosen is None) == (not result.delivered)
+    assert answer.chosen is None or answer.chosen in answer.candidates
+    assert answer.confidence is None or (0 <= answer.confidence <= 1 and answer.basis)
+    assert all(math.isfinite(figure) for figure in answer.figures.values())
+    assert answer.stopped
