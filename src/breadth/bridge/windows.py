@@ -30,6 +30,8 @@ class Window:
     """Last step."""
     samples: Samples
     """The rollouts."""
+    split: str = "train"
+    """Whether they are of training or held-out problems."""
 
     @cached_property
     def classes(self) -> npt.NDArray[np.int64]:
@@ -43,8 +45,14 @@ class Window:
 
 
 def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
-    """Return the first and the last eighth of the steps with rollouts; one window when there are too few steps for two."""
+    """Return the first and the last eighth of the steps with rollouts; one window when there are too few steps for two.
+
+    A run without rollouts of training, such as one that `solve` recorded, is read by its held-out ones.
+    """
     steps = rollout_steps(run, split)
+    if not len(steps):
+        split = "eval"
+        steps = rollout_steps(run, split)
     if not len(steps):
         return ()
     size = max(1, len(steps) // SHARE)
@@ -56,4 +64,4 @@ def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
 def _window(run: Run, steps: npt.NDArray[np.int64], when: str, split: str) -> Window:
     first, last = int(steps[0]), int(steps[-1])
     name = f"step {first}" if first == last else f"steps {first} to {last}"
-    return Window(name, when, first, last, samples(run, first, last, split))
+    return Window(name, when, first, last, samples(run, first, last, split), split)

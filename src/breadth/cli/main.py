@@ -11,7 +11,11 @@ from breadth import __version__
 from breadth.base.errors import BreadthError
 from breadth.cli.demo import demo
 from breadth.cli.import_ import import_
+from breadth.cli.probe import probe
+from breadth.cli.serve import serve
 from breadth.cli.show import show
+from breadth.cli.solve import solve
+from breadth.cli.tune import tune
 from breadth.report.plaintext import plain
 
 BAD_INPUT = 2
@@ -26,7 +30,11 @@ app = typer.Typer(
 )
 app.command("demo")(demo)
 app.command("import")(import_)
+app.command("probe")(probe)
+app.command("serve")(serve)
 app.command("show")(show)
+app.command("solve")(solve)
+app.command("tune")(tune)
 
 
 def _version(wanted: bool) -> None:

@@ -21,7 +21,7 @@ READ = 400
 
 def texts(run: Run, windows: Sequence[Window]) -> Sequence[Section]:
     """Return one table, a row for each window."""
-    read = [(window, outcomes.texts(run, window.first, window.last, READ)) for window in windows]
+    read = [(window, outcomes.texts(run, window.first, window.last, READ, window.split)) for window in windows]
     read = [(window, found) for window, found in read if found]
     if not read:
         return []

@@ -1,0 +1,118 @@
+"""How servers that all call themselves OpenAI-compatible differ: one dialect a server, in ``adapters/<server>/dialect.py``.
+
+The plain dialect below sends only what the OpenAI schema has. A server's own dialect is a subclass that overrides what differs:
+the names of sampling fields, how a reply's beginning is given (prefix continuation), how thinking is capped, the largest number of
+top log-probs, and how the server is recognised from what it says about itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from breadth.base.catalogue import Catalogue
+from breadth.base.errors import StrategyError
+from breadth.inference.records import Sampling
+from breadth.runtime.sampler import Draw
+
+DIALECTS = Catalogue(
+    "dialects",
+    {
+        "openai": "breadth.runtime.dialect:Dialect",
+        "llama-cpp": "breadth.adapters.llama_cpp.dialect:LlamaCppDialect",
+        "vllm": "breadth.adapters.vllm.dialect:VllmDialect",
+        "sglang": "breadth.adapters.sglang.dialect:SglangDialect",
+    },
+)
+"""Dialects by name."""
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a server says about itself, gathered by the probe before a dialect is chosen."""
+
+    models: Mapping[str, Any]
+    """Body of ``/v1/models``."""
+    headers: Mapping[str, str]
+    """Headers of that reply, names in lower case."""
+    props: Mapping[str, Any]
+    """Bodies of well-known pages that answered, by path: ``/props``, ``/version``, ``/get_server_info``, ..."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The plain OpenAI schema: what every server should understand."""
+
+    catalogue: ClassVar[Catalogue] = DIALECTS
+    answered: ClassVar[bool] = False
+    """Whether a real server of this kind has answered it in our tests."""
+    offers: ClassVar[frozenset[str]] = frozenset({"logprobs", "confidences", "seed", "halt"})
+    """What the server can do; the probe finds out what a particular one does."""
+    largest_top_logprobs: ClassVar[int] = 20
+    """Alternatives it sends at most for each token, unless configured otherwise."""
+
+    def recognises(self, identity: Identity) -> bool:
+        """Say whether a server is of this kind. The plain dialect recognises none: it is the fallback."""
+        del identity
+        return False
+
+    def fitted(self, identity: Identity) -> Dialect:
+        """Return the dialect as this very server needs it, by what it says about itself."""
+        del identity
+        return self
+
+    def speculates(self, identity: Identity) -> bool | None:
+        """Say whether the server decodes speculatively, which loosens caps and log-probs; None when it does not tell."""
+        del identity
+        return None
+
+    def request(self, draw: Draw) -> tuple[str, dict[str, Any]]:
+        """Return path and body of the streaming request for a draw."""
+        body: dict[str, Any] = {"model": draw.model, "stream": True, "stream_options": {"include_usage": True}, "seed": draw.seed}
+        body |= self.sampling_fields(draw.sampling)
+        if draw.sampling.thinking_tokens is not None:
+            body |= self.thinking_fields(draw.sampling.thinking_tokens)
+        path = COMPLETIONS if isinstance(draw.prompt, str) else CHAT
+        body |= self.logprob_fields(draw.sampling.top_logprobs, path)
+        body |= self.prompt_fields(draw)
+        return path, body | dict(draw.options)
+
+    def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
+        """Return the sampling fields under the server's names, every one explicit."""
+        fields: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            "max_tokens": sampling.max_tokens,
+        }
+        return fields | ({"stop": list(sampling.stop)} if sampling.stop else {})
+
+    def thinking_fields(self, tokens: int) -> dict[str, Any]:
+        """Return the fields that cap thinking."""
+        del tokens
+        raise StrategyError(
+            "A cap on thinking tokens was asked for, but the plain OpenAI schema has no field for one.",
+            "Choose the server's own dialect with --dialect, or use budget-forcing, which caps thinking from outside.",
+        )
+
+    def logprob_fields(self, top: int, path: str) -> dict[str, Any]:
+        """Return the fields that ask for log-probs: nothing for none."""
+        if top <= 0:
+            return {}
+        return {"logprobs": True, "top_logprobs": top} if path == CHAT else {"logprobs": top}
+
+    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+        """Return the prompt, with the beginning of the reply where one is given."""
+        if isinstance(draw.prompt, str):
+            return {"prompt": draw.prompt + draw.prefix}
+        if draw.prefix:
+            raise StrategyError(
+                "The reply is to continue a given beginning, but the plain OpenAI schema cannot do that in a chat.",
+                "Choose the server's own dialect with --dialect (llama-cpp, vllm, sglang), or give the prompt as plain text.",
+            )
+        return {"messages": [dict(message) for message in draw.prompt]}

@@ -1,0 +1,170 @@
+"""The ledger: what has been spent, what is promised to draws in flight, and how much may still be.
+
+A draw reserves before it starts and settles when it ends, however it ends: what an aborted or discarded draw used is charged like
+any other. A reservation is for the worst case, so no ceiling is ever passed; what was not used is free again when it settles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from breadth.base.stats import Mean
+from breadth.inference.budget import Budget, Prices, Spend
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What is promised to one draw."""
+
+    calls: int
+    """1."""
+    input_tokens: int
+    """Tokens of its prompt, estimated."""
+    output_tokens: int
+    """Most tokens it may write."""
+    money: float
+    """What that costs at most."""
+
+    def __add__(self, other: Reservation) -> Reservation:
+        return Reservation(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.money + other.money,
+        )
+
+    def __sub__(self, other: Reservation) -> Reservation:
+        return self + Reservation(-other.calls, -other.input_tokens, -other.output_tokens, -other.money)
+
+
+class Ledger:
+    """One account: spent, reserved, ceilings. An account may have a parent whose ceilings hold as well."""
+
+    def __init__(
+        self,
+        budget: Budget = Budget(),  # noqa: B008 - frozen
+        prices: Prices = Prices(),  # noqa: B008 - frozen
+        *,
+        parent: Ledger | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.budget = budget
+        """Its ceilings."""
+        self.prices: Prices = prices if parent is None else parent.prices
+        """What tokens cost."""
+        self.parent = parent
+        """The account this one is part of."""
+        self.spent = Spend()
+        """What was used and settled."""
+        self.promised: list[Reservation] = []
+        """Reservations not yet settled."""
+        self.held = Reservation(0, 0, 0, 0.0)
+        """Their sum."""
+        self.usual = Mean()
+        """Tokens of the completions that arrived whole: what a draw is expected to need."""
+        self._clock = clock
+        self._started = clock()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the account was opened."""
+        return self._clock() - self._started
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until the nearest deadline of this account and those above; None without one."""
+        own = None if self.budget.seconds is None else self.budget.seconds - self.elapsed
+        above = None if self.parent is None else self.parent.time_left
+        return min((left for left in (own, above) if left is not None), default=None)
+
+    async def reserve(self, input_tokens: int, output_tokens: int) -> Reservation | None:
+        """Promise a draw what it may need at most; None when that can never be had.
+
+        Where less output is left than wanted, the draw gets what is left once nothing else is in flight, unless that is less
+        than completions usually need: a draw that will be cut is a waste. It waits while draws in flight may still free some, and
+        for nothing else: an account that is spent is refused at once, whatever others draw beside it.
+        """
+        while (granted := self._grantable(input_tokens, output_tokens)) is None:
+            await self._change()
+        if not granted:
+            return None
+        reservation = Reservation(1, input_tokens, granted, self._price(input_tokens, granted))
+        for account in self._accounts():
+            account.promised.append(reservation)
+            account.held += reservation
+        return reservation
+
+    def settle(self, reservation: Reservation | None, used: Spend, *, whole: bool = True) -> Spend:
+        """Charge what a draw used, priced, and free the rest of its reservation; ``whole`` when its completion ended by itself."""
+        used = Spend(used.calls, used.input_tokens, used.cached_tokens, used.output_tokens, used.seconds, self.prices.of(used))
+        for account in self._accounts():
+            account.spent += used
+            if reservation is not None:
+                account.promised.remove(reservation)
+                account.held = account.held - reservation if account.promised else Reservation(0, 0, 0, 0.0)  # no rounding left over
+            if whole:
+                account.usual += Mean(used.output_tokens, 1)
+        root = self._accounts()[-1]
+        waiting, root._waiting = root._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        return used
+
+    def _accounts(self) -> list[Ledger]:
+        return [self] if self.parent is None else [self, *self.parent._accounts()]
+
+    def _out_of_time(self) -> bool:
+        left = self.time_left
+        return left is not None and left <= 0
+
+    def _grantable(self, input_tokens: int, output_tokens: int) -> int | None:
+        """Return the output tokens that every account can promise now; 0 when none ever can, None while draws in flight may free some.
+
+        Only what an account has promised itself can become free in it: others' draws are nothing to wait for.
+        """
+        if self._out_of_time():
+            return 0
+        rooms = [(account._room(input_tokens), bool(account.promised)) for account in self._accounts()]
+        short = [(room, busy) for room, busy in rooms if room < output_tokens]
+        least = max(1.0, min(self.usual.value, output_tokens)) if self.usual.count else 1.0
+        if any(room < least and not busy for room, busy in short):
+            return 0
+        if any(busy for _, busy in short):
+            return None
+        return int(min((room for room, _ in short), default=output_tokens))
+
+    def _room(self, input_tokens: int) -> float:
+        """Return the output tokens this account has left for a draw with this prompt."""
+        limits, spent, held = self.budget, self.spent, self.held
+        if limits.calls is not None and spent.calls + held.calls + 1 > limits.calls:
+            return 0.0
+        if limits.input_tokens is not None and spent.input_tokens + held.input_tokens + input_tokens > limits.input_tokens:
+            return 0.0
+        room = float("inf") if limits.output_tokens is None else limits.output_tokens - spent.output_tokens - held.output_tokens
+        if limits.money is not None:
+            room = min(room, self._affordable(limits.money - spent.money - held.money - self._price(input_tokens, 0)))
+        return room
+
+    def _affordable(self, money: float) -> float:
+        """Return the output tokens that money buys."""
+        if self.prices.output:
+            return money / self.prices.output * 1e6 * (1 + 1e-12)
+        return float("inf") if money >= 0 else 0.0
+
+    def _price(self, input_tokens: int, output_tokens: int) -> float:
+        return self.prices.of(Spend(input_tokens=input_tokens, output_tokens=output_tokens))
+
+    async def _change(self) -> None:
+        """Wait until some draw settles, or the time is up."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._accounts()[-1]._waiting.append(future)
+        left = self.time_left
+        if left is None:
+            await future
+        else:
+            await asyncio.wait([future], timeout=max(left, 0))

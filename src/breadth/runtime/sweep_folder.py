@@ -1,0 +1,173 @@
+"""The run folder of a sweep: what was asked for and planned, every reply at once, and each sample as a rollout at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from breadth.base.atomic import whole_file, write_error
+from breadth.base.errors import BrokenFileError
+from breadth.base.settings import from_table, to_table
+from breadth.inference.confidence import Gauge
+from breadth.inference.policy import Policy
+from breadth.inference.sweep_plan import WIDTHS, SweepPlan
+from breadth.runs.header import HEADER, Header, read_header, storable, write_header
+from breadth.runs.reader import Run
+from breadth.runs.writer import RunWriter
+from breadth.runtime.driver import Solved
+from breadth.runtime.journal import FILE, Journal
+from breadth.runtime.questions import Question
+from breadth.runtime.recording import shown
+
+GAUGE = Gauge()
+"""How the confidence of a sample is read where its log-probs came."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user wants measured; a folder holds one of them and is taken up again only with the same."""
+
+    policy: Policy = Policy()
+    """How to draw and read."""
+    widths: tuple[int, ...] = WIDTHS
+    """Votes to look at."""
+    budgets: tuple[int, ...] | None = None
+    """Thinking budgets to force; None chooses them by what the model writes by itself, an empty list forces none."""
+    draws: int = 4
+    """Samples of each question at each budget."""
+    seed: int = 0
+    """Root of every seed."""
+
+
+class SweepFolder:
+    """Keeps a sweep; the same folder opened again takes it up where it was killed."""
+
+    def __init__(self, path: Path, wishes: Wishes, questions: str) -> None:
+        self.path = path
+        """Where it lies."""
+        self._begun = {"asked": to_table(wishes), "questions": questions}
+        self.plan = self._known_plan()
+        """The plan of an earlier attempt; None before there is one."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(path, error) from error
+        if not (path / HEADER).exists():
+            write_header(Header(name=path.name, config=storable(self._begun)), path)
+        set_failures_aside(path)
+        self.journal = Journal.open(path)
+        """Replies of this attempt and earlier ones."""
+
+    def keep(self, plan: SweepPlan) -> None:
+        """Write the plan down."""
+        self.plan = plan
+        header = read_header(self.path)
+        write_header(replace(header, config=storable({**self._begun, "plan": to_table(plan)})), self.path)
+
+    def write(self, rows: Mapping[int, Sequence[Mapping[str, Any]]], questions: Sequence[Question], policy: Policy) -> None:
+        """Write the samples of each arm as one step of rollouts, and the questions; nothing is written twice."""
+        writer = RunWriter(self.path)
+        run = Run.open(self.path)
+        for step, samples in rows.items():
+            if samples and _rows_there(run, step) != len(samples):
+                writer.rollouts({name: [row[name] for row in samples] for name in samples[0]}, step, split="eval")
+        texts = [shown(policy.task(question.prompt)) for question in questions]
+        names, references = [question.name for question in questions], [question.reference for question in questions]
+        writer.problems({"problem": names, "prompt": texts, "reference": pa.array(references, pa.string())})
+
+    def _known_plan(self) -> SweepPlan | None:
+        if not (self.path / HEADER).exists():
+            if self.path.exists() and any(self.path.iterdir()):
+                raise BrokenFileError(self.path, "is a folder with other files in it.", "Choose a folder that is new or empty.")
+            return None
+        config = read_header(self.path).config
+        if "asked" not in config:
+            raise BrokenFileError(self.path / HEADER, "is of a run that is no sweep.", "Choose another folder for --out.")
+        for part, what in (("questions", "other questions"), ("asked", "other settings")):
+            if config.get(part) != storable(self._begun)[part]:
+                differing = _differing(config.get(part), storable(self._begun)[part])
+                raise BrokenFileError(
+                    self.path / HEADER, f"was begun with {what}{differing}.", "Choose another folder, or repeat the command as it was."
+                )
+        return from_table(SweepPlan, config["plan"], "plan") if "plan" in config else None
+
+
+def sample_row(question: Question, number: int, label: str, solved: Solved) -> dict[str, Any]:
+    """Return one sample as a rollout: its text with all thinking, its answer, whether that is right, and what its pieces cost.
+
+    What failed draws used is in the ledger and not here: it tells of the server's bad minute, not of the policy.
+    """
+    answer, chosen, pieces = solved.answer, solved.answer.chosen, solved.answer.candidates
+    assert chosen is not None  # noqa: S101 - samples without a reply are no rows
+    confidence = GAUGE.of(chosen) if len(pieces) == 1 else math.nan
+    extra = {
+        "label": label,
+        "calls": len(pieces),
+        "input_tokens": sum(piece.prompt_tokens for piece in pieces),
+        "cached_tokens": sum(piece.cached_tokens for piece in pieces),
+        "thinking_tokens": int(answer.figures.get("thinking_tokens", chosen.thinking_tokens)),
+        "seconds": round(sum(piece.seconds for piece in pieces), 4),
+        "confidence": None if math.isnan(confidence) else confidence,
+        "model": chosen.model or solved.task.model,
+    }
+    return {
+        "problem": question.name,
+        "sample": number,
+        "completion": f"{chosen.reasoning}\n{chosen.whole}" if chosen.reasoning else chosen.whole,
+        "answer": chosen.answer,
+        "correct": None if question.key is None else chosen.key == question.key,
+        "tokens": sum(piece.tokens for piece in pieces),
+        "truncated": chosen.finish == "length",
+        "extra": orjson.dumps(extra).decode(),
+    }
+
+
+def set_failures_aside(folder: Path) -> None:
+    """Let tasks whose last draw failed be drawn anew: what they used stays charged, as draws that were discarded.
+
+    Otherwise a server that was down for a minute would leave holes for good.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return
+    lines = path.read_bytes().split(b"\n")
+    rows = [_loaded(line) for line in lines]
+    last = {row["task"]: row["kind"] for row in rows if "kind" in row}
+    failed = {task for task, kind in last.items() if kind == "failed"}
+    if not failed:
+        return
+    with whole_file(path) as temporary:
+        kept = [_discarded(row) if row.get("task") in failed and "kind" in row else line for row, line in zip(rows, lines, strict=True)]
+        temporary.write_bytes(b"\n".join(kept))
+
+
+def _loaded(line: bytes) -> dict[str, Any]:
+    try:
+        row = orjson.loads(line)
+    except ValueError:
+        return {}  # the journal says what is wrong with it
+    return row if isinstance(row, dict) and "task" in row else {}
+
+
+def _discarded(row: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({name: row[name] for name in ("task", "path", "place", "spend") if name in row} | {"kind": "discarded"})
+
+
+def _rows_there(run: Run, step: int) -> int:
+    if not run.rollout_files:
+        return 0
+    return int(run.query("SELECT count(*) AS rows FROM rollouts WHERE split = 'eval' AND step = ?", step)["rows"][0].as_py())
+
+
+def _differing(before: Any, now: Any) -> str:
+    """Name the settings that differ, where they have names."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return ""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return f" ({', '.join(names)})" if names else ""

@@ -1,0 +1,143 @@
+"""``breadth solve`` against a real server, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from breadth.base.errors import ServerError, SettingsError
+from breadth.cli.solve import addresses, asked, key, settled_policy, solve
+from breadth.inference.strategies.adaptive_vote import AdaptiveVote
+from breadth.runs.reader import Run
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+QUESTION = "What is 3 + 4? Write only: The answer is 7."
+
+
+def test_a_question_gets_its_answer_confidence_and_cost(breadth: Command, llama: str, tmp_path: Path) -> None:
+    done = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 40, "--policy", "adaptive-vote,most=6", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    for word in ("answer", "confidence", "votes", "draws", "tokens written"):
+        assert word in done.stdout
+    run = Run.open(tmp_path / "run")
+    drawn = run.query("SELECT count(*) AS n FROM rollouts").to_pylist()[0]["n"]
+    assert 1 <= drawn <= 6
+    again = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 40, "--policy", "adaptive-vote,most=6", "--out", tmp_path / "run")
+    assert again.returncode == 0
+    assert Run.open(tmp_path / "run").query("SELECT count(*) AS n FROM rollouts").to_pylist()[0]["n"] == drawn
+    other = breadth("solve", "What is 1 + 1?", "--url", llama, "--out", tmp_path / "run")
+    assert other.returncode == 2
+    assert "another prompt, policy or seed" in other.stderr
+
+
+def test_machines_get_json_and_a_budget_is_kept_to(breadth: Command, llama: str) -> None:
+    done = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 30, "--policy", "vote,n=4", "--budget-tokens", 70, "--json")
+    said = json.loads(done.stdout)
+    assert said["strategy"] == "vote"
+    assert 0 < said["cost"]["output_tokens"] <= 70
+    assert said["arrived"] >= 2
+    assert said["confidence"] is None or 0.5 <= said["confidence"] < 1
+
+
+def test_the_model_can_judge_its_own_candidates(breadth: Command, llama: str) -> None:
+    done = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 20, "--policy", "best-of-n,n=2", "--json")
+    said = json.loads(done.stdout)
+    assert said["arrived"] == 2
+    assert said["cost"]["calls"] > 2, "judgements are charged"
+
+
+@pytest.mark.parametrize("allocator", [(), ("--allocator", "round-robin")])
+def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, allocator: tuple[str, ...]) -> None:
+    rows = [
+        {"id": f"q{number}", "question": f"What is {number} + 1? Write only the answer.", "answer": str(number + 1)} for number in range(3)
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = ("--url", llama, "--max-tokens", 12, "--reading", "number", "--policy", "vote,n=2", "--budget-tokens", 150)
+    done = breadth("solve", "--tasks", tmp_path / "tasks.jsonl", *arguments, *allocator)
+    assert done.returncode == 0, done.stderr
+    assert "3 questions" in done.stdout
+    assert "of 3" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("", "--url", "http://127.0.0.1:9"), "The question is empty"),
+        (("q", "--url", "http://127.0.0.1:9"), "No server answers"),
+        (("q", "--url", "http://127.0.0.1:9", "--policy", "adaptve-vote"), "Did you mean 'adaptive-vote'"),
+        (("q", "--url", "http://127.0.0.1:9", "--temperature", "-1"), "temperature"),
+        (("q", "--url", "http://127.0.0.1:9", "--reading", "wohle"), "whole"),
+        (("--url", "http://127.0.0.1:9"), "Give one question or --tasks"),
+        (("--url", "http://127.0.0.1:9", "--tasks", "missing.jsonl"), "missing.jsonl"),
+        (("q",), "No server was named"),
+        (("caf\udce9", "--url", "http://127.0.0.1:9"), "not UTF-8"),
+        (("q", "--system", "caf\udce9", "--url", "http://127.0.0.1:9"), "not UTF-8"),
+        (("q", "--policy", "nowhere.toml", "--url", "http://127.0.0.1:9"), "nowhere.toml: cannot be read"),
+        (("q", "--at-once", "0", "--url", "http://127.0.0.1:9"), "--at-once"),
+    ],
+)
+def test_bad_input_gets_two_sentences(breadth: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
+    for name in ("BREADTH_URL", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    done = breadth("solve", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("q", "--model", "gpt-9"), "has no model 'gpt-9'"),
+        (("word " * 3000,), "does not fit the model's context"),
+        (("q", "--budget-tokens", "0"), "budget was spent"),
+    ],
+)
+def test_what_the_server_cannot_do_is_said(breadth: Command, llama: str, arguments: tuple[str, ...], said: str) -> None:
+    done = breadth("solve", *arguments, "--url", llama, "--max-tokens", 10)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_comes_on_top_of_the_policy() -> None:
+    policy = settled_policy("adaptive-vote,most=3", None, {"max_tokens": 9, "temperature": None}, {"model": None, "system": "Be brief."})
+    assert (policy.sampling.max_tokens, policy.sampling.temperature, policy.system) == (9, 0.7, "Be brief.")
+
+
+def test_addresses_come_from_the_environment_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREADTH_URL", "http://one")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://two/v1")
+    assert addresses(None) == ["http://one"]
+    assert addresses(["http://three"]) == ["http://three"]
+    monkeypatch.delenv("BREADTH_URL")
+    assert addresses([]) == ["http://two/v1"]
+
+
+def test_one_question_or_a_file() -> None:
+    assert [question.prompt for question in asked("6 x 7?", None)] == ["6 x 7?"]
+    with pytest.raises(SettingsError, match="not both"):
+        asked("q", Path("tasks.jsonl"))
+
+
+def test_a_key_with_a_line_break_is_trimmed_and_one_with_two_lines_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREADTH_KEY", "secret\n")
+    assert key() == "secret"
+    monkeypatch.setenv("BREADTH_KEY", "se\ncret")
+    with pytest.raises(SettingsError, match="BREADTH_KEY"):
+        key()
+    monkeypatch.setenv("BREADTH_KEY", " ")
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    assert key() is None
+
+
+def test_the_policy_is_prepared_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[object] = []
+    monkeypatch.setattr(AdaptiveVote, "prepare", lambda strategy: prepared.append(strategy))
+    with pytest.raises(ServerError, match="No server answers"):
+        solve("q", ["http://127.0.0.1:9"], "adaptive-vote,most=3", temperature=0.5)
+    assert prepared == [AdaptiveVote(most=3)]

@@ -1,0 +1,336 @@
+"""The driver end to end on a scripted source: budgets, failures, cancelling, forks, judges, taking up a killed run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from breadth.base.errors import BreadthError, BrokenFileError, ServerError, StrategyError
+from breadth.inference.budget import Budget, Prices
+from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Run, Sampling, Task
+from breadth.inference.strategies.adaptive_vote import AdaptiveVote
+from breadth.inference.strategy import Strategy
+from breadth.inference.voting import Poll, best_scored, majority
+from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.journal import FILE, Journal
+from breadth.runtime.ledger import Ledger
+from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.solving import Drawing, Verdict
+
+T = TypeVar("T")
+TASK = Task(({"role": "user", "content": "6 x 7?"},), sampling=Sampling(max_tokens=20))
+
+UNLIMITED = Budget()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 20))
+
+
+@dataclass
+class Source:
+    """Writes one token every ``pace`` seconds; what it writes is a function of how many draws there were before."""
+
+    reply: Callable[[int], str | BreadthError] = lambda _: "The answer is 42."
+    tokens: Callable[[int], int] = lambda _: 5
+    pace: float = 0.0005
+    draws: list[Draw] = field(default_factory=list)
+    open: int = 0
+    offers: frozenset[str] = frozenset()
+
+    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+        number = len(self.draws)
+        self.draws.append(draw)
+        self.open += 1
+        meter.calls, meter.prompt_tokens = 1, 10
+        try:
+            for _ in range(min(self.tokens(number), draw.sampling.max_tokens)):
+                await asyncio.sleep(self.pace)
+                meter.tokens += 1
+        finally:
+            self.open -= 1
+        said = self.reply(number)
+        if isinstance(said, BreadthError):
+            raise said
+        cut = self.tokens(number) > draw.sampling.max_tokens
+        return Candidate(said, finish="length" if cut else "stop", tokens=meter.tokens, prompt_tokens=10)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@dataclass(frozen=True)
+class Asking(Strategy):
+    """Sends a fixed list of requests and votes on everything that comes."""
+
+    asks: tuple[tuple[int, int | None], ...] = ((4, None),)
+    """Draws and arrivals to wait for, request by request."""
+
+    def __call__(self, task: Task) -> Run:
+        poll = Poll(task)
+        got = []
+        for n, wait in self.asks:
+            drawn: list[Candidate] = yield Ask(n, wait=wait)
+            got.append(len(drawn))
+            poll.add(drawn)
+        return replace(majority(poll), figures={f"got {place}": float(count) for place, count in enumerate(got)})
+
+
+def solved(strategy: Strategy, source: Source, *, budget: Budget = UNLIMITED, task: Task = TASK, journal: Journal | None = None) -> Solved:
+    return run(Driver(source, journal=journal or Journal()).solve(strategy, task, budget=budget))
+
+
+def test_an_easy_question_draws_four_and_wastes_none() -> None:
+    source = Source()
+    result = solved(AdaptiveVote(), source)
+    assert result.answer.answer == "42"
+    assert result.answer.confidence == pytest.approx(0.96875)
+    assert (result.started, result.failed, result.discarded) == (4, 0, 0)
+    assert result.spend.output_tokens == 20
+    assert result.spend.input_tokens == 40
+
+
+def test_every_draw_has_its_own_seed_and_the_same_ones_again() -> None:
+    one, two = Source(), Source()
+    solved(AdaptiveVote(), one)
+    solved(AdaptiveVote(), two)
+    seeds = [draw.seed for draw in one.draws]
+    assert len(set(seeds)) == 4
+    assert seeds == [draw.seed for draw in two.draws]
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("asks", "got"),
+    [
+        (((4, None),), (4,)),
+        (((4, 1), (0, 1), (0, None)), (1, 1, 2)),
+        (((2, 0), (2, None)), (0, 4)),
+        (((3, 2), (0, 5)), (2, 1)),
+        (((0, None),), (0,)),
+        (((0, 1),), (0,)),
+    ],
+)
+def test_as_many_are_delivered_as_were_waited_for(asks: tuple[tuple[int, int | None], ...], got: tuple[int, ...]) -> None:
+    answer = solved(Asking(asks), Source()).answer
+    assert tuple(int(value) for value in answer.figures.values()) == got
+
+
+def test_candidates_are_delivered_in_order_of_arrival() -> None:
+    source = Source(reply=lambda number: f"The answer is {number}.", tokens=lambda number: (9, 1, 5)[number], pace=0.004)
+    assert [candidate.key for candidate in solved(Asking(((3, None),)), source).answer.candidates] == ["1", "2", "0"]
+
+
+def test_what_is_in_flight_when_the_run_returns_is_cancelled_awaited_and_charged() -> None:
+    source = Source(tokens=lambda number: 2 if number == 0 else 1000, pace=0.001, reply=lambda _: "The answer is 1.")
+    task = replace(TASK, sampling=Sampling(max_tokens=2000))
+    result = solved(Asking(((4, 1),)), source, task=task)
+    assert source.open == 0
+    assert result.discarded == 3
+    assert len(result.arrived) == 1
+    assert 3 <= result.spend.output_tokens < 100
+    assert result.spend.calls == 4
+
+
+def test_a_failed_draw_is_replaced_and_counted() -> None:
+    broken = ServerError("status 500", "try again")
+    source = Source(reply=lambda number: broken if number % 3 == 0 else "The answer is 42.")
+    result = solved(Asking(((4, None),)), source)
+    assert len(result.arrived) == 4
+    assert result.failed == 2
+    assert result.errors == {"status 500": 2}
+    assert result.spend.calls == 6
+
+
+def test_a_dead_server_is_not_asked_for_ever() -> None:
+    source = Source(reply=lambda _: ServerError("status 500", "try again"))
+    result = solved(AdaptiveVote(), source)
+    assert result.answer.chosen is None
+    assert result.failed == len(source.draws) <= 7
+    assert result.last_error is not None
+
+
+def test_a_fatal_error_ends_it_at_once() -> None:
+    source = Source(reply=lambda _: ServerError("no such model", "choose another", fatal=True))
+    result = solved(Asking(((1, None), (1, None))), source)
+    assert len(source.draws) == 1
+    assert result.answer.chosen is None
+
+
+def test_an_error_on_our_side_is_raised_and_leaves_nothing_running() -> None:
+    source = Source(
+        reply=lambda number: StrategyError("bug", "mend it") if number == 1 else "The answer is 1.", tokens=lambda n: 1 + 50 * (n != 1)
+    )
+    with pytest.raises(StrategyError, match="bug"):
+        solved(Asking(((4, None),)), source)
+    assert source.open == 0
+
+
+@pytest.mark.parametrize("tokens", range(0, 130, 7))
+def test_no_budget_of_tokens_is_ever_passed(tokens: int) -> None:
+    source = Source(reply=lambda number: f"The answer is {number % 2}.", tokens=lambda number: 3 + 7 * number % 11)
+    result = solved(AdaptiveVote(most=12), source, budget=Budget(output_tokens=tokens))
+    assert result.spend.output_tokens <= tokens
+    assert (result.answer.chosen is None) == (not result.arrived)
+
+
+def test_time_that_is_up_ends_with_the_best_answer_so_far() -> None:
+    source = Source(tokens=lambda number: 1 if number < 2 else 10_000, pace=0.01)
+    result = solved(
+        Asking(((4, None), (4, None))), source, budget=Budget(seconds=0.2), task=replace(TASK, sampling=Sampling(max_tokens=20_000))
+    )
+    assert result.answer.answer == "42"
+    assert result.seconds < 2
+    assert result.spent
+    assert source.open == 0
+    assert result.discarded == 2
+
+
+def test_money_is_charged_by_the_prices() -> None:
+    driver = Driver(Source(), Ledger(Budget(), Prices(input=1.0, output=10.0)))
+    result = run(driver.solve(AdaptiveVote(), TASK))
+    assert result.spend.money == pytest.approx((40 * 1.0 + 20 * 10.0) / 1e6)
+    assert driver.ledger.spent == result.spend
+
+
+def test_a_strategy_that_needs_more_than_the_source_offers_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Sure(Asking):
+        needs = frozenset({"confidences"})
+
+    with pytest.raises(StrategyError, match="Sure needs confidences"):
+        solved(Sure(), Source())
+
+
+@dataclass(frozen=True)
+class Forking(Strategy):
+    """Runs votes side by side."""
+
+    parts: int = 3
+    """How many."""
+    wait: int | None = None
+    """How many to wait for."""
+
+    def __call__(self, task: Task) -> Run:
+        answers: list[Answer] = yield Fork(tuple(Asking(((2, None),))(task) for _ in range(self.parts)), self.wait)
+        poll = Poll(task)
+        for answer in answers:
+            poll.add(answer.candidates)
+        return replace(majority(poll), figures={"parts": float(len(answers))})
+
+
+def test_a_fork_runs_its_parts_side_by_side() -> None:
+    source = Source(pace=0.01, tokens=lambda _: 4)
+    result = solved(Forking(), source)
+    assert len(result.arrived) == 6
+    assert result.seconds < 6 * 0.04
+    assert len({candidate.place for candidate in result.arrived}) == 6
+
+
+def test_a_fork_that_waits_for_some_cancels_the_rest() -> None:
+    source = Source(tokens=lambda number: 2 if number in (2, 3) else 900, pace=0.001)
+    result = solved(Forking(wait=1), source, task=replace(TASK, sampling=Sampling(max_tokens=1000)))
+    assert result.answer.figures == {"parts": 1.0}
+    assert source.open == 0
+    assert result.discarded == 4
+
+
+@dataclass(frozen=True)
+class Judging(Strategy):
+    """Lets a judge choose among three."""
+
+    needs = frozenset({"judge"})
+
+    def __call__(self, task: Task) -> Run:
+        drawn: list[Candidate] = yield Ask(3)
+        judged: list[Candidate] = yield Judge(tuple(drawn))
+        poll = Poll(task)
+        poll.add(judged)
+        return best_scored(poll)
+
+
+def test_a_judge_scores_and_what_it_draws_is_charged_and_taken_up_again(tmp_path: Path) -> None:
+    async def judge(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
+        asked = await draw(Ask(prompt=(*task.prompt, {"role": "user", "content": "Right?"})))
+        assert asked is not None
+        return Verdict(float(candidate.key or 0), "because", candidate.key == "2")
+
+    source = Source(reply=lambda number: f"The answer is {number % 3}.")
+    result = run(Driver(source, judges={"default": judge}, journal=Journal(tmp_path)).solve(Judging(), TASK))
+    assert result.answer.key == "2"
+    assert result.answer.chosen is not None
+    assert (result.answer.chosen.feedback, result.answer.chosen.solved) == ("because", True)
+    assert len(source.draws) == 6
+    assert result.spend.calls == 6
+    assert len(result.arrived) == 3
+    idle = Source()
+    again = run(Driver(idle, judges={"default": judge}, journal=Journal.open(tmp_path)).solve(Judging(), TASK))
+    assert again.answer == result.answer
+    assert again.spend.calls == 6
+    assert idle.draws == []
+
+
+def test_a_judge_that_fails_leaves_the_candidate_unscored() -> None:
+    async def judge(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
+        if candidate.key == "1":
+            raise ServerError("judge is down", "start it")
+        return Verdict(0.5)
+
+    source = Source(reply=lambda number: f"The answer is {number}.")
+    result = run(Driver(source, judges={"default": judge}).solve(Judging(), TASK))
+    assert result.answer.key in ("0", "2")
+    assert result.errors == {"judge is down": 1}
+
+
+def test_a_killed_run_goes_on_without_drawing_twice(tmp_path: Path) -> None:
+    def reply(number: int) -> str:
+        return f"The answer is {(1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 1)[number % 12]}."
+
+    whole = solved(AdaptiveVote(most=12, width=3), Source(reply=reply), journal=Journal(tmp_path))
+    text = (tmp_path / FILE).read_bytes()
+    lines = text.splitlines(keepends=True)
+    for kept in range(1, len(lines) + 1):
+        folder = tmp_path / str(kept)
+        folder.mkdir()
+        (folder / FILE).write_bytes(b"".join(lines[:kept])[: None if kept == len(lines) else -3])
+        before = len(Journal.open(folder).events("task", ""))
+        source = Source(reply=lambda number, before=before: reply(number + before))  # type: ignore[misc] # the default is an int
+        again = solved(AdaptiveVote(most=12, width=3), source, journal=Journal.open(folder))
+        assert again.answer.votes == whole.answer.votes
+        assert len(source.draws) + before >= whole.started - whole.discarded
+        assert again.spend.output_tokens >= whole.spend.output_tokens - 15
+        assert len(again.arrived) == len(whole.arrived)
+
+
+def test_a_finished_run_taken_up_again_draws_nothing_and_costs_the_same(tmp_path: Path) -> None:
+    for strategy in (AdaptiveVote(width=3), Forking(), Forking(wait=2), Asking(((3, 1), (2, None)))):
+        folder = tmp_path / f"{type(strategy).__name__}{strategy}".replace("/", "")[:80]
+        folder.mkdir()
+        source = Source(
+            reply=lambda number: ServerError("status 500", "try again") if number == 2 else f"The answer is {number % 2}.",
+            tokens=lambda number: 1 + number % 4,
+        )
+        first = solved(strategy, source, journal=Journal(folder))
+        idle = Source()
+        again = solved(strategy, idle, journal=Journal.open(folder))
+        assert idle.draws == []
+        assert again.answer == first.answer
+        assert again.spend.output_tokens == first.spend.output_tokens
+        assert again.spend.calls == first.spend.calls
+        assert (again.started, again.failed, again.discarded) == (first.started, first.failed, first.discarded)
+
+
+def test_another_question_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    solved(Asking(), Source(), journal=Journal(tmp_path))
+    with pytest.raises(BrokenFileError, match="another prompt"):
+        solved(Asking(), Source(), journal=Journal.open(tmp_path), task=replace(TASK, seed=9))
+
+
+def test_halves_of_characters_become_question_marks(tmp_path: Path) -> None:
+    result = solved(Asking(((1, None),)), Source(reply=lambda _: "The answer is 4\ud83d."), journal=Journal(tmp_path))
+    assert "?" in result.arrived[0].text

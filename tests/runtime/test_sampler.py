@@ -1,0 +1,18 @@
+"""What a draw is unless told otherwise: nothing given, nothing halted, no deadline, every sampling field at its vetted default."""
+
+from __future__ import annotations
+
+from breadth.inference.records import Sampling
+from breadth.runtime.sampler import Draw, Meter, Sampler
+from breadth.runtime.samplers.scripted import ScriptedSampler
+
+
+def test_a_draw_and_its_meter_start_empty() -> None:
+    draw = Draw("6 x 7 =")
+    assert (draw.sampling, draw.prefix, draw.halt, draw.seconds) == (Sampling(), "", None, None)
+    assert Meter() == Meter(calls=0, prompt_tokens=0, cached_tokens=0, tokens=0)
+
+
+def test_a_scripted_source_is_a_sampler() -> None:
+    sampler: Sampler = ScriptedSampler([])
+    assert "prefix" in sampler.offers

@@ -1,0 +1,227 @@
+"""The sweep: every sample once, the same after a kill, within its ceiling, and honest about a server that cannot do it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from breadth.base.errors import ServerError, SettingsError
+from breadth.inference.budget import Prices, Spend
+from breadth.inference.policy import Policy
+from breadth.inference.records import Candidate, Sampling
+from breadth.runs.reader import Run
+from breadth.runtime.questions import Question
+from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sweep import Sweep
+from breadth.runtime.sweep_folder import Wishes
+from breadth.testing.hump_model import HumpModel
+
+TRUTHS = {f"What is {number} + 1?": str(number + 1) for number in range(6)}
+QUESTIONS = [Question(f"q{place}", text, answer) for place, (text, answer) in enumerate(TRUTHS.items())]
+WISHES = Wishes(Policy(sampling=Sampling(max_tokens=256)), (1, 3), (16, 64), 2)
+STEADY = "SELECT * EXCLUDE (extra) REPLACE (split AS split) FROM rollouts ORDER BY step, problem, sample"
+
+
+def model(**settings: Any) -> HumpModel:
+    return HumpModel(lambda words: 0.2 if words < 40 else 0.8, TRUTHS, **settings)
+
+
+def swept(sampler: Any, folder: Path, wishes: Wishes = WISHES, **settings: Any) -> Sweep:
+    async def main() -> Sweep:
+        sweep = Sweep(sampler, QUESTIONS, wishes, folder, **settings)
+        await sweep.begin()
+        await sweep.collect()
+        return sweep
+
+    return asyncio.run(main())
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return list(Run.open(folder).query(STEADY).to_pylist())
+
+
+def test_every_sample_of_every_arm_is_a_rollout(tmp_path: Path) -> None:
+    sweep = swept(model(), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    counts = run.query(
+        "SELECT step, count(*) AS samples, min(tokens) AS least, max(tokens) AS most FROM rollouts GROUP BY step ORDER BY step"
+    )
+    # Plain: 32 words and 4 tokens of answer. Forced: the budget and the answer.
+    assert counts.to_pylist() == [
+        {"step": 0, "samples": 18, "least": 36, "most": 36},
+        {"step": 1, "samples": 12, "least": 20, "most": 20},
+        {"step": 2, "samples": 12, "least": 68, "most": 68},
+    ]
+    right = {
+        row["step"]: row["right"]
+        for row in run.query("SELECT step, avg(CAST(correct AS INT)) AS right FROM rollouts GROUP BY step").to_pylist()
+    }
+    assert right[2] > right[1]
+    assert sweep.driver.ledger.spent.output_tokens == 18 * 36 + 12 * 20 + 12 * 68
+    assert dict(zip(*run.query("SELECT problem, reference FROM problems").to_pydict().values(), strict=True)) == {
+        q.name: q.reference for q in QUESTIONS
+    }
+
+
+def test_the_estimate_comes_true(tmp_path: Path) -> None:
+    async def main() -> None:
+        wishes = Wishes(Policy(sampling=Sampling(max_tokens=256), prices=Prices(output=1e6)), (1, 3), (16, 64), 2)
+        sweep = Sweep(model(), QUESTIONS, wishes, tmp_path / "run")
+        told = await sweep.begin()
+        before = sweep.driver.ledger.spent
+        await sweep.collect()
+        after = sweep.driver.ledger.spent
+        assert (told.questions, told.of, told.samples, told.drawn, told.pilot) == (6, 6, 42, 9, 9)
+        assert told.spent == before
+        # Five sixths of the arms are alike in tokens here, so the mean of a pilot errs only by which arms it drew already.
+        assert told.coming.output_tokens == pytest.approx(after.output_tokens - before.output_tokens, rel=0.15)
+        assert told.coming.money == pytest.approx(told.coming.output_tokens, rel=0.01)
+
+    asyncio.run(main())
+
+
+def test_budgets_are_chosen_by_what_the_model_writes(tmp_path: Path) -> None:
+    wishes = Wishes(Policy(sampling=Sampling(max_tokens=256)), (1, 2), None, 1)
+    sweep = swept(model(), tmp_path / "run", wishes)
+    # 36 tokens by itself: 18, 36, 72, 144 are nearest to 16, 32, 64, 128.
+    assert [arm.budget for arm in sweep.plan.serial] == [16, 32, 64, 128]
+
+
+def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def told(done: int, total: int, spent: Spend) -> None:
+        seen.append((done, total))
+
+    async def main() -> None:
+        sweep = Sweep(model(), QUESTIONS, WISHES, tmp_path / "run")
+        await sweep.begin()
+        await sweep.collect(told)
+
+    asyncio.run(main())
+    assert seen[0] == (9, 42)
+    assert seen[-1] == (42, 42)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from test_sweep import QUESTIONS, WISHES, model
+from breadth.runtime.sweep import Sweep
+
+class Doomed:
+    offers = model().offers
+    inner = model()
+    async def draw(self, draw, meter):
+        if len(self.inner.drawn) >= {after}:
+            os._exit(9)
+        return await self.inner.draw(draw, meter)
+
+async def main():
+    sweep = Sweep(Doomed(), QUESTIONS, WISHES, Path({folder!r}))
+    await sweep.begin()
+    await sweep.collect()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("after", [2, 14, 60])
+def test_a_killed_sweep_goes_on_and_ends_as_if_nothing_had_happened(tmp_path: Path, after: int) -> None:
+    script = KILLED.format(here=str(Path(__file__).parent), after=after, folder=str(tmp_path / "killed"))
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).returncode == 9
+    whole = model()
+    straight = swept(whole, tmp_path / "whole")
+    rest = model()
+    resumed = swept(rest, tmp_path / "killed")
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    assert resumed.plan == straight.plan
+    assert len(rest.drawn) == len(whole.drawn) - after
+    assert resumed.driver.ledger.spent.output_tokens == straight.driver.ledger.spent.output_tokens
+
+
+def test_a_finished_sweep_draws_nothing_more_and_changes_nothing(tmp_path: Path) -> None:
+    swept(model(), tmp_path / "run")
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "rollouts").iterdir()}
+    again = model()
+    swept(again, tmp_path / "run")
+    assert again.drawn == []
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "rollouts").iterdir()} == before
+
+
+def test_a_ceiling_is_kept_and_asks_fewer_questions_whole(tmp_path: Path) -> None:
+    # A question takes 3 x 36 + 2 x 20 + 2 x 68 = 284 tokens; nine tenths of 1,000 pay for three.
+    sweep = swept(model(), tmp_path / "run", ceiling=1000)
+    assert sweep.plan.questions == 3
+    assert sweep.driver.ledger.spent.output_tokens <= 1000
+    assert len(rows(tmp_path / "run")) == 3 * 7
+
+
+def test_a_ceiling_that_pays_for_nothing_is_refused_with_what_it_takes(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="not even three questions") as caught:
+        swept(model(), tmp_path / "run", ceiling=800)
+    assert "--budget-tokens" in caught.value.remedy
+    with pytest.raises(SettingsError, match="ceiling was reached"):
+        swept(model(), tmp_path / "other", ceiling=100)
+
+
+def test_a_raised_ceiling_goes_on_with_more_questions(tmp_path: Path) -> None:
+    swept(model(), tmp_path / "run", ceiling=1000)
+    more = swept(model(), tmp_path / "run", ceiling=2000)
+    assert more.plan.questions == 6
+    assert rows(tmp_path / "run") == rows(swept(model(), tmp_path / "whole").folder.path)
+
+
+def test_without_prefixes_only_widths_are_measured_and_that_is_said(tmp_path: Path) -> None:
+    sweep = swept(model(offers=frozenset({"seed"})), tmp_path / "run")
+    assert [arm.name for arm in sweep.plan.arms] == ["as it comes"]
+    assert "cannot continue a reply" in sweep.plan.notes[0]
+
+
+def test_budgets_may_be_left_out(tmp_path: Path) -> None:
+    sweep = swept(model(), tmp_path / "run", Wishes(WISHES.policy, (1, 3), ()))
+    assert len(sweep.plan.arms) == 1
+    assert "as asked" in sweep.plan.notes[0]
+
+
+class Failing:
+    """Fails with an error, from the first draw or from a later one on."""
+
+    offers = frozenset({"prefix"})
+
+    def __init__(self, error: ServerError, after: int = 0) -> None:
+        self.error, self.after, self.inner = error, after, model()
+
+    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+        if len(self.inner.drawn) >= self.after:
+            raise self.error
+        return await self.inner.draw(draw, meter)
+
+    async def close(self) -> None: ...
+
+
+def test_a_fatal_error_ends_the_sweep_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="no such model"):
+        swept(Failing(ServerError("no such model", "look", fatal=True)), tmp_path / "run")
+
+
+def test_a_server_that_goes_down_ends_the_sweep_and_what_failed_is_drawn_when_it_is_back(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="in a row failed, the last because: out of memory") as caught:
+        swept(Failing(ServerError("out of memory", "look"), after=50), tmp_path / "run")
+    assert "run the same command again" in caught.value.remedy
+    swept(model(), tmp_path / "run")
+    assert rows(tmp_path / "run") == rows(swept(model(), tmp_path / "whole").folder.path)
+
+
+def test_a_budget_without_room_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    sampler = model()
+    with pytest.raises(SettingsError, match="budget of 250"):
+        swept(sampler, tmp_path / "run", Wishes(WISHES.policy, (1,), (250,)))
+    assert sampler.drawn == []
