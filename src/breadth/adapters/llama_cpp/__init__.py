@@ -1,0 +1,1 @@
+"""llama.cpp: how its server is spoken to."""

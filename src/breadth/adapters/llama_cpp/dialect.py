@@ -1,0 +1,97 @@
+"""The dialect of llama.cpp's server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from breadth.base.errors import StrategyError
+from breadth.inference.records import Sampling
+from breadth.runtime.dialect import Dialect, Identity
+from breadth.runtime.sampler import Draw
+
+OPEN, CLOSE = "<think>", "</think>"
+RANDOM_SEED = 2**32 - 1
+"""The seed that means "any"; larger ones are cut to 32 bits."""
+
+
+@dataclass(frozen=True)
+class LlamaCppDialect(Dialect):
+    """llama.cpp's server (``llama-server`` and what embeds it), tried against the real one.
+
+    It ignores fields it does not know and model names it does not have, without a word; its silent defaults (temperature 0.8, top-k 40,
+    top-p 0.95, min-p 0.05, and whatever samplers it was started with) are all overridden here. Log-probs are raw: before temperature,
+    top-k and logit bias. It sends as many alternatives as the vocabulary has. It frees the slot of a stream that is dropped within
+    some 50 ms, but finishes a request that is not streamed. Penalties look at the last 64 tokens, unless it was started with another
+    ``--repeat-last-n``: in a request it takes no word for "all".
+
+    A last message of the assistant's is continued. On a template that opens thinking by itself the server would close it before that
+    message; so there a beginning that starts with ``<think>`` goes into ``reasoning_content``, which the template writes as it is.
+    """
+
+    thinks: bool = False
+    """Whether the chat template has a place for thinking; the probe finds out, and a plain template drops what is put there."""
+
+    answered: ClassVar[bool] = True
+    offers: ClassVar[frozenset[str]] = Dialect.offers | {"prefix", "thinking"}
+    largest_top_logprobs: ClassVar[int] = 1000
+
+    def recognises(self, identity: Identity) -> bool:
+        """Recognise it by its header, the owner of its models, or its page of properties."""
+        models = identity.models.get("data") or ()
+        owners = {model.get("owned_by") for model in models if isinstance(model, Mapping)}
+        named = identity.headers.get("server", "").lower().startswith("llama.cpp")
+        return named or "llamacpp" in owners or "default_generation_settings" in _props(identity)
+
+    def fitted(self, identity: Identity) -> LlamaCppDialect:
+        """Return the dialect as this server needs it: its chat template says whether it has a place for thinking."""
+        template = _props(identity).get("chat_template")
+        return replace(self, thinks=isinstance(template, str) and "reasoning_content" in template)
+
+    def speculates(self, identity: Identity) -> bool | None:
+        """Say whether the server decodes speculatively; None when it does not tell."""
+        defaults = _props(identity).get("default_generation_settings") or {}
+        kinds = (defaults.get("params") or {}).get("speculative.types")
+        return None if kinds is None else kinds != "none"
+
+    def request(self, draw: Draw) -> tuple[str, dict[str, Any]]:
+        """Return path and body of the streaming request for a draw."""
+        if draw.sampling.thinking_tokens is not None and draw.prefix.startswith(OPEN):
+            if CLOSE not in draw.prefix:
+                raise StrategyError(
+                    "A cap on thinking was asked for in a reply whose thinking has begun, but llama.cpp counts what was given as well.",
+                    "Cap one or the other: leave thinking_tokens unset where a strategy continues thinking, and let it set max_tokens.",
+                )
+            draw = replace(draw, sampling=replace(draw.sampling, thinking_tokens=None))  # nothing is left to be capped
+        path, body = super().request(draw)
+        if isinstance(body.get("seed"), int):
+            body["seed"] %= RANDOM_SEED
+        return path, body
+
+    def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
+        """Return the sampling fields under the server's names, and switch off every sampler we know nothing of."""
+        ours = {"top_k": sampling.top_k, "min_p": sampling.min_p, "repeat_penalty": sampling.repetition_penalty}
+        off = {"typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0, "mirostat": 0, "dynatemp_range": 0.0}
+        return super().sampling_fields(sampling) | ours | off
+
+    def thinking_fields(self, tokens: int) -> dict[str, Any]:
+        """Return the field that caps thinking; the server heeds it in chats whose template it can tell thinking from."""
+        return {"reasoning_budget_tokens": tokens}
+
+    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+        """Return the prompt, with the beginning of the reply as the assistant's last message."""
+        if isinstance(draw.prompt, str) or not draw.prefix:
+            return super().prompt_fields(draw)
+        messages = [dict(message) for message in draw.prompt]
+        if not (self.thinks and draw.prefix.startswith(OPEN)):
+            return {"messages": [*messages, {"role": "assistant", "content": draw.prefix}]}
+        thought = draw.prefix.removeprefix(OPEN).removeprefix("\n")
+        if not thought:
+            return {"messages": messages}  # the template itself opens the thinking
+        return {"messages": [*messages, {"role": "assistant", "content": "", "reasoning_content": thought}]}
+
+
+def _props(identity: Identity) -> Mapping[str, Any]:
+    page = identity.props.get("/props")
+    return page if isinstance(page, Mapping) else {}

@@ -1,0 +1,1 @@
+"""SGLang: how its server is spoken to."""

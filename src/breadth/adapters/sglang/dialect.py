@@ -1,0 +1,60 @@
+"""The dialect of SGLang's server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from breadth.inference.records import Sampling
+from breadth.runtime.dialect import Dialect, Identity
+from breadth.runtime.sampler import Draw
+
+PAGES = ("/server_info", "/get_server_info")
+"""Where it tells its settings, in newer and in older versions."""
+
+
+@dataclass(frozen=True)
+class SglangDialect(Dialect):
+    """SGLang's server, written from its source (August 2026); no real one has answered it in our tests.
+
+    Log-probs of drawn tokens are after the temperature unless it was started with SGLANG_RETURN_ORIGINAL_LOGPROB. Seeds are kept to only
+    under ``--enable-deterministic-inference``. A cap on thinking is heeded by a server with ``--enable-strict-thinking``; without it
+    and without a logit processor the field is ignored. The beginning of a reply is put behind what the chat template opens a reply
+    with: where that is already ``<think>``, give it without the mark.
+    """
+
+    offers: ClassVar[frozenset[str]] = (Dialect.offers - {"seed"}) | {"prefix", "thinking"}
+    largest_top_logprobs: ClassVar[int] = 128
+
+    def recognises(self, identity: Identity) -> bool:
+        """Recognise it by the owner of its models, or by a setting only it has."""
+        models = identity.models.get("data") or ()
+        named = any(isinstance(model, Mapping) and model.get("owned_by") == "sglang" for model in models)
+        return named or "enable_strict_thinking" in _settings(identity)
+
+    def speculates(self, identity: Identity) -> bool | None:
+        """Say whether the server decodes speculatively; None when it does not tell."""
+        told = _settings(identity)
+        return bool(told["speculative_algorithm"]) if "speculative_algorithm" in told else None
+
+    def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
+        """Return the sampling fields under the server's names; -1 keeps all tokens, 0 is refused."""
+        ours = {"top_k": sampling.top_k or -1, "min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
+        return super().sampling_fields(sampling) | ours
+
+    def thinking_fields(self, tokens: int) -> dict[str, Any]:
+        """Return the field that caps thinking."""
+        return {"custom_params": {"thinking_budget": tokens}}
+
+    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+        """Return the prompt, with the beginning of the reply as a last message that is left open."""
+        if isinstance(draw.prompt, str) or not draw.prefix:
+            return super().prompt_fields(draw)
+        messages = [*(dict(message) for message in draw.prompt), {"role": "assistant", "content": draw.prefix}]
+        return {"messages": messages, "continue_final_message": True}
+
+
+def _settings(identity: Identity) -> Mapping[str, Any]:
+    pages = (identity.props.get(path) for path in PAGES)
+    return next((page for page in pages if isinstance(page, Mapping)), {})

@@ -1,0 +1,1 @@
+"""vLLM: how its server is spoken to."""

@@ -1,0 +1,52 @@
+"""The dialect of vLLM's server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from breadth.inference.records import Sampling
+from breadth.runtime.dialect import Dialect, Identity
+from breadth.runtime.sampler import Draw
+
+
+@dataclass(frozen=True)
+class VllmDialect(Dialect):
+    """vLLM's server, written from its source (August 2026); no real one has answered it in our tests.
+
+    Log-probs are raw unless the server was started with another ``--logprobs-mode``; more than 20 alternatives need
+    ``--max-logprobs``. A cap on thinking stands at the top of the body (inside ``chat_template_kwargs`` it is ignored) and is refused
+    by a server without ``--reasoning-parser`` or ``--reasoning-config``; under speculative decoding it may not be heeded. A beginning
+    of the reply is continued through the chat template: one that rewrites what stands before ``</think>`` may refuse or lose it.
+    """
+
+    offers: ClassVar[frozenset[str]] = Dialect.offers | {"prefix", "thinking"}
+
+    def recognises(self, identity: Identity) -> bool:
+        """Recognise it by the owner of its models."""
+        return any(isinstance(model, Mapping) and model.get("owned_by") == "vllm" for model in identity.models.get("data") or ())
+
+    def speculates(self, identity: Identity) -> bool | None:
+        """Say whether the server decodes speculatively; only one in development mode tells."""
+        page = identity.props.get("/server_info")
+        told = page.get("vllm_config") if isinstance(page, Mapping) else None
+        if not isinstance(told, str) or "speculative_config=" not in told:
+            return None
+        return "speculative_config=None" not in told
+
+    def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
+        """Return the sampling fields under the server's names; -1 keeps all tokens in every version."""
+        ours = {"top_k": sampling.top_k or -1, "min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
+        return super().sampling_fields(sampling) | ours
+
+    def thinking_fields(self, tokens: int) -> dict[str, Any]:
+        """Return the field that caps thinking."""
+        return {"thinking_token_budget": tokens}
+
+    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+        """Return the prompt, with the beginning of the reply as a last message that is left open."""
+        if isinstance(draw.prompt, str) or not draw.prefix:
+            return super().prompt_fields(draw)
+        messages = [*(dict(message) for message in draw.prompt), {"role": "assistant", "content": draw.prefix}]
+        return {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}

@@ -1,0 +1,1 @@
+"""Samplers: where candidates come from, one back-end a file."""

@@ -1,0 +1,182 @@
+"""Connections to model servers: a request sent, and either the beginning of a stream or an error in words."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from breadth.base.errors import ServerError, SettingsError
+from breadth.runtime.samplers.refusals import quoted, refusal
+from breadth.runtime.samplers.wire import MODELS
+
+STREAM = "text/event-stream"
+"""Content type of a stream of events."""
+CONNECT_SECONDS = 10.0
+"""Seconds until a connection must stand."""
+MODELS_SECONDS = 30.0
+"""Seconds until the list of models must be there."""
+LARGEST_REFUSAL = 2**16
+"""Bytes read of a refusal."""
+LARGEST_LIST = 2**20
+"""Bytes read of a list of models."""
+LARGE_BODY = 2**20
+"""Bytes from which a request is sent piece by piece, so that sending it does not hold up everything else."""
+STALE = 2
+"""Kept connections that may turn out to be closed before a request counts as failed."""
+
+
+class Connection:
+    """Keeps connections open from one request to the next, as many at a time as there are requests."""
+
+    def __init__(self, *, key: str | None = None, first_seconds: float = 600.0) -> None:
+        self.first_seconds = first_seconds
+        """Seconds until a reply must have begun."""
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer(key)
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def post(self, url: str, path: str, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
+        """Send a request and return the beginning of its reply: status 200 and a stream. Raises ServerError for anything else."""
+        data = _encoded(body)
+        try:
+            async with asyncio.timeout(self.first_seconds):
+                response = await sent(self._opened(), url + path, data, self._headers)
+                if response.status != 200 or response.content_type != STREAM:
+                    raise await _refused(response, url)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(url, error, self.first_seconds) from error
+        return response
+
+    async def models(self, url: str) -> list[str]:
+        """Return the names of the models a server lists."""
+        try:
+            asked = self._opened().get(f"{url}/v1/models", headers=self._headers, allow_redirects=False)
+            async with asyncio.timeout(MODELS_SECONDS), asked as response:
+                body = await read_up_to(response, LARGEST_LIST)
+                if response.status != 200:
+                    raise refusal(url, response.status, response.headers, body)
+            return [model.id for model in MODELS.decode(body).data]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(url, error, MODELS_SECONDS) from error
+        except msgspec.DecodeError as error:
+            raise ServerError(f"{url}/v1/models is no list of models: {error}.", "Check that this is a model server's address.") from error
+
+    async def close(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """Return the session of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._session, self._loop = fresh_session(), loop
+        return self._session
+
+
+def fresh_session() -> aiohttp.ClientSession:
+    """Return a session for draws: as many connections as there are requests, no limit on a whole reply, no cookies kept."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=300)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """Return the header that carries a key, none without one; a line end behind it, as files and shells leave one, is taken off."""
+    plain = (key or "").strip()
+    if not plain.isprintable():
+        raise SettingsError("The key for the server has control characters in it.", "Give it as one line, just as the server's owner did.")
+    return {"Authorization": f"Bearer {plain}"} if plain else {}
+
+
+async def sent(session: aiohttp.ClientSession, address: str, data: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    """Send a request; again at once when a kept connection turns out to be closed.
+
+    Some servers (llama.cpp) promise to keep a connection open after a stream and close it all the same, which is seen only when the
+    next request is on its way.
+    """
+    stale = 0
+    while True:
+        content = data if len(data) < LARGE_BODY else io.BytesIO(data)
+        try:
+            return await session.post(address, data=content, headers=headers, allow_redirects=False)
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError):
+            stale += 1
+            if stale > STALE:
+                raise
+
+
+async def read_up_to(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return a body; of one of more than ``most`` bytes the beginning, a little more than that. One read alone gives what has come."""
+    pieces, size = [], 0
+    while size <= most and (piece := await response.content.readany()):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a request as JSON; one that no JSON can hold fails whoever is asked."""
+    try:
+        return msgspec.json.encode(body)
+    except (UnicodeEncodeError, RecursionError) as error:
+        problem = f"The request cannot be sent as JSON: {error}."
+        raise ServerError(problem, "Mend what it names: text must be whole characters, and not nested without end.", fatal=True) from error
+
+
+def hang_up(response: aiohttp.ClientResponse) -> None:
+    """Close the connection of a reply in mid-stream, so that the server hears of it now.
+
+    Closing a transport alone takes effect a turn of the loop later, and a turn is long where hundreds of streams are read.
+    """
+    connection = response.connection
+    transport = None if connection is None else connection.transport
+    line = None if transport is None else transport.get_extra_info("socket")
+    if line is not None:
+        with suppress(OSError):  # already closed by the other side
+            line.shutdown(socket.SHUT_RDWR)
+    response.close()
+
+
+async def _refused(response: aiohttp.ClientResponse, url: str) -> ServerError:
+    """Return the error for a reply that is no stream."""
+    try:
+        said = await read_up_to(response, LARGEST_REFUSAL)
+    finally:
+        response.close()
+    if response.status != 200:
+        return refusal(url, response.status, response.headers, said)
+    return ServerError(
+        f"{url} answered with {quoted(response.content_type)} instead of a stream of events: {quoted(said.decode('utf-8', 'replace'))}",
+        "Check that the address is that of a model server that can stream.",
+        status=200,
+    )
+
+
+def _unreachable(url: str, error: Exception, seconds: float) -> ServerError:
+    """Return the error for a server that did not answer at all."""
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
+        return ServerError(f"{url} did not answer in {seconds:g} s.", "See whether the server hangs, or allow it more time.")
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        return ServerError(f"{url} closed the connection without an answer.", "Look at the server's log, and at what stands between us.")
+    remedy = "Start the server, or check the address and the port."
+    return ServerError(f"{url} cannot be reached: {reason(error)}.", remedy)
+
+
+def reason(error: Exception) -> str:
+    """Return why a connection failed, without the host and the port that aiohttp's own words have: clients of a proxy read it too."""
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return quoted(str(error)) or type(error).__name__
+    inner = error.os_error
+    if inner.errno is not None and inner.errno > 0:
+        return os.strerror(inner.errno)
+    return quoted(inner.strerror or "") or "none of its addresses answers"

@@ -1,0 +1,210 @@
+"""A fake OpenAI-compatible server that says what it is told to, fails on schedule, and notes what arrived and who left.
+
+    async with FakeServer(Reply.of("the answer is 4"), faults=[every(3, Status(500))]) as server:
+        ...                                   # talk to server.url
+        server.requests[0].left               # when the client broke off, if it did
+
+For load tests it runs in a process of its own (``served`` starts one from Python; ``/fake/requests`` tells what arrived):
+
+    python -m breadth.testing.fake_server --tokens 150 --delay 0.02
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any, Self, TypeAlias
+
+import orjson
+from aiohttp import web
+
+from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, Token, error_body, stream_events, whole_body
+from breadth.testing.fake_sending import Arrival, as_json, in_its_stead, send_stream, send_whole
+from breadth.testing.faults import Fault, Instead, Scheduled, striking
+
+Script: TypeAlias = Callable[[dict[str, Any], int], Reply]
+"""Says what to reply to a request (its JSON); the number counts the replies drawn before, choices of one request apart."""
+LARGEST_REQUEST = 64 << 20
+"""Bytes of the largest request that is read."""
+
+
+class FakeServer:
+    """The server, on a free port of this machine while the context lasts.
+
+    A constant reply is encoded once and shared by all requests, which then carry one id: fast enough for load tests.
+    """
+
+    def __init__(
+        self, script: Script | Reply, *, faults: Sequence[Fault | Scheduled] = (), models: Sequence[str] = ("fake",), port: int = 0
+    ) -> None:
+        self.requests: list[Arrival] = []
+        """Requests for completions, in order of arrival."""
+        self.models = tuple(models)
+        """Models it has; the first is used when a request names none, and another name is refused with status 404."""
+        self._script = script
+        self._faults = tuple(faults)
+        self._port = port
+        self._drawn = 0
+        self._encoded: dict[bytes, list[bytes]] = {}
+        self._runner: web.AppRunner | None = None
+        self._closing = False
+
+    @property
+    def url(self) -> str:
+        """Address, without a path."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return sum(arrival.ended is None for arrival in self.requests)
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=LARGEST_REQUEST)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/fake/requests", self._told)
+        for path in (CHAT, COMPLETIONS):
+            app.router.add_post(path, self._complete)
+        # Handlers are cancelled at once when the client leaves: that is how it is noticed, and when.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=2048).start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        self._closing = True
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _models(self, request: web.Request) -> web.Response:
+        del request
+        return as_json(
+            {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "fake"} for name in self.models]}
+        )
+
+    async def _told(self, request: web.Request) -> web.Response:
+        del request
+        return as_json([asdict(arrival) for arrival in self.requests])
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body = orjson.loads(await request.read())
+        except orjson.JSONDecodeError:
+            body = None
+        if not isinstance(body, dict):
+            return as_json(error_body("the request is not a JSON object", 400, "invalid_request_error"), 400)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        arrival = Arrival(len(self.requests), request.path, body, headers)
+        self.requests.append(arrival)
+        try:
+            response = await self._answer(request, arrival)
+        except asyncio.CancelledError:
+            arrival.left = None if self._closing else time.monotonic()
+            raise
+        except ConnectionError:
+            arrival.left = None if self._closing else time.monotonic()
+            return web.Response(status=499)  # nobody is there to read it
+        finally:
+            arrival.ended = time.monotonic()
+        return response
+
+    async def _answer(self, request: web.Request, arrival: Arrival) -> web.StreamResponse:
+        faults = striking(self._faults, arrival.number)
+        if any(fault.hangs() for fault in faults):
+            await asyncio.Event().wait()
+        instead = next((instead for fault in faults if (instead := fault.instead())), None) or self._refusal(arrival.body)
+        if instead is not None:
+            arrival.status = instead.status
+            return in_its_stead(instead)
+        body = arrival.body
+        for fault in faults:
+            body = fault.request(body)
+        replies = [self._draw(arrival.path, body, faults) for _ in range(body.get("n") or 1)]
+        arrival.status = 200
+        name, model = f"fake-{arrival.number}", body.get("model") or self.models[0]
+        if body.get("stream"):
+            events = self._events(replies, body, arrival.path, name, model)
+            for fault in faults:
+                events = fault.stream(events)
+            return await send_stream(request, arrival, events, replies)
+        await asyncio.sleep(max(reply.wait + reply.delay * len(reply.tokens) for reply in replies))
+        return await send_whole(request, orjson.dumps(whole_body(replies, body, arrival.path, name, model)), faults)
+
+    def _refusal(self, body: dict[str, Any]) -> Instead | None:
+        if not body.get("model") or body["model"] in self.models:
+            return None
+        return Instead(404, orjson.dumps(error_body(f"The model `{body['model']}` does not exist.", 404, "not_found_error")))
+
+    def _draw(self, path: str, body: dict[str, Any], faults: tuple[Fault, ...]) -> Reply:
+        reply = self._script if isinstance(self._script, Reply) else self._script(body, self._drawn)
+        self._drawn += 1
+        for fault in faults:
+            reply = fault.reply(reply)
+        if path == COMPLETIONS:
+            reply = replace(reply, reasoning=())
+        return reply.within(body)
+
+    def _events(self, replies: list[Reply], body: dict[str, Any], path: str, name: str, model: str) -> Iterator[bytes]:
+        constant = self._script
+        if not isinstance(constant, Reply) or any(reply.tokens != constant.tokens for reply in replies):
+            return stream_events(replies, body, path, name, model)
+        key = orjson.dumps(
+            [
+                path,
+                model,
+                len(replies),
+                len(replies[0].reasoning),
+                replies[0].usage,
+                body.get("logprobs"),
+                body.get("top_logprobs"),
+                body.get("stream_options"),
+            ]
+        )
+        if key not in self._encoded:
+            self._encoded[key] = list(stream_events(replies, body, path, "fake", model))
+        return iter(self._encoded[key])
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[str]:
+    """Run the fake server in a process of its own, with the arguments of the command line; yields its address."""
+    command = [sys.executable, "-m", "breadth.testing.fake_server", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+        try:
+            assert process.stdout is not None  # noqa: S101 - for the type checker
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+async def _serve(reply: Reply, port: int) -> None:
+    parent = os.getppid()
+    async with FakeServer(reply, port=port) as server:
+        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.flush()
+        while os.getppid() == parent:
+            await asyncio.sleep(0.5)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve one constant reply until the starting process ends."""
+    parser = argparse.ArgumentParser(description="A fake OpenAI-compatible server with one constant reply; log-probs come when asked for.")
+    parser.add_argument("--tokens", type=int, default=100, help="tokens of the reply")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds from one token to the next")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds before the first token")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
+    chosen = parser.parse_args(arguments)
+    tokens = tuple(Token(f" {number}") for number in range(chosen.tokens))
+    asyncio.run(_serve(Reply(tokens, wait=chosen.wait, delay=chosen.delay), chosen.port))
+
+
+if __name__ == "__main__":
+    main()

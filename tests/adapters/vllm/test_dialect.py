@@ -1,0 +1,79 @@
+"""vLLM's dialect, by its source: the fields of the request, and how the server is recognised."""
+
+from __future__ import annotations
+
+import pytest
+
+from breadth.adapters.vllm.dialect import VllmDialect
+from breadth.inference.records import Sampling
+from breadth.runtime.dialect import CHAT, COMPLETIONS, Identity
+from breadth.runtime.sampler import Draw
+
+QUESTION = ({"role": "user", "content": "2+2?"},)
+
+
+def test_every_field_of_a_chat_is_explicit() -> None:
+    sampling = Sampling(
+        temperature=0.6, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, max_tokens=64, thinking_tokens=32, top_logprobs=20
+    )
+    path, body = VllmDialect().request(Draw(QUESTION, sampling, model="m", seed=7))
+    assert path == CHAT
+    assert body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "2+2?"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "seed": 7,
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "top_k": 20,
+        "min_p": 0.05,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "max_tokens": 64,
+        "thinking_token_budget": 32,
+        "logprobs": True,
+        "top_logprobs": 20,
+    }
+
+
+def test_all_tokens_are_minus_one() -> None:
+    assert VllmDialect().request(Draw(QUESTION))[1]["top_k"] == -1
+
+
+def test_a_beginning_is_a_last_message_left_open() -> None:
+    _, body = VllmDialect().request(Draw(QUESTION, prefix="It is"))
+    assert body["messages"][-1] == {"role": "assistant", "content": "It is"}
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+    assert "continue_final_message" not in VllmDialect().request(Draw(QUESTION))[1]
+
+
+def test_plain_text_is_continued_as_it_stands() -> None:
+    path, body = VllmDialect().request(Draw("2+2", Sampling(top_logprobs=3), prefix=" ="))
+    assert (path, body["prompt"], body["logprobs"]) == (COMPLETIONS, "2+2 =", 3)
+
+
+def test_it_is_recognised_by_its_models() -> None:
+    assert VllmDialect().recognises(Identity({"data": [{"id": "m", "owned_by": "vllm"}]}, {}, {}))
+    assert not VllmDialect().recognises(Identity({"data": [{"id": "m", "owned_by": "sglang"}]}, {}, {}))
+    assert not VllmDialect().recognises(Identity({"data": ["m"]}, {}, {}))
+
+
+@pytest.mark.parametrize(
+    ("told", "speculates"),
+    [("model='m', speculative_config=None, x", False), ("speculative_config=SpeculativeConfig(method='mtp')", True), ("model='m'", None)],
+)
+def test_speculation_is_told_in_development_mode_only(told: str, speculates: bool | None) -> None:
+    assert VllmDialect().speculates(Identity({}, {}, {"/server_info": {"vllm_config": told}})) is speculates
+    assert VllmDialect().speculates(Identity({}, {}, {})) is None
+
+
+def test_no_real_server_has_answered_it() -> None:
+    assert not VllmDialect.answered
+
+
+def test_nonsense_is_not_recognised() -> None:
+    junk = Identity({"data": None}, {}, {"/props": [1], "/server_info": "x", "/get_server_info": 3})
+    assert not VllmDialect().recognises(junk)
+    assert VllmDialect().speculates(junk) is None

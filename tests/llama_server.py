@@ -1,0 +1,71 @@
+"""The real llama.cpp server in a process of its own: prints its address, serves, and ends when the process that started it does.
+
+    python tests/llama_server.py MODEL.gguf [--thinking | --raw]
+
+With ``--thinking`` the same model gets a chat template that opens a ``<think>`` block, so the server parses reasoning and enforces
+thinking budgets as it does for a reasoning model (what stands in the block is as wise as the model).
+With ``--raw`` messages are put one after the other as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from importlib import import_module
+
+SLOTS = 8
+CONTEXT = 1024
+
+THINKING = r"""
+{%- for turn in messages %}
+  {{- '<|im_start|>' + turn['role'] + '\n' }}
+  {%- if turn['role'] == 'assistant' and turn['reasoning_content'] %}
+    {{- '<think>\n' + turn['reasoning_content'] + '\n</think>\n\n' }}
+  {%- endif %}
+  {{- turn['content'] + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+  {{- '<|im_start|>assistant\n' }}
+  {%- if enable_thinking is defined and enable_thinking is false %}
+    {{- '<think>\n\n</think>\n\n' }}
+  {%- else %}
+    {{- '<think>\n' }}
+  {%- endif %}
+{%- endif %}
+"""
+
+
+RAW = "{%- for turn in messages %}{{- turn['content'] }}{%- endfor %}"
+
+
+def serve(model: str, template: str) -> None:
+    """Serve until the starting process is gone; a killed test run leaves no server behind."""
+    parent = os.getppid()
+    llama = import_module("xllamacpp")  # has no types
+    parameters = llama.CommonParams()
+    parameters.model.path = model
+    parameters.model_alias = {"smollm2"}
+    parameters.n_parallel = SLOTS
+    parameters.n_ctx = SLOTS * CONTEXT
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+    parameters.cache_ram_mib = 0  # the prompt cache outside the slots would take gigabytes
+    parameters.endpoint_metrics = parameters.endpoint_props = True
+    if template:
+        parameters.chat_template = template
+    server = llama.Server(parameters)
+    sys.stdout.write(f"{server.listening_address}\n")
+    sys.stdout.flush()
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)  # the server's own threads do not end by themselves
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("model")
+    arguments.add_argument("--thinking", action="store_const", dest="template", const=THINKING, default="")
+    arguments.add_argument("--raw", action="store_const", dest="template", const=RAW)
+    chosen = arguments.parse_args()
+    serve(chosen.model, chosen.template)

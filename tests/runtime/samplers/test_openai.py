@@ -1,0 +1,523 @@
+"""Draws from a server that does its worst: what arrives is whole, what fails says why, what is cancelled stops there."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from breadth.base.errors import ServerError, StrategyError
+from breadth.inference.halting import Halt, Watcher
+from breadth.inference.records import Sampling
+from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.samplers.openai import OpenAISampler
+from breadth.runtime.samplers.retries import Backoff
+from breadth.testing.fake_replies import Reply, Token
+from breadth.testing.fake_server import FakeServer, Script
+from breadth.testing.faults import (
+    Cut,
+    DuplicatedChunks,
+    EmptyText,
+    ErrorInStream,
+    Fault,
+    Hang,
+    MalformedJson,
+    NoLogprobs,
+    NoUsage,
+    Scheduled,
+    Status,
+    WrongContentType,
+    every,
+    first,
+)
+
+CHAT = ({"role": "user", "content": "What is 2 + 2?"},)
+QUICK = Backoff(first=0.01, most=0.02)
+TOP = Sampling(top_logprobs=5)
+
+
+@asynccontextmanager
+async def served(script: Script | Reply, *faults: Fault | Scheduled, **options: Any) -> AsyncIterator[tuple[FakeServer, OpenAISampler]]:
+    async with FakeServer(script, faults=faults) as server:
+        sampler = OpenAISampler(server.url, **{"backoff": QUICK} | options)
+        try:
+            yield server, sampler
+        finally:
+            await sampler.close()
+
+
+def run(
+    script: Script | Reply, use: Callable[[FakeServer, OpenAISampler], Awaitable[None]], *faults: Fault | Scheduled, **options: Any
+) -> None:
+    async def main() -> None:
+        async with served(script, *faults, **options) as (server, sampler):
+            await use(server, sampler)
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert not left, "a task was left behind"
+
+    asyncio.run(main())
+
+
+def test_a_plain_draw() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        meter = Meter()
+        candidate = await sampler.draw(Draw(CHAT, TOP, seed=7), meter)
+        assert (candidate.text, candidate.finish, candidate.model, candidate.seed) == ("the answer is 4", "stop", "fake", 7)
+        assert candidate.logprobs is not None
+        assert candidate.logprobs.tolist() == pytest.approx([-0.1] * 4)
+        assert candidate.confidences is not None
+        ranked = Token("x").ranked(5)
+        assert candidate.confidences.tolist() == pytest.approx([-sum(one for _, one in ranked) / 5] * 4)
+        assert meter == Meter(calls=1, prompt_tokens=10, cached_tokens=3, tokens=4)
+        assert (candidate.prompt_tokens, candidate.cached_tokens, candidate.tokens) == (10, 3, 4)
+        assert candidate.seconds > 0
+        body = server.requests[0].body
+        assert (body["model"], body["seed"], body["stream"], body["top_logprobs"]) == ("fake", 7, True, 5)
+
+    run(Reply.of("the answer is 4", cached_tokens=3), use)
+
+
+def test_thinking_comes_apart() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
+        assert (candidate.reasoning, candidate.text, candidate.thinking_tokens, candidate.tokens) == ("two and two", "4", 3, 4)
+        assert candidate.logprobs is not None
+        assert len(candidate.logprobs) == 4
+
+    for name in ("reasoning_content", "reasoning"):
+        run(Reply.of("4", reasoning="two and two", reasoning_field=name), use)
+    run(Reply.of("<think>two and two</think> 4"), _inline)
+
+
+async def _inline(server: FakeServer, sampler: OpenAISampler) -> None:
+    candidate = await sampler.draw(Draw(CHAT), Meter())
+    assert (candidate.reasoning, candidate.text, candidate.thinking_tokens) == ("two and two", " 4", 3)
+
+
+def test_a_text_to_continue_with_log_probs_of_the_older_form() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw("2 + 2 =", TOP, prefix=" "), Meter())
+        assert (candidate.text, candidate.prefix, candidate.whole) == ("4 indeed", " ", " 4 indeed")
+        assert server.requests[0].body["prompt"] == "2 + 2 = "
+        assert candidate.logprobs is not None
+        assert candidate.confidences is not None
+        assert candidate.logprobs.tolist() == pytest.approx([-0.1, -0.1])
+
+    run(Reply.of("4 indeed"), use)
+
+
+def test_the_plain_dialect_refuses_a_beginning_in_a_chat() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        with pytest.raises(StrategyError, match="beginning"):
+            await sampler.draw(Draw(CHAT, prefix="It is"), Meter())
+
+    run(Reply.of("4"), use)
+
+
+def test_options_are_passed_on_but_it_stays_one_stream() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT, options={"n": 4, "stream": False, "user": "me"}), Meter())
+        assert candidate.text == "4"
+        assert {name: server.requests[0].body[name] for name in ("n", "stream", "user")} == {"n": 1, "stream": True, "user": "me"}
+
+    run(Reply.of("4"), use)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Status(500), Status(502, shaped=False), Status(429), Cut(), MalformedJson(), ErrorInStream(), WrongContentType(), Cut(after=0)],
+    ids=repr,
+)
+def test_what_passes_is_tried_again(fault: Fault) -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        meter = Meter()
+        candidate = await sampler.draw(Draw(CHAT), meter)
+        assert candidate.text == "a b c d e f"
+        assert meter.calls == len(server.requests) == 2
+        assert candidate.tokens == 6
+        assert meter.tokens >= 6, "what the failed attempt wrote is charged"
+
+    run(Reply.of("a b c d e f"), use, first(1, fault))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Status(500), "status 500: fault: status 500"),
+        (Status(503, shaped=False), "status 503: <html>"),
+        (Status(429), "status 429"),
+        (Cut(), "broke its stream off"),
+        (MalformedJson(), "cannot be read"),
+        (ErrorInStream(), "the engine died"),
+        (WrongContentType(), "text/html instead of a stream"),
+    ],
+    ids=repr,
+)
+def test_what_does_not_pass_is_an_error_never_a_candidate(fault: Fault, said: str) -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        meter = Meter()
+        with pytest.raises(ServerError, match=said) as caught:
+            await sampler.draw(Draw(CHAT), meter)
+        assert not caught.value.fatal
+        assert "attempt 3 of 3" in caught.value.problem
+        assert server.url in caught.value.problem
+        assert meter.calls == len(server.requests) == 3
+
+    run(Reply.of("a b c d e f"), use, fault)
+
+
+@pytest.mark.parametrize(("fault", "draw"), [(Status(401), Draw(CHAT)), (Status(400), Draw(CHAT)), (Status(500), Draw(CHAT, model="nope"))])
+def test_what_no_repetition_mends_is_not_repeated(fault: Fault, draw: Draw) -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        with pytest.raises(ServerError) as caught:
+            await sampler.draw(draw, Meter())
+        assert caught.value.fatal
+        assert len(server.requests) == 1
+
+    run(Reply.of("4"), use, *([] if draw.model else [fault]))
+
+
+def test_a_wrong_model_is_named() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        with pytest.raises(ServerError, match="`nope` does not exist") as caught:
+            await sampler.draw(Draw(CHAT, model="nope"), Meter())
+        assert "/v1/models" in caught.value.remedy
+
+    run(Reply.of("4"), use)
+
+
+def test_the_wait_a_server_asks_for_is_kept_to() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        await sampler.draw(Draw(CHAT), Meter())
+        assert 0.29 < server.requests[1].came - server.requests[0].came < 0.6
+
+    run(Reply.of("4"), use, first(1, Status(429, retry_after=0.3)))
+
+
+def test_and_by_the_other_draws_as_well() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        early = asyncio.create_task(sampler.draw(Draw(CHAT), Meter()))
+        await asyncio.sleep(0.1)
+        await asyncio.gather(early, sampler.draw(Draw(CHAT), Meter()))
+        assert all(arrival.came - server.requests[0].came > 0.29 for arrival in server.requests[1:])
+
+    run(Reply.of("4"), use, first(1, Status(503, retry_after=0.3)))
+
+
+def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        started = time.monotonic()
+        with pytest.raises(ServerError, match="status 429") as caught:
+            await sampler.draw(Draw(CHAT, seconds=1), Meter())
+        assert time.monotonic() - started < 0.5
+        assert caught.value.retry_after == 30
+        with pytest.raises(ServerError, match="left alone for 30 s"):
+            await sampler.draw(Draw(CHAT, seconds=1), Meter())
+        assert len(server.requests) == 1
+
+    run(Reply.of("4"), use, Status(429, retry_after=30))
+
+
+def test_a_hanging_server_ends_at_the_deadline() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        started = time.monotonic()
+        with pytest.raises(ServerError, match=r"longer than the 0\.2 s"):
+            await sampler.draw(Draw(CHAT, seconds=0.2), Meter())
+        assert 0.19 < time.monotonic() - started < 0.5
+        await asyncio.sleep(0.1)
+        assert server.in_flight == 0
+
+    run(Reply.of("4"), use, Hang())
+
+
+def test_or_when_nothing_is_heard_of_it() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        with pytest.raises(ServerError, match=r"did not answer in 0\.1 s.*attempt 2 of 2"):
+            await sampler.draw(Draw(CHAT), Meter())
+
+    run(Reply.of("4"), use, Hang(), first_seconds=0.1, attempts=2)
+
+
+def test_or_when_it_falls_silent_in_the_middle() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        meter = Meter()
+        with pytest.raises(ServerError, match=r"fell silent for 0\.15 s after 1 tokens"):
+            await sampler.draw(Draw(CHAT), meter)
+        assert meter.tokens == 1
+        await asyncio.sleep(0.1)
+        assert server.in_flight == 0
+
+    run(Reply.of("a b", delay=60), use, idle_seconds=0.15, attempts=1)
+
+
+def test_a_request_that_waits_its_turn_is_given_longer() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        assert (await sampler.draw(Draw(CHAT), Meter())).text == "a b"
+
+    run(Reply.of("a b", wait=0.4), use, idle_seconds=0.15, first_seconds=5, attempts=1)
+
+
+def test_slow_tokens_are_no_silence() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        assert (await sampler.draw(Draw(CHAT), Meter())).text == "a b c d e f"
+
+    run(Reply.of("a b c d e f", delay=0.06), use, idle_seconds=0.2, attempts=1)
+
+
+def test_events_sent_twice() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
+        assert candidate.text == "ha ha ha ho"
+        assert candidate.tokens == 4
+        assert candidate.logprobs is not None
+        assert len(candidate.logprobs) == 4
+        assert candidate.message == {"repeated_events": 7}
+
+    run(Reply.of("ha ha ha ho"), use, DuplicatedChunks())
+
+
+def test_log_probs_or_the_count_may_be_missing() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
+        assert candidate.logprobs is None
+        assert candidate.confidences is None
+        assert candidate.tokens == 3
+        assert candidate.prompt_tokens > 0
+
+    run(Reply.of("a b c"), use, NoLogprobs(), NoUsage())
+
+
+def test_an_empty_reply_is_a_reply() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT), Meter())
+        assert (candidate.text, candidate.finish, candidate.tokens) == ("", "stop", 0)
+
+    run(Reply.of("a"), use, EmptyText())
+
+
+@dataclass(frozen=True)
+class After(Halt):
+    """Ends a completion after some tokens."""
+
+    tokens: int = 3
+    top_logprobs: int = 0
+
+    def watch(self) -> Watcher:
+        return _Counter(self.tokens)
+
+
+@dataclass
+class _Counter:
+    left: int
+
+    def push(self, text: str, logprob: float, confidence: float) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_a_halt_ends_the_completion_at_the_server() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        await sampler.draw(Draw(CHAT, Sampling(max_tokens=1)), Meter())
+        meter = Meter()
+        candidate = await sampler.draw(Draw(CHAT, halt=After(3, top_logprobs=5)), meter)
+        halted = time.monotonic()
+        assert (candidate.text, candidate.finish, candidate.tokens) == ("a b c", "halt", 3)
+        assert candidate.confidences is not None
+        assert len(candidate.confidences) == 3
+        assert server.requests[1].body["top_logprobs"] == 5
+        assert meter == Meter(calls=1, prompt_tokens=10, tokens=3), "what the prompt costs is known from the draw before"
+        await asyncio.sleep(0.1)
+        left = server.requests[1].left
+        assert left is not None
+        assert left - halted < 0.05
+        assert server.requests[1].events < 10
+
+    run(Reply.of("a b c d e f g h i j k l m n o p", delay=0.02), use)
+
+
+def test_a_cancelled_draw_leaves_the_server_at_once_and_is_charged() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        meters = [Meter() for _ in range(20)]
+        draws = [asyncio.create_task(sampler.draw(Draw(CHAT, seed=place), meter)) for place, meter in enumerate(meters)]
+        await asyncio.sleep(0.3)
+        cancelled = time.monotonic()
+        for draw in draws:
+            draw.cancel()
+        assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*draws, return_exceptions=True))
+        await asyncio.sleep(0.1)
+        latencies = [arrival.left - cancelled for arrival in server.requests if arrival.left is not None]
+        assert len(latencies) == 20
+        assert statistics.median(latencies) < 0.05
+        assert server.in_flight == 0
+        for meter, arrival in zip(meters, sorted(server.requests, key=lambda one: one.body["seed"]), strict=True):
+            assert abs(meter.tokens - (arrival.events - 1)) <= 1
+            assert meter.calls == 1
+            assert meter.prompt_tokens > 0
+        assert [endpoint.in_flight for endpoint in sampler.endpoints.all] == [0]
+
+    run(Reply.of(" ".join("abcdefghij" * 20), delay=0.01), use)
+
+
+def test_a_cancelled_draw_that_was_still_waiting_leaves_too() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        draw = asyncio.create_task(sampler.draw(Draw(CHAT), Meter()))
+        await asyncio.sleep(0.1)
+        draw.cancel()
+        await asyncio.gather(draw, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert server.requests[0].left is not None
+
+    run(Reply.of("4"), use, Hang())
+
+
+def test_connections_are_used_again() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        for _ in range(5):
+            await sampler.draw(Draw(CHAT), Meter())
+        connector = sampler._connection._opened().connector
+        assert connector is not None
+        assert sum(map(len, connector._conns.values())) == 1  # where aiohttp keeps idle connections
+
+    run(Reply.of("4"), use)
+
+
+def test_work_goes_to_the_least_loaded_and_away_from_one_that_fails() -> None:
+    async def main() -> None:
+        slow = Reply.of("a b c", delay=0.05)
+        async with FakeServer(slow) as good, FakeServer(slow) as other, FakeServer(slow, faults=[Status(500)]) as bad:
+            sampler = OpenAISampler([bad.url, good.url, other.url], backoff=QUICK)
+            drawn = await asyncio.gather(*(sampler.draw(Draw(CHAT), Meter()) for _ in range(30)))
+            assert [candidate.text for candidate in drawn] == ["a b c"] * 30
+            assert len(bad.requests) <= 11
+            assert abs(len(good.requests) - len(other.requests)) <= 2
+            await asyncio.gather(*(sampler.draw(Draw(CHAT), Meter()) for _ in range(10)))
+            assert len(bad.requests) <= 11, "it rests"
+            await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_nobody_there_says_so_with_the_address() -> None:
+    async def main() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        sampler = OpenAISampler(url, backoff=QUICK)
+        with pytest.raises(ServerError, match=f"{url} cannot be reached") as caught:
+            await sampler.draw(Draw(CHAT), Meter())
+        assert "Start the server" in caught.value.remedy
+        await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_of_several_models_one_must_be_named() -> None:
+    async def main() -> None:
+        async with FakeServer(Reply.of("4"), models=("x", "y")) as server:
+            sampler = OpenAISampler(server.url)
+            assert await sampler.models() == ["x", "y"]
+            with pytest.raises(ServerError, match="x, y"):
+                await sampler.draw(Draw(CHAT), Meter())
+            assert (await sampler.draw(Draw(CHAT, model="y"), Meter())).model == "y"
+            await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_draws_that_start_together_ask_for_the_model_once() -> None:
+    async def main() -> None:
+        async with FakeServer(Reply.of("4")) as server:
+            sampler = OpenAISampler(server.url)
+            asked = []
+            models = sampler._connection.models
+
+            async def counted(url: str) -> list[str]:
+                asked.append(url)
+                return await models(url)
+
+            sampler._connection.models = counted  # type: ignore[method-assign]  # counts what it passes on
+            first, *others = [asyncio.create_task(sampler.draw(Draw(CHAT), Meter())) for _ in range(20)]
+            await asyncio.sleep(0)
+            first.cancel()
+            assert {candidate.model for candidate in await asyncio.gather(*others)} == {"fake"}
+            assert len(asked) == 1
+            await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_a_cap_the_server_ignores_is_noted() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT, Sampling(max_tokens=2), options={"max_tokens": 9}), Meter())
+        assert candidate.message["cap_ignored"] == {"tokens": 5, "cap": 2}
+
+    run(Reply.of("a b c d e"), use)
+
+
+def test_many_draws_some_of_which_fail() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        drawn = await asyncio.gather(*(sampler.draw(Draw(CHAT, seed=place), Meter()) for place in range(60)))
+        assert {candidate.text for candidate in drawn} == {"a b c d e f"}
+        assert len(server.requests) > 60
+
+    run(Reply.of("a b c d e f"), use, every(3, Cut()), every(5, Status(500)), attempts=12)
+
+
+def test_what_it_offers() -> None:
+    assert "prefix" not in OpenAISampler("http://h").offers
+    assert OpenAISampler("http://h", offers=frozenset({"prefix"})).offers == {"prefix"}
+
+
+def test_nothing_is_left_open() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        draws: Sequence[asyncio.Task[Any]] = [asyncio.create_task(sampler.draw(Draw(CHAT, seconds=0.2), Meter())) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        for draw in draws[:4]:
+            draw.cancel()
+        await asyncio.gather(*draws, return_exceptions=True)
+
+    run(Reply.of("a b c d e f g", delay=0.05), use)
+    gc.collect()  # a socket or task left behind would warn here, and warnings are errors
+
+
+def test_a_server_that_never_stops_writing_is_cut_off_and_noted() -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        candidate = await sampler.draw(Draw(CHAT, Sampling(max_tokens=2)), Meter())
+        assert candidate.finish == "length"
+        assert candidate.message["cap_ignored"]["tokens"] > 1024
+        async with asyncio.timeout(3):
+            while server.in_flight:
+                await asyncio.sleep(0.005)
+        assert server.requests[0].events < 100_000
+
+    run(Reply.of("on"), use, Endless())
+
+
+@dataclass(frozen=True)
+class Endless(Fault):
+    """A cap is not heeded: one token after the other, for ever."""
+
+    def stream(self, events: Iterator[bytes]) -> Iterator[bytes]:
+        yield next(events)
+        one = next(events)
+        while True:
+            yield one
+
+
+@pytest.mark.parametrize("draw", [Draw("half \ud800"), Draw(({"role": "user", "content": "\udcff"},)), Draw("?", model="\udcff")])
+def test_halves_of_characters_cannot_be_sent_and_are_named(draw: Draw) -> None:
+    async def use(server: FakeServer, sampler: OpenAISampler) -> None:
+        with pytest.raises(ServerError, match="surrogates not allowed") as caught:
+            await sampler.draw(draw, Meter())
+        assert caught.value.fatal
+        assert server.requests == []
+
+    run(Reply.of("x"), use)

@@ -1,0 +1,174 @@
+"""Draws from a real llama.cpp server: text, log-probs, seeds, beginnings, halts, cancelling, caps, thinking, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.base.errors import ServerError
+from breadth.inference.halts.phrase import Phrase
+from breadth.inference.records import Candidate, Sampling
+from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.samplers.openai import OpenAISampler
+
+CHAT = ({"role": "user", "content": "Count from one to twenty in words."},)
+SHORT = Sampling(temperature=1.0, top_p=1.0, max_tokens=24)
+
+
+def use(url: str, work: Callable[[OpenAISampler], Awaitable[Any]], dialect: LlamaCppDialect = LlamaCppDialect()) -> Any:  # noqa: B008 - frozen
+    async def main() -> Any:
+        sampler = OpenAISampler(url, dialect=dialect)
+        try:
+            return await work(sampler)
+        finally:
+            await sampler.close()
+
+    return asyncio.run(main())
+
+
+def drawn(url: str, draw: Draw, meter: Meter | None = None) -> Candidate:
+    candidate: Candidate = use(url, lambda sampler: sampler.draw(draw, meter or Meter()))
+    return candidate
+
+
+def busy(url: str) -> int:
+    with urlopen(f"{url}/slots", timeout=10) as reply:  # noqa: S310 - the address of our own server
+        return sum(slot["is_processing"] for slot in json.load(reply))
+
+
+def test_a_draw_with_log_probs(llama: str) -> None:
+    meter = Meter()
+    candidate = drawn(llama, Draw(CHAT, Sampling(temperature=0, max_tokens=16, top_logprobs=20)), meter)
+    assert candidate.finish == "length"
+    assert candidate.model == "smollm2"
+    assert candidate.tokens == meter.tokens == 16
+    assert candidate.prompt_tokens == meter.prompt_tokens > 10
+    assert candidate.logprobs is not None
+    assert candidate.confidences is not None
+    assert len(candidate.logprobs) == len(candidate.confidences) == 16
+    assert (candidate.logprobs <= 0).all()
+    assert (candidate.confidences > 1.0).all(), "minus the mean of 20 log-probs is at least ln 20 minus the rest"
+    assert candidate.text.strip()
+
+
+def test_seeds_repeat_and_differ(llama: str) -> None:
+    async def work(sampler: OpenAISampler) -> list[str]:
+        drawn = await asyncio.gather(*(sampler.draw(Draw(CHAT, SHORT, seed=seed), Meter()) for seed in (1, 1, 2, 3, 1, 4)))
+        return [candidate.text for candidate in drawn]
+
+    texts = use(llama, work)
+    assert texts[0] == texts[1] == texts[4]
+    assert len(set(texts)) == 4
+
+
+def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
+    candidate = drawn(llama, Draw(CHAT, Sampling(temperature=0, max_tokens=8), prefix="One, two, three,"))
+    assert candidate.whole.startswith("One, two, three,")
+    assert not candidate.text.startswith("One")
+    assert "four" in candidate.text
+
+
+def test_a_halt_frees_the_slot(llama: str) -> None:
+    async def work(sampler: OpenAISampler) -> Candidate:
+        await sampler.draw(Draw(CHAT, Sampling(temperature=0, max_tokens=2)), Meter())
+        meter = Meter()
+        candidate = await sampler.draw(Draw(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",", "\n"))), meter)
+        assert meter.tokens == candidate.tokens < 100
+        assert meter.prompt_tokens == candidate.prompt_tokens > 10
+        await asyncio.sleep(0.2)
+        assert busy(llama) == 0
+        return candidate
+
+    candidate = use(llama, work)
+    assert candidate.finish == "halt"
+    assert candidate.text[-1] in ",\n" or "," in candidate.text.splitlines()[-1]
+
+
+def test_a_cancelled_draw_frees_its_slot(llama: str) -> None:
+    async def work(sampler: OpenAISampler) -> list[float]:
+        times = []
+        for seed in range(5):
+            meter = Meter()
+            draw = asyncio.create_task(sampler.draw(Draw(CHAT, Sampling(max_tokens=900), seed=seed, options={"ignore_eos": True}), meter))
+            while meter.tokens < 3:
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(busy, llama) == 1
+            began = time.monotonic()
+            draw.cancel()
+            await asyncio.gather(draw, return_exceptions=True)
+            while await asyncio.to_thread(busy, llama):
+                await asyncio.sleep(0.002)
+            times.append(time.monotonic() - began)
+            assert meter.tokens < 100
+            assert meter.prompt_tokens > 0
+        return times
+
+    # The server looks at its connections once a token, which takes it some 15 ms, and more on a busy machine.
+    assert statistics.median(use(llama, work)) < 0.5
+
+
+def test_more_draws_than_slots_all_arrive(llama: str) -> None:
+    async def work(sampler: OpenAISampler) -> list[Candidate]:
+        return list(await asyncio.gather(*(sampler.draw(Draw(CHAT, SHORT, seed=seed), Meter()) for seed in range(20))))
+
+    candidates = use(llama, work)
+    assert len({candidate.text for candidate in candidates}) > 10
+    assert all(0 < candidate.tokens <= 24 for candidate in candidates)
+
+
+def test_a_stop_text_is_not_in_the_text_but_in_the_cost(llama: str) -> None:
+    candidate = drawn(llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60, stop=("three", "Three", "3"))))
+    assert candidate.finish == "stop"
+    assert "hree" not in candidate.text
+    assert candidate.tokens > 0
+
+
+def test_a_prompt_that_is_too_long_is_refused_in_words(llama: str) -> None:
+    with pytest.raises(ServerError, match=r"status 400.*context") as caught:
+        drawn(llama, Draw(({"role": "user", "content": "word " * 3000},), SHORT))
+    assert caught.value.fatal
+    assert "shorten" in caught.value.remedy
+
+
+def test_models(llama: str) -> None:
+    assert use(llama, lambda sampler: sampler.models()) == ["smollm2"]
+
+
+def test_a_plain_text_is_continued(llama: str) -> None:
+    candidate = drawn(llama, Draw("1, 2, 3, 4, 5, 6, 7, 8,", Sampling(temperature=0, max_tokens=4, top_logprobs=5), prefix=" 9, 10,"))
+    assert candidate.text.startswith(" 1")
+    assert candidate.whole.startswith(" 9, 10, 1")
+    assert candidate.logprobs is not None
+    assert candidate.confidences is not None
+    assert len(candidate.logprobs) == 4
+
+
+def test_thinking_comes_apart_and_its_cap_is_checked(thinking_llama: str) -> None:
+    endless = {"ignore_eos": True}
+    free = drawn(thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60), options=endless))
+    assert free.reasoning
+    capped = drawn(thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60, thinking_tokens=5), options=endless))
+    assert 0 < capped.thinking_tokens <= 5 + 16 < free.thinking_tokens
+    assert "cap_ignored" not in capped.message
+
+
+def test_a_connection_that_was_closed_behind_our_back_costs_no_draw(llama: str) -> None:
+    async def work() -> int:
+        sampler = OpenAISampler(llama, dialect=LlamaCppDialect(), attempts=1)
+        meter = Meter()
+        try:
+            for number in range(25):  # one after the other, so that each finds the connection of the one before
+                await sampler.draw(Draw("one two", Sampling(max_tokens=1), seed=number), meter)
+        finally:
+            await sampler.close()
+        return meter.calls
+
+    assert asyncio.run(work()) == 25

@@ -1,0 +1,189 @@
+"""A model in this process: exact log-probs, confidences and entropies, beginnings continued, halts, seeds, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from breadth.base.errors import ServerError
+from breadth.inference.halting import Halt, Watcher
+from breadth.inference.records import Sampling
+from breadth.runtime.sampler import Draw, Meter
+
+torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
+
+from breadth.runtime.samplers.transformers import TransformersSampler  # noqa: E402 - only where torch is
+
+CHAT = ({"role": "user", "content": "hi"},)
+TEMPLATE = (
+    "{% for message in messages %}[{{ message['role'] }}]{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+END = 256
+
+
+def tokenizer() -> Any:
+    """Return a tokenizer whose tokens are bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bytes_ = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)} | {"<end>": END}, []))
+    bytes_.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_, eos_token="<end>", chat_template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def sampler() -> TransformersSampler:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    sizes = transformers.LlamaConfig(
+        vocab_size=257,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.5,
+        eos_token_id=END,
+        bos_token_id=None,
+    )
+    return TransformersSampler(transformers.LlamaForCausalLM(sizes).eval(), tokenizer())
+
+
+def drawn(sampler: TransformersSampler, draw: Draw, meter: Meter | None = None) -> Any:
+    return asyncio.run(sampler.draw(draw, meter or Meter()))
+
+
+def test_numbers_are_those_of_one_pass_over_the_whole(sampler: TransformersSampler) -> None:
+    meter = Meter()
+    candidate = drawn(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=12, top_logprobs=5)), meter)
+    prompt = sampler.tokenizer("[user]hi[assistant]")["input_ids"]
+    ids, logprobs = list(prompt), []
+    with torch.no_grad():
+        for _ in range(candidate.tokens):
+            raw = sampler.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+            logprobs.append(raw)
+            ids.append(int(raw.argmax()))
+    rows = torch.stack(logprobs)
+    assert candidate.tokens == len(candidate.logprobs) > 0
+    assert candidate.logprobs.tolist() == pytest.approx(rows.max(-1).values.tolist(), abs=1e-4)
+    assert candidate.confidences.tolist() == pytest.approx((-rows.clamp(min=-50).topk(5).values.mean(-1)).tolist(), abs=1e-4)
+    assert candidate.message["entropies"].tolist() == pytest.approx((-(rows.exp() * rows).sum(-1)).tolist(), abs=1e-4)
+    assert meter == Meter(calls=1, prompt_tokens=len(prompt), tokens=candidate.tokens)
+
+
+def test_the_same_seed_draws_the_same(sampler: TransformersSampler) -> None:
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=12)
+    texts = [drawn(sampler, Draw(CHAT, sampling, seed=seed)).text for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_beginning_is_continued(sampler: TransformersSampler) -> None:
+    greedy = Sampling(temperature=0, max_tokens=8)
+    whole = drawn(sampler, Draw("count: ", greedy))
+    meter = Meter()
+    rest = drawn(sampler, Draw("count", greedy, prefix=": "), meter)
+    assert rest.text == whole.text
+    assert (rest.prefix, meter.prompt_tokens) == (": ", 7)
+    assert whole.tokens > 0
+
+
+def test_caps_stop_texts_and_the_end(sampler: TransformersSampler) -> None:
+    long = drawn(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20)))
+    assert long.tokens <= 20
+    assert long.finish == ("length" if long.tokens == 20 else "stop")
+    mark = next(letter for letter in long.text[2:] if letter.strip())
+    stopped = drawn(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20, stop=(mark,))))
+    assert (stopped.text, stopped.finish) == (long.text[: long.text.index(mark)], "stop")
+    sampler.model.generation_config.eos_token_id, kept = list(range(257)), sampler.model.generation_config.eos_token_id
+    try:
+        ended = drawn(sampler, Draw(CHAT, Sampling(temperature=0)))
+        assert (ended.text, ended.tokens, ended.finish) == ("", 1, "stop")
+    finally:
+        sampler.model.generation_config.eos_token_id = kept
+
+
+@dataclass(frozen=True)
+class After(Halt):
+    """Ends a completion after some tokens."""
+
+    tokens: int = 3
+
+    def watch(self) -> Watcher:
+        return _Counter(self.tokens)
+
+
+@dataclass
+class _Counter:
+    left: int
+
+    def push(self, text: str, logprob: float, confidence: float) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_a_halt_rule_ends_it(sampler: TransformersSampler) -> None:
+    candidate = drawn(sampler, Draw(CHAT, Sampling(temperature=0), halt=After(3)))
+    assert (candidate.tokens, candidate.finish) == (3, "halt")
+
+
+def test_characters_of_several_tokens_come_whole(sampler: TransformersSampler) -> None:
+    from breadth.runtime.samplers.transformers import WINDOW, _Text
+
+    said = "naïve 🙂 – " + "x" * (2 * WINDOW) + " déjà"
+    text = _Text(sampler.tokenizer)
+    for token in sampler.tokenizer(said)["input_ids"]:
+        text.add(token)
+    assert text.whole == said
+    assert "\N{REPLACEMENT CHARACTER}" not in "".join(text.pieces)
+    assert "🙂" in text.pieces
+
+
+def test_a_cancelled_draw_stops_before_its_next_token(sampler: TransformersSampler) -> None:
+    async def main() -> None:
+        meter, waiting = Meter(), Meter()
+        slow = Sampling(temperature=1.0, top_p=1.0, max_tokens=200)
+        first = asyncio.create_task(sampler.draw(Draw(CHAT, slow, seed=5), meter))
+        second = asyncio.create_task(sampler.draw(Draw(CHAT, slow), waiting))
+        while meter.tokens < 2 and not first.done():
+            await asyncio.sleep(0.001)
+        first.cancel()
+        second.cancel()
+        began = time.monotonic()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert time.monotonic() - began < 0.5
+        used = meter.tokens
+        await asyncio.sleep(0.1)
+        assert meter.tokens == used, "the thread has stopped"
+
+    asyncio.run(main())
+
+
+def test_a_draw_that_takes_too_long_fails(sampler: TransformersSampler) -> None:
+    with pytest.raises(ServerError, match="longer than"):
+        drawn(sampler, Draw(CHAT, Sampling(max_tokens=200), seconds=0.001))
+
+
+def test_what_does_not_fit_is_refused(sampler: TransformersSampler) -> None:
+    with pytest.raises(ServerError, match="context holds 256") as caught:
+        drawn(sampler, Draw("x" * 256, Sampling(max_tokens=20)))
+    assert caught.value.fatal
+    cut = drawn(sampler, Draw("x" * 250, Sampling(temperature=0, max_tokens=20)))
+    assert cut.tokens <= 6
+    assert cut.finish == "length" or cut.tokens < 6
+    with pytest.raises(ServerError, match="no tokens"):
+        drawn(sampler, Draw("", Sampling(max_tokens=20)))
+
+
+def test_closing_ends_the_thread() -> None:
+    sampler = TransformersSampler(None, None)
+    asyncio.run(sampler.close())
+    assert sampler.offers == {"logprobs", "confidences", "prefix", "seed", "halt"}
+    with pytest.raises(RuntimeError):
+        asyncio.run(sampler.draw(Draw("q"), Meter()))
