@@ -11,6 +11,9 @@ from breadth.base.errors import MissingExtraError
 if TYPE_CHECKING:
     from breadth.adapters.trl.hook import BreadthGRPOTrainer as BreadthGRPOTrainer
     from breadth.bridge.overview import overview as overview
+    from breadth.inference.policy import Policy as Policy
+    from breadth.inference.records import Task as Task
+    from breadth.inference.replay import replay as replay
     from breadth.measure.answers import answer_key as answer_key
     from breadth.measure.answers import stated_answer as stated_answer
     from breadth.measure.coverage import mean_pass_at_k as mean_pass_at_k
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from breadth.runs.ingest import import_files as import_files
     from breadth.runs.reader import Run as Run
     from breadth.runs.writer import RunWriter as RunWriter
+    from breadth.runtime.connect import connect as connect
+    from breadth.runtime.driver import Driver as Driver
     from breadth.training.chain import Chain as Chain
     from breadth.training.objective import Objective as Objective
     from breadth.training.regime import Regime as Regime
@@ -32,12 +37,16 @@ __version__ = "0.1.0"
 _PLACES = {
     "BreadthGRPOTrainer": "breadth.adapters.trl.hook",
     "Chain": "breadth.training.chain",
+    "Driver": "breadth.runtime.driver",
     "Interval": "breadth.measure.intervals",
     "Objective": "breadth.training.objective",
+    "Policy": "breadth.inference.policy",
     "Regime": "breadth.training.regime",
     "Run": "breadth.runs.reader",
     "RunWriter": "breadth.runs.writer",
+    "Task": "breadth.inference.records",
     "answer_key": "breadth.measure.answers",
+    "connect": "breadth.runtime.connect",
     "fit_law": "breadth.measure.law",
     "import_files": "breadth.runs.ingest",
     "maj_at_k": "breadth.measure.votes",
@@ -45,6 +54,7 @@ _PLACES = {
     "mean_pass_at_k": "breadth.measure.coverage",
     "overview": "breadth.bridge.overview",
     "pass_at_k": "breadth.measure.coverage",
+    "replay": "breadth.inference.replay",
     "stated_answer": "breadth.measure.answers",
     "trend": "breadth.measure.trends",
 }

@@ -1,0 +1,108 @@
+"""What the proxy counts, for Prometheus: requests, draws and what became of them, tokens, seconds. No label holds a client's text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from breadth.base.errors import ServerError
+from breadth.inference.records import Candidate
+from breadth.runtime.driver import Solved
+from breadth.runtime.ledger import Ledger
+from breadth.runtime.sampler import Draw, Meter, Sampler
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""Edges of the histogram: from a cached short reply to the default deadline."""
+
+
+class Metrics:
+    """The counters of one proxy, in a registry of their own."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.registry = CollectorRegistry()
+        """What ``/metrics`` prints."""
+        told = self.registry
+        self.requests = Counter(
+            "breadth_requests", "Requests answered, by path, policy and HTTP status.", ["path", "policy", "status"], registry=told
+        )
+        self.draws = Counter("breadth_draws", "Draws from the upstream by outcome: arrived, failed, discarded.", ["outcome"], registry=told)
+        self.saved = Counter(
+            "breadth_draws_saved", "Draws that policies were allowed and did not need, the vote being decided.", registry=told
+        )
+        self.seconds = Histogram("breadth_request_seconds", "Seconds from request to reply.", ["policy"], buckets=SECONDS, registry=told)
+        self.in_flight = Gauge("breadth_requests_in_flight", "Requests being answered.", registry=told)
+        for outcome in ("arrived", "failed", "discarded"):
+            self.draws.labels(outcome)
+        self.registry.register(Account(ledger))
+
+    def answered(self, path: str, policy: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self.requests.labels(path, policy, str(status)).inc()
+        self.seconds.labels(policy).observe(seconds)
+
+    def drawn(self, outcome: str) -> None:
+        """Count a draw."""
+        self.draws.labels(outcome).inc()
+
+    def decided(self, solved: Solved, most: int | None) -> None:
+        """Count the draws that a vote did not need."""
+        if solved.answer.stopped == "agreed" and most is not None:
+            self.saved.inc(max(most - solved.started, 0))
+
+    def page(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Account(Collector):
+    """What the ledger holds, read when it is asked for: draws that failed or were cancelled are in it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterable[Metric]:
+        """Give the totals."""
+        spent = self._ledger.spent
+        tokens = CounterMetricFamily("breadth_tokens", "Tokens, of aborted draws too: in, of those cached, out.", labels=["direction"])
+        for direction, count in (("in", spent.input_tokens), ("cached", spent.cached_tokens), ("out", spent.output_tokens)):
+            tokens.add_metric([direction], count)
+        yield tokens
+        yield CounterMetricFamily("breadth_upstream_requests", "Requests made to the upstream, retries included.", value=spent.calls)
+        yield CounterMetricFamily("breadth_money", "What that cost by the prices of the policy.", value=spent.money)
+
+
+@dataclass
+class CountedSampler:
+    """A sampler whose draws are counted by what became of them."""
+
+    inner: Sampler
+    """Where draws come from."""
+    metrics: Metrics
+    """Where they are counted."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What the sampler can do."""
+        return self.inner.offers
+
+    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+        """Draw and count."""
+        outcome = "discarded"
+        try:
+            candidate = await self.inner.draw(draw, meter)
+            outcome = "arrived"
+        except ServerError:
+            outcome = "failed"
+            raise
+        finally:
+            self.metrics.drawn(outcome)
+        return candidate
+
+    async def close(self) -> None:
+        """Let go of the sampler."""
+        await self.inner.close()

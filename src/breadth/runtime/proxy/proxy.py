@@ -1,0 +1,147 @@
+"""What all requests of one proxy share, and what each leaves behind for the log and the counters."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from breadth.base.errors import ServerError
+from breadth.inference.budget import Budget
+from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.ledger import Ledger
+from breadth.runtime.proxy.auth import Keys
+from breadth.runtime.proxy.body import Call
+from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.limits import Limits, tightest
+from breadth.runtime.proxy.metrics import CountedSampler, Metrics
+from breadth.runtime.proxy.models import Models
+from breadth.runtime.proxy.policies import Chosen, Policies
+from breadth.runtime.proxy.relay import PATIENCE, Relay
+from breadth.runtime.samplers.connection import Connection
+from breadth.runtime.samplers.openai import OpenAISampler
+from breadth.runtime.solving import trace_id
+
+
+@dataclass
+class Note:
+    """What is known about one request when it is over."""
+
+    path: str
+    """Where it was sent."""
+    trace: str = field(default_factory=trace_id)
+    """Its id: in the reply, in the header ``x-request-id`` and in the log."""
+    begun: float = field(default_factory=time.monotonic)
+    """When it came, on the monotonic clock."""
+    policy: str = "none"
+    """What answered it; ``none`` when it was refused before that was known."""
+    solved: Solved | None = None
+    """What came of it, where it got that far."""
+    stream: web.StreamResponse | None = None
+    """The stream to the client, once it has begun: no other reply can be sent any more."""
+    status: int | None = None
+    """How it ended when that is another status than the one sent: a stream that broke."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it came."""
+        return time.monotonic() - self.begun
+
+
+class Proxy:
+    """One upstream (or several of the same models), the policies, and the account of everything drawn for anybody.
+
+    Tokens are priced as the server's own policy says, whatever policy a request names.
+    """
+
+    def __init__(
+        self,
+        sampler: OpenAISampler,
+        policies: Policies,
+        *,
+        key: str | None = None,
+        keys: Keys = Keys(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        attempts: int = 3,
+    ) -> None:
+        sampler.longest_wait = min(sampler.longest_wait, PATIENCE)  # somebody waits for the reply: he is told to come back instead
+        self.sampler = sampler
+        """Where draws come from."""
+        self.policies = policies
+        """What to do with a request."""
+        self.keys = keys
+        """Who may ask."""
+        self.limits = limits
+        """How much."""
+        self.ledger = Ledger(prices=policies.default.policy.prices)
+        """The account of everything drawn."""
+        self.metrics = Metrics(self.ledger)
+        """What is counted."""
+        self.driver = Driver(CountedSampler(sampler, self.metrics), self.ledger)
+        """What runs policies."""
+        for chosen in (policies.default, *policies.named.values()):
+            self.driver.check(chosen.policy.strategy)  # now, not at the first request
+        self._connection = Connection(key=key)
+        self.relay = Relay(sampler.endpoints, key=key, attempts=attempts)
+        """What passes requests on."""
+        self.models = Models(self._listed)
+        """What the upstreams have."""
+        self.in_flight = 0
+        """Requests being answered."""
+        self.draining = False
+        """Whether it is about to end and takes nothing new."""
+
+    @property
+    def upstreams(self) -> Sequence[str]:
+        """Addresses of the upstreams, to be kept out of replies."""
+        return [endpoint.url for endpoint in self.sampler.endpoints.all]
+
+    async def choose(self, call: Call) -> tuple[Chosen, str]:
+        """Return the policy for a request and the model to ask, its suffix taken off."""
+        model, suffix = call.model, ""
+        if "@" in model:
+            model, suffix = self.policies.split(model, await self._known_models())
+        chosen = self.policies.choose(call.wishes.policy or suffix)
+        if call.replies > self.limits.draws:
+            message = f"The request asks for {call.replies} replies, but this server draws at most {self.limits.draws} times for one."
+            raise Refusal(400, message, param="n", code="too_many_draws")
+        if call.each > 1 and not chosen.single:
+            raise Refusal(
+                400, f"The policy {chosen.label} gives one answer: leave n out, or use the policy single.", param="n", code="invalid_value"
+            )
+        return chosen, model or chosen.policy.model
+
+    def budget(self, call: Call, chosen: Chosen) -> Budget:
+        """Return the ceilings of a request: the tightest of its own, the policy's and the operator's."""
+        return tightest(call.wishes.budget, chosen.policy.budget, self.limits.budget)
+
+    async def close(self) -> None:
+        """Let go of the upstreams."""
+        await self.models.close()
+        await self._connection.close()
+        await self.relay.close()
+        await self.sampler.close()
+
+    async def _listed(self) -> list[str]:
+        """Return the models of every upstream that answers; raises ServerError when none does."""
+        asked = [self._connection.models(url) for url in self.upstreams]
+        lists = await asyncio.gather(*asked, return_exceptions=True)
+        answered = [names for names in lists if not isinstance(names, BaseException)]
+        if not answered:
+            raise next(error for error in lists if isinstance(error, BaseException))
+        return list(dict.fromkeys(name for names in answered for name in names))
+
+    async def _known_models(self) -> list[str]:
+        try:
+            return await self.models.known()
+        except ServerError:  # the request itself will say what is wrong with the upstream
+            return []
+
+
+def fresh_seed() -> int:
+    """Return a seed for a request that gives none, so that the same question asked twice is drawn twice."""
+    return secrets.randbits(31)
