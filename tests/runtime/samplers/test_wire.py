@@ -14,6 +14,7 @@ def test_a_chunk_of_llama_cpp() -> None:
         b'"bytes":[84,104,97,116],"logprob":-2.34,"top_logprobs":[{"id":1,"token":"The","bytes":[84],"logprob":-0.5}]}]}}],'
         b'"created":1,"id":"chatcmpl-1","model":"smollm2","object":"chat.completion.chunk","timings":{"x":[1,2]}}'
     )
+    assert chunk.choices is not None
     choice = chunk.choices[0]
     assert choice.delta is not None
     assert choice.delta.content == "That"
@@ -26,6 +27,7 @@ def test_nulls_are_borne() -> None:
     chunk = CHUNKS.decode(
         b'{"choices":[{"index":0,"delta":{"role":"assistant","content":null},"logprobs":null}],"usage":null,"error":null}'
     )
+    assert chunk.choices is not None
     assert chunk.choices[0].delta is not None
     assert chunk.choices[0].delta.content is None
 
