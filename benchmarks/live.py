@@ -1,9 +1,10 @@
 """Generated tokens per correct answer on a real server: our adaptive votes beside its_hub's and the plain vote.
 
 The model is SmolLM2-135M-Instruct behind llama.cpp, the questions sums of three digits with a few worked ones before them, so that the
-model is right now and then and votes help. Every token is counted by the server itself (its own counter, tokens of cancelled
-completions included), for every arm alike. Our stop rule is fitted on other questions first; what that costs is printed
-beside the ratios.
+model is right now and then and votes help. Our rule is fitted on other questions first, and its risk is set to what its_hub's cheaper
+rule (doubling) risks on those by replay, so that the two are compared at equal agreement with the full vote. Every token is
+counted by the server itself (its own counter, tokens of cancelled completions included), for every arm alike; what the fitting
+cost is printed beside the ratios.
 
     python tools/fetch_model.py
     python -m venv peer && peer/bin/pip install its_hub==1.2.0
@@ -28,14 +29,18 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
+from numpy.typing import NDArray
 
 from breadth.inference.records import Sampling, Task
+from breadth.inference.replay import replay
+from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.risk import Risk
+from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll
+from breadth.inference.voting import Poll, Standing
 from breadth.measure.paired import paired_difference
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import Driver, Solved
@@ -87,6 +92,22 @@ class Arm:
     def price(self) -> float:
         """Tokens for a correct answer."""
         return self.tokens / max(1, sum(self.correct))
+
+
+@dataclass(frozen=True)
+class Doubling(StopRule):
+    """its_hub's AdaptiveSelfConsistency, to be replayed: after 2, 4, 8, ... draws, stop if three quarters of them agree."""
+
+    def decided(self, standing: Standing) -> bool:
+        """Look at the share of the leader."""
+        drawn = standing.total + standing.unread
+        return drawn > 1 and not drawn & (drawn - 1) and standing.leader >= 0.75 * drawn
+
+    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+        """Do the same after every draw."""
+        drawn = np.arange(1, paths.classes.shape[1] + 1)
+        looked = (drawn > 1) & (drawn & (drawn - 1) == 0)
+        return np.asarray(looked & (paths.leader >= 0.75 * drawn))
 
 
 def questions(count: int, seed: int) -> list[Question]:
@@ -141,7 +162,7 @@ async def ours(url: str, strategy: Strategy, asked: list[Question], name: str) -
 
 async def theirs(url: str, python: str, method: str, asked: list[Question], budget: int) -> Arm:
     """Answer the same questions with its_hub."""
-    sampling = {"temperature": SAMPLING.temperature, "max_tokens": SAMPLING.max_tokens, "stop": SAMPLING.stop[0]}
+    sampling = {"temperature": SAMPLING.temperature, "max_completion_tokens": SAMPLING.max_tokens, "stop": SAMPLING.stop[0]}
     before = written(url)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / "questions.json", Path(folder) / "answers.json"]
@@ -166,14 +187,22 @@ def library(done: list[Solved]) -> ShapeLibrary:
     return ShapeLibrary.fit([each for each in counts if each])
 
 
+def equal_risk(done: list[Solved], budget: int) -> float:
+    """Return how often doubling ends with another answer than the full vote, by replaying full votes in random orders."""
+    stored = {solved.task.name: solved.arrived for solved in done if solved.answer.votes}
+    outcome = replay(stored, {"doubling": AdaptiveVote(budget, 1, Doubling(), budget)}, repeats=200).outcomes["doubling"]
+    return min(max(1 - outcome.agreement.value, 0.01), 0.4)
+
+
 async def compared(chosen: argparse.Namespace) -> dict[str, Any]:
     """Run every arm on the same questions and the same server."""
     asked, other = questions(chosen.questions, 1), questions(chosen.questions // 2, 2)
     other = [question for question in other if question not in asked]
     with server() as url:
         fitting, votes = await ours(url, Vote(chosen.budget), other, "fitting")
-        stop = Risk(chosen.risk, library(votes), chosen.budget)
-        arms = [(await ours(url, AdaptiveVote(chosen.budget, 8, stop), asked, f"ours, risk {chosen.risk:g}"))[0]]
+        risk = equal_risk(votes, chosen.budget) if chosen.risk is None else chosen.risk
+        stop = Risk(risk, library(votes), chosen.budget)
+        arms = [(await ours(url, AdaptiveVote(chosen.budget, 8, stop), asked, f"ours, risk {risk:.3f}"))[0]]
         arms.append((await ours(url, Vote(chosen.budget), asked, f"plain vote of {chosen.budget}"))[0])
         arms += [await theirs(url, chosen.its_hub, method, asked, chosen.budget) for method in ("doubling", "beta")]
     rows = [shown(arm, arms[0]) for arm in arms]
@@ -197,7 +226,7 @@ def shown(arm: Arm, best: Arm) -> dict[str, Any]:
         "tokens": arm.tokens,
         "tokens per correct": arm.price,
         "ratio": best.price / arm.price,
-        "correct": [int(each) for each in arm.correct],
+        "correct": "".join(str(int(each)) for each in arm.correct),
     }
 
 
@@ -207,7 +236,7 @@ def main() -> int:
     arguments.add_argument("--its-hub", help="a Python that has its_hub 1.2.0 installed")
     arguments.add_argument("--questions", type=int, default=80)
     arguments.add_argument("--budget", type=int, default=16)
-    arguments.add_argument("--risk", type=float, default=0.05)
+    arguments.add_argument("--risk", type=float, help="our stated risk; by default that of its_hub's doubling on the fitting questions")
     arguments.add_argument("--out", type=Path)
     chosen = arguments.parse_args()
     if not chosen.its_hub or not MODEL.is_file():

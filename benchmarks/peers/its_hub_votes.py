@@ -30,10 +30,8 @@ async def main(method: str, url: str, questions: str, budget: str, out: str) -> 
     """Answer every question, one after the other."""
     asked: list[dict[str, Any]] = json.loads(Path(questions).read_text())
     answers = []
-    lm = OpenAICompatibleLanguageModel(
-        f"{url}/v1", "none", "smollm2", temperature=asked[0]["temperature"], max_tokens=asked[0]["max_tokens"]
-    )
-    lm.stop = asked[0]["stop"]
+    drawn = {name: asked[0][name] for name in ("temperature", "max_completion_tokens", "stop")}
+    lm = OpenAICompatibleLanguageModel(f"{url}/v1", "none", "smollm2", **drawn)
     vote = METHODS[method](consistency_space_projection_func=read)
     for question in asked:
         reply = await vote.ainfer(lm, question["prompt"], int(budget))
