@@ -119,7 +119,7 @@ def questions(count: int, seed: int) -> list[Question]:
 @contextmanager
 def server() -> Iterator[str]:
     """Run the real server until done."""
-    command = [sys.executable, str(ROOT / "tests" / "llama_server.py"), str(MODEL), "--raw"]
+    command = [sys.executable, str(ROOT / "tests" / "llama_server.py"), str(MODEL), "--raw", "--threads", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             yield (process.stdout.readline() if process.stdout else "").strip()

@@ -1,6 +1,6 @@
 """The real llama.cpp server in a process of its own: prints its address, serves, and ends when the process that started it does.
 
-    python tests/llama_server.py MODEL.gguf [--thinking | --raw]
+    python tests/llama_server.py MODEL.gguf [--thinking | --raw] [--threads N]
 
 With ``--thinking`` the same model gets a chat template that opens a ``<think>`` block, so the server parses reasoning and enforces
 thinking budgets as it does for a reasoning model (what stands in the block is as wise as the model).
@@ -40,7 +40,7 @@ THINKING = r"""
 RAW = "{%- for turn in messages %}{{- turn['content'] }}{%- endfor %}"
 
 
-def serve(model: str, template: str) -> None:
+def serve(model: str, template: str, threads: int) -> None:
     """Serve until the starting process is gone; a killed test run leaves no server behind."""
     parent = os.getppid()
     llama = import_module("xllamacpp")  # has no types
@@ -49,7 +49,7 @@ def serve(model: str, template: str) -> None:
     parameters.model_alias = {"smollm2"}
     parameters.n_parallel = SLOTS
     parameters.n_ctx = SLOTS * CONTEXT
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     parameters.cache_ram_mib = 0  # the prompt cache outside the slots would take gigabytes
     parameters.endpoint_metrics = parameters.endpoint_props = True
     if template:
@@ -67,5 +67,6 @@ if __name__ == "__main__":
     arguments.add_argument("model")
     arguments.add_argument("--thinking", action="store_const", dest="template", const=THINKING, default="")
     arguments.add_argument("--raw", action="store_const", dest="template", const=RAW)
+    arguments.add_argument("--threads", type=int, default=1)
     chosen = arguments.parse_args()
-    serve(chosen.model, chosen.template)
+    serve(chosen.model, chosen.template, chosen.threads)
