@@ -49,3 +49,9 @@ def test_plug_ins_add_but_cannot_replace(monkeypatch: pytest.MonkeyPatch) -> Non
     points.append(EntryPoint("fraction", "decimal:Decimal", "breadth.tools"))
     with pytest.raises(CatalogueError, match="registers 'fraction'"):
         TOOLS.names()
+
+
+def test_a_member_knows_its_name_and_a_stranger_has_none() -> None:
+    family = Catalogue("families", {"catalogue": "breadth.base.catalogue:Catalogue"})
+    assert family.name_of(Catalogue) == "catalogue"
+    assert family.name_of(dict) is None

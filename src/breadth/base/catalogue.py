@@ -48,6 +48,11 @@ class Catalogue:
         """Return every known name, in order."""
         return tuple(self.table())
 
+    def name_of(self, member: type) -> str | None:
+        """Return the name under which a class is listed, None when it is not."""
+        here = f"{member.__module__}:{member.__qualname__}"
+        return next((name for name, place in self.table().items() if place == here), None)
+
     def load(self, name: str) -> Any:
         """Import and return the part called ``name``."""
         table = self.table()

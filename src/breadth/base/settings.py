@@ -100,10 +100,7 @@ def _plain(value: Any) -> Any:
 
 def _catalogue_name(cls: type) -> str | None:
     catalogue = getattr(cls, "catalogue", None)
-    if not isinstance(catalogue, Catalogue):
-        return None
-    here = f"{cls.__module__}:{cls.__qualname__}"
-    return next((name for name, place in catalogue.table().items() if place == here), None)
+    return catalogue.name_of(cls) if isinstance(catalogue, Catalogue) else None
 
 
 def _member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:

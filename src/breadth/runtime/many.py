@@ -18,7 +18,7 @@ from breadth.inference.voting import Poll, best_scored
 from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.journal import Event
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.solving import Solving, together, trace_id
+from breadth.runtime.solving import Solving, cancelled, together, trace_id
 
 AT_ONCE = 4
 """Tasks solved side by side, unless told otherwise."""
@@ -48,9 +48,7 @@ async def solve_all(
             for solved in sorted(done, key=lambda ended: ended.exception() is not None):  # what is whole is not lost to what broke
                 yield solved.result()
     finally:
-        for left in running:
-            left.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancelled(list(running))
 
 
 async def allocate(driver: Driver, allocator: Allocator, tasks: Sequence[Task], *, judge: str | None = None) -> list[Solved]:

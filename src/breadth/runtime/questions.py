@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from breadth.base.errors import BrokenFileError, UnknownFormatError
 from breadth.inference.records import Prompt, text_of
-from breadth.measure.answers import answer_key, stated_answer
+from breadth.measure.answers import reference_key
 from breadth.runs.lines import json_rows, unreadable
 from breadth.runs.problems import problem_id
 from breadth.runs.records import Remark
@@ -44,9 +44,7 @@ class Question:
     @property
     def key(self) -> str | None:
         """Canonical key of the right answer: the one stated in the reference (``#### 42``, a box) where there is one, else all of it."""
-        if self.reference is None:
-            return None
-        return answer_key(stated_answer(self.reference)) or answer_key(self.reference)
+        return reference_key(self.reference)
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:

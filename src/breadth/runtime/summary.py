@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from breadth.base.catalogue import Catalogue
-from breadth.inference.strategy import Strategy
+from breadth.inference.strategy import STRATEGIES, Strategy
 from breadth.runtime.driver import Solved
 
 MOST_VOTES = 20
@@ -63,6 +62,4 @@ def server_notes(solved: Solved) -> list[str]:
 
 def strategy_name(strategy: Strategy) -> str:
     """Return a strategy's name in the catalogue, or its class's name when it is in none."""
-    catalogue: Catalogue = strategy.catalogue
-    here = f"{type(strategy).__module__}:{type(strategy).__qualname__}"
-    return next((name for name, place in catalogue.table().items() if place == here), type(strategy).__name__)
+    return STRATEGIES.name_of(type(strategy)) or type(strategy).__name__

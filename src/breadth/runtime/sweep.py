@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.questions import Question, digest, drawn_order
 from breadth.runtime.sampler import Sampler
+from breadth.runtime.solving import together
 from breadth.runtime.sweep_estimate import Estimate, affordable, estimate, needed
 from breadth.runtime.sweep_folder import SweepFolder, Wishes, sample_row
 
@@ -136,13 +136,7 @@ class Sweep:
     async def _draw(self, jobs: Sequence[Job], told: Callable[[], None] = lambda: None) -> None:
         waiting = iter([job for job in jobs if job not in self.samples])
         told()
-        workers = [asyncio.create_task(self._work(waiting, told)) for _ in range(self.at_once)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+        await together(self._work(waiting, told) for _ in range(self.at_once))
 
     async def _work(self, waiting: Iterator[Job], told: Callable[[], None]) -> None:
         for job in waiting:

@@ -98,6 +98,4 @@ class Mechanism(Generic[R, S]):
 
 def name_of(mechanism: Mechanism[Any, Any]) -> str:
     """Return a mechanism's name in the catalogue, or its class name in lower case when it is in none."""
-    here = f"{type(mechanism).__module__}:{type(mechanism).__qualname__}"
-    named = (name for name, place in MECHANISMS.table().items() if place == here)
-    return next(named, type(mechanism).__name__.lower())
+    return MECHANISMS.name_of(type(mechanism)) or type(mechanism).__name__.lower()
