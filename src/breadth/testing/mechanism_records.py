@@ -56,6 +56,7 @@ def batch_of(logits: Tensor, old: Tensor, reference: Tensor, sampled: Tensor, ad
         old_entropy=-(then.exp() * then).sum(-1),
         reference_logprobs=reference.log_softmax(-1).gather(-1, picked)[..., 0],
         old_divergence=(then.exp() * (then - now)).sum(-1),
+        planning=(sampled % 3 == 0) | ~mask,
         weights=weights,
     )
 

@@ -38,6 +38,8 @@ class Batch:
     """(B, T) log-probability of each sampled token under the reference policy."""
     old_divergence: Tensor | None = None
     """(B, T) KL(old || current) over the whole vocabulary at each position, with its gradient."""
+    planning: Tensor | None = None
+    """(B, T) True where the token plans: a choice of what to do next, not the carrying out of it."""
     weights: Tensor | None = None
     """(B, T) factor of each token's policy loss; 1 when absent. Mechanisms multiply into it; extra terms are not weighted."""
     surrogate: Tensor | None = None
@@ -67,10 +69,11 @@ class Batch:
         tensors["old_logprobs"] = tensors.get("old_logprobs", now).detach()
         tensors["weights"] = tensors.get("weights", torch.ones_like(now))
         rows = self.rows if self.rows is not None else torch.arange(len(mask), device=mask.device)
-        return replace(self, **tensors, mask=mask, advantages=masked(advantages.detach(), mask), rows=rows)
+        planning = None if self.planning is None else self.planning.bool() & mask
+        return replace(self, **tensors, mask=mask, planning=planning, advantages=masked(advantages.detach(), mask), rows=rows)
 
     def _tokens(self) -> dict[str, Tensor]:
-        skipped = {"advantages", "mask", "rows", "clipped", "surrogate"}
+        skipped = {"advantages", "mask", "rows", "planning", "clipped", "surrogate"}
         given = {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name not in skipped}
         return {name: at_least_float32(value) for name, value in given.items() if isinstance(value, Tensor)}
 

@@ -253,3 +253,25 @@ def test_without_gains_or_a_limit_it_says_so(still: ForkThermostat) -> None:
     assert verdict is not None
     assert verdict.mechanism == "fork-thermostat"
     assert "dry_run" in verdict.remedy
+
+
+PLANNED = ForkThermostat(forks="planning", floor=0.5, ceiling=1.5, settle=1, proportional=0.02, integral=0.004, limit=0.1)
+
+
+def test_with_planning_forks_only_planning_tokens_are_measured_and_priced() -> None:
+    # Planning tokens have 0.4 and 0.2 nats: H = 0.3, though the others have ten times as much. The masked one (9 nats) plans too.
+    entropy = torch.tensor([[0.4, 4.0, 0.2, 3.0, 9.0]], requires_grad=True)
+    one = batch(entropy, torch.tensor([[True, True, True, True, False]]), planning=torch.tensor([[1, 0, 1, 0, 1]])).cleaned()
+    state = PLANNED.update(PLANNED.init(), PLANNED.apply(one, PLANNED.init(), None).stats)
+    assert state.start == pytest.approx(0.3, abs=2e-3)  # the histogram's cells
+    effect = PLANNED.apply(one, replace(state, coefficient=0.05), None)
+    assert torch.stack(effect.terms).sum(0).detach().tolist()[0] == pytest.approx([-0.02, 0.0, -0.01, 0.0, 0.0])
+    assert effect.stats["forks"].value == pytest.approx(2 / 4)
+    assert effect.stats["mechanical_entropy"].value == pytest.approx(3.5)
+
+
+def test_planning_forks_need_to_be_told_which_tokens_plan() -> None:
+    assert PLANNED.needs == ForkThermostat().needs | {"planning"}
+    check_mechanism(PLANNED)
+    with pytest.raises(SettingsError, match="'entropy' or 'planning'"):
+        ForkThermostat(forks="all")  # type: ignore[arg-type]  # what a user might type

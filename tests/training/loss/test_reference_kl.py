@@ -121,3 +121,21 @@ def test_settings_and_regimes() -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="ReferenceKL got estimator = 'k4'"):
         ReferenceKL(estimator="k4")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_charged_only_where_the_policy_plans() -> None:
+    # d = 0.5 on three tokens, the last masked: k2 is 0.125, charged on the one that plans and counts.
+    batch = Batch(
+        torch.full((1, 3), -0.5),
+        torch.zeros(1),
+        torch.tensor([[True, True, False]]),
+        reference_logprobs=torch.full((1, 3), -1.0),
+        planning=torch.tensor([[True, False, True]]),
+    ).cleaned()
+    effect = ReferenceKL(2.0, "k2", "planning").apply(batch, None, None)
+    assert effect.terms[0].tolist() == [[0.25, 0.0, 0.0]]
+    assert effect.stats["divergence"].value == pytest.approx(0.125)
+    assert ReferenceKL(tokens="planning").needs == {"reference_logprobs", "planning"}
+    check_mechanism(ReferenceKL(0.1, tokens="planning"))
+    with pytest.raises(SettingsError, match="'all' or 'planning'"):
+        ReferenceKL(tokens="forks")  # type: ignore[arg-type]  # what a user might type

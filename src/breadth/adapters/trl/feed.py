@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from torch import Tensor
 from breadth.base.errors import MechanismError
 from breadth.measure.answers import stated_key
 from breadth.runs.problems import problem_id
-from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.records import Batch, Rollouts
 
 FORWARD_KEYS = (
@@ -30,8 +29,15 @@ FORWARD_KEYS = (
     "image_position_ids",
 )
 """Inputs of a multimodal model that TRL hands to its own forward pass."""
-ROWS = "breadth_rows"
-"""Key under which each sequence's number rides in TRL's buffer."""
+ROWS, PLANNING = "breadth_rows", "breadth_planning"
+"""Keys under which each sequence's number, and which of its tokens plan, ride in TRL's buffer."""
+
+
+class Marker(Protocol):
+    """Says which tokens of a text plan; `StrategicGrams` is one."""
+
+    def marks(self, text: str, offsets: Sequence[tuple[int, int]]) -> Sequence[bool]:
+        """Say for each token, given the (start, end) of its characters in the text, whether it plans."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +56,21 @@ class Scored:
 
 @dataclass(frozen=True)
 class Providers:
-    """Where the optional fields of the credit seat come from."""
+    """Where optional fields come from."""
 
     correct: str | None = None
     """Name of the reward function that is the grade (1 right, 0 wrong); None: the only one there is."""
     outcome: Callable[[str], str | None] | None = None
     """Completion text -> its final answer in canonical form; None: the answer stated in the text, by `breadth.answer_key`."""
-    grams: StrategicGrams | None = None
+    grams: Marker | None = None
     """What marks planning tokens."""
 
     def fields(self, reward_names: Sequence[str]) -> set[str]:
-        """Return the optional fields of the credit seat that can be provided."""
+        """Return the optional fields that can be provided beyond what every batch has."""
         given = {"problems", "outcomes", "texts", "truncated", "mask", "entropy"}
         given |= {"correct"} if self.correct in reward_names or (self.correct is None and len(reward_names) == 1) else set()
-        return {f"credit.{name}" for name in given | ({"planning"} if self.grams is not None else set())}
+        planning = set() if self.grams is None else {"credit.planning", "loss.planning"}
+        return {f"credit.{name}" for name in given} | planning
 
 
 def plain_text(message: Any) -> str:
@@ -95,7 +102,7 @@ def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, provide
         texts=list(scored.texts),
         truncated=torch.tensor([not ids or ids[-1] not in ends for ids in scored.token_ids]),
         mask=mask.bool(),
-        planning=_planning(trainer, scored, providers.grams, mask) if providers.grams is not None and "planning" in needs else None,
+        planning=planning_of(trainer, scored, providers.grams, mask) if providers.grams is not None and "planning" in needs else None,
     )
 
 
@@ -141,6 +148,7 @@ def batch_of(inputs: Mapping[str, Any], logprobs: Tensor, entropy: Tensor) -> Ba
         rows=inputs.get(ROWS),
         entropy=entropy,
         reference_logprobs=inputs.get("ref_per_token_logps"),
+        planning=inputs.get(PLANNING),
         weights=_sampler_weights(inputs, logprobs),
     )
 
@@ -172,8 +180,8 @@ def _grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool)
     return grades
 
 
-def _planning(trainer: Any, scored: Scored, grams: StrategicGrams, mask: Tensor) -> Tensor:
-    """Mark the tokens inside a strategic gram; tokens are decoded one by one, so that their places in the text are exact."""
+def planning_of(trainer: Any, scored: Scored, grams: Marker, mask: Tensor) -> Tensor:
+    """Mark the tokens that plan; tokens are decoded one by one, so that their places in the text are exact."""
     marked = torch.zeros_like(mask, dtype=torch.bool)
     known = _pieces(trainer._tokenizer, {token for ids in scored.token_ids for token in ids})
     for row, ids in enumerate(scored.token_ids):

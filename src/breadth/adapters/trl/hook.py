@@ -17,12 +17,24 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from breadth.adapters.trl.conflicts import check_arguments, check_version, regime_of
-from breadth.adapters.trl.feed import ROWS, Providers, Scored, batch_of, forward, loss_mask, plain_text, rollouts_of, rows_of
+from breadth.adapters.trl.feed import (
+    PLANNING,
+    ROWS,
+    Marker,
+    Providers,
+    Scored,
+    batch_of,
+    forward,
+    loss_mask,
+    plain_text,
+    planning_of,
+    rollouts_of,
+    rows_of,
+)
 from breadth.adapters.trl.recorder import Recorder
 from breadth.base.atomic import whole_file
 from breadth.base.errors import BrokenFileError
 from breadth.training.chain import Chain
-from breadth.training.credit.strategic_grams import StrategicGrams
 from breadth.training.mechanism import Seat
 from breadth.training.objective import Objective
 from breadth.training.ops import masked
@@ -43,7 +55,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         objective: a recipe's name, the path of a TOML file, a Chain or an Objective.
         correct: name of the reward function that grades (1 right, 0 wrong); not needed when there is only one.
         outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer stated.
-        grams: the strategic grams that mark planning tokens.
+        grams: what marks planning tokens, such as strategic grams.
         run: a run folder to which rollouts, with per-token entropies, and metrics are written as they happen.
     """
 
@@ -53,7 +65,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         objective: Objective | Chain | Path | str,
         correct: str | None = None,
         outcome: Callable[[str], str | None] | None = None,
-        grams: StrategicGrams | None = None,
+        grams: Marker | None = None,
         run: Path | str | None = None,
         **options: Any,
     ) -> None:
@@ -102,6 +114,8 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         output[ROWS] = rows_of(self, len(self._scored_now().texts)).to(output["completion_mask"].device)
+        if self.providers.grams is not None and "loss.planning" in self.objective.chain.needs:
+            output[PLANNING] = planning_of(self, self._scored_now(), self.providers.grams, loss_mask(output))
         if not self.model.training:
             return output
         if self._credits or self._recorder is not None:

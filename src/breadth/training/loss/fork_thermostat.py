@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
+
+from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
@@ -27,7 +29,9 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     """Keep the policy undecided where it decides: pay for entropy on forking tokens below their band, charge for it above.
 
     Forking tokens are the ``share`` with the largest entropy (2506.01939), by nine tenths of the threshold of the step before, so
-    no survey is needed. H is the mean entropy of the largest share, ``start`` its mean over the first ``settle`` steps, and the band
+    no survey is needed. H is the mean entropy of the largest share. Or they are the tokens that plan, where the trainer is told which
+    those are (``forks="planning"``), and H is the mean over all of them: entropy also sits where the policy does not know a fact, and to
+    keep it there is to pay for ignorance. Further, ``start`` its mean over the first ``settle`` steps, and the band
     ``[floor, ceiling] * start``. With the relative distance ``e`` to the nearest edge of the band (0 inside), once per optimizer step::
 
         push       += integral * e          unless the coefficient is at its limit and e points outwards
@@ -46,7 +50,9 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     """
 
     share: float = 0.2
-    """Share of tokens that fork; 0.2 in 2506.01939."""
+    """Share of tokens that fork, where they are told by their entropy; 0.2 in 2506.01939."""
+    forks: Literal["entropy", "planning"] = "entropy"
+    """What makes a token fork: a large entropy, or being one that plans."""
     floor: float = 0.7
     """Lower edge of the band, as a multiple of the start."""
     ceiling: float = 1.5
@@ -64,6 +70,7 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
 
     def __post_init__(self) -> None:
         require(self, "share", 0 < self.share <= 1, "a number above 0, at most 1")
+        require(self, "forks", self.forks in ("entropy", "planning"), "'entropy' or 'planning'")
         require(self, "floor", 0 <= self.floor < self.ceiling, "a number from 0 to below the ceiling")
         require(self, "settle", self.settle >= 1, "1 or more")
         for field in ("proportional", "integral", "limit"):
@@ -71,8 +78,8 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The entropy of each token, with its gradient."""
-        return frozenset({"entropy", GRADIENT})
+        """The entropy of each token, with its gradient; which tokens plan, if those are the forks."""
+        return frozenset({"entropy", GRADIENT} | ({"planning"} if self.forks == "planning" else set()))
 
     def init(self) -> Thermostat:
         """Nothing seen, nothing done."""
@@ -81,13 +88,12 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     def apply(self, batch: Batch, state: Thermostat, selection: Selection | None) -> Effect[Batch]:
         """Price the entropy of this micro-batch's forking tokens and count all entropies."""
         entropy = required(batch.entropy)
-        rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
-        forks = batch.mask & (rounded >= (math.inf if state.threshold is None else SLACK * state.threshold))
+        forks = self._forks(batch, entropy, state)
         coefficient = 0.0 if self.dry_run else state.coefficient
         terms = tuple(masked(price, forks) for price in entropy_price(batch, coefficient))
         settled = batch.mask & ~forks
         stats = {
-            "entropies": EntropyHistogram.of(entropy, batch.mask),
+            "entropies": EntropyHistogram.of(entropy, forks if self.forks == "planning" else batch.mask),
             "forks": Mean(forks.sum(), batch.mask.sum()),
             "mechanical_entropy": Mean(masked(entropy.detach(), settled).sum(), settled.sum()),
         }
@@ -95,7 +101,8 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
 
     def update(self, state: Thermostat, stats: Mapping[str, Any]) -> Thermostat:
         """Measure the forking tokens, move the coefficient, and write down a change of mood."""
-        threshold, entropy = stats["entropies"].top(self.share) if "entropies" in stats else (math.inf, math.nan)
+        share = 1.0 if self.forks == "planning" else self.share
+        threshold, entropy = stats["entropies"].top(share) if "entropies" in stats else (math.inf, math.nan)
         if math.isnan(entropy):
             return state
         steps = state.steps + 1
@@ -117,6 +124,13 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
             reason = "its limit or both of its gains are 0, so nothing is ever paid or charged."
             return Inert("fork-thermostat", reason, "Set limit and a gain above 0; to only report, set dry_run.")
         return None
+
+    def _forks(self, batch: Batch, entropy: Tensor, state: Thermostat) -> Tensor:
+        """Return which tokens fork."""
+        if self.forks == "planning":
+            return batch.mask & required(batch.planning)
+        rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
+        return batch.mask & (rounded >= (math.inf if state.threshold is None else SLACK * state.threshold))
 
     def _distance(self, entropy: float, start: float) -> float:
         """Return how far H is outside the band in units of the start: above 0 below the floor, below 0 above the ceiling."""

@@ -45,20 +45,25 @@ class ReferenceKL(Mechanism[Batch, None]):
     """Price of one nat; 0 switches it off."""
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3+"
     """Which of the four."""
+    tokens: Literal["all", "planning"] = "all"
+    """Where it is charged: everywhere, or only where the policy plans. The second holds the choices near the reference's and leaves the
+    carrying out free to improve; it wants to be told which tokens plan."""
 
     def __post_init__(self) -> None:
         require(self, "estimator", self.estimator in ("k1", "k2", "k3", "k3+"), "'k1', 'k2', 'k3' or 'k3+'")
         require(self, "coefficient", self.coefficient >= 0, "a number of 0 or more")
+        require(self, "tokens", self.tokens in ("all", "planning"), "'all' or 'planning'")
 
     @property
     def needs(self) -> frozenset[str]:
-        """The reference policy's log-probabilities."""
-        return frozenset({"reference_logprobs"})
+        """The reference policy's log-probabilities; which tokens plan, if only those are charged for."""
+        return frozenset({"reference_logprobs"} | ({"planning"} if self.tokens == "planning" else set()))
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Add the term and report the estimate."""
-        divergence = masked(self._divergence(batch.logprobs, required(batch.reference_logprobs)), batch.mask)
-        stats = {"divergence": Mean(divergence.detach().sum(), batch.mask.sum())}
+        charged = batch.mask if self.tokens == "all" else batch.mask & required(batch.planning)
+        divergence = masked(self._divergence(batch.logprobs, required(batch.reference_logprobs)), charged)
+        stats = {"divergence": Mean(divergence.detach().sum(), charged.sum())}
         return Effect(batch, (self.coefficient * divergence,) if self.coefficient else (), stats)
 
     def inert(self, regime: Regime) -> Inert | None:
