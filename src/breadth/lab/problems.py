@@ -1,0 +1,121 @@
+"""The problems of Routes: products of sums modulo a prime, in three lengths."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from breadth.base.checks import require
+from breadth.base.errors import SettingsError
+
+Level = Literal["easy", "medium", "hard"]
+"""How long the expression is: ``(a + b) * c``, ``(a + b) * (c + d)`` or ``(a + b) * (c + d) + e``."""
+LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
+OPERANDS: dict[Level, int] = {"easy": 3, "medium": 4, "hard": 5}
+"""How many numbers a problem of each level is made of."""
+HELD_OUT_SEED = 1729
+"""Seed of the problems that pretraining never shows, so that what is measured on them was not learnt by heart."""
+NUMBER = re.compile("0|[1-9][0-9]{0,8}")
+"""A number as it is written: no sign, no leading zero, no digits of other scripts, never too long to be read."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product of two sums, the second of which may have one term, and perhaps a number to add."""
+
+    left: tuple[int, int]
+    """Terms of the first sum."""
+    right: tuple[int, ...]
+    """Terms of the second sum: two, or one."""
+    added: int | None = None
+    """What is added to the product."""
+
+    def __post_init__(self) -> None:
+        require(self, "left", len(self.left) == 2, "two terms")
+        require(self, "right", len(self.right) == 2 or (len(self.right) == 1 and self.added is None), "two terms, or one and nothing added")
+
+    @property
+    def level(self) -> Level:
+        """How long it is."""
+        return "hard" if self.added is not None else "medium" if len(self.right) > 1 else "easy"
+
+    @property
+    def words(self) -> list[str]:
+        """The tokens it is posed in."""
+        right = ["(", str(self.right[0]), "+", str(self.right[1]), ")"] if len(self.right) > 1 else [str(self.right[0])]
+        added = [] if self.added is None else ["+", str(self.added)]
+        return ["(", str(self.left[0]), "+", str(self.left[1]), ")", "*", *right, *added, "="]
+
+    @property
+    def text(self) -> str:
+        """How it is posed."""
+        return " ".join(self.words)
+
+    @property
+    def canonical(self) -> Problem:
+        """The one problem that stands for all its commuted forms: the terms of each sum in order, and of two such sums the lower first."""
+        left, right = sorted(self.left), sorted(self.right)
+        if len(right) > 1:
+            left, right = sorted((left, right))
+        return Problem((left[0], left[1]), tuple(right), self.added)
+
+    def answer(self, prime: int) -> int:
+        """Return the right answer."""
+        return (sum(self.left) * sum(self.right) + (self.added or 0)) % prime
+
+
+def draw_problem(rng: np.random.Generator, prime: int, level: Level = "medium") -> Problem:
+    """Draw a problem; no operand is zero, for zero makes a product trivial."""
+    a, b, c, d, e = (int(number) for number in rng.integers(1, prime, 5))
+    right = (c,) if level == "easy" else (c, d)
+    return Problem((a, b), right, e if level == "hard" else None)
+
+
+def draw_problems(count: int, prime: int, level: Level, seed: int, without: frozenset[Problem] = frozenset()) -> list[Problem]:
+    """Draw different problems, none of them among those to leave out; what merely commutes is not different."""
+    left_out = _drawable(without, prime, level)
+    if count > (there := count_problems(prime, level) - len(left_out)):
+        raise SettingsError(f"There are {there} {level} problems below {prime} to draw from, not {count}.", f"Ask for {there} or fewer.")
+    rng = np.random.default_rng((seed, 14))  # a stream of its own: the same seed draws other things elsewhere
+    found: dict[Problem, Problem] = {}
+    while len(found) < count:
+        problem = draw_problem(rng, prime, level)
+        if problem.canonical not in left_out:
+            found.setdefault(problem.canonical, problem)
+    return list(found.values())
+
+
+def count_problems(prime: int, level: Level) -> int:
+    """Count the problems of a level that can be drawn, all commuted forms of one as one."""
+    if level not in OPERANDS:
+        raise SettingsError(f"There is no level '{level}'.", f"Choose one of {', '.join(LEVELS)}.")
+    numbers = prime - 1
+    sums = _unordered(numbers)
+    return {"easy": sums * numbers, "medium": _unordered(sums), "hard": _unordered(sums) * numbers}[level]
+
+
+def _unordered(things: int) -> int:
+    """Count the pairs of things, whichever comes first; both may be the same thing."""
+    return things * (things + 1) // 2
+
+
+def _drawable(problems: frozenset[Problem], prime: int, level: Level) -> frozenset[Problem]:
+    """Return those of some problems that could be drawn, in their canonical form."""
+    there = (problem.canonical for problem in problems if problem.level == level)
+    return frozenset(
+        one for one in there if all(0 < number < prime for number in (*one.left, *one.right, *([] if one.added is None else [one.added])))
+    )
+
+
+def read_problem(text: str) -> Problem:
+    """Read a problem as it is posed."""
+    words = text.split()
+    numbers = [int(word) for word in words if NUMBER.fullmatch(word)]
+    if len(numbers) in OPERANDS.values():
+        problem = Problem((numbers[0], numbers[1]), tuple(numbers[2:4]), numbers[4] if len(numbers) > 4 else None)
+        if problem.words == words:
+            return problem
+    raise SettingsError(f"'{text[:80]}' is no problem of Routes.", "Pose it as '( 3 + 4 ) * ( 5 + 6 ) =', words set apart by spaces.")
