@@ -11,6 +11,7 @@ from breadth import __version__
 from breadth.base.errors import BreadthError
 from breadth.cli.demo import demo
 from breadth.cli.import_ import import_
+from breadth.cli.lab import app as lab
 from breadth.cli.probe import probe
 from breadth.cli.serve import serve
 from breadth.cli.show import show
@@ -35,6 +36,7 @@ app.command("serve")(serve)
 app.command("show")(show)
 app.command("solve")(solve)
 app.command("tune")(tune)
+app.add_typer(lab, name="lab")
 
 
 def _version(wanted: bool) -> None:
