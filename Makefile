@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core  ## import a shipped training log and show its instruments (no torch, under a minute)
+demo: $(VENV)/.train  ## train the tiny reasoner with and without protection, answer both ways, write the report (five minutes)
 	$(BIN)/breadth demo
 
 test: $(VENV)/.dev $(VENV)/.model lint types docs  ## set everything up, then lint, types, docs and all tests
@@ -47,12 +47,12 @@ $(VENV)/.pip: constraints.txt
 	$(PIP) --upgrade pip
 	touch $@
 
-$(VENV)/.core: $(VENV)/.pip pyproject.toml
-	$(PIP) --editable .
-	touch $@
-
 $(VENV)/.torch: $(VENV)/.pip tools/install_torch.py
 	$(BIN)/python tools/install_torch.py $(TORCH)
+	touch $@
+
+$(VENV)/.train: $(VENV)/.torch pyproject.toml
+	$(PIP) --editable ".[train]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml

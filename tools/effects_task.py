@@ -1,41 +1,22 @@
-"""Train a tiny reasoner with TRL's GRPO until its entropy collapses, and keep the log as the example the package ships.
+"""The task that mechanisms' effects are measured on: a tiny reasoner that works problems modulo 13 from shaky tables.
 
-Nothing is downloaded and nothing is simulated: a Llama of a quarter of a million weights first learns, by plain cross-entropy, to write
-short worked problems in modular arithmetic from a teacher who knows each fact of his tables only some of the time. It therefore
-starts out diverse: several routes, several wordings, several answers. Then GRPO rewards the right answer and nothing holds the
-entropy. What TRL wrote on the way is copied as it is; only steps that see the same problems again are kept, to stay small.
-
-    python tools/make_example.py src/breadth/cli/example
-
-Every draw is seeded and one thread is used. Needs the extra ``train``.
+A Llama of a quarter of a million weights learns, by plain cross-entropy, to write short worked problems in modular arithmetic from a
+teacher who knows each fact of his tables only some of the time. It therefore starts out diverse: several routes, several wordings,
+several answers. Every draw is seeded. Used by ``tools/measure_effects.py`` alone; the lab has a task of its own.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}  # read when the libraries below are imported
-
 import re
-import shutil
-import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
-from trl import GRPOConfig, GRPOTrainer
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-SEED = 0
 MODULUS = 13
 PRETRAINING_STEPS, PRETRAINING_BATCH = 800, 128
-GRPO_STEPS, LEARNING_RATE = 181, 4e-4
-PROMPTS_PER_STEP, SAMPLES, CYCLE = 32, 8, 10
-"""Problems come round every ``CYCLE`` steps; the steps that are shipped are those of the first batch of problems."""
 ROUTES = (
     ("{a} + {b} = {s}", "{s} * {c} = \\boxed{{{t}}}."),
     ("{b} + {a} = {s}", "{c} * {s} = \\boxed{{{t}}}."),
@@ -164,59 +145,3 @@ def pretrain(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, teache
         schedule.step()
         if step % 100 == 0:
             print(f"pretraining step {step}: loss {loss.item():.3f}", flush=True)
-
-
-def reinforce(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[Problem], folder: Path) -> None:
-    """Run GRPO as TRL has it, on-policy, with no entropy bonus, no reference model and the default loss."""
-    rows = [{"prompt": question(problem), "truth": str((problem[0] + problem[1]) * problem[2] % MODULUS)} for problem in problems]
-    settings = GRPOConfig(
-        output_dir=str(folder),
-        max_steps=GRPO_STEPS,
-        learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=10,
-        per_device_train_batch_size=PROMPTS_PER_STEP * SAMPLES,
-        gradient_accumulation_steps=1,
-        num_generations=SAMPLES,
-        max_completion_length=32,
-        shuffle_dataset=False,
-        logging_steps=1,
-        log_completions=True,
-        num_completions_to_print=0,
-        save_steps=GRPO_STEPS,
-        save_only_model=True,
-        bf16=False,
-        use_cpu=True,
-        report_to="none",
-        seed=SEED,
-    )
-    GRPOTrainer(model, reward_funcs=exact_match, args=settings, train_dataset=Dataset.from_list(rows), processing_class=tokenizer).train()
-
-
-def ship(folder: Path, to: Path) -> None:
-    """Copy the trainer's state and the completions of every step that saw the first batch of problems."""
-    (to / "completions").mkdir(parents=True, exist_ok=True)
-    shutil.copy(folder / f"checkpoint-{GRPO_STEPS}" / "trainer_state.json", to)
-    for step in range(1, GRPO_STEPS + 1, CYCLE):
-        shutil.copy(folder / "completions" / f"completions_{step:05d}.parquet", to / "completions")
-
-
-def main(to: Path) -> None:
-    """Make the example in the folder ``to``."""
-    torch.set_num_threads(1)
-    set_seed(SEED)
-    rng = np.random.default_rng(SEED)
-    teacher = Teacher(rng)
-    sample = [draw_problem(rng) for _ in range(5000)]
-    tokenizer = build_tokenizer([question(problem) + teacher.work(problem) for problem in sample])
-    model = build_model(tokenizer)
-    print(f"{model.num_parameters():,} weights, {len(tokenizer)} tokens")
-    pretrain(model, tokenizer, teacher)
-    problems = list(dict.fromkeys(sample))[: PROMPTS_PER_STEP * CYCLE]
-    with tempfile.TemporaryDirectory() as folder:
-        reinforce(model, tokenizer, problems, Path(folder))
-        ship(Path(folder), to)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -2,7 +2,7 @@
 
 What is expected of each mechanism, and in which number, is written down below before anything runs. An effect counts as measured when
 the 95 % interval of the paired difference to the control (same seed, same regime) lies on the expected side of zero. The model, the
-problems and the pretraining are those of ``tools/make_example.py``; the problems tested on are held out.
+problems and the pretraining are those of ``tools/effects_task.py``; the problems tested on are held out.
 
     python -m tools.measure_effects docs/data/effects.json --jobs 2
     python -m tools.measure_effects docs/data/effects.json --only thermostat     # run some again, keep the rest and the controls
@@ -58,7 +58,7 @@ from breadth.training.loss.gradient_preserving import GradientPreserving
 from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.repo import Repo
 from breadth.training.mechanism import Mechanism
-from tools import make_example as task
+from tools import effects_task as task
 
 SEEDS = (0, 1, 2)
 STEPS, LAST = 160, 32

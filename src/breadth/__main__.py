@@ -2,4 +2,5 @@
 
 from breadth.cli.main import run
 
-run()
+if __name__ == "__main__":  # a process that we spawn imports this file under another name
+    run()

@@ -203,6 +203,7 @@ _NARROW = """
   .problems li { grid-template-columns: minmax(0, 1fr) auto; justify-content: stretch; padding: 0.375rem 0; }
   .marks { grid-row: 2; grid-column: 1 / -1; }
   th, td { padding-left: 1rem; }
+  td .range { display: block; font-size: 0.875rem; }
   th:first-child, td:first-child { position: sticky; left: 0; max-width: 40vw; background: var(--paper); }
 }
 """

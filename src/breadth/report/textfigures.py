@@ -16,7 +16,7 @@ from breadth.report.plaintext import one_line, shortened
 from breadth.report.sections import Curve, Group, Groups, Outcome, Token, Trace
 from breadth.report.shading import Shading, by_kind, scale_words, shading
 from breadth.report.style import OUTCOMES, SHOWN_EVENTS, SHOWN_GROUPS, SHOWN_TOKENS, TERMINAL_COLORS, line_style, line_symbol
-from breadth.report.textplot import plot_rows
+from breadth.report.textplot import HEIGHT, plot_rows
 
 _CHUNK = 8
 _BARS, _DIGITS = " ▁▂▃▅█", " 12345"
@@ -24,15 +24,19 @@ _BARS, _DIGITS = " ▁▂▃▅█", " 12345"
 
 def curve(lines: Curve, pen: Pen) -> list[RenderableType]:
     """Print a chart of about a dozen lines, then every line of it in words."""
-    plot = [_colored(row, pen) for row in plot_rows(lines, pen.width, ascii_only=pen.ascii_only)]
     return [
         *pen.heading(lines.title),
         pen.words(axis_label(lines.y)),
-        *plot,
+        *plot(lines, pen),
         Text(" " * max(0, pen.width - cell_len(axis_label(lines.x)))) + pen.words(axis_label(lines.x)),
         pairs(list(_legend(lines, pen)), pen.width),
         *pen.notes(more(len(lines.events) - SHOWN_EVENTS, "more event"), f"{lines.note} {left_out(lines)}"),
     ]
+
+
+def plot(lines: Curve, pen: Pen, height: int = HEIGHT) -> list[Text]:
+    """Draw the lines of a chart with their axes and nothing else."""
+    return [_colored(row, pen) for row in plot_rows(lines, pen.width, ascii_only=pen.ascii_only, height=height)]
 
 
 def _colored(row: list[tuple[str, int | None]], pen: Pen) -> Text:

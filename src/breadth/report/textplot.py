@@ -57,16 +57,16 @@ class Grid:
         return round(down) // 4, round(across) // 2
 
 
-def plot_rows(curve: Curve, width: int, *, ascii_only: bool) -> list[list[Cell]]:
-    """Draw the curve with both axes in at most ``width`` characters."""
+def plot_rows(curve: Curve, width: int, *, ascii_only: bool, height: int = HEIGHT) -> list[list[Cell]]:
+    """Draw the curve with both axes in at most ``width`` characters, and so many lines without the axis below."""
     scales = axes(curve, max(2, width // 14), 4)
     texts = tick_texts(scales.y_ticks, curve.y)
     margin = max(map(len, texts), default=0)
-    grid = Grid(max(8, width - margin - 2), HEIGHT, scales)
+    grid = Grid(max(8, width - margin - 2), height, scales)
     labels = {grid.cell((scales.x.low, tick))[0]: text for tick, text in zip(scales.y_ticks, texts, strict=True)}
     _draw(curve, grid, ascii_only=ascii_only)
     body = [
-        [*_plain(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)] for row in range(HEIGHT)
+        [*_plain(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)] for row in range(height)
     ]
     return [*body, *([_plain(line) for line in _foot(grid, curve.x, margin)])]
 

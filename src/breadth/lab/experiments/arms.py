@@ -1,0 +1,78 @@
+"""The arms of the remedies: each a chain, what it is called, the regime it can act in and the control it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from breadth.lab.demo_plan import ANCHOR
+from breadth.training.chain import Chain
+from breadth.training.credit.group_advantage import GroupAdvantage
+from breadth.training.credit.outcome_bonus import OutcomeBonus
+from breadth.training.credit.repeat_penalty import RepeatPenalty
+from breadth.training.loss.clip_cov import ClipCov
+from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.loss.entropy_bonus import EntropyBonus
+from breadth.training.loss.entropy_target import EntropyTarget
+from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.loss.gradient_preserving import GradientPreserving
+from breadth.training.loss.kl_cov import KLCov
+from breadth.training.loss.reference_kl import ReferenceKL
+from breadth.training.mechanism import Mechanism
+
+SEVERAL = 4
+"""Updates a generation of the arms that act only where the policy has moved since it was drawn from."""
+ON_POLICY, PLAIN = "on-policy", "plain"
+"""The two controls: plain GRPO with one update a generation and with several."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One remedy, or a control."""
+
+    chain: Chain
+    """What runs."""
+    what: str
+    """In a few words, with what differs from the published setting."""
+    updates: int = 1
+    """Optimizer steps a generation."""
+
+    @property
+    def control(self) -> str:
+        """The plain arm of the same regime."""
+        return ON_POLICY if self.updates == 1 else PLAIN
+
+
+def _grpo(*more: Mechanism, clip: Mechanism | None = None, credit: tuple[Mechanism, ...] = ()) -> Chain:  # type: ignore[type-arg]  # of any seat
+    """Return GRPO with something added; all arms average over tokens, so that they differ in the remedy alone."""
+    return Chain((GroupAdvantage(), *credit, clip or ClippedPolicy(), *more))
+
+
+ARMS: dict[str, Arm] = {
+    ON_POLICY: Arm(_grpo(), "plain GRPO, strictly on-policy"),
+    PLAIN: Arm(_grpo(), f"plain GRPO, {SEVERAL} updates a generation", SEVERAL),
+    "clip-higher": Arm(_grpo(clip=ClippedPolicy(high=0.28)), "upper clip 0.28 (DAPO); needs several updates", SEVERAL),
+    "gppo": Arm(_grpo(clip=GradientPreserving()), "bounded gradients through the clip; needs several updates", SEVERAL),
+    "kl-cov": Arm(_grpo(KLCov(), clip=ClippedPolicy(low=1.0, high=float("inf"))), "KL-Cov as published; needs several updates", SEVERAL),
+    "clip-cov": Arm(
+        _grpo(ClipCov(share=2e-3), clip=ClippedPolicy(low=1.0, high=1.0)),
+        "Clip-Cov; share 0.002, ten times the published: a batch here has a few thousand tokens",
+    ),
+    "entropy-bonus": Arm(_grpo(EntropyBonus(coefficient=0.01)), "0.01 for every nat of every token"),
+    "entropy-target": Arm(
+        _grpo(EntropyTarget(target_share=0.7, increment=0.005, largest=0.2)),
+        "held at 0.7 of the start; increments of TRL's port, for a course is short",
+    ),
+    "forking": Arm(_grpo(ForkingTokens()), "policy loss on the fifth of the tokens with the most entropy"),
+    "ucb": Arm(_grpo(credit=(OutcomeBonus(),)), "bonus for answers seldom given before"),
+    "batch-penalty": Arm(_grpo(credit=(RepeatPenalty(),)), "penalty for answers that others of the group give"),
+    "anchor": Arm(_grpo(ReferenceKL(ANCHOR)), f"{ANCHOR} for every nat away from the base: the protected arm of the demo"),
+    "thermostat": Arm(_grpo(ForkThermostat()), "entropy of the forking tokens held in a band"),
+    "planning-thermostat": Arm(
+        _grpo(ForkThermostat(forks="planning")), "the same on the tokens that plan, which the lab knows and others must guess"
+    ),
+    "thermostat+batch-penalty": Arm(
+        _grpo(ForkThermostat(), credit=(RepeatPenalty(),)), "the pair: one acts on the loss, one on the advantages"
+    ),
+}
+"""Every arm by name, controls first."""

@@ -1,0 +1,67 @@
+"""Results as JSON files: any frozen record of ours written whole, strictly, and read back as it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, TypeVar
+
+from breadth.base import settings
+from breadth.base.atomic import whole_file
+from breadth.base.errors import BrokenFileError, SettingsError
+
+T = TypeVar("T")
+SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that JSON cannot write, as they are spelt in it; no text of a result is one of these."""
+
+
+def dumps(record: Any) -> str:
+    """Return a record as strict JSON."""
+    return json.dumps(_spelt(settings.to_table(record)), indent=1, allow_nan=False) + "\n"
+
+
+def loads(cls: type[T], text: str) -> T:
+    """Read a record back."""
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"This is not JSON: {error}.", "Delete the file; it is made anew.") from error
+    if not isinstance(table, dict):
+        raise SettingsError("This is no record: its JSON is not an object.", "Delete the file; it is made anew.")
+    return settings.from_table(cls, _numbers(table))
+
+
+def dump(record: Any, path: Path) -> None:
+    """Write a record to a file, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(dumps(record), encoding="utf-8")
+
+
+def load(cls: type[T], path: Path) -> T:
+    """Read a record from a file."""
+    try:
+        return loads(cls, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
+    except (SettingsError, UnicodeDecodeError) as error:
+        problem = error.problem if isinstance(error, SettingsError) else str(error)
+        raise BrokenFileError(path, problem, "Delete it, and run the same command again: it is made anew.") from error
+
+
+def _spelt(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _spelt(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_spelt(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(word for word, number in SPELT.items() if number == value or number != number != value != value)
+    return value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    return SPELT.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,29 @@
+"""The remedies as trials."""
+
+from __future__ import annotations
+
+from breadth.base import settings
+from breadth.lab.course import Course
+from breadth.lab.experiment import Bench
+from breadth.lab.experiments.arms import ARMS
+from breadth.lab.experiments.remedies import REMEDIES, Remedies
+
+
+def test_arms_differ_in_chain_and_updates_alone() -> None:
+    trials = REMEDIES.trials(Bench(2, weights="abc"))
+    assert [trial.name for trial in trials[:3]] == ["base", "on-policy/seed-0", "plain/seed-0"]
+    assert len(trials) == 1 + 2 * len(ARMS)
+    courses = {trial.name: settings.from_table(Course, trial.settings["course"]) for trial in trials[1:]}
+    for name, course in courses.items():
+        arm, _, seed = name.partition("/seed-")
+        assert course == Course(ARMS[arm].chain, updates=ARMS[arm].updates, seed=int(seed))
+
+
+def test_all_arms_of_a_seed_come_before_the_next_seed() -> None:
+    seeds = [trial.name[-1] for trial in REMEDIES.trials(Bench(3))[1:]]
+    assert seeds == sorted(seeds)
+
+
+def test_smaller_courses_are_asked_for_by_field() -> None:
+    (trial, *_) = Remedies(course={"steps": 2, "prompts": 4}).trials(Bench(1))[1:]
+    assert (trial.settings["course"]["steps"], trial.settings["course"]["prompts"]) == (2, 4)

@@ -1,0 +1,53 @@
+"""Records as JSON files: strict, whole, and the same when read back."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.lab import records
+from breadth.measure.intervals import Interval
+
+
+@dataclass(frozen=True)
+class Found:
+    name: str
+    value: Interval
+    rows: tuple[tuple[float, ...], ...]
+    maybe: int | None = None
+
+
+FOUND = Found("a", Interval(0.5, -math.inf, math.inf, 0.95, "no spread"), ((1.0, 0.25), (0.0,)))
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    records.dump(FOUND, tmp_path / "found.json")
+    assert records.load(Found, tmp_path / "found.json") == FOUND
+
+
+def test_the_file_is_strict_json() -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    table = json.loads(records.dumps(FOUND), parse_constant=refuse)
+    assert table["value"]["low"] == "-Infinity"
+    assert math.isnan(records.loads(Found, records.dumps(Found("a", Interval(math.nan, 0, 1), ()))).value.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"name": "a"}', '{"name": 3, "value": {}, "rows": []}'])
+def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError):
+        records.loads(Found, text)
+    (tmp_path / "found.json").write_text(text)
+    with pytest.raises(BrokenFileError, match=r"found\.json"):
+        records.load(Found, tmp_path / "found.json")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFileError, match="cannot be read"):
+        records.load(Found, tmp_path / "none.json")
