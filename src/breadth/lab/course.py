@@ -19,7 +19,7 @@ class Course:
 
     chain: Chain
     """Advantages and loss."""
-    steps: int = 100
+    steps: int = 80
     """Optimizer steps."""
     rate: float = 1e-3
     """Learning rate, constant after five steps."""
@@ -29,7 +29,7 @@ class Course:
     """Replies to each."""
     updates: int = 1
     """Optimizer steps a generation; 1 is strictly on-policy."""
-    problems: int = 128
+    problems: int = 256
     """Problems trained on, in all."""
     level: Level = "medium"
     """How long they are."""

@@ -37,7 +37,7 @@ def chain_of(arm: ArmName) -> Chain:
 class Plan:
     """A demo."""
 
-    steps: int = 100
+    steps: int = 80
     """Optimizer steps of each arm."""
     rate: float = 1e-3
     """Learning rate of both."""
@@ -47,7 +47,7 @@ class Plan:
     """Replies to each."""
     updates: int = 1
     """Optimizer steps a generation."""
-    trained: int = 128
+    trained: int = 256
     """Problems trained on."""
     longest: int = 96
     """Tokens of a reply in training, at most."""

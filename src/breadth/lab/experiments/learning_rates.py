@@ -32,9 +32,9 @@ class LearningRates:
     seeds: int = 3
     """Repetitions of every rate."""
     rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
-    """Learning rates: the default of a course, and 2.5 times less and more."""
+    """Learning rates: the default of a course, and about three times less and more."""
     steps: int = 120
-    """Optimizer steps: twice a course's."""
+    """Optimizer steps: half as many again as a course has."""
     every: int = 20
     """Steps between the rows of the table, which are what is chosen from."""
     course: Mapping[str, Any] = field(default_factory=dict)
