@@ -39,7 +39,7 @@ bench: $(VENV)/.dev $(VENV)/.model  ## run every benchmark; each prints a ratio 
 setup: $(VENV)/.dev $(VENV)/.model  ## make the virtual environment with everything in it
 
 clean:  ## delete the virtual environment and everything built
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site breadth-demo* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.pip: constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "breadth needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
