@@ -49,7 +49,6 @@ ROOT = Path(__file__).parent.parent
 MODEL = Path(sys.prefix) / "share" / "breadth" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 WORKED = ((3, 4, 2), (7, 5, 6), (2, 9, 4), (8, 6, 1))
 SAMPLING = Sampling(temperature=0.7, top_p=1.0, max_tokens=48, stop=("\n",))
-COMMAND = "python benchmarks/live.py --its-hub PYTHON --questions {questions} --budget {budget} --risk {risk}"
 WANTED = 0.75
 """At most this many tokens of each peer's, at equal accuracy."""
 
@@ -230,6 +229,12 @@ def shown(arm: Arm, best: Arm) -> dict[str, Any]:
     }
 
 
+def command(chosen: argparse.Namespace) -> str:
+    """Return what to type for the same once more."""
+    risk = "" if chosen.risk is None else f" --risk {chosen.risk}"
+    return f"python benchmarks/live.py --its-hub PYTHON --questions {chosen.questions} --budget {chosen.budget}{risk}"
+
+
 def main() -> int:
     """Print the table; the exit status says whether the saving is what was promised."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -254,7 +259,7 @@ def main() -> int:
         )
     peers = [row for row in found["arms"] if not row["name"].startswith("ours")]
     if chosen.out:
-        chosen.out.write_text(json.dumps(found | {"command": COMMAND.format(**vars(chosen))}, indent=1) + "\n")
+        chosen.out.write_text(json.dumps(found | {"command": command(chosen)}, indent=1) + "\n")
     kept = all(row["ratio"] <= WANTED for row in peers)
     print(f"\nat most {WANTED:g} of every peer's tokens per correct answer: {'yes' if kept else 'NO'}")
     return 0 if kept else 1

@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
+
+if TYPE_CHECKING:
+    from breadth.lab.demo.plan import Plan
 
 SMOLLM2 = Path(sys.prefix) / "share" / "breadth" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where ``tools/fetch_model.py`` puts the model."""
@@ -79,3 +83,24 @@ def _wait_until_healthy(url: str, patience: float = 60.0) -> None:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def tiny_plan() -> Plan:
+    """A demo of two steps and four problems: everything a demo does, in seconds."""
+    from breadth.lab.demo.plan import Plan
+
+    return Plan(
+        steps=2,
+        prompts=2,
+        group=4,
+        trained=8,
+        longest=40,
+        problems=4,
+        samples=4,
+        votes=2,
+        budgets=(8, 24),
+        budget_samples=2,
+        thinking=40,
+        repeats=2,
+    )

@@ -14,28 +14,14 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 from breadth.base.errors import BrokenFileError
 from breadth.cli.main import app
-from breadth.lab import demo_plan
-from breadth.lab.demo_plan import Plan
-from breadth.lab.facts import Facts
-from breadth.lab.pretraining import Lessons, pretrain
-from breadth.lab.reasoner import Shape, save
-from breadth.lab.teacher import Teacher
+from breadth.lab.demo import plan as demo_plan
+from breadth.lab.demo.plan import Plan
+from breadth.lab.model.pretraining import Lessons, pretrain
+from breadth.lab.model.reasoner import Shape, save
+from breadth.lab.task.facts import Facts
+from breadth.lab.task.teacher import Teacher
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-TINY = Plan(
-    steps=2,
-    prompts=2,
-    group=4,
-    trained=8,
-    longest=40,
-    problems=4,
-    samples=4,
-    votes=2,
-    budgets=(8, 24),
-    budget_samples=2,
-    thinking=40,
-    repeats=2,
-)
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +32,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+def finished(tiny_plan: Plan, base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A demo that was run: its folder, what it printed, what it said on the way."""
     folder = tmp_path_factory.mktemp("demo") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo_plan, "FAST", TINY)
+        patch.setattr(demo_plan, "FAST", tiny_plan)
         done = CliRunner().invoke(app, ["demo", "--fast", "--out", str(folder), "--base", str(base)])
     assert done.exit_code == 0, (done.output, done.exception)
     return folder, done.stdout, done.stderr
@@ -70,9 +56,9 @@ def test_it_ends_with_the_table_what_it_means_and_the_page(finished: tuple[Path,
 
 
 def test_the_same_again_as_json_and_as_a_page_elsewhere(
-    finished: tuple[Path, str, str], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_plan: Plan, finished: tuple[Path, str, str], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_plan, "FAST", TINY)
+    monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
     page = tmp_path / "page.html"
     done = CliRunner().invoke(app, ["demo", "--fast", "--out", str(finished[0]), "--base", str(base), "--json", "--html", str(page)])
     sections = json.loads(done.stdout)["sections"]
@@ -82,8 +68,10 @@ def test_the_same_again_as_json_and_as_a_page_elsewhere(
     assert str(page) in done.stderr.replace("\n", "")
 
 
-def test_another_seed_in_the_same_folder_is_refused(finished: tuple[Path, str, str], base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_plan, "FAST", TINY)
+def test_another_seed_in_the_same_folder_is_refused(
+    tiny_plan: Plan, finished: tuple[Path, str, str], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
     done = CliRunner().invoke(app, ["demo", "--fast", "--seed", "1", "--out", str(finished[0]), "--base", str(base)])
     assert isinstance(done.exception, BrokenFileError)
     assert "--out" in done.exception.remedy
@@ -93,7 +81,7 @@ def test_an_interruption_is_two_sentences(base: Path, tmp_path: Path, monkeypatc
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("breadth.lab.demo_run.run_demo", interrupted)
+    monkeypatch.setattr("breadth.lab.demo.run.run_demo", interrupted)
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out"), "--base", str(base)])
     assert done.exit_code == 130
     assert "the same command goes on from there" in done.stderr

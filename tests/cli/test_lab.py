@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
-from breadth.lab.facts import Facts
-from breadth.lab.reasoner import Shape, build, save
-from breadth.lab.teacher import Teacher
-from breadth.lab.vocabulary import words_of
+from breadth.lab.model.reasoner import Shape, build, save
+from breadth.lab.task.facts import Facts
+from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.vocabulary import words_of
 from breadth.runtime.questions import read_questions
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("BREADTH_", "OPENAI_"))}

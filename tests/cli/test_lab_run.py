@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
-from breadth.lab.facts import Facts
-from breadth.lab.reasoner import Shape, build, check, load, save
-from breadth.lab.teacher import Teacher
+from breadth.lab.model.reasoner import Shape, build, check, load, save
+from breadth.lab.task.facts import Facts
+from breadth.lab.task.teacher import Teacher
 
 WORK = """
 from pathlib import Path
@@ -25,7 +25,7 @@ def work(settings, folder, base, told):
 """
 EXPERIMENT = """
 from dataclasses import dataclass
-from breadth.lab.experiment import Trial
+from breadth.lab.trials.experiment import Trial
 from breadth.report.page import Page
 from breadth.report.sections import Fact, Facts
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def test_experiments_are_listed_one_a_line(arguments: tuple[str, ...]) -> None:
     result = call("run", *arguments)
     assert result.exit_code == 0
     lines = {line.split("  ")[0]: line for line in result.stdout.splitlines()}
-    assert {"remedies", "learning-rates", "known-truth"} <= lines.keys()
+    assert {"remedies", "choices", "known-truth"} <= lines.keys()
     assert json.loads(call("run", "--list", "--json").stdout)[0].keys() == {"name", "statement"}
 
 

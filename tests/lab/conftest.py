@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from breadth.lab.both_ways import BothWays, Replies
-from breadth.lab.corners import Arm, corners
-from breadth.lab.demo_plan import Plan
-from breadth.lab.demo_results import DemoResults, Forced, Training
-from breadth.lab.facts import Facts
-from breadth.lab.grammar import Role
-from breadth.lab.measured import AtK, Measured, Said
-from breadth.lab.reasoner import Reasoner, Shape, build, save
-from breadth.lab.teacher import Teacher
+from breadth.lab.demo.plan import Plan
+from breadth.lab.demo.results import DemoResults, Forced, Training
+from breadth.lab.measuring.both_ways import BothWays, Replies
+from breadth.lab.measuring.corners import Arm, corners
+from breadth.lab.measuring.measured import AtK, Measured, Said
+from breadth.lab.model.reasoner import Reasoner, Shape, build, save
+from breadth.lab.task.facts import Facts
+from breadth.lab.task.grammar import Role
+from breadth.lab.task.teacher import Teacher
 from breadth.measure.intervals import Interval
 
 QUESTION = "( 3 + 4 ) * ( 5 + 6 ) ="

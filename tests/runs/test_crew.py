@@ -17,7 +17,7 @@ from breadth.adapters.generic.files import GenericFiles
 from breadth.adapters.verl.files import FILES
 from breadth.base.errors import BrokenFileError
 from breadth.runs import crew
-from breadth.runs.crew import cores, divide, take_together
+from breadth.runs.crew import divide, take_together
 from breadth.runs.importer import Recognised
 from breadth.runs.ingest import import_files
 from breadth.runs.intake import Progress, Share, Summary, take
@@ -145,10 +145,3 @@ def test_a_process_leaves_when_its_parent_is_killed(tmp_path: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("the worker is still there")
-
-
-def test_cores_are_counted_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cores() >= 1
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert cores() == 1

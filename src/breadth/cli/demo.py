@@ -11,8 +11,8 @@ import typer
 from breadth.cli.output import Html, Json, deliver
 
 if TYPE_CHECKING:
-    from breadth.lab.demo_plan import Plan
-    from breadth.lab.demo_results import DemoResults
+    from breadth.lab.demo.plan import Plan
+    from breadth.lab.demo.results import DemoResults
 
 INTERRUPTED = 130
 """Exit status when the user interrupts, as shells have it."""
@@ -47,9 +47,11 @@ def demo(
     """
     from dataclasses import replace
 
-    from breadth.lab.demo_page import demo_page, short_page
-    from breadth.lab.demo_plan import FAST, FULL
-    from breadth.lab.demo_run import PAGE
+    from breadth.lab.demo.figures import before_and_after
+    from breadth.lab.demo.page import demo_page, short_page
+    from breadth.lab.demo.plan import FAST, FULL
+    from breadth.lab.demo.run import PAGE, PICTURE
+    from breadth.report.picture import save_picture
     from breadth.report.webpage import save_html
 
     plan = replace(FAST if fast else FULL, seed=seed)
@@ -57,6 +59,7 @@ def demo(
     results = _watched(plan, folder, base)
     page = demo_page(results, " ".join(["breadth", *sys.argv[1:]]))
     save_html(page, folder / PAGE)
+    save_picture(before_and_after(results), folder / PICTURE)
     deliver(page if as_json else short_page(results), as_json=as_json, html=None)
     if html is not None:
         save_html(page, html)
@@ -69,8 +72,8 @@ def _watched(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
     """Run the demo before the user's eyes, on standard error: standard output is for what was found."""
     from rich.console import Console
 
-    from breadth.lab.demo_run import run_demo
-    from breadth.lab.demo_screen import Screen
+    from breadth.lab.demo.run import run_demo
+    from breadth.lab.demo.screen import Screen
 
     try:
         with Screen(Console(stderr=True), plan) as screen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -15,8 +14,8 @@ from breadth.cli.lab_run import Base, gate, pretrain, run
 from breadth.cli.output import Json, progress
 
 if TYPE_CHECKING:
-    from breadth.lab.reasoner import Reasoner
-    from breadth.lab.server import LabServer, ReasoningFormat, ServerSettings
+    from breadth.lab.model.reasoner import Reasoner
+    from breadth.lab.server.server import LabServer, ReasoningFormat, ServerSettings
 
 app = typer.Typer(
     name="lab",
@@ -47,8 +46,10 @@ def serve(
 
     So tune, solve, serve and probe can be tried end to end without any download. SIGTERM and Ctrl-C let requests in flight finish.
     """
-    from breadth.lab.reasoner import load
-    from breadth.lab.server import ServerSettings
+    import asyncio
+
+    from breadth.lab.model.reasoner import load
+    from breadth.lab.server.server import ServerSettings
 
     name = SHIPPED if base is None else base.resolve().name
     settings = ServerSettings(host=host, port=port, threads=threads, reasoning_format=_format(reasoning_format), name=name)
@@ -68,8 +69,8 @@ def tasks(
 ) -> None:
     """Write questions with right answers that the reasoner was never taught, for --tasks of tune and solve."""
     from breadth.base.spelling import suggestion
-    from breadth.lab.problems import LEVELS
-    from breadth.lab.tasks import draw_tasks, prime_of, write_tasks
+    from breadth.lab.task.problems import LEVELS
+    from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
 
     chosen = next((one for one in LEVELS if one == level), None)
     if chosen is None:
@@ -84,7 +85,7 @@ def tasks(
 
 
 async def _serve(reasoner: Reasoner, settings: ServerSettings, *, as_json: bool) -> None:
-    from breadth.lab.server import LabServer
+    from breadth.lab.server.server import LabServer
     from breadth.runtime.proxy.server import told_to_end
 
     async with LabServer(reasoner, settings) as server:

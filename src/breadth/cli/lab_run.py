@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from breadth.base.cores import cores
 from breadth.base.errors import WriteError
 from breadth.cli.output import Html, Json, deliver, progress
 
 if TYPE_CHECKING:
-    from breadth.lab.experiment import Bench, Experiment
-    from breadth.lab.runner import Failure
+    from breadth.lab.trials.experiment import Bench, Experiment
+    from breadth.lab.trials.runner import Failure
 
 Base: TypeAlias = Annotated[
     Path | None, typer.Option("--base", help="Folder of a reasoner; the one that ships if left out.", file_okay=False, show_default=False)
@@ -41,13 +43,13 @@ def run(
     if listed or experiment is None:
         _list(as_json=as_json)
         return
-    from breadth.lab.experiment import EXPERIMENTS, bench_of
+    from breadth.lab.trials.experiment import EXPERIMENTS, bench_of
 
     chosen: Experiment = EXPERIMENTS.load(experiment)
     bench = bench_of(base, chosen.seeds if seeds is None else seeds)
     folder = Path("lab") / chosen.name if out is None else out
-    failures = _run(chosen, bench, folder, jobs or len(os.sched_getaffinity(0)))
-    from breadth.lab.results import finish
+    failures = _run(chosen, bench, folder, jobs or cores())
+    from breadth.lab.trials.results import finish
 
     page = finish(chosen, bench, folder, failures)
     deliver(page, as_json=as_json, html=html)
@@ -73,13 +75,13 @@ def gate(
     The exit status is 0 when everything is met, 1 when not.
     """
     from breadth.lab.experiments.gate import Gate, gate_page, pass_gate
-    from breadth.lab.reasoner import load
+    from breadth.lab.model.reasoner import load
 
     asked = Gate(problems=problems, samples=samples)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
     with progress("passing the gate") as told:
         passage = pass_gate(load(base), asked, trained, told)
-    deliver(gate_page(passage, asked), as_json=as_json, html=html)
+    deliver(gate_page(passage, asked, " ".join(["breadth", *sys.argv[1:]])), as_json=as_json, html=html)
     if not passage.met:
         raise typer.Exit(NOT_MET)
 
@@ -99,14 +101,14 @@ def pretrain(
         raise WriteError(folder, "is there already.", "Name a folder that does not exist, or move this one away.")
     from dataclasses import replace
 
-    from breadth.lab.facts import Facts
-    from breadth.lab.pretraining import Lessons
-    from breadth.lab.pretraining import pretrain as teach
-    from breadth.lab.problems import LEVELS
-    from breadth.lab.progress_bar import lesson_bar
-    from breadth.lab.reasoner import save
-    from breadth.lab.tasks import held_out
-    from breadth.lab.teacher import Teacher
+    from breadth.lab.model.pretraining import Lessons
+    from breadth.lab.model.pretraining import pretrain as teach
+    from breadth.lab.model.reasoner import save
+    from breadth.lab.task.facts import Facts
+    from breadth.lab.task.problems import LEVELS
+    from breadth.lab.task.tasks import held_out
+    from breadth.lab.task.teacher import Teacher
+    from breadth.lab.trials.progress_bar import lesson_bar
 
     facts = Facts() if prime is None else Facts(prime=prime)
     lessons = replace(Lessons(seed=seed), **({} if steps is None else {"steps": steps}))
@@ -119,7 +121,7 @@ def pretrain(
 
 
 def _list(*, as_json: bool) -> None:
-    from breadth.lab.experiment import EXPERIMENTS
+    from breadth.lab.trials.experiment import EXPERIMENTS
 
     found = {name: experiment.statement for name, experiment in EXPERIMENTS}
     if as_json:
@@ -133,8 +135,8 @@ def _list(*, as_json: bool) -> None:
 
 
 def _run(experiment: Experiment, bench: Bench, folder: Path, jobs: int) -> list[Failure]:
-    from breadth.lab.progress_bar import trial_bar
-    from breadth.lab.runner import run_trials
+    from breadth.lab.trials.progress_bar import trial_bar
+    from breadth.lab.trials.runner import run_trials
 
     trials = experiment.trials(bench)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,8 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Try a server out with a dozen requests of a few tokens: log-probs, seeds, prefix continuation, thinking caps, and so on."""
+    import asyncio
+
     from breadth.base.settings import to_table
     from breadth.runtime import probe as probing
     from breadth.runtime.dialect import DIALECTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -77,6 +76,8 @@ def serve(
 
     The key for the upstream is read from BREADTH_UPSTREAM_KEY or OPENAI_API_KEY. SIGTERM and Ctrl-C let requests in flight finish.
     """
+    import asyncio
+
     from breadth.runtime.proxy.auth import require_key
     from breadth.runtime.proxy.limits import Limits
     from breadth.runtime.proxy.policies import Policies

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from dataclasses import dataclass
@@ -62,6 +61,8 @@ def solve(
     as_json: Json = False,
 ) -> None:
     """Answer a question under a policy: the answer first, then how sure, by how many votes and what it cost."""
+    import asyncio
+
     from breadth.inference.budget import Budget
 
     sampling = {"max_tokens": max_tokens, "temperature": temperature}

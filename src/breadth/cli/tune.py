@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +88,8 @@ def tune(
 
     A short pilot tells what the sweep will cost before it starts. Exit status 1: nothing could be told apart, one plain draw is kept.
     """
+    import asyncio
+
     from breadth.runtime.sweep_folder import Wishes
 
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_logprobs": CONFIDENCE if logprobs else None}

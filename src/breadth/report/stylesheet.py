@@ -14,13 +14,24 @@ from breadth.report.style import DARK, FORCED, LIGHT, SHADES
 @cache
 def stylesheet() -> str:
     """Return the whole style sheet."""
+    return "\n".join([_colors(), _PAGE, _PROSE, _TABLES, _CHARTS, _PICTURES, _tokens(), _NARROW, _PRINT])
+
+
+@cache
+def chart_styles() -> str:
+    """Return what charts alone need, for a picture that stands by itself."""
+    return "\n".join([_colors(), _CHARTS])
+
+
+def _colors() -> str:
+    """Define the roles for every kind of screen."""
     roles = "\n".join(f".{name} {{ --c: var(--{name}); }}" for name in LIGHT if not name.startswith("shade"))
     themes = [
         _roles(LIGHT),
         f"@media screen and (prefers-color-scheme: dark) {{ {_roles(DARK)} }}",
         f"@media (forced-colors: active) {{ {_roles(FORCED)} }}",
     ]
-    return "\n".join([*themes, roles, _PAGE, _PROSE, _TABLES, _CHARTS, _PICTURES, _tokens(), _NARROW, _PRINT])
+    return "\n".join([*themes, roles])
 
 
 def _roles(colors: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from breadth.base import settings
+from breadth.base.cores import cores
 from breadth.base.errors import BreadthError
 from breadth.runs.importer import IMPORTERS, Importer, Recognised
 from breadth.runs.intake import Progress, Share, Summary, take
@@ -81,11 +82,6 @@ def divide(files: Share) -> list[list[tuple[int, Recognised]]]:
         shares[least].append((place, one))
         loads[least] += sizes[place]
     return [sorted(share, key=lambda file: file[0]) for share in shares if share]
-
-
-def cores() -> int:
-    """Return how many cores this process may use; not every system can say, then how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_catalogue(importer: Importer) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.lab.experiments.gate import Check, Gate, Passage, gate_page, pass_gate
-from breadth.lab.reasoner import Reasoner, save
+from breadth.lab.model.reasoner import Reasoner, save
 from breadth.measure.humps import hump_test
 from breadth.measure.intervals import Interval
 from breadth.report.jsonable import render_json
@@ -37,20 +37,20 @@ def test_a_base_of_one_problem_is_measured_and_told_what_it_lacks(memorised: Rea
     assert passage.hump.budgets[0] == 0
     assert passage.hump.budgets[-1] == pytest.approx(8 * passage.natural, abs=1)
     assert not passage.met
-    verdict, table, _ = gate_page(passage, GATE).sections
+    verdict, table, _ = gate_page(passage, GATE, "breadth lab gate").sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.WARNING
     assert "rarer format's share" in verdict.headline
     assert isinstance(table, Table)
     assert len(table.rows) == len(passage.checks) == 7
-    assert render_json(gate_page(passage, GATE))
+    assert render_json(gate_page(passage, GATE, "breadth lab gate"))
 
 
 def test_all_met_is_good() -> None:
     hump = hump_test([0, 1], [[1, 0]] * 30)
     passage = Passage((Check("pass@1", "0.1 to 0.4", 0.2, True),), hump, 20.0)
     assert passage.met
-    (verdict, *_) = gate_page(passage, Gate()).sections
+    (verdict, *_) = gate_page(passage, Gate(), "breadth lab gate").sections
     assert isinstance(verdict, Verdict)
     assert (verdict.severity, verdict.headline) == (Severity.GOOD, "All 1 conditions are met.")
 

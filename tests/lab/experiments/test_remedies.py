@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from breadth.base import settings
-from breadth.lab.course import Course
-from breadth.lab.experiment import Bench
+from breadth.lab.courses.course import Course
 from breadth.lab.experiments.arms import ARMS
 from breadth.lab.experiments.remedies import REMEDIES, Remedies
+from breadth.lab.trials.experiment import Bench
 
 
 def test_arms_differ_in_chain_and_updates_alone() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from breadth.lab.experiment import Done, Trial
 from breadth.lab.experiments.remedies_curves import SHOWN, curves, drawn
-from breadth.lab.looks import Look
-from breadth.lab.measured_arms import MeasuredArm
+from breadth.lab.measuring.looks import Look
+from breadth.lab.measuring.measured_arms import MeasuredArm
+from breadth.lab.trials.experiment import Done, Trial
 
 
 def arm(*rights: int) -> MeasuredArm:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from breadth.lab.coursework import Looks
-from breadth.lab.experiment import Bench, Done, Trial
 from breadth.lab.experiments.remedies import Remedies
-from breadth.lab.looks import Look
+from breadth.lab.measuring.looks import Look
+from breadth.lab.trials.coursework import Looks
+from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.measure.intervals import Interval
 from breadth.report.jsonable import render_json
 from breadth.report.sections import Curve, Severity, Table, Verdict

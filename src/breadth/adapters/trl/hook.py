@@ -85,6 +85,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         for verdict in self.explain():
             log.warning("%s", verdict)
         self._credits, self._shapes_loss = bool(chain.seated(Seat.CREDIT)), bool(chain.seated(Seat.LOSS))
+        self._loss_plans = "loss.planning" in chain.needs
         self._credit_needs = frozenset(field.removeprefix("credit.") for field in chain.needs if field.startswith("credit."))
         self._recorder = None if run is None else Recorder(Path(run), self.args, chain, self.accelerator.process_index)
         self._scored: Scored | None = None
@@ -114,7 +115,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         output[ROWS] = rows_of(self, len(self._scored_now().texts)).to(output["completion_mask"].device)
-        if self.providers.grams is not None and "loss.planning" in self.objective.chain.needs:
+        if self.providers.grams is not None and self._loss_plans:
             output[PLANNING] = planning_of(self, self._scored_now(), self.providers.grams, loss_mask(output))
         if not self.model.training:
             return output

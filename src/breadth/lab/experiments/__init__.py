@@ -1,1 +1,1 @@
-"""One file an experiment; `breadth.lab.experiment` lists them."""
+"""One file an experiment; `breadth.lab.trials.experiment` lists them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from breadth.lab.demo_plan import ANCHOR
+from breadth.lab.demo.plan import ANCHOR
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus

@@ -6,16 +6,24 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from breadth.base import settings
-from breadth.lab.coursework import REPLIES_A_UNIT
-from breadth.lab.demo_plan import ARMS, FULL, Plan
-from breadth.lab.experiment import Bench, Done, Trial
+from breadth.lab.demo.plan import ARMS, FULL, Plan
+from breadth.lab.trials.coursework import REPLIES_A_UNIT
+from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.report.cells import Cell
 from breadth.report.page import Page
-from breadth.report.sections import Fact, Section, Severity, Verdict
+from breadth.report.sections import Column, Fact, Section, Severity, Table, Verdict
 
-WORK = "breadth.lab.experiments.four_corners:run_arm"
+if TYPE_CHECKING:
+    from breadth.lab.measuring.corners import Arm, Corners
+
+WORK, BASE_WORK = "breadth.lab.experiments.four_corners:run_arm", "breadth.lab.experiments.four_corners:run_base"
+EVERY = 20
+"""Optimizer steps between the policies that are kept, for whoever wants to look at them, e.g. the gate."""
+BASE = "base"
+"""Name of the trial that measures the base."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +38,26 @@ class FourCorners:
     """What it tests."""
     seeds: int = 5
     """Reasoners trained in each arm."""
-    plan: Plan = FULL
+    plan: Plan = replace(FULL, problems=200)
     """How arms are trained and measured; its seed is not used."""
+    others: tuple[int, ...] = (32, 192)
+    """Thinking tokens at which the corners are asked once more: less and more than the plan's."""
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:
-        """List both arms at every seed."""
-        units = self.plan.steps + self.plan.problems * self.plan.samples // REPLIES_A_UNIT
-        return tuple(
+        """List the base, and both arms at every seed."""
+        looks = self.plan.problems * self.plan.samples // REPLIES_A_UNIT
+        before = Trial(BASE, BASE_WORK, {"weights": bench.weights, "plan": settings.to_table(self.plan)}, max(1, looks))
+        return before, *(
             Trial(
                 f"{arm}/seed-{seed}",
                 WORK,
-                {"weights": bench.weights, "arm": arm, "plan": settings.to_table(replace(self.plan, seed=seed))},
-                units,
+                {
+                    "weights": bench.weights,
+                    "arm": arm,
+                    "plan": settings.to_table(replace(self.plan, seed=seed)),
+                    "others": list(self.others),
+                },
+                self.plan.steps + looks,
             )
             for seed in range(bench.seeds)
             for arm in ARMS
@@ -50,10 +66,14 @@ class FourCorners:
     def page(self, done: Sequence[Done], bench: Bench) -> Page:
         """Make the two by two table over the seeds at which both arms have ended."""
         from breadth.lab import records
-        from breadth.lab.corners import Arm, corners
-        from breadth.lab.demo_page import effects, spending, two_by_two
+        from breadth.lab.demo.page import effects, spending, two_by_two
+        from breadth.lab.demo.words import meaning
+        from breadth.lab.experiments.corners_claims import Policies, claims, policies_table
+        from breadth.lab.measuring.corners import corners
+        from breadth.lab.measuring.measured import Measured
 
-        found = {one.trial.name: records.loads(Arm, json.dumps(one.result["arm"])) for one in done}
+        found = {one.trial.name: _by_budget(one.result) for one in done if one.trial.name != BASE}
+        base = next((records.loads(Measured, json.dumps(one.result["base"])) for one in done if one.trial.name == BASE), None)
         seeds = [seed for seed in range(bench.seeds) if all(f"{arm}/seed-{seed}" in found for arm in ARMS)]
         facts = [Fact("base", bench.weights), Fact("seeds", len(seeds))]
         if not seeds:
@@ -62,22 +82,68 @@ class FourCorners:
             )
             return Page("The four corners", [verdict], self.statement, facts)
         plain, protected = ([found[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
-        table = corners(plain, protected, k=self.plan.samples, votes=self.plan.votes)
-        sections: list[Section] = [two_by_two(table), effects(table), spending(table)]
+        tables = {
+            budget: corners([one[budget] for one in plain], [one[budget] for one in protected], k=self.plan.samples, votes=self.plan.votes)
+            for budget in sorted(plain[0])
+        }
+        table = tables[self.plan.thinking]
+        sections: list[Section] = [meaning(table), two_by_two(table), effects(table)]
+        if base is not None:
+            before = Policies(base, [one[self.plan.thinking] for one in plain], [one[self.plan.thinking] for one in protected])
+            sections += [claims(before, table), policies_table(before, self.plan.samples, self.plan.votes)]
+        sections += [spending(table), _budgets(tables)]
         return Page("The four corners", sections, self.statement, facts)
 
 
-def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
-    """Train one arm at one seed and let it answer both ways."""
+def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
+    """Measure the base as the arms are measured."""
     from breadth.lab import records
-    from breadth.lab.demo_jobs import StepTaken, train_arm
+    from breadth.lab.demo.jobs import measure_base
 
-    def tell(what: Any) -> None:
-        if isinstance(what, StepTaken):
-            told(what.step)
+    found = measure_base(lambda _: None, settings.from_table(Plan, asked["plan"]), folder, base)
+    told(1)
+    return {"base": json.loads(records.dumps(found))}
+
+
+def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
+    """Train one arm at one seed and let it answer both ways, at every budget."""
+    from breadth.lab import records
+    from breadth.lab.courses.staging import train_in_stages
+    from breadth.lab.demo.jobs import answered, train_arm
 
     plan = settings.from_table(Plan, asked["plan"])
-    return {"arm": json.loads(records.dumps(train_arm(tell, plan, asked["arm"], folder, base).arm))}
+    train_in_stages(plan.course(asked["arm"]), folder, base, range(EVERY, plan.steps, EVERY), lambda step, _: told(step))
+    arm = train_arm(lambda _: None, plan, asked["arm"], folder, base).arm
+    others = [answered(replace(plan, thinking=budget), folder) for budget in asked["others"]]
+    return {"arm": json.loads(records.dumps(arm)), "others": [json.loads(records.dumps(one)) for one in others]}
+
+
+def _by_budget(result: Mapping[str, Any]) -> dict[int, Arm]:
+    """Return an arm with its answers at each number of thinking tokens."""
+    from breadth.lab import records
+    from breadth.lab.measuring.both_ways import BothWays
+    from breadth.lab.measuring.corners import Arm
+
+    arm = records.loads(Arm, json.dumps(result["arm"]))
+    others = [records.loads(BothWays, json.dumps(one)) for one in result["others"]]
+    return {one.thinking: replace(arm, both_ways=one) for one in (arm.both_ways, *others)}
+
+
+def _budgets(tables: Mapping[int, Corners]) -> Table:
+    """Return the four corners at every budget, and what protection adds to the vote there."""
+    rows: list[list[Cell]] = [
+        [
+            str(budget),
+            table.plain_extended.accuracy,
+            table.plain_parallel.accuracy,
+            table.protected_extended.accuracy,
+            table.protected_parallel.accuracy,
+            table.protection_when_parallel.value,
+        ]
+        for budget, table in tables.items()
+    ]
+    columns = ["thinking tokens", "plain, long thought", "plain, vote", "protected, long thought", "protected, vote", "protection, by vote"]
+    return Table("At other budgets", [Column(name) for name in columns], rows, "Intervals over problems, the mean of seeds.")
 
 
 CORNERS = FourCorners()

@@ -11,10 +11,10 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError
-from breadth.lab.evaluation import LONGEST, PLAIN, Evaluation, evaluate
-from breadth.lab.problems import Level, Problem
-from breadth.lab.reasoner import Reasoner, load
-from breadth.lab.tasks import held_out
+from breadth.lab.measuring.evaluation import LONGEST, PLAIN, Evaluation, evaluate
+from breadth.lab.model.reasoner import Reasoner, load
+from breadth.lab.task.problems import Level, Problem
+from breadth.lab.task.tasks import held_out
 from breadth.measure.humps import HumpTest, hump_test
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired import paired_difference
@@ -23,7 +23,7 @@ from breadth.report.page import Page
 from breadth.report.sections import Axis, Column, Curve, Fact, Section, Series, Severity, Table, Verdict
 
 STRETCHES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""Thinking that is forced, as multiples of the natural length; the last is where the issue's question ends."""
+"""Thinking that is forced, as multiples of the natural length; the last is the longest that is asked about."""
 STAGES, TRAINED = "stages", "policy"
 """In the folder of a course: policies kept on the way, and the last one."""
 Told = Callable[[str], None]
@@ -102,7 +102,7 @@ def pass_gate(reasoner: Reasoner, gate: Gate = Gate(), trained: Path | None = No
     return Passage(tuple(checks), hump, natural)
 
 
-def gate_page(passage: Passage, gate: Gate) -> Page:
+def gate_page(passage: Passage, gate: Gate, command: str) -> Page:
     """Put what was found on a page."""
     missed = [check.what for check in passage.checks if not check.met]
     headline = f"Not met: {', '.join(missed)}." if missed else f"All {len(passage.checks)} conditions are met."
@@ -122,7 +122,12 @@ def gate_page(passage: Passage, gate: Gate) -> Page:
             note=f"A reply has {passage.natural:.0f} tokens where nothing is forced.",
         ),
     ]
-    facts = [Fact("held-out problems", gate.problems), Fact("replies to each", gate.samples), Fact("level", gate.level)]
+    facts = [
+        Fact("command", command),
+        Fact("held-out problems", gate.problems),
+        Fact("replies to each", gate.samples),
+        Fact("level", gate.level),
+    ]
     return Page("The gate of the base", sections, provenance=facts)
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from breadth.lab.course import Course
-from breadth.lab.faults import Fault, Killed, kill_at
-from breadth.lab.reasoner import load
-from breadth.lab.signs import Sign
-from breadth.lab.staging import train_in_stages
+from breadth.lab.courses.course import Course
+from breadth.lab.courses.faults import Fault, Killed, kill_at
+from breadth.lab.courses.signs import Sign
+from breadth.lab.courses.staging import train_in_stages
+from breadth.lab.model.reasoner import load
 from breadth.runs.header import read_header, storable, write_header
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -43,8 +43,8 @@ class Case:
 
 
 def _course(chain: Chain = PLAIN, **settings: Any) -> Course:
-    """Return a course of the size all cases have: forty steps at most, of eight problems and eight replies."""
-    return Course(chain, **{"steps": 40, "prompts": 8, "group": 8, "rate": 2e-4, **settings})
+    """Return a course of the size all cases have: forty steps at most, of eight problems out of 256, and eight replies."""
+    return Course(chain, **{"steps": 40, "prompts": 8, "group": 8, "rate": 2e-4, "problems": 256, **settings})
 
 
 CASES: dict[str, Case] = {
@@ -135,7 +135,7 @@ def mark(run: Path, label: str, case: Case) -> None:
 def _choose(trainer: Any, case: Case, base: Path | None) -> None:
     """Keep those problems of which the base solves a share outside the range; at least a generation's worth must be left."""
     from breadth.base.errors import SettingsError
-    from breadth.lab.evaluation import evaluate
+    from breadth.lab.measuring.evaluation import evaluate
 
     assert case.fault.solved is not None  # noqa: S101 - asked before
     reasoner = load(base)

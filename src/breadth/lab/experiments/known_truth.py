@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.lab.experiment import Bench, Done, Trial
+from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.report.cells import Cell
 from breadth.report.page import Page
 from breadth.report.sections import Column, Fact, Severity, Table, Verdict
 
 WORK = "breadth.lab.experiments.known_truth:run_case"
 SHOWN = ("passed_start", "passed_end", "entropy_ratio", "logged_ratio", "truncated", "flat", "surprise")
-"""Numbers of a run that the table shows; `breadth.lab.signs` says what they are."""
+"""Numbers of a run that the table shows; `breadth.lab.courses.signs` says what they are."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class KnownTruth:
 
 def run_case(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Any) -> dict[str, Any]:
     """Run a case into a run folder that carries its truth, and measure whether the failure is there."""
+    from breadth.lab.courses.signs import numbers_of
+    from breadth.lab.courses.training import RUN
     from breadth.lab.experiments.known_cases import Case, mark, train_case
-    from breadth.lab.signs import numbers_of
-    from breadth.lab.training import RUN
 
     case = settings.from_table(Case, asked["case"])
     train_case(case, folder, base, told)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from breadth.lab.coursework import Looks, base_trial, course_trial
-from breadth.lab.experiment import Bench, Done, Trial
+from breadth.lab.trials.coursework import Looks, base_trial, course_trial
+from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.report.page import Page
 
 
@@ -28,7 +28,7 @@ class Remedies:
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:
         """List the base and every arm at every seed; seed by seed, so that an unfinished experiment has whole comparisons."""
-        from breadth.lab.course import Course
+        from breadth.lab.courses.course import Course
         from breadth.lab.experiments.arms import ARMS
 
         courses = [

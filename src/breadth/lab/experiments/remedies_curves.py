@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breadth.lab.experiment import Done
 from breadth.lab.experiments.arms import ON_POLICY, PLAIN
-from breadth.lab.measured_arms import MeasuredArm
+from breadth.lab.measuring.measured_arms import MeasuredArm
+from breadth.lab.trials.experiment import Done
 from breadth.report.sections import Axis, Curve, Series
 
 WIDTH = 10

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from breadth.lab.experiment import Bench, Done
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
 from breadth.lab.experiments.remedies_curves import curves
-from breadth.lab.looks import Look
-from breadth.lab.measured_arms import Floats, Measure, MeasuredArm, measured_arms
-from breadth.lab.seeds import ranks
+from breadth.lab.measuring.looks import Look
+from breadth.lab.measuring.measured_arms import Floats, Measure, MeasuredArm, measured_arms
+from breadth.lab.measuring.seeds import ranks
+from breadth.lab.trials.experiment import Bench, Done
 from breadth.measure.intervals import Interval
 from breadth.measure.transfer import transfer_gap
 from breadth.report.cells import Cell, Missing

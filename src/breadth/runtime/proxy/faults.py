@@ -12,6 +12,7 @@ from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError
 from breadth.runtime.driver import Solved
+from breadth.runtime.samplers.sse import event
 
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 """Status -> ``type`` of the error object; other client errors are ``invalid_request_error``, the rest ``server_error``."""
@@ -56,7 +57,7 @@ class Refusal(Exception):  # noqa: N818 - a reply, raised where it is decided
     @property
     def event(self) -> bytes:
         """The same inside a stream that has begun."""
-        return b"data: " + orjson.dumps(self.body) + b"\n\n"
+        return event(self.body)
 
 
 def refusal_of(error: BreadthError, upstreams: Sequence[str] = ()) -> Refusal:

@@ -6,19 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import orjson
-
 from breadth.inference.budget import Spend
 from breadth.inference.strategy import Strategy
 from breadth.runtime.dialect import CHAT
 from breadth.runtime.driver import Solved
 from breadth.runtime.proxy.faults import unnamed
+from breadth.runtime.samplers.sse import DONE, event
 from breadth.runtime.summary import summary
 
 PIECE = 64
 """Characters of one event when a text that is already there is streamed."""
-DONE = b"data: [DONE]\n\n"
-"""The event that ends a stream."""
 
 
 def whole_body(path: str, solved: Solved, about: dict[str, Any]) -> dict[str, Any]:
@@ -45,11 +42,6 @@ def stream_events(path: str, solved: Solved, about: dict[str, Any], *, with_usag
     else:
         yield event(head | {"choices": [end], "breadth": about})
     yield DONE
-
-
-def event(content: dict[str, Any]) -> bytes:
-    """Return one server-sent event."""
-    return b"data: " + orjson.dumps(content) + b"\n\n"
 
 
 def usage(spend: Spend) -> dict[str, Any]:

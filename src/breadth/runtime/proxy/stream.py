@@ -9,8 +9,8 @@ from aiohttp import web
 from breadth.base.errors import ServerError
 from breadth.runtime.proxy.proxy import Note
 from breadth.runtime.proxy.relay import Flow, parsed
-from breadth.runtime.proxy.reply import event
 from breadth.runtime.sampler import Meter
+from breadth.runtime.samplers.sse import DONE, event
 from breadth.runtime.samplers.wire import counted
 
 
@@ -63,7 +63,7 @@ class Passage:
         if not self.finished and not flow.marked:
             raise ServerError(f"{flow.endpoint.url} ended its stream in the middle.", "Look at the upstream's log.")
         last = self._held or {"object": "chat.completion.chunk", "choices": []}
-        return event(last | {"breadth": about}) + b"data: [DONE]\n\n"
+        return event(last | {"breadth": about}) + DONE
 
     def _count(self, content: dict[str, Any]) -> None:
         usage = content.get("usage")

@@ -57,8 +57,8 @@ def completed(assembly: Assembly, draw: Draw, *, url: str, seconds: float) -> Ca
         cached_tokens=used.cached_tokens,
         tokens=used.tokens,
         thinking_tokens=thinking,
-        logprobs=_numbers(assembly.logprobs),
-        confidences=_numbers(assembly.confidences) if assembly.scored else None,
+        logprobs=(floats(assembly.logprobs) if assembly.logprobs else None),
+        confidences=(floats(assembly.confidences) if assembly.confidences else None) if assembly.scored else None,
         model=assembly.model or draw.model,
         seed=draw.seed,
         seconds=seconds,
@@ -136,5 +136,6 @@ def _remarks(assembly: Assembly, draw: Draw, written: int, thinking: int) -> dic
     return remarks
 
 
-def _numbers(values: array[float]) -> NDArray[np.float32] | None:
-    return np.frombuffer(values, dtype=np.float32) if values else None
+def floats(values: array[float]) -> NDArray[np.float32]:
+    """Return what was gathered token by token as an array, without a copy."""
+    return np.frombuffer(values, dtype=np.float32) if values else np.zeros(0, np.float32)

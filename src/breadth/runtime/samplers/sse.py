@@ -1,6 +1,10 @@
-"""Server-sent events out of the bytes of a stream, however they were cut on the way."""
+"""Server-sent events: written, and read out of the bytes of a stream, however they were cut on the way."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import orjson
 
 from breadth.base.errors import ServerError
 
@@ -8,6 +12,13 @@ LARGEST = 32 * 1024 * 1024
 """Bytes of one event at most: the log-probs of a whole vocabulary fit several times over."""
 MARK = b"\xef\xbb\xbf"
 """The byte order mark, which a stream may begin with."""
+DONE = b"data: [DONE]\n\n"
+"""The event that ends a stream of the OpenAI schema."""
+
+
+def event(content: dict[str, Any]) -> bytes:
+    """Return one event."""
+    return b"data: " + orjson.dumps(content) + b"\n\n"
 
 
 class Events:

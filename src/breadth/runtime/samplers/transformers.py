@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from breadth.base.errors import MissingExtraError, ServerError
 from breadth.inference.confidence import token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
 from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.completion import split_thinking
+from breadth.runtime.samplers.completion import floats, split_thinking
 from breadth.runtime.samplers.token_choice import chosen_token
 
 OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
@@ -216,14 +213,10 @@ def _candidate(draw: Draw, text: _Text, trace: _Trace, finish: str, meter: Meter
         prompt_tokens=meter.prompt_tokens,
         tokens=len(trace.logprobs),
         thinking_tokens=thinking,
-        logprobs=_numbers(trace.logprobs),
-        confidences=_numbers(trace.confidences),
+        logprobs=floats(trace.logprobs),
+        confidences=floats(trace.confidences),
         seed=draw.seed,
         model=draw.model,
         seconds=seconds,
-        message={"entropies": _numbers(trace.entropies)},
+        message={"entropies": floats(trace.entropies)},
     )
-
-
-def _numbers(values: array[float]) -> NDArray[np.float32]:
-    return np.frombuffer(values, dtype=np.float32) if values else np.zeros(0, np.float32)

@@ -1,0 +1,1 @@
+"""The demo: its plan, its work, and what it shows."""

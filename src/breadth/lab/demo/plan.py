@@ -1,0 +1,113 @@
+"""Everything the demo can be tuned by, in one place: the two arms, how they are trained, and how they are measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from breadth.base.checks import require
+from breadth.lab.task.problems import LEVELS, Level
+
+if TYPE_CHECKING:
+    from breadth.lab.courses.course import Course
+    from breadth.training.chain import Chain
+
+ArmName = Literal["plain", "protected"]
+ARMS: tuple[ArmName, ...] = ("plain", "protected")
+"""The two ways of training."""
+
+
+ANCHOR = 0.15
+"""Price of a nat away from the base in the protected arm; the middle one of three that were tried once each (0.05, 0.15, 0.4)."""
+
+
+def chain_of(arm: ArmName) -> Chain:
+    """Return what an arm is trained with."""
+    return protected_by(0.0 if arm == "plain" else ANCHOR)
+
+
+def protected_by(price: float) -> Chain:
+    """Return plain GRPO with a price on leaving the base; without one it is plain. The arms differ in nothing else."""
+    from breadth.training.chain import Chain
+    from breadth.training.credit.group_advantage import GroupAdvantage
+    from breadth.training.loss.clipped_policy import ClippedPolicy
+    from breadth.training.loss.reference_kl import ReferenceKL
+
+    plain = Chain((GroupAdvantage(), ClippedPolicy()))
+    return plain.plus(ReferenceKL(price)) if price else plain
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A demo."""
+
+    steps: int = 80
+    """Optimizer steps of each arm."""
+    rate: float = 1e-3
+    """Learning rate of both."""
+    prompts: int = 8
+    """Problems of a generation."""
+    group: int = 16
+    """Replies to each."""
+    updates: int = 1
+    """Optimizer steps a generation."""
+    trained: int = 128
+    """Problems trained on."""
+    longest: int = 96
+    """Tokens of a reply in training, at most."""
+    problems: int = 100
+    """Held-out problems that everything is measured on."""
+    samples: int = 64
+    """Replies to each, of the base and of both arms, for pass@k."""
+    votes: int = 8
+    """Replies that maj@k is told of."""
+    budgets: tuple[int, ...] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    """Thinking tokens at which accuracy is measured: exactly so many."""
+    budget_samples: int = 8
+    """Replies to each problem at each budget."""
+    thinking: int = 96
+    """Thinking tokens of the long thought in the four corners."""
+    repeats: int = 4
+    """Answers to each problem in each corner."""
+    level: Level = "medium"
+    """How long the problems are."""
+    seed: int = 0
+    """Of training and of every draw."""
+
+    def __post_init__(self) -> None:
+        for field in ("steps", "problems", "samples", "budget_samples", "thinking", "repeats"):
+            require(self, field, getattr(self, field) >= 1, "1 or more")
+        require(self, "votes", 1 <= self.votes <= self.samples, "a number of replies, at most the samples")
+        require(self, "budgets", len(self.budgets) >= 2 and self.budgets[0] >= 1, "two budgets or more, from 1 token up")
+        require(self, "budgets", self.budgets == tuple(sorted(set(self.budgets))), "each budget once, in rising order")
+        require(self, "level", self.level in LEVELS, f"one of {', '.join(LEVELS)}")
+        require(self, "seed", self.seed >= 0, "0 or more")
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The k of pass@k: powers of two up to the samples, the votes, and the samples themselves."""
+        powers = {2**power for power in range(self.samples.bit_length()) if 2**power <= self.samples}
+        return tuple(sorted(powers | {self.votes, self.samples}))
+
+    def course(self, arm: ArmName) -> Course:
+        """Return how an arm is trained."""
+        from breadth.lab.courses.course import Course
+
+        return Course(
+            chain_of(arm),
+            steps=self.steps,
+            rate=self.rate,
+            prompts=self.prompts,
+            group=self.group,
+            updates=self.updates,
+            problems=self.trained,
+            level=self.level,
+            longest=self.longest,
+            seed=self.seed,
+        )
+
+
+FULL = Plan()
+"""At most five minutes on two slow cores."""
+FAST = Plan(steps=24, group=12, problems=40, samples=32, budgets=(8, 16, 32, 64, 128, 256), budget_samples=4, repeats=2)
+"""Under ninety seconds; wider intervals, the same story."""

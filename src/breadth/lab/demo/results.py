@@ -1,0 +1,110 @@
+"""What a demo has found: everything its table, its sentences and its page are made of; goes to JSON and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breadth.lab.courses.train_curve import TrainCurve
+from breadth.lab.demo.plan import Plan
+from breadth.lab.measuring.corners import Corners
+from breadth.lab.measuring.evaluation import Evaluation
+from breadth.lab.measuring.measured import Measured
+from breadth.measure.diversity import answer_entropy
+from breadth.measure.humps import HumpTest, hump_test
+from breadth.measure.intervals import Interval, mean_interval
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a course went on the problems it trained on; one number a generation, NaN where there is none."""
+
+    steps: tuple[int, ...]
+    """Optimizer steps."""
+    reward: tuple[float, ...]
+    """Share of right replies."""
+    entropy: tuple[float, ...]
+    """Mean entropy of all tokens, in nats."""
+    planning: tuple[float, ...]
+    """The same of planning tokens, the forks."""
+    execution: tuple[float, ...]
+    """The same of execution tokens, the mechanical ones."""
+
+    @classmethod
+    def of(cls, curve: TrainCurve) -> Training:
+        """Take over what a run folder holds."""
+
+        def known(values: list[float | None]) -> tuple[float, ...]:
+            return tuple(math.nan if value is None else float(value) for value in values)
+
+        steps, reward = tuple(map(int, curve.steps)), tuple(map(float, curve.passed))
+        return cls(steps, reward, known(curve.entropy), known(curve.planning), known(curve.execution))
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What exactly so many thinking tokens are worth, problem by problem."""
+
+    tokens: int
+    """Thinking tokens."""
+    accuracy: tuple[float, ...]
+    """Share of right replies of each problem."""
+    answer_entropy: tuple[float, ...]
+    """Entropy of the answers to each problem, in nats; no answer is an answer of its own."""
+
+    @classmethod
+    def of(cls, tokens: int, found: Evaluation) -> Forced:
+        """Sum up replies whose thinking was forced; answers are read as a client reads them, who does not know the grammar."""
+        answers = found.stated_answers()
+        gold = np.array([problem.answer(found.prime) for problem in found.problems])
+        right = (answers == gold[:, None]).mean(1)
+        return cls(tokens, tuple(map(float, right)), tuple(answer_entropy(np.unique(row, return_inverse=True)[1]) for row in answers))
+
+    @property
+    def accuracy_rate(self) -> Interval:
+        """Mean accuracy, with an interval over problems."""
+        return mean_interval(self.accuracy, bounds=(0.0, 1.0))
+
+    @property
+    def entropy_rate(self) -> Interval:
+        """Mean entropy of answers, with an interval over problems."""
+        return mean_interval(self.answer_entropy)
+
+
+@dataclass(frozen=True)
+class DemoResults:
+    """Everything."""
+
+    version: str
+    """Of breadth."""
+    plan: Plan
+    """What was asked for."""
+    base: Measured
+    """The base on held-out problems."""
+    plain: Measured
+    """The plain arm on the same."""
+    protected: Measured
+    """The protected arm on the same."""
+    corners: Corners
+    """The two by two table."""
+    forced: tuple[Forced, ...]
+    """Accuracy of the plain arm against forced thinking, by rising budget."""
+    plain_training: Training
+    """How the plain arm's training went."""
+    protected_training: Training
+    """How the protected arm's training went."""
+    versions: Mapping[str, str]
+    """Of what it was made with."""
+    base_digest: str
+    """Hash of the base's files."""
+    seconds: float
+    """From start to end, over all attempts as far as they were measured."""
+
+    def hump(self) -> HumpTest:
+        """Test whether accuracy falls again as thinking is forced to be longer."""
+        table: NDArray[np.float64] = np.array([one.accuracy for one in self.forced]).T
+        return hump_test([one.tokens for one in self.forced], table)

@@ -1,0 +1,116 @@
+"""What is seen while a demo runs: curves that move in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+from breadth.lab.demo.jobs import StageBegun, StepTaken
+from breadth.lab.demo.plan import ARMS, Plan
+from breadth.report.pen import Pen
+from breadth.report.sections import Axis, Curve, Series
+from breadth.report.style import TERMINAL_COLORS, line_style, line_symbol
+from breadth.report.textfigures import plot
+
+SIDE_BY_SIDE = 76
+"""Columns from which both charts stand side by side."""
+TALLEST, SMALLEST = 10, 4
+"""Lines of a chart: no more than are needed to see a shape, no fewer than show one."""
+AROUND = 10
+"""Lines of the screen beside the charts: headings, axes, what is going on."""
+LINES = 8
+"""Steps are told of about so many times where there is no terminal."""
+NAMES = {"plain": "plain GRPO", "protected": "protected", "base": "base", "forced": "forced thinking"}
+"""Who speaks -> what a reader calls it."""
+
+
+class Screen:
+    """Shows what is heard; a context manager."""
+
+    def __init__(self, console: Console, plan: Plan) -> None:
+        self.console, self.plan = console, plan
+        self.steps: dict[str, list[StepTaken]] = {arm: [] for arm in ARMS}
+        """What each arm has told so far."""
+        self.stages: dict[str, str] = {}
+        """What each call does now."""
+        self._began = time.monotonic()
+        self._live = (
+            Live(console=console, get_renderable=self.render, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Screen:
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def heard(self, who: str, said: Any) -> None:
+        """Take an event in."""
+        if isinstance(said, StepTaken):
+            self.steps[who].append(said)
+            if said.step % max(1, self.plan.steps // LINES) == 0 or said.step == self.plan.steps:
+                self._say(f"{NAMES[who]}: {_step_words(said, self.plan.steps)}")
+        elif isinstance(said, StageBegun):
+            self.stages[who] = said.stage
+            self._say(f"{NAMES[who]}: {said.stage}")
+
+    def render(self) -> RenderableType:
+        """Draw the charts and what is going on."""
+        pen = Pen.of(self.console)
+        return Group(*self._charts(pen), Text(), *self._status(pen))
+
+    def _say(self, sentence: str) -> None:
+        if self._live is None:
+            self.console.print(f"{time.monotonic() - self._began:5.0f} s  {sentence}", highlight=False, markup=False)
+
+    def _charts(self, pen: Pen) -> list[RenderableType]:
+        wide = pen.width >= SIDE_BY_SIDE
+        room = (self.console.height - AROUND) // (1 if wide else 2)
+        height = min(TALLEST, max(SMALLEST, room))
+        part = Pen((pen.width - 3) // 2 if wide else pen.width, pen.ascii_only)
+        charts = [Group(*_chart(curve, part, height)) for curve in self._curves()]
+        if not wide:
+            return list(charts)
+        grid = Grid.grid(padding=(0, 3, 0, 0))
+        grid.add_row(*charts)
+        return [grid]
+
+    def _curves(self) -> list[Curve]:
+        axis = Axis("step")
+
+        def lines(of: str) -> list[Series]:
+            return [Series(NAMES[arm], [one.step for one in told], [getattr(one, of) for one in told]) for arm, told in self.steps.items()]
+
+        return [
+            Curve("entropy (nats)", lines("entropy"), axis, Axis("entropy", "nats")),
+            Curve("right replies (%)", lines("reward"), axis, Axis("right", "%")),
+        ]
+
+    def _status(self, pen: Pen) -> list[Text]:
+        """Say of each call what it does, the arms under the marks of their lines."""
+        rows = []
+        for place, (name, stage) in enumerate((name, self.stages[name]) for name in NAMES if name in self.stages):
+            told = self.steps.get(name, [])
+            doing = _step_words(told[-1], self.plan.steps) if told and stage == "training" else stage
+            mark = line_symbol(place, len(ARMS), ascii_only=pen.ascii_only) if name in ARMS else " "
+            color = TERMINAL_COLORS[line_style(place).color] if name in ARMS else ""
+            rows.append(Text.assemble((f"{pen.safe(mark)} {NAMES[name]:<16}", color), pen.safe(doing), overflow="ellipsis", no_wrap=True))
+        elapsed = time.monotonic() - self._began
+        return [*rows, Text(f"  {elapsed:.0f} s; Ctrl-C stops, and the same command goes on", "dim", overflow="ellipsis", no_wrap=True)]
+
+
+def _chart(curve: Curve, pen: Pen, height: int) -> list[Text]:
+    return [pen.words(curve.title, "bold"), *plot(curve, pen, height)]
+
+
+def _step_words(said: StepTaken, steps: int) -> str:
+    return f"step {said.step} of {steps}, entropy {said.entropy:.2f} nats, {said.reward:.0%} right"

@@ -1,0 +1,1 @@
+"""What is measured of a policy on problems held out."""

@@ -1,0 +1,1 @@
+"""The tiny reasoner: its network, its weights and how they were made."""

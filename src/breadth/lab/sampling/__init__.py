@@ -1,0 +1,1 @@
+"""Drawing replies from the reasoner: many at once, in one process."""

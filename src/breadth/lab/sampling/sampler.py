@@ -1,0 +1,179 @@
+"""Completions of the reasoner for the driver, hundreds at once, with exact log-probs, confidences and entropies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from breadth.base.errors import ServerError
+from breadth.inference.confidence import token_confidence
+from breadth.inference.halting import Watcher
+from breadth.inference.records import Candidate, Finish
+from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.sampling.engine import Engine, Job, Ticket, Token
+from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.samplers.completion import floats, split_thinking
+
+OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
+"""What it can do: all there is."""
+TOP = 20
+"""Log-probs that a confidence averages, unless a draw asks for another number (arXiv 2508.15260)."""
+
+
+class ReasonerSampler:
+    """Draws from the reasoner; all draws that are awaited at one time are drawn together, in a thread of their own.
+
+    Tokens are words set apart by spaces; a continuation brings the space that its prefix lacks. Log-probs are raw, confidences are from
+    the true top k, the entropy of every step is in ``message["entropies"]``. The same draw gives the same completion in any company.
+    Weights are those the model has when the sampler is made. ``thinking_tokens`` is kept: at it the closing mark is forced.
+    """
+
+    def __init__(self, reasoner: Reasoner, *, most: int = 512, threads: int = 1) -> None:
+        self.tokenizer = reasoner.tokenizer
+        """Words and numbers."""
+        self.engine = Engine(reasoner, most=most, threads=threads)
+        """Where all draws are drawn together."""
+        self._words = [str(word) for word in self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))]
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Everything."""
+        return OFFERS
+
+    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+        """Draw one completion; see `Sampler`. Nothing of a cancelled draw is charged once it is cancelled."""
+        ids = self._prompt_ids(draw)
+        sampling = replace(draw.sampling, top_logprobs=draw.sampling.top_logprobs or TOP)
+        loop = asyncio.get_running_loop()
+        writing = _Writing(draw, meter, self._words, loop, loop.create_future(), sampling.top_logprobs)
+        ticket = self.engine.submit(Job(tuple(ids), sampling, draw.seed), writing.hear, writing.fail)
+        meter.calls += 1
+        meter.prompt_tokens += len(ids)
+        try:
+            writing.has(ticket)
+            async with asyncio.timeout(draw.seconds):
+                finish = await writing.ended
+        except TimeoutError as error:
+            raise ServerError(
+                f"The draw took longer than the {draw.seconds} s it may take.", "Allow more seconds, fewer tokens."
+            ) from error
+        finally:
+            ticket.cancel()
+        return writing.candidate(finish, len(ids))
+
+    async def close(self) -> None:
+        """End the thread; draws that are still awaited fail."""
+        await asyncio.to_thread(self.engine.close)
+
+    def _prompt_ids(self, draw: Draw) -> list[int]:
+        """Return the tokens of prompt and prefix, each cut by itself: two words without a space between them would be one, and unknown."""
+        prompt = draw.prompt
+        if not isinstance(prompt, str):
+            messages = [dict(message) for message in prompt]
+            prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        given = self.tokenizer(prompt, add_special_tokens=isinstance(draw.prompt, str))["input_ids"]
+        return [*given, *self.tokenizer(draw.prefix, add_special_tokens=False)["input_ids"]]
+
+
+@dataclass
+class _Writing:
+    """One completion being written; it hears its tokens in the engine's thread."""
+
+    draw: Draw
+    meter: Meter
+    words: list[str]
+    loop: asyncio.AbstractEventLoop
+    ended: asyncio.Future[Finish]
+    top: int
+    pieces: list[str] = field(default_factory=list)
+    logprobs: array[float] = field(default_factory=lambda: array("f"))
+    confidences: array[float] = field(default_factory=lambda: array("f"))
+    entropies: array[float] = field(default_factory=lambda: array("f"))
+    ticket: Ticket | None = None
+    over: bool = False
+
+    def __post_init__(self) -> None:
+        prefix = self.draw.prefix
+        self.begun = time.perf_counter()
+        self.watcher: Watcher | None = None if self.draw.halt is None else self.draw.halt.watch()
+        self.gap = " " if prefix and not prefix[-1].isspace() else ""
+        self.tail = ""
+        # A stop text may begin in earlier pieces, but no further back than its own length.
+        self.reach = max(map(len, self.draw.sampling.stop), default=0)
+
+    def has(self, ticket: Ticket) -> None:
+        """Take the ticket in; its first tokens, even the last one, may have come before it."""
+        self.ticket = ticket
+        if self.over:
+            ticket.cancel()
+
+    def hear(self, token: Token) -> None:
+        """Take a token in; where the completion ends with it, say so."""
+        if self.over:
+            return
+        self.meter.tokens += 1
+        piece = "" if token.last == "stop" else self.gap + self.words[token.id]
+        self.gap = " "
+        confidence, _ = token_confidence([logprob for _, logprob in token.top], self.top)
+        self.logprobs.append(token.logprob)
+        self.confidences.append(confidence)
+        self.entropies.append(token.entropy)
+        halted = self.watcher is not None and self.watcher.push(piece, token.logprob, confidence)
+        finish = self._finish(piece, token, halted)
+        if finish is not None:
+            self.over = True
+            if self.ticket is not None:
+                self.ticket.cancel()
+            self._report(finish)
+
+    def fail(self, error: Exception) -> None:
+        """Take in that there is no more to come."""
+        self.over = True
+        self._report(error)
+
+    def candidate(self, finish: Finish, prompt_tokens: int) -> Candidate:
+        """Return what was written."""
+        draw, whole = self.draw, "".join(self.pieces)
+        reasoning, said, thinking = ("", whole, 0) if draw.prefix else split_thinking(self.pieces)
+        return Candidate(
+            text=said,
+            reasoning=reasoning,
+            finish=finish,
+            prefix=draw.prefix,
+            prompt_tokens=prompt_tokens,
+            tokens=len(self.logprobs),
+            thinking_tokens=thinking,
+            logprobs=floats(self.logprobs),
+            confidences=floats(self.confidences),
+            seed=draw.seed,
+            model=draw.model,
+            seconds=time.perf_counter() - self.begun,
+            message={"entropies": floats(self.entropies)},
+        )
+
+    def _finish(self, piece: str, token: Token, halted: bool) -> Finish | None:
+        """Take the text of a token in and say why the completion ends with it, if it does."""
+        self.pieces.append(piece)
+        self.tail = (self.tail + piece)[-(self.reach + len(piece)) :] if self.reach else ""
+        if token.last == "stop":
+            return "stop"
+        if any(stop in self.tail for stop in self.draw.sampling.stop):
+            whole = "".join(self.pieces)
+            self.pieces = [whole[: min(place for stop in self.draw.sampling.stop if (place := whole.find(stop)) >= 0)]]
+            return "stop"
+        return "halt" if halted else token.last or None
+
+    def _report(self, outcome: Finish | Exception) -> None:
+        self.loop.call_soon_threadsafe(_settle, self.ended, outcome)
+
+
+def _settle(ended: asyncio.Future[Finish], outcome: Any) -> None:
+    if ended.done():
+        return
+    if isinstance(outcome, Exception):
+        ended.set_exception(outcome)
+    else:
+        ended.set_result(outcome)

@@ -1,0 +1,1 @@
+"""The reasoner over HTTP, as an OpenAI-compatible server."""

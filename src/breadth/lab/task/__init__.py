@@ -1,0 +1,1 @@
+"""The task: facts, problems, the routes through them, the grammar of traces, and the teacher who writes them."""

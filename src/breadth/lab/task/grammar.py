@@ -1,0 +1,210 @@
+"""The language of Routes: how a trace is written and, token by token, what each part of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from breadth.lab.task.facts import SIGNS
+from breadth.lab.task.problems import NUMBER, Problem
+from breadth.lab.task.routes import ROUTES, Progress, routes_of
+
+OPEN, CLOSE, AGAIN, END = "<think>", "</think>", "again", "<eos>"
+"""Thinking begins, thinking ends, one more attempt, the reply ends."""
+STYLES = ("infix", "prefix")
+"""The two surface formats of an operation: ``3 + 5 =8`` and ``+ 3 5 =8``."""
+WIDTH = 4
+"""Tokens of an operation in either format."""
+
+
+class Role(StrEnum):
+    """What a token is."""
+
+    PLANNING = "planning"
+    """A choice: route, operand, operator, one more attempt or the end of thinking."""
+    EXECUTION = "execution"
+    """A value: the result of an operation, or the answer."""
+    FORM = "form"
+    """Neither: the opening of the thinking, the end of the reply."""
+    STRAY = "stray"
+    """A token the grammar has no place for, and all that follow it."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation as written."""
+
+    sign: str
+    """``+`` or ``*``."""
+    first: int
+    """First operand."""
+    second: int
+    """Second operand."""
+    value: int
+    """What was written as its result."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt: its route, its operations, and whether it holds together."""
+
+    route: str
+    """Along which route."""
+    style: str
+    """Surface format of its first operation; empty when there is none."""
+    operations: tuple[Operation, ...]
+    """What was written."""
+    followed: bool
+    """Whether every operation is a step of the route with the operands that are due, and the route was walked to its end."""
+
+    @property
+    def result(self) -> int | None:
+        """The last value found."""
+        return self.operations[-1].value if self.operations else None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A reply taken apart."""
+
+    roles: tuple[Role, ...]
+    """What each token is."""
+    attempts: tuple[Attempt, ...]
+    """The attempts, the last one perhaps unfinished."""
+    answer: int | None
+    """The answer given; None where the reply does not end as it should."""
+    formed: bool
+    """Whether every token has its place and the reply is complete."""
+
+
+def result_word(value: int) -> str:
+    """Write the result of an operation: one token with its equals sign, told behind the second operand at once.
+
+    With a sign of its own between them a model this small takes ten times as long to learn its facts by heart.
+    """
+    return f"={value}"
+
+
+def operation(style: str, sign: str, first: int, second: int, value: int) -> list[str]:
+    """Write an operation."""
+    head = [str(first), sign, str(second)] if style == "infix" else [sign, str(first), str(second)]
+    return [*head, result_word(value)]
+
+
+def parse(problem: Problem, words: Sequence[str]) -> Trace:
+    """Take a reply apart, from the opening of its thinking on. Nothing is raised: what has no place is stray."""
+    reader = _Reader(problem, list(words))
+    return reader.read()
+
+
+def roles_of(words: Sequence[str]) -> tuple[Role, ...]:
+    """Say what each token of a reply is; for that the problem need not be known."""
+    return _Reader(None, list(words)).read().roles
+
+
+class _Reader:
+    """Walks over the tokens once."""
+
+    def __init__(self, problem: Problem | None, words: list[str]) -> None:
+        self.problem, self.words = problem, words
+        self.roles: list[Role] = []
+        self.attempts: list[Attempt] = []
+        self.answer: int | None = None
+
+    def read(self) -> Trace:
+        complete = self._thinking() and self._ending()
+        formed = complete and len(self.roles) == len(self.words)
+        strays = [Role.STRAY] * (len(self.words) - len(self.roles))
+        return Trace((*self.roles, *strays), tuple(self.attempts), self.answer if formed else None, formed)
+
+    def _next(self) -> str:
+        return self.words[len(self.roles)] if len(self.roles) < len(self.words) else ""
+
+    def _thinking(self) -> bool:
+        """Read up to and with the end of the thinking."""
+        if self._next() != OPEN:
+            return False
+        self.roles.append(Role.FORM)
+        while self._next() in ROUTES:
+            whole = self._attempt()
+            if self._next() == CLOSE:
+                break
+            if self._next() != AGAIN or not whole:
+                return False
+            self.roles.append(Role.PLANNING)
+        if self._next() != CLOSE:
+            return False
+        self.roles.append(Role.PLANNING)
+        return True
+
+    def _attempt(self) -> bool:
+        """Read a route and the operations behind it, an unfinished last one included; say whether there is no such."""
+        route = self._next()
+        self.roles.append(Role.PLANNING)
+        found: list[tuple[str, Operation]] = []
+        end = len(self.roles)
+        while (one := self._operation()) is not None:
+            found.append(one)
+            end = len(self.roles)
+        operations = tuple(written for _, written in found)
+        followed = self.problem is not None and len(self.roles) == end and _follows(self.problem, route, operations)
+        self.attempts.append(Attempt(route, found[0][0] if found else "", operations, followed))
+        return len(self.roles) == end
+
+    def _operation(self) -> tuple[str, Operation] | None:
+        """Read an operation; of an unfinished one only the roles."""
+        start = len(self.roles)
+        if start >= len(self.words):
+            return None
+        for place in range(WIDTH):
+            role = _role_in(place, self.words[start], self._next())
+            if role is None:
+                return None
+            self.roles.append(role)
+        first, second, third, value = self.words[start : start + WIDTH]
+        style, sign, one, other = ("prefix", first, second, third) if first in SIGNS else ("infix", second, first, third)
+        return style, Operation(sign, int(one), int(other), int(value[1:]))
+
+    def _ending(self) -> bool:
+        """Read the answer and the end."""
+        if not NUMBER.fullmatch(self._next()):
+            return False
+        self.answer = int(self._next())
+        self.roles.append(Role.EXECUTION)
+        if self._next() != END:
+            return False
+        self.roles.append(Role.FORM)
+        return True
+
+
+def _role_in(place: int, opening: str, word: str) -> Role | None:
+    """Return what a token at a place of an operation is, given the operation's first token; None when it does not belong there."""
+    prefix, number, sign = opening in SIGNS, NUMBER.fullmatch(word) is not None, word in SIGNS
+    if place == 0:
+        return Role.PLANNING if number or sign else None
+    if place == WIDTH - 1:
+        return Role.EXECUTION if word[:1] == "=" and NUMBER.fullmatch(word[1:]) else None
+    wanted = number if prefix or place == 2 else sign
+    return Role.PLANNING if wanted else None
+
+
+def _follows(problem: Problem, route: str, operations: Sequence[Operation]) -> bool:
+    """Say whether the operations are the route's, each with the operands that are due, and none is missing."""
+    if route not in routes_of(problem):
+        return False
+    progress = Progress(problem, route)
+    return len(operations) == len(progress.left) and _leads_on(progress, operations)
+
+
+def _leads_on(progress: Progress, operations: Sequence[Operation]) -> bool:
+    """Say whether the operations are steps still to take, under some reading of those that fit several steps.
+
+    Equal terms make such: with a = b the products ``a * c`` and ``b * c`` read alike, but shaky facts may give them different values, and
+    which is which shows only in the sums behind them.
+    """
+    if not operations:
+        return True
+    one, rest = operations[0], operations[1:]
+    steps = progress.matching(one.sign, one.first, one.second)
+    return any(_leads_on(progress.after(step, one.value), rest) for step in steps)

@@ -1,0 +1,1 @@
+"""Experiments as trials: what one is, how many are run, resumed and summed up."""

@@ -1,0 +1,176 @@
+"""Runs the trials of an experiment side by side, one process and one thread each; what has ended is not run again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from breadth.base.atomic import write_error
+from breadth.base.errors import WriteError
+from breadth.lab.trials.experiment import Trial
+from breadth.lab.trials.folder import FAILED, FOUND, LOG, prepare
+from breadth.lab.trials.worker import REASON, UNITS
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+"""Settings of a trial's process: the trials share the cores, so none of them may take them all."""
+PATIENCE = 10.0
+"""Seconds a process gets to end when it is told to; then it is killed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial that did not end well."""
+
+    trial: Trial
+    """Which."""
+    reason: str
+    """What went wrong, in a line or two."""
+    log: Path
+    """Where more is written."""
+
+
+@dataclass
+class Crew:
+    """The processes at work, so that all of them can be ended."""
+
+    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    """By the name of their trial."""
+    closing: bool = False
+    """Whether no more are to be started."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the two are looked at together."""
+
+    def start(self, trial: Trial, folder: Path, base: Path | None) -> subprocess.Popen[str] | None:
+        """Start the process of a trial, unless all is to end."""
+        command = [sys.executable, "-m", "breadth.lab.trials.worker", str(folder / trial.name), *([] if base is None else [str(base)])]
+        with self.lock:
+            if self.closing:
+                return None
+            # In a session of its own: Ctrl-C reaches this process only, which then ends the others in order.
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, **ONE_THREAD}
+            )
+            self.running[trial.name] = process
+            return process
+
+    def end(self) -> None:
+        """End every process, by force where asking does not help."""
+        with self.lock:
+            self.closing = True
+            processes = list(self.running.values())
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Whom to tell what happens; called from several threads."""
+
+    units: Callable[[Trial, int], None] = lambda *_: None
+    """A trial has done so many units in all."""
+    ended: Callable[[Trial, Failure | None], None] = lambda *_: None
+    """A trial has ended, well or not."""
+
+
+def run_trials(trials: Sequence[Trial], folder: Path, base: Path | None, jobs: int, watch: Watch = Watch()) -> list[Failure]:  # noqa: B008 - frozen
+    """Run the trials that have not ended yet, so many at once, and return those that failed; the others go on meanwhile.
+
+    A folder whose trials have other settings is refused before anything runs. When interrupted, all processes are ended; the same call
+    goes on from there.
+    """
+    with locked(folder):
+        prepare(trials, folder)
+        left = [trial for trial in trials if not (folder / trial.name / FOUND).exists()]
+        crew, failures = Crew(), list[Failure]()
+        with ThreadPoolExecutor(max(1, jobs)) as pool:
+            try:
+                futures = {pool.submit(_run, crew, trial, folder, base, watch): trial for trial in left}
+                for future in as_completed(futures):
+                    failure = future.result()
+                    watch.ended(futures[future], failure)
+                    failures += [failure] if failure else []
+            except BaseException:
+                crew.end()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+    return failures
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a second run out of the folder for a while."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("a")
+    except OSError as error:
+        raise write_error(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise WriteError(folder, "is being worked in by another run.", "Wait for it, or name another folder with --out.") from error
+        yield
+
+
+def _run(crew: Crew, trial: Trial, folder: Path, base: Path | None, watch: Watch) -> Failure | None:
+    process = crew.start(trial, folder, base)
+    if process is None:
+        return None
+    assert process.stdout is not None  # noqa: S101 - piped above
+    try:
+        reason = _listen(process.stdout, lambda units: watch.units(trial, units))
+        status = process.wait()
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        process.stdout.close()
+        del crew.running[trial.name]
+    if crew.closing or (folder / trial.name / FOUND).exists():
+        return None
+    return _failure(trial, folder / trial.name, status, reason)
+
+
+def _listen(lines: IO[str], told: Callable[[int], None]) -> str:
+    """Pass on how far the process is until it ends; return why it failed, if it said so."""
+    reason = ""
+    for line in lines:
+        row = _row(line)
+        if isinstance(units := row.get(UNITS), int):
+            told(units)
+        reason = str(row.get(REASON, reason))
+    return reason
+
+
+def _row(line: str) -> Mapping[str, object]:
+    try:
+        row = orjson.loads(line)
+    except ValueError:
+        return {}  # a process that was killed inside a line
+    return row if isinstance(row, dict) else {}
+
+
+def _failure(trial: Trial, folder: Path, status: int, reason: str) -> Failure:
+    if reason:
+        return Failure(trial, reason, folder / FAILED)
+    if status < 0:
+        name = signal.Signals(-status).name
+        why = "; that is what a machine does that runs out of memory: try fewer --jobs" if -status == signal.SIGKILL else ""
+        return Failure(trial, f"Its process was killed by {name}{why}.", folder / LOG)
+    return Failure(trial, f"Its process ended with status {status} and without a result.", folder / LOG)

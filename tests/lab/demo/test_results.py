@@ -1,0 +1,54 @@
+"""What a demo has found, read from a run's curve and from replies, with its test for a hump; JSON and back."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from breadth.lab import records
+from breadth.lab.courses.train_curve import TrainCurve
+from breadth.lab.demo.results import DemoResults, Forced, Training
+from breadth.lab.measuring.evaluation import Evaluation
+from breadth.lab.sampling.drawing import Drawn
+from breadth.lab.task.grammar import parse
+from breadth.lab.task.problems import read_problem
+from breadth.lab.task.vocabulary import words_of
+
+
+def test_a_curve_without_values_has_gaps() -> None:
+    curve = TrainCurve(steps=[1, 2], passed=[0.5, 0.25], entropy=[0.5, None], planning=[0.25, None], execution=[None, 1.0])
+    went = Training.of(curve)
+    assert (went.steps, went.reward) == ((1, 2), (0.5, 0.25))
+    assert went.entropy[0] == 0.5
+    assert math.isnan(went.entropy[1])
+    assert math.isnan(went.execution[0])
+
+
+def test_forced_thinking_is_read_as_a_client_reads_it() -> None:
+    problem, words = read_problem("( 3 + 4 ) * ( 5 + 6 ) ="), words_of(7)
+    texts = ["<think> + + </think> 0 <eos>", "<think> </think> 0 <eos>", "<think> </think> 4 <eos>", "<think> add"]
+    drawn = tuple(
+        Drawn(np.array([words.index(word) for word in text.split()]), np.zeros(1), np.zeros(1), np.zeros(1, np.bool_), "stop")  # type: ignore[arg-type]  # unread here
+        for text in texts
+    )
+    found = Evaluation((problem,), 7, (drawn,), (tuple(parse(problem, text.split()) for text in texts),))
+    forced = Forced.of(2, found)
+    assert forced.accuracy == (0.5,)  # 0, 0, 4 and none: 0 is right, also behind thinking that is none
+    # (1/2, 1/4, 1/4): 1.5 ln 2, and Miller-Madow adds (3 - 1) / (2 * 4).
+    assert forced.answer_entropy[0] == pytest.approx(1.5 * math.log(2) + 0.25)
+
+
+def test_the_hump(demo_results: DemoResults) -> None:
+    hump = demo_results.hump()
+    assert hump.positive  # twelve of sixteen problems solved at 16 tokens, none at 64
+    assert hump.peak == 16
+    assert hump.fall.value == 0.75
+    assert demo_results.forced[1].accuracy_rate.value == 0.75
+
+
+def test_json_and_back(demo_results: DemoResults) -> None:
+    read = records.loads(DemoResults, records.dumps(demo_results))
+    assert records.dumps(read) == records.dumps(demo_results)  # NaN is not equal to itself, so the texts are compared
+    assert read.corners == demo_results.corners

@@ -1,0 +1,102 @@
+"""A demo from end to end on a tiny base, interrupted and taken up again; folders, bases and installations that are refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="the extra 'train' is not installed")
+
+from breadth.base.errors import BrokenFileError, MissingExtraError, WriteError
+from breadth.lab import records
+from breadth.lab.demo import run as demo_run
+from breadth.lab.demo.jobs import StageBegun, StepTaken
+from breadth.lab.demo.plan import Plan
+from breadth.lab.demo.results import DemoResults
+from breadth.lab.demo.run import ASKED, RESULTS, run_demo
+from breadth.runs.reader import Run
+
+
+def nothing(who: str, said: Any) -> None:
+    """Hear nothing."""
+
+
+def test_interrupted_it_goes_on_and_ends(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+
+    def interrupt(who: str, said: Any) -> None:
+        if isinstance(said, StageBegun) and said.stage.startswith("one long thought"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(tiny_plan, folder, memorised_folder, interrupt)
+    assert multiprocessing.active_children() == []
+    assert not (folder / RESULTS).exists()
+    heard: list[tuple[str, Any]] = []
+    found = run_demo(tiny_plan, folder, memorised_folder, lambda who, said: heard.append((who, said)))
+    steps = [(who, said.step) for who, said in heard if isinstance(said, StepTaken)]
+    assert len(steps) < 4, "at least the arm that was answering had been trained before"
+    assert {who for who, _ in heard} >= {"plain", "protected", "forced"}
+    assert [one.tokens for one in found.forced] == [8, 24]
+    assert found.corners.problems == 4
+    assert found.seconds > 0
+    for arm in ("plain", "protected"):
+        run = Run.open(folder / arm / "run")
+        assert run.series("entropy").steps.tolist() == [1, 2]
+    _check_that_it_is_kept(tiny_plan, found, folder, memorised_folder)
+
+
+def _check_that_it_is_kept(tiny_plan: Plan, found: DemoResults, folder: Path, base: Path) -> None:
+    """The same command shows the same again, another is refused."""
+
+    def never(who: str, said: Any) -> None:
+        raise AssertionError(f"{who}: {said} though all was done")
+
+    assert records.dumps(run_demo(tiny_plan, folder, base, never)) == records.dumps(found)
+    with pytest.raises(BrokenFileError, match="seed = 0, now 1"):
+        run_demo(replace(tiny_plan, seed=1), folder, base, never)
+    asked = (folder / ASKED).read_text()
+    (folder / ASKED).write_text(asked.replace('version = "', 'version = "0.0.0-'))
+    with pytest.raises(BrokenFileError, match=r"of breadth 0\.0\.0-"):
+        run_demo(tiny_plan, folder, base, never)
+    (folder / ASKED).write_text("something = 'else'")
+    with pytest.raises(BrokenFileError, match="another version"):
+        run_demo(tiny_plan, folder, base, never)
+
+
+def test_a_folder_of_other_things_is_left_alone(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(BrokenFileError, match="holds other things"):
+        run_demo(tiny_plan, tmp_path, memorised_folder, nothing)
+
+
+def test_a_place_that_cannot_be_written_to(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WriteError, match="could not be written"):
+        run_demo(tiny_plan, tmp_path / "file" / "demo", memorised_folder, nothing)
+
+
+def test_a_base_that_was_changed_is_refused(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    for path in memorised_folder.iterdir():
+        (base / path.name).write_bytes(path.read_bytes())
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(BrokenFileError, match="checksum"):
+        run_demo(tiny_plan, tmp_path / "demo", base, nothing)
+    assert not (tmp_path / "demo").exists()
+
+
+def test_without_trl_it_says_what_to_install(
+    tiny_plan: Plan, memorised_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(demo_run, "find_spec", lambda name: None if name == "trl" else found(name))
+    with pytest.raises(MissingExtraError, match=r"breadth\[train\]"):
+        run_demo(tiny_plan, tmp_path / "demo", memorised_folder, nothing)

@@ -1,0 +1,93 @@
+"""The choices made on train problems, from curves made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from breadth.lab.experiments.choices import Choices
+from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.measure.intervals import Interval
+from breadth.report.sections import Table, Verdict
+
+EXPERIMENT = Choices(rates=(0.1, 0.2, 0.4), prices=(0.5, 1.0, 2.0), steps=40, every=20)
+
+
+def done(rate: float, seed: int, early: float, late: float) -> Done:
+    return ended(f"rate-{rate:g}/seed-{seed}", early, late)
+
+
+def priced(price: float, early: float, late: float) -> Done:
+    return ended(f"price-{price:g}/seed-0", early, late)
+
+
+def ended(name: str, early: float, late: float) -> Done:
+    passed = [early] * 20 + [late] * 20
+    return Done(Trial(name, "m:w"), {"train": {"steps": list(range(1, 41)), "passed": passed}}, 1.0)
+
+
+FOUND = [
+    done(0.1, 0, 0.1, 0.2),
+    done(0.1, 1, 0.1, 0.4),
+    done(0.2, 0, 0.5, 0.3),
+    done(0.2, 1, 0.7, 0.3),
+    done(0.4, 0, 0.0, 0.0),
+    done(0.4, 1, 0.0, 0.1),
+]
+
+
+def test_the_best_rate_and_number_of_steps_by_hand() -> None:
+    verdict, table, _ = EXPERIMENT.page(FOUND, Bench(2)).sections
+    assert isinstance(verdict, Verdict)
+    assert verdict.headline == "Plain GRPO scores best on its own training problems at a rate of 0.2 after 20 steps."
+    assert verdict.body == "The best lies inside what was tried."
+    assert isinstance(table, Table)
+    assert [column.name for column in table.columns] == ["steps", "rate 0.1", "rate 0.2", "rate 0.4"]
+    values = [[cell.value for cell in row[1:] if isinstance(cell, Interval)] for row in table.rows]
+    assert values == [pytest.approx([0.1, 0.6, 0.0]), pytest.approx([0.3, 0.3, 0.05])]
+
+
+def test_a_best_at_the_edge_says_so() -> None:
+    (verdict, *_) = EXPERIMENT.page([done(0.4, 0, 0.1, 0.9)], Bench(1)).sections
+    assert isinstance(verdict, Verdict)
+    assert verdict.body == "The best is at the smallest or largest rate tried and at the last step: it may lie beyond."
+
+
+def test_the_largest_price_that_keeps_up_is_taken_at_the_step_that_suits_plain() -> None:
+    # plain is best at rate 0.2 after 20 steps: 0.6; 95% of that are 0.57, which 1.0 keeps and 2.0 does not; after 40 steps 2.0 would do
+    runs = [*FOUND, priced(0.5, 0.61, 0.0), priced(1.0, 0.575, 0.0), priced(2.0, 0.565, 0.9)]
+    _, verdict, table, _ = EXPERIMENT.page(runs, Bench(2)).sections
+    assert isinstance(verdict, Verdict)
+    assert verdict.headline == "The price of the anchor is 1."
+    assert "after 20 steps" in verdict.body
+    assert "try them there" not in verdict.body
+    assert isinstance(table, Table)
+    assert [column.name for column in table.columns][4:] == ["price 0.5", "price 1", "price 2"]
+
+
+def test_no_price_keeps_up() -> None:
+    _, verdict, *_ = EXPERIMENT.page([*FOUND, priced(0.5, 0.1, 0.1)], Bench(2)).sections
+    assert isinstance(verdict, Verdict)
+    assert verdict.headline == "No price of the anchor keeps up with plain GRPO."
+
+
+def test_prices_tried_at_a_rate_that_is_not_the_best_are_said_to_be() -> None:
+    _, verdict, *_ = EXPERIMENT.page([*FOUND, done(0.4, 2, 3.0, 3.0), priced(0.5, 0.9, 0.9)], Bench(3)).sections
+    assert isinstance(verdict, Verdict)
+    assert "plain does best at 0.4, so try them there" in verdict.body
+
+
+def test_nothing_has_ended() -> None:
+    (verdict,) = EXPERIMENT.page([], Bench(1)).sections
+    assert isinstance(verdict, Verdict)
+    assert verdict.headline == "No course has ended yet."
+
+
+def test_trials_differ_in_rate_price_and_seed_alone() -> None:
+    trials = EXPERIMENT.trials(Bench(2))
+    names = ["rate-0.1", "rate-0.2", "rate-0.4", "price-0.5", "price-1", "price-2"]
+    assert [trial.name for trial in trials] == [f"{name}/seed-{seed}" for seed in range(2) for name in names]
+    courses = [trial.settings["course"] for trial in trials]
+    assert len({str({key: value for key, value in one.items() if key not in ("rate", "seed", "chain")}) for one in courses}) == 1
+    assert {one["rate"] for one in courses[3:6]} == {0.2}
+    coefficients = [[part["coefficient"] for part in one["chain"]["mechanisms"] if "coefficient" in part] for one in courses[:6]]
+    assert coefficients == [[], [], [], [0.5], [1.0], [2.0]]

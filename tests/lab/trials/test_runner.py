@@ -1,0 +1,160 @@
+"""Trials side by side: crashes, kills, Ctrl-C, resuming, and folders that are refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from breadth.base.errors import BrokenFileError, WriteError
+from breadth.lab.trials.experiment import Trial
+from breadth.lab.trials.folder import FOUND, found
+from breadth.lab.trials.runner import Failure, Watch, locked, run_trials
+
+WORK = '''
+import os, signal, time
+from pathlib import Path
+def square(settings, folder, base, told):
+    with (Path(folder) / "calls").open("a") as file: file.write("x")
+    told(1)
+    return {"square": settings["value"] ** 2, "threads": os.environ["OMP_NUM_THREADS"]}
+def crash(settings, folder, base, told):
+    if not (Path(folder) / "mended").exists(): raise RuntimeError("out of luck")
+    return {}
+def killed(settings, folder, base, told):
+    os.kill(os.getpid(), signal.SIGKILL)
+def leave(settings, folder, base, told):
+    os._exit(3)
+def count(settings, folder, base, told):
+    """Goes on from what an earlier attempt left, as a course does from its checkpoint."""
+    place = Path(folder) / "progress"
+    start = int(place.read_text()) if place.exists() else 0
+    for step in range(start, settings["steps"]):
+        place.write_text(str(step + 1))
+        told(step + 1)
+        time.sleep(0.1)
+    return {"steps": settings["steps"], "resumed": start > 0}
+def together(settings, folder, base, told):
+    here = Path(folder).parent
+    mark = here / f"running-{settings['value']}"
+    mark.touch(); time.sleep(0.5)
+    most = len(list(here.glob("running-*")))
+    mark.unlink()
+    return {"most": most}
+'''
+MAIN = """
+import sys
+from pathlib import Path
+from breadth.lab.trials.experiment import Trial
+from breadth.lab.trials.runner import run_trials
+trials = [Trial(f"count-{n}", "works_of_test:count", {"steps": 80}) for n in range(2)]
+try:
+    run_trials(trials, Path(sys.argv[1]), None, 2)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "works_of_test.py").write_text(WORK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def trial(work: str, name: str = "", **settings: int) -> Trial:
+    return Trial(name or work, f"works_of_test:{work}", settings)
+
+
+def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
+    trials = [trial("square", f"square-{value}", value=value) for value in (2, 3)]
+    told: list[tuple[str, int]] = []
+    assert run_trials(trials, tmp_path / "out", None, 2, Watch(units=lambda one, units: told.append((one.name, units)))) == []
+    assert sorted(told) == [("square-2", 1), ("square-3", 1)]
+    assert run_trials(trials, tmp_path / "out", None, 2) == []
+    for one, value in zip(trials, (4, 9), strict=True):
+        result = found(tmp_path / "out" / one.name)
+        assert result is not None
+        assert result.result == {"square": value, "threads": "1"}
+        assert (tmp_path / "out" / one.name / "calls").read_text() == "x"
+
+
+def test_one_that_fails_leaves_the_others_alone_and_is_tried_again(tmp_path: Path) -> None:
+    trials = [trial("crash"), trial("killed"), trial("leave"), trial("square", value=5)]
+    ended: dict[str, Failure | None] = {}
+    failures = run_trials(trials, tmp_path, None, 2, Watch(ended=lambda one, failure: ended.update({one.name: failure})))
+    reasons = {failure.trial.name: failure.reason for failure in failures}
+    assert reasons.keys() == {"crash", "killed", "leave"}
+    assert reasons["crash"] == "RuntimeError: out of luck"
+    assert "SIGKILL" in reasons["killed"]
+    assert "--jobs" in reasons["killed"]
+    assert "status 3" in reasons["leave"]
+    assert ended.keys() == {"crash", "killed", "leave", "square"}
+    assert ended["square"] is None
+    assert (tmp_path / "square" / FOUND).exists()
+    assert all(failure.log.exists() for failure in failures)
+    (tmp_path / "crash" / "mended").touch()
+    assert [failure.trial.name for failure in run_trials(trials, tmp_path, None, 1)] == ["killed", "leave"]
+
+
+def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
+    trials = [trial("together", f"t{value}", value=value) for value in range(4)]
+    run_trials(trials, tmp_path, None, 2)
+    most = [result.result["most"] for one in trials if (result := found(tmp_path / one.name)) is not None]
+    assert len(most) == 4
+    assert max(most) <= 2
+
+
+def test_a_changed_setting_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    run_trials([trial("square", "b", value=2)], tmp_path, None, 1)
+    with pytest.raises(BrokenFileError, match="value was 2, now 3"):
+        run_trials([trial("square", "a", value=2), trial("square", "b", value=3)], tmp_path, None, 1)
+    assert not (tmp_path / "a" / FOUND).exists()
+
+
+def test_a_second_run_is_kept_out(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(WriteError, match="another run"):
+        run_trials([trial("square", value=2)], tmp_path, None, 1)
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match="could not be written"):
+        run_trials([], tmp_path / "file" / "folder", None, 1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_however_it_is_ended_its_children_end_too_and_it_goes_on_from_there(tmp_path: Path, how: signal.Signals) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen([sys.executable, "-c", MAIN, str(out)], env=dict(os.environ))
+    progress = [out / f"count-{number}" / "progress" for number in range(2)]
+    wait_for(lambda: all(path.exists() and (path.read_text() or "0") >= "3" for path in progress))
+    process.send_signal(how)
+    assert process.wait(15) == (130 if how is signal.SIGINT else -how)
+    wait_for(lambda: not still_counting(progress))
+    steps = [int(path.read_text()) for path in progress]
+    assert all(3 <= count < 80 for count in steps)
+    for path in progress:
+        path.write_text("78")  # no need to wait for the rest
+    trials = [Trial(f"count-{number}", "works_of_test:count", {"steps": 80}) for number in range(2)]
+    assert run_trials(trials, out, None, 2) == []
+    results = [found(out / one.name) for one in trials]
+    assert [one.result for one in results if one] == [{"steps": 80, "resumed": True}] * 2
+
+
+def wait_for(held: object, seconds: float = 20) -> None:
+    assert callable(held)
+    end = time.monotonic() + seconds
+    while not held():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.1)
+
+
+def still_counting(progress: list[Path]) -> bool:
+    before = [path.read_text() for path in progress]
+    time.sleep(0.5)
+    return before != [path.read_text() for path in progress]
