@@ -80,11 +80,25 @@ def test_a_beginning_is_continued_or_not() -> None:
     assert concluded(Trials.prefix, continues)[0] == "yes"
     assert concluded(Trials.prefix, Reply.of("Sure! 1, 2"))[0] == "no"
     assert concluded(Trials.prefix, Reply.of("x"), EmptyText())[0] == "no"
+    verdict, remarks = concluded(Trials.prefix, Reply.of("no no no no"))
+    assert verdict == "unknown"
+    assert "over and over" in remarks[0]
     verdict, remarks = concluded(Trials.prefix, continues, dialect=Dialect())
     assert verdict == "no"
     assert "plain OpenAI schema" in remarks[0]
     assert concluded(Trials.prefix, continues, Status(422))[0] == "no"
     assert concluded(Trials.prefix, continues, Status(503))[0] == "unknown"
+
+
+def test_a_model_that_cannot_count_is_given_half_of_its_own_reply() -> None:
+    reply = "I like green leaves and blue skies"
+
+    def continues(request: dict[str, Any], number: int) -> Reply:
+        given = request["messages"][-1]["content"]
+        return Reply.of(reply.removeprefix(given) if given and reply.startswith(given) else reply)
+
+    assert concluded(Trials.prefix, continues)[0] == "yes"
+    assert concluded(Trials.prefix, Reply.of(reply))[0] == "no"
 
 
 def test_seeds_are_kept_to_or_not() -> None:

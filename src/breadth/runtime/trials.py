@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from breadth.base.errors import ServerError, StrategyError
 from breadth.inference.records import Sampling
+from breadth.inference.thinking import Thinking
 from breadth.runtime.capabilities import Found
 from breadth.runtime.dialect import CHAT, Dialect
 from breadth.runtime.sampler import Draw, Meter
@@ -21,6 +22,8 @@ COLOUR = ({"role": "user", "content": "Name a colour."},)
 COUNTING = ({"role": "user", "content": "Count from 1 to 20, separated by commas."},)
 COUNTED = "1, 2, 3, 4, 5, 6, 7, 8,"
 """A beginning that is continued by 9, and by nothing else if it was read."""
+HALVED, TELLING_TEXT = 32, 12
+"""Tokens of the model's own reply of which half is given back, and characters (without blanks) by which the other half is known."""
 PUZZLE = ({"role": "user", "content": "What is 7*8? Think first."},)
 CAP = 4
 """Thinking tokens allowed in the trial of caps."""
@@ -74,12 +77,28 @@ class Trials:
         return "processed" if (cold[0] - cold[last]) > 2 * (warm[0] - warm[last]) else "raw"
 
     async def prefix(self) -> Found:
-        """Say whether the beginning of a reply is continued: counting goes on where it stood."""
+        """Say whether the beginning of a reply is continued: counting goes on where it stood, or half of the model's own reply does."""
         try:
             drawn = await self._draw(Draw(COUNTING, Sampling(temperature=0, max_tokens=8), prefix=COUNTED))
+            return "yes" if drawn.text.lstrip().startswith("9") else await self._own_half()
         except (ServerError, StrategyError) as error:
             return self._refused("continuing the beginning of a reply", error)
-        return "yes" if drawn.text.lstrip().startswith("9") else "no"
+
+    async def _own_half(self) -> Found:
+        """Give half of what the model itself writes back to it, for one that cannot count: it should write the other half."""
+        greedy = Sampling(temperature=0, max_tokens=HALVED)
+        whole = await self._draw(Draw(COUNTING, greedy))
+        words = (whole.reasoning or whole.text).split()
+        begun = " ".join(words[: len(words) // 2])
+        rest, again = "".join(words[len(words) // 2 :])[:TELLING_TEXT], "".join(words)[:TELLING_TEXT]
+        if not words:
+            return "no"
+        if again.startswith(rest):
+            self.remarks.append("Whether the beginning of a reply is continued could not be told: the model says the same over and over.")
+            return "unknown"
+        drawn = await self._draw(Draw(COUNTING, greedy, prefix=f"{Thinking().open}{begun}" if whole.reasoning else begun))
+        said = "".join((drawn.reasoning + drawn.text).split())
+        return "yes" if said.startswith(rest) else "no"
 
     async def seed(self) -> Found:
         """Say whether the same seed draws the same text, and another one another."""

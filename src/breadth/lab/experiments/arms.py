@@ -71,8 +71,5 @@ ARMS: dict[str, Arm] = {
     "planning-thermostat": Arm(
         _grpo(ForkThermostat(forks="planning")), "the same on the tokens that plan, which the lab knows and others must guess"
     ),
-    "thermostat+batch-penalty": Arm(
-        _grpo(ForkThermostat(), credit=(RepeatPenalty(),)), "the pair: one acts on the loss, one on the advantages"
-    ),
 }
 """Every arm by name, controls first."""

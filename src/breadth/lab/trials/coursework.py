@@ -103,10 +103,10 @@ def _look(reasoner: Reasoner, looks: Looks, step: int, seed: int, *, last: bool,
     from breadth.lab.measuring.eval_rollouts import write_replies
     from breadth.lab.measuring.evaluation import evaluate
     from breadth.lab.measuring.looks import look_of
-    from breadth.lab.task.tasks import held_out
+    from breadth.lab.task.tasks import draw_tasks
 
     level: Level = looks.level  # type: ignore[assignment]  # checked where problems are drawn
     count, samples = (looks.problems, looks.samples) if last else (looks.problems_between, looks.samples_between)
-    evaluation = evaluate(reasoner, held_out(reasoner.teacher.facts.prime, level)[:count], samples, seed=seed)
+    evaluation = evaluate(reasoner, draw_tasks(count, reasoner.teacher.facts.prime, level), samples, seed=seed)
     write_replies(evaluation, run, step)
     return look_of(evaluation, step).to_row()
