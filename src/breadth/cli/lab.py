@@ -11,6 +11,7 @@ import typer
 
 from breadth.base.errors import SettingsError
 from breadth.cli.lab_run import Base, gate, pretrain, run
+from breadth.cli.lab_rung import smollm2
 from breadth.cli.output import Json, progress
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SHIPPED = "routes"
 app.command()(run)
 app.command()(gate)
 app.command()(pretrain)
+app.command()(smollm2)
 
 
 @app.command()

@@ -38,6 +38,13 @@ def test_the_problems_are_the_same_for_every_seed_and_none_is_held_out() -> None
     assert not {problem.canonical for problem in trained} & {problem.canonical for problem in held_out(11, "medium")}
 
 
+def test_problems_beside_are_neither_trained_on_nor_held_out() -> None:
+    course = Course(PLAIN, problems=50)
+    beside, taken = course.beside(40, 11), [*course.trained_on(11), *held_out(11, "medium")]
+    assert len({problem.canonical for problem in beside}) == 40
+    assert not {problem.canonical for problem in beside} & {problem.canonical for problem in taken}
+
+
 def test_toml_and_back() -> None:
     course = Course(RECIPES["thermostat"].chain, steps=7, rate=1e-3, level="hard")
     assert settings.loads(Course, settings.dumps(course)) == course

@@ -9,8 +9,8 @@ from breadth.lab.task.problems import LEVELS, Level, Problem, draw_problems
 from breadth.lab.task.tasks import held_out
 from breadth.training.chain import Chain
 
-TRAINED_SEED = 77
-"""Seed of the problems that are trained on; none of them is held out."""
+TRAINED_SEED, BESIDE_SEED = 77, 78
+"""Seeds of the problems that are trained on, and of those beside them; none of either is held out."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Course:
 
     chain: Chain
     """Advantages and loss."""
-    steps: int = 80
+    steps: int = 120
     """Optimizer steps."""
     rate: float = 1e-3
     """Learning rate, constant after five steps."""
@@ -46,6 +46,11 @@ class Course:
         require(self, "level", self.level in LEVELS, f"one of {', '.join(LEVELS)}")
         require(self, "prompts", self.prompts * self.group % self.updates == 0, "so many that prompts x group divides into the updates")
         require(self, "seed", self.seed >= 0, "0 or more")
+
+    def beside(self, count: int, prime: int) -> list[Problem]:
+        """List problems that are neither trained on nor held out: what a choice between courses may be made on."""
+        taken = {*held_out(prime, self.level), *self.trained_on(prime)}
+        return draw_problems(count, prime, self.level, BESIDE_SEED, frozenset(taken))
 
     def trained_on(self, prime: int) -> list[Problem]:
         """List the problems trained on: the same for every seed, none of them held out."""

@@ -18,7 +18,7 @@ ARMS: tuple[ArmName, ...] = ("plain", "protected")
 
 
 ANCHOR = 0.15
-"""Price of a nat away from the base in the protected arm; the middle one of three that were tried once each (0.05, 0.15, 0.4)."""
+"""Price of a nat away from the base in the protected arm; chosen among 0.05, 0.15 and 0.4 by `breadth lab run choices`."""
 
 
 def chain_of(arm: ArmName) -> Chain:
@@ -41,10 +41,10 @@ def protected_by(price: float) -> Chain:
 class Plan:
     """A demo."""
 
-    steps: int = 80
+    steps: int = 120
     """Optimizer steps of each arm."""
     rate: float = 1e-3
-    """Learning rate of both."""
+    """Learning rate of both; like the steps plain's own best of those that `breadth lab run choices` tries."""
     prompts: int = 8
     """Problems of a generation."""
     group: int = 16
@@ -65,8 +65,8 @@ class Plan:
     """Thinking tokens at which accuracy is measured: exactly so many."""
     budget_samples: int = 8
     """Replies to each problem at each budget."""
-    thinking: int = 96
-    """Thinking tokens of the long thought in the four corners."""
+    thinking: int = 192
+    """Thinking tokens of the long thought in the four corners: some seven replies of usual length could be written for them."""
     repeats: int = 4
     """Answers to each problem in each corner."""
     level: Level = "medium"

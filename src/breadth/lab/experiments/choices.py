@@ -1,28 +1,32 @@
-"""What is chosen before anything is compared, on train problems alone: plain GRPO's rate and steps, and the price of the anchor."""
+"""What is chosen before anything is compared, with nothing held out: plain GRPO's rate and steps, and the price of the anchor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from breadth.base import settings
+from breadth.lab.demo.plan import FULL, protected_by
 from breadth.lab.measuring.seeds import over_seeds, smoothed
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell
 from breadth.report.page import Page
 from breadth.report.sections import Axis, Column, Curve, Fact, Section, Series, Severity, Table, Verdict
-from breadth.training.chain import Chain
+
+if TYPE_CHECKING:
+    from breadth.lab.measuring.evaluation import Evaluation
 
 WINDOW = 10
 """Generations that a score is the mean of: one generation alone asks only a few problems."""
-KEPT_UP = 0.95
-"""Share of plain's train pass@1 that a price must keep: a protection that costs more than a twentieth of what is learned is a handicap."""
+BESIDE, REPLIES = 128, 32
+"""Problems beside those trained on that prices are judged by, none of them held out, and replies to each."""
 WORK = "breadth.lab.experiments.choices:train_only"
-Curves = Mapping[str, Sequence[Mapping[str, Any]]]
+Runs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Results by candidate, one a seed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,9 @@ class Choices:
 
     name: str = "choices"
     """What to type."""
-    statement: str = "Chosen on train problems alone: the rate and steps at which plain GRPO does best, and the price of the anchor."
+    statement: str = (
+        "Chosen without a look at what is held out: the rate and steps at which plain GRPO does best, and the price of the anchor."
+    )
     """What it tests."""
     seeds: int = 3
     """Repetitions of every candidate."""
@@ -57,11 +63,11 @@ class Choices:
         """Say what is best by the rules, and show all."""
         found: dict[str, list[Mapping[str, Any]]] = {name: [] for name, _, _ in self._candidates()}
         for one in done:
-            found[one.trial.name.partition("/")[0]].append(one.result["train"])
-        curves: Curves = {name: runs for name, runs in found.items() if runs}
-        sections: list[Section] = [*self._verdicts(curves), self._table(curves), self._curve(curves)] if curves else [_nothing()]
-        facts = [Fact("base", bench.weights), Fact("seeds", max(map(len, curves.values()), default=0))]
-        return Page("Choices made on train problems", sections, self.statement, facts)
+            found[one.trial.name.partition("/")[0]].append(one.result)
+        runs: Runs = {name: ended for name, ended in found.items() if ended}
+        sections: list[Section] = [*self._verdicts(runs), self._table(runs), _beside(runs), self._curve(runs)] if runs else [_nothing()]
+        facts = [Fact("base", bench.weights), Fact("seeds", max(map(len, runs.values()), default=0))]
+        return Page("Choices", sections, self.statement, facts)
 
     @property
     def _middle(self) -> float:
@@ -74,21 +80,20 @@ class Choices:
     def _trial(self, name: str, rate: float, price: float, seed: int, bench: Bench) -> Trial:
         from breadth.lab.courses.course import Course
 
-        course = Course(_chain(price), **{"steps": self.steps, "rate": rate, "seed": seed, **self.course})
+        course = Course(protected_by(price), **{"steps": self.steps, "rate": rate, "seed": seed, **self.course})
         return Trial(f"{name}/seed-{seed}", WORK, {"weights": bench.weights, "course": settings.to_table(course)}, course.steps)
 
     def _steps(self) -> list[int]:
         return [*range(self.every, self.steps, self.every), self.steps]
 
-    def _verdicts(self, curves: Curves) -> list[Verdict]:
-        plain = {(rate, step): _score(curves[_rate(rate)], step) for rate in self.rates if _rate(rate) in curves for step in self._steps()}
+    def _verdicts(self, runs: Runs) -> list[Verdict]:
+        plain = {(rate, step): _score(runs[_rate(rate)], step) for rate in self.rates if _rate(rate) in runs for step in self._steps()}
         if not plain:
             return [_nothing()]
         rate, step = max(plain, key=lambda place: plain[place].value)
-        priced = {price: _score(curves[_price(price)], step) for price in self.prices if _price(price) in curves}
-        beside = plain.get((self._middle, step))
+        priced = [price for price in self.prices if _price(price) in runs]
         chosen = [self._best(rate, step, plain[rate, step])]
-        return chosen if beside is None or not priced else [*chosen, self._dearest(priced, beside, step, rate)]
+        return [*chosen, self._price(runs, priced, rate)] if priced and _rate(self._middle) in runs else chosen
 
     def _best(self, rate: float, step: int, score: Interval) -> Verdict:
         edges = [
@@ -99,57 +104,80 @@ class Choices:
         headline = f"Plain GRPO scores best on its own training problems at a rate of {rate:g} after {step} steps."
         return Verdict(Severity.NOTE, headline, body, [Fact("train pass@1", score)])
 
-    def _dearest(self, priced: Mapping[float, Interval], plain: Interval, step: int, rate: float) -> Verdict:
-        """Choose the largest price that keeps up with plain at the step that suits plain best."""
-        fit = [price for price, score in priced.items() if score.value >= KEPT_UP * plain.value]
-        rule = f"The rule: the largest price that keeps {KEPT_UP:.0%} of plain's train pass@1, at the same rate, after {step} steps."
+    def _price(self, runs: Runs, priced: Sequence[float], rate: float) -> Verdict:
+        """Choose the price from whose policy a vote makes most: score and breadth in one number."""
+        found = {name: _aside(runs[name], "voted") for name in (_rate(self._middle), *map(_price, priced))}
+        best = max(priced, key=lambda price: found[_price(price)].value)
+        rule = f"The rule: that whose vote for {FULL.thinking} tokens, as the corners have, is best on problems not trained on."
+        if found[_price(best)].value < found[_rate(self._middle)].value:
+            rule += " None is better than plain."
         if rate != self._middle:
             rule += f" Prices were tried at a rate of {self._middle:g}; plain does best at {rate:g}, so try them there before using one."
-        facts = [Fact("plain", plain), *(Fact(f"price {price:g}", score) for price, score in priced.items())]
-        headline = f"The price of the anchor is {max(fit):g}." if fit else "No price of the anchor keeps up with plain GRPO."
-        return Verdict(Severity.NOTE, headline, rule, facts)
+        facts = [Fact(f"vote, {_words(name)}", voted) for name, voted in found.items()]
+        return Verdict(Severity.NOTE, f"The price of the anchor is {best:g}.", rule, facts)
 
-    def _table(self, curves: Curves) -> Table:
-        rows: list[list[Cell]] = [[str(step), *(_score(runs, step) for runs in curves.values())] for step in self._steps()]
-        columns = [Column("steps"), *(Column(_words(name)) for name in curves)]
+    def _table(self, runs: Runs) -> Table:
+        rows: list[list[Cell]] = [[str(step), *(_score(ended, step) for ended in runs.values())] for step in self._steps()]
+        columns = [Column("steps"), *(Column(_words(name)) for name in runs)]
         note = (
             f"Mean of the last {WINDOW} generations; intervals over seeds. The best of many is a little lucky. Prices are at a rate of "
             f"{self._middle:g}."
         )
         return Table("Train pass@1", columns, rows, note)
 
-    def _curve(self, curves: Curves) -> Curve:
+    def _curve(self, runs: Runs) -> Curve:
         lines = []
-        for name, found in curves.items():
-            length = min(len(one["steps"]) for one in found)
-            means = np.mean([smoothed(one["passed"][:length], WINDOW) for one in found], axis=0)
-            lines.append(Series(_words(name), found[0]["steps"][:length], means))
+        for name, ended in runs.items():
+            curves = [one["train"] for one in ended]
+            length = min(len(one["steps"]) for one in curves)
+            means = np.mean([smoothed(one["passed"][:length], WINDOW) for one in curves], axis=0)
+            lines.append(Series(_words(name), curves[0]["steps"][:length], means.tolist()))
         return Curve("Train pass@1 while training", lines, Axis("optimizer step"), Axis("pass@1"), note="Means over seeds.")
 
 
 def train_only(asked: Mapping[str, Any], folder: Any, base: Any, told: Any) -> dict[str, Any]:
-    """Run a course and return how it went on the problems it trained on; nothing held out is looked at."""
+    """Run a course and return how it went on the problems it trained on, and what it is worth on others that are not held out."""
     from breadth.lab.courses.course import Course
     from breadth.lab.courses.train_curve import train_curve
     from breadth.lab.courses.training import RUN, train
+    from breadth.lab.measuring.evaluation import evaluate
 
-    train(settings.from_table(Course, asked["course"]), folder, base, lambda step, _: told(step))
-    return {"train": train_curve(folder / RUN).to_row()}
+    course = settings.from_table(Course, asked["course"])
+    reasoner = train(course, folder, base, lambda step, _: told(step))
+    found = evaluate(reasoner, course.beside(BESIDE, reasoner.teacher.facts.prime), REPLIES, seed=course.seed)
+    return {"train": train_curve(folder / RUN).to_row(), "beside": _judged(found)}
 
 
-def _score(curves: Sequence[Mapping[str, Any]], step: int) -> Interval:
+def _judged(found: Evaluation) -> dict[str, float]:
+    """Return score, vote and coverage; as many replies vote as fit into the tokens of the corners, by their mean length."""
+    tokens = float(found.tokens.mean())
+    votes = min(REPLIES, max(1, int(FULL.thinking / tokens)))
+    passed, covered = (found.pass_at(k).value for k in (1, REPLIES))
+    return {"passed": passed, "voted": found.majority_at(votes).value, "covered": covered, "tokens": tokens}
+
+
+def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
     """Return train pass@1 up to a step, the mean of the last generations, over seeds."""
     scores = []
-    for curve in curves:
+    for curve in (one["train"] for one in runs):
         seen = max(1, sum(one <= step for one in curve["steps"]))
         scores.append(float(smoothed(curve["passed"], WINDOW)[seen - 1]))
     return over_seeds(scores, bounds=(0.0, 1.0))
 
 
-def _chain(price: float) -> Chain:
-    from breadth.lab.demo.plan import protected_by
+def _aside(runs: Sequence[Mapping[str, Any]], what: str) -> Interval:
+    """Return a number on the problems beside those trained on, over seeds."""
+    return over_seeds([one["beside"][what] for one in runs], bounds=(0.0, np.inf if what == "tokens" else 1.0))
 
-    return protected_by(price)
+
+def _beside(runs: Runs) -> Table:
+    columns = {"passed": "pass@1", "voted": f"vote for {FULL.thinking} tokens", "covered": f"pass@{REPLIES}", "tokens": "tokens of a reply"}
+    rows: list[list[Cell]] = [[_words(name), *(_aside(ended, what) for what in columns)] for name, ended in runs.items()]
+    note = (
+        f"{BESIDE} problems that are neither trained on nor held out, {REPLIES} replies to each; intervals over seeds. As many vote "
+        "as fit into the tokens, by their mean length."
+    )
+    return Table("Beside the problems trained on, at the end", [Column("course"), *map(Column, columns.values())], rows, note)
 
 
 def _rate(rate: float) -> str:

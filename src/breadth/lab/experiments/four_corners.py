@@ -40,8 +40,8 @@ class FourCorners:
     """Reasoners trained in each arm."""
     plan: Plan = replace(FULL, problems=200)
     """How arms are trained and measured; its seed is not used."""
-    others: tuple[int, ...] = (32, 192)
-    """Thinking tokens at which the corners are asked once more: less and more than the plan's."""
+    others: tuple[int, ...] = (48, 96)
+    """Thinking tokens at which the corners are asked once more."""
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:
         """List the base, and both arms at every seed."""

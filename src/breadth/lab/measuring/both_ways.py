@@ -1,9 +1,9 @@
-"""One reasoner answers the same problems both ways at equal tokens: one long thought, and independent ones that vote."""
+"""One policy answers the same questions both ways at equal tokens: one long thought, and independent ones that vote."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
-from breadth.lab.measuring.evaluation import LONGEST, PLAIN
+from breadth.lab.measuring.evaluation import PLAIN
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.sampler import ReasonerSampler
 from breadth.lab.task.grammar import AGAIN, CLOSE, OPEN
@@ -25,6 +25,7 @@ from breadth.lab.task.problems import Problem
 from breadth.measure.answers import answer_key
 from breadth.measure.diversity import answer_entropy
 from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.sampler import Sampler
 from breadth.runtime.solving import together
 
 AT_ONCE = 128
@@ -75,65 +76,96 @@ class BothWays:
     """A vote, for at most what the long thought has cost on the same problem and repeat."""
 
 
-def answer_both_ways(reasoner: Reasoner, problems: Sequence[Problem], *, thinking: int, repeats: int = 4, seed: int = 0) -> BothWays:
-    """Answer each problem several times by a thought of exactly so many tokens, then by a vote for no more than that has cost.
+@dataclass(frozen=True)
+class Question:
+    """What is asked, of whatever model."""
 
-    Both go through the driver. The long thought is budget forcing: an end of thinking before the budget becomes one more attempt, and at
-    the budget it is cut. The vote is adaptive: independent traces one after the other, until the leading answer is unlikely to be
-    overtaken or another trace of usual length no longer fits into what the long thought has used; what it does not need it saves.
-    One after the other, so that nothing depends on which of several arrives first: the same seed gives the same answers.
-    """
-    plan = _Plan(thinking, repeats, seed)
-    return asyncio.run(_both(reasoner, list(problems), plan))
+    prompt: str
+    """The text that is continued."""
+    answer: str
+    """The right answer."""
+    marks: Thinking
+    """How thinking is marked in the reply, and what makes it go on."""
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Ways:
+    """How questions are answered."""
+
     thinking: int
-    repeats: int
-    seed: int
+    """Tokens of the long thought: exactly so many."""
+    repeats: int = 4
+    """Answers to each question, each way."""
+    seed: int = 0
+    """Of every draw."""
+    sampling: Sampling = PLAIN
+    """How the replies that vote are drawn."""
+    room: int = ANSWER
+    """Tokens kept for the answer behind the long thought."""
+    reading: Reading = Reading("whole")
+    """Where the answer stands in a reply, behind its thinking."""
 
     def __post_init__(self) -> None:
         require(self, "thinking", self.thinking >= 1, "1 or more tokens")
         require(self, "repeats", self.repeats >= 1, "1 or more")
+        require(self, "room", self.room >= 1, "1 or more tokens")
 
-    @property
-    def extended(self) -> Strategy:
-        return BudgetForcing(cues=0, minimum=self.thinking, maximum=self.thinking, thinking=MARKS)
-
-    def sampling(self, thinking: int) -> Sampling:
-        return replace(PLAIN, max_tokens=thinking + ANSWER)
-
-    def tasks(self, problems: Sequence[Problem], sampling: Sampling) -> list[Task]:
-        """Return a task for each problem and repeat, problem by problem."""
+    def tasks(self, questions: Sequence[Question], sampling: Sampling) -> list[Task]:
+        """Return a task for each question and repeat, question by question."""
         return [
-            Task(problem.text, f"{place}-{repeat}", sampling=sampling, reading=Reading("whole"), seed=self.seed * self.repeats + repeat)
-            for place, problem in enumerate(problems)
+            Task(question.prompt, f"{place}-{repeat}", sampling=sampling, reading=self.reading, seed=self.seed * self.repeats + repeat)
+            for place, question in enumerate(questions)
             for repeat in range(self.repeats)
         ]
 
+    def strategies(self, questions: Sequence[Question]) -> list[Strategy]:
+        """Return the long thought for each question and repeat."""
+        return [
+            BudgetForcing(cues=0, minimum=self.thinking, maximum=self.thinking, thinking=question.marks)
+            for question in questions
+            for _ in range(self.repeats)
+        ]
 
-async def _both(reasoner: Reasoner, problems: list[Problem], plan: _Plan) -> BothWays:
-    sampler = ReasonerSampler(reasoner)
+
+def answer_both_ways(reasoner: Reasoner, problems: Sequence[Problem], *, thinking: int, repeats: int = 4, seed: int = 0) -> BothWays:
+    """Let the reasoner answer problems both ways; an end of thinking before the budget becomes one more attempt."""
     prime = reasoner.teacher.facts.prime
+    questions = [Question(problem.text, str(problem.answer(prime)), MARKS) for problem in problems]
+    return answer_questions(lambda: ReasonerSampler(reasoner), questions, Ways(thinking, repeats, seed))
+
+
+def answer_questions(opened: Callable[[], Sampler], questions: Sequence[Question], ways: Ways) -> BothWays:
+    """Answer each question several times by a thought of exactly so many tokens, then by a vote for no more than that has cost.
+
+    Both go through the driver, with the sampler that is opened here and closed in the end. The long thought is budget forcing: thinking
+    that ends before the budget is made to go on, and at the budget it is cut. The vote is adaptive: independent replies one after the
+    other, until the leading answer is unlikely to be overtaken or another reply of usual length no longer fits into what the long thought
+    has used; what it does not need it saves. One after the other, so that nothing depends on which of several arrives first: the same
+    seed gives the same answers.
+    """
+    return asyncio.run(_both(opened, list(questions), ways))
+
+
+async def _both(opened: Callable[[], Sampler], questions: list[Question], ways: Ways) -> BothWays:
+    sampler = opened()
     try:
-        long = await _solved(sampler, plan.extended, plan.tasks(problems, plan.sampling(plan.thinking)), None)
+        forced = replace(ways.sampling, max_tokens=ways.thinking + ways.room)
+        long = await _solved(sampler, ways.strategies(questions), ways.tasks(questions, forced), None)
         spent = [one.spend.output_tokens for one in long]
-        short = await _solved(sampler, AdaptiveVote(width=1), plan.tasks(problems, replace(PLAIN, max_tokens=LONGEST)), spent)
+        tasks = ways.tasks(questions, ways.sampling)
+        short = await _solved(sampler, [AdaptiveVote(width=1)] * len(tasks), tasks, spent)
     finally:
         await sampler.close()
-    return BothWays(
-        plan.thinking, _replies(long, problems, plan.repeats, prime, spent), _replies(short, problems, plan.repeats, prime, spent)
-    )
+    return BothWays(ways.thinking, _replies(long, questions, ways.repeats, spent), _replies(short, questions, ways.repeats, spent))
 
 
-async def _solved(sampler: ReasonerSampler, strategy: Strategy, tasks: list[Task], most: Sequence[int] | None) -> list[Solved]:
-    """Solve tasks, each within its own budget, some at once; a draw that breaks breaks the whole, for it is no wrong answer."""
+async def _solved(sampler: Sampler, strategies: Sequence[Strategy], tasks: Sequence[Task], most: Sequence[int] | None) -> list[Solved]:
+    """Solve tasks, each by its own strategy within its own budget; a draw that breaks breaks the whole, for it is no wrong answer."""
     driver, places = Driver(sampler), asyncio.Semaphore(AT_ONCE)
 
     async def one(place: int, task: Task) -> Solved:
         async with places:
-            solved = await driver.solve(strategy, task, budget=Budget(output_tokens=None if most is None else most[place]))
+            solved = await driver.solve(strategies[place], task, budget=Budget(output_tokens=None if most is None else most[place]))
         if solved.last_error is not None:
             raise solved.last_error
         return solved
@@ -141,9 +173,9 @@ async def _solved(sampler: ReasonerSampler, strategy: Strategy, tasks: list[Task
     return await together(one(place, task) for place, task in enumerate(tasks))
 
 
-def _replies(solved: list[Solved], problems: list[Problem], repeats: int, prime: int, allowed: list[int]) -> Replies:
+def _replies(solved: list[Solved], questions: list[Question], repeats: int, allowed: list[int]) -> Replies:
     keys = [one.answer.key or "" for one in solved]
-    truths = [answer_key(str(problem.answer(prime))) for problem in problems for _ in range(repeats)]
+    truths = [answer_key(question.answer) for question in questions for _ in range(repeats)]
     right = [key == truth for key, truth in zip(keys, truths, strict=True)]
     rows = [slice(start, start + repeats) for start in range(0, len(solved), repeats)]
     tokens = [one.spend.output_tokens for one in solved]

@@ -1,0 +1,1 @@
+"""The second rung: the same experiment on a real small language model, sums in place of routes."""

@@ -1,0 +1,169 @@
+"""The second rung as a page: verdicts computed from the numbers, the two by two table, the policies; what does not show is said not to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from breadth.lab.demo.page import effects, two_by_two
+from breadth.lab.demo.words import meaning
+from breadth.lab.experiments.corners_claims import Policies, claims
+from breadth.lab.measuring.corners import Arm, Corners, Effect, compare, corners
+from breadth.lab.measuring.measured import Measured
+from breadth.lab.measuring.seeds import over_seeds
+from breadth.lab.rung.arm import RungArm
+from breadth.lab.rung.measuring import Breadth
+from breadth.lab.rung.plan import RungPlan
+from breadth.lab.rung.sums import EXAMPLE
+from breadth.lab.rung.went import WINDOW
+from breadth.lab.trials.experiment import Bench
+from breadth.measure.intervals import Interval
+from breadth.report.cells import Cell
+from breadth.report.numerals import number
+from breadth.report.page import Page
+from breadth.report.sections import Column, Fact, Section, Severity, Table, Verdict
+
+TITLE = "The second rung: SmolLM2-135M-Instruct on sums"
+NAMES = ("plain GRPO", "protected")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the page is made of."""
+
+    plan: RungPlan
+    """What was asked for."""
+    bench: Bench
+    """On what."""
+    base: Breadth | None
+    """The base, once it has been measured."""
+    plain: Sequence[RungArm]
+    """Plain policies, one a seed."""
+    protected: Sequence[RungArm]
+    """Protected ones, of the same seeds."""
+    minutes: float
+    """Of all trials, added up."""
+
+
+def rung_page(found: Found, statement: str) -> Page:
+    """Return the whole report, by as much as has ended."""
+    if not found.plain:
+        head, remedy = "At no seed have both arms ended.", "Run the same command again: it goes on where it stopped."
+        return Page(TITLE, [Verdict(Severity.CANNOT_TELL, head, remedy), *_before(found)], statement, _provenance(found))
+    plan = found.plan
+    table = corners([one.arm for one in found.plain], [one.arm for one in found.protected], k=plan.samples, votes=plan.votes)
+    sections: list[Section] = [meaning(table), two_by_two(table), effects(table), spending(table), policies(found), training(found)]
+    if found.base is not None:
+        base, plain = found.base.measured, [one.arm for one in found.plain]
+        sections[3:3] = [narrowing(base, plain, plan.samples), claims(Policies(base, plain, [one.arm for one in found.protected]), table)]
+    return Page(TITLE, sections, statement, _provenance(found))
+
+
+def narrowing(base: Measured, plain: Sequence[Arm], k: int) -> Verdict:
+    """Say what plain training did to the base."""
+    gained, lost = (_change(base, plain, count) for count in (1, k))
+    share = float(np.mean([arm.measured.entropy.value for arm in plain])) / base.entropy.value
+    told = f"plain GRPO leaves {number(share, '%')} of the base's entropy; {_told('pass@1', gained)}, {_told(f'pass@{k}', lost)}"
+    worse = lost.shows and lost.value.value < 0
+    facts = [Fact("pass@1, plain less base", gained.value), Fact(f"pass@{k}, plain less base", lost.value)]
+    return Verdict(Severity.WARNING if worse else Severity.NOTE, f"On held-out sums {told}.", "", facts)
+
+
+def policies(found: Found) -> Table:
+    """Return what the base and both arms know and how broad they are."""
+    plan = found.plan
+    columns = ["pass@1", f"maj@{plan.votes}", f"pass@{plan.samples}", "entropy", "different answers", "tokens", "cut"]
+    rows: list[list[Cell]] = [] if found.base is None else [["base", *_numbers([found.base], plan)]]
+    rows += [[name, *_numbers([one.breadth for one in arms], plan)] for name, arms in _arms(found)]
+    over = "problems" if len(found.plain) < 2 else "seeds of training (Student's t); the base's over problems"
+    return Table(
+        "The policies on held-out sums",
+        [Column("policy"), *(Column(name, {"entropy": "nats", "cut": "%"}.get(name, "")) for name in columns)],
+        rows,
+        f"{plan.samples} replies to each of {plan.problems} problems at temperature 1; 95% intervals over {over}. Different answers are "
+        "those among all replies to a problem; cut is the share of replies that did not end by themselves.",
+    )
+
+
+def training(found: Found) -> Table:
+    """Return how the training of both arms went, at its beginning and at its end."""
+    rows: list[list[Cell]] = []
+    for name, arms in _arms(found):
+        for what, series in (("right", "reward"), ("entropy", "entropy"), ("cut", "cut"), ("groups without a difference", "flat")):
+            ends = np.array([one.went.ends(series) for one in arms]).mean(0)
+            rows.append([f"{name}: {what}", float(ends[0]), float(ends[1])])
+    return Table(
+        "How training went, on the problems trained on",
+        [Column("series"), Column(f"first {WINDOW} generations"), Column(f"last {WINDOW}")],
+        rows,
+        "From the run folders: shares of replies or of groups; entropy in nats a token. The mean of seeds where there are several.",
+    )
+
+
+def spending(table: Corners) -> Table:
+    """Return what the corners cost."""
+    places = {
+        "plain, long thought": table.plain_extended,
+        "plain, vote": table.plain_parallel,
+        "protected, long thought": table.protected_extended,
+        "protected, vote": table.protected_parallel,
+    }
+    return Table(
+        "What each corner spends",
+        [Column("corner"), Column("tokens", decimals=0), Column("saved", "%", decimals=0), Column("no answer", "%", decimals=0)],
+        [[name, one.tokens, one.saved, one.unread] for name, one in places.items()],
+        "Tokens are those written for an answer; the vote stops when the leading answer is unlikely to be overtaken. The long thought goes "
+        "on by the question being put once more on a line of its own, and its last attempt counts.",
+    )
+
+
+def _numbers(found: Sequence[Breadth], plan: RungPlan) -> list[Cell]:
+    def of(quantity: Callable[[Breadth], Interval]) -> Interval:
+        each = [quantity(one) for one in found]
+        return each[0] if len(each) == 1 else over_seeds([one.value for one in each], bounds=(0.0, np.inf))
+
+    return [
+        of(lambda one: one.measured.at(1).pass_rate),
+        of(lambda one: one.measured.at(plan.votes).majority_rate),
+        of(lambda one: one.measured.at(plan.samples).pass_rate),
+        of(lambda one: one.measured.entropy),
+        of(lambda one: one.distinct),
+        of(lambda one: one.measured.tokens),
+        float(np.mean([one.cut for one in found])),
+    ]
+
+
+def _arms(found: Found) -> list[tuple[str, Sequence[RungArm]]]:
+    return list(zip(NAMES, (found.plain, found.protected), strict=True))
+
+
+def _before(found: Found) -> list[Section]:
+    """Return what is known of the base while no arm can be compared."""
+    if found.base is None:
+        return []
+    return [Table("The base", [Column("policy"), Column("pass@1")], [["base", found.base.measured.at(1).pass_rate]])]
+
+
+def _change(base: Measured, arms: Sequence[Arm], k: int) -> Effect:
+    after = np.array([arm.measured.at(k).passed for arm in arms])
+    return compare(after, np.broadcast_to(np.array(base.at(k).passed), after.shape))
+
+
+def _told(what: str, effect: Effect) -> str:
+    if not effect.shows:
+        return f"that it changes {what} does not show"
+    return f"{what} {'rises' if effect.value.value > 0 else 'falls'}"
+
+
+def _provenance(found: Found) -> list[Fact]:
+    plan = found.plan
+    trained = f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.rate:g}, all weights"
+    return [
+        Fact("base weights", f"sha256 {found.bench.weights}"),
+        Fact("seeds", len(found.plain)),
+        Fact("training", trained),
+        Fact("a line", EXAMPLE.worked),
+        Fact("minutes of all trials", round(found.minutes, 1)),
+    ]
