@@ -20,6 +20,7 @@ def test_it_is_one_document_with_a_panel_a_curve() -> None:
     assert root.tag == f"{SVG}svg"
     panels = root.findall(f"{SVG}svg")
     assert [float(panel.attrib["x"]) for panel in panels] == [14.0, 14.0 + PANEL.width + 34.0]
+    assert {(panel.attrib["width"], panel.attrib["height"]) for panel in panels} == {("470", "290")}
     assert [text.text for text in root.findall(f"{SVG}text")] == ["Before & after", "Then"]
     assert float(root.attrib["width"]) == 2 * 14 + 2 * PANEL.width + 34
     assert "base <b>" in {text.text for text in panels[0].iter(f"{SVG}text")}

@@ -13,7 +13,7 @@ from breadth.report.plaintext import one_line
 from breadth.report.sections import Curve
 from breadth.report.stylesheet import chart_styles
 
-PANEL = Canvas("panel", 470, 290, 6, 5, 14)
+PANEL = Canvas("panel", 470, 290, 6, 5, 16)
 """Size of one chart."""
 _MARGIN, _GAP, _HEADING = 14.0, 34.0, 34.0
 _NAMESPACE = "http://www.w3.org/2000/svg"
@@ -53,4 +53,5 @@ def _panel(curve: Curve, place: int) -> list[Element]:
     left = _MARGIN + place * (PANEL.width + _GAP)
     chart = line_chart(curve, PANEL, f"panel-{place + 1}")
     heading = element("text", one_line(curve.title), x=left, y=_MARGIN + 14, class_="heading")
-    return [heading, Element(chart.tag, chart.children, {**chart.attributes, "x": shorten(left), "y": shorten(_MARGIN + _HEADING)})]
+    size = {"width": shorten(PANEL.width), "height": shorten(PANEL.height)}  # some browsers heed these, others the style
+    return [heading, Element(chart.tag, chart.children, {**chart.attributes, **size, "x": shorten(left), "y": shorten(_MARGIN + _HEADING)})]

@@ -41,10 +41,10 @@ def protected_by(price: float) -> Chain:
 class Plan:
     """A demo."""
 
-    steps: int = 120
-    """Optimizer steps of each arm."""
+    steps: int = 100
+    """Optimizer steps of each arm: as many as five minutes allow; plain's own best are 120, by `breadth lab run choices`."""
     rate: float = 1e-3
-    """Learning rate of both; like the steps plain's own best of those that `breadth lab run choices` tries."""
+    """Learning rate of both: plain's own best of those tried there."""
     prompts: int = 8
     """Problems of a generation."""
     group: int = 16

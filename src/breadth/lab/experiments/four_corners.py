@@ -38,7 +38,7 @@ class FourCorners:
     """What it tests."""
     seeds: int = 5
     """Reasoners trained in each arm."""
-    plan: Plan = replace(FULL, problems=200)
+    plan: Plan = replace(FULL, steps=120, problems=200)
     """How arms are trained and measured; its seed is not used."""
     others: tuple[int, ...] = (48, 96)
     """Thinking tokens at which the corners are asked once more."""
