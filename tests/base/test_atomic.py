@@ -1,4 +1,4 @@
-"""A file is written whole or not at all."""
+"""Files and folders are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import whole_file, whole_folder
 from breadth.base.errors import WriteError
 
 
@@ -42,3 +42,26 @@ def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
 def test_a_missing_folder_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="No such file"), whole_file(tmp_path / "no" / "a.txt") as temporary:
         temporary.write_text("x")
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "made"
+    with whole_folder(target) as made:
+        made.mkdir()
+        (made / "a.txt").write_text("here")
+        assert not target.exists()
+    assert (target / "a.txt").read_text() == "here"
+    assert [path.name for path in target.parent.iterdir()] == ["made"]
+
+
+def test_half_a_folder_is_none(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="No space left"), whole_folder(tmp_path / "made") as made:
+        made.mkdir()
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    with pytest.raises(WriteError, match="is there already"), whole_folder(tmp_path / "made"):
+        raise AssertionError

@@ -51,3 +51,20 @@ def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BrokenFileError, match="cannot be read"):
         records.load(Found, tmp_path / "none.json")
+
+
+def test_a_row_stands_in_a_larger_document() -> None:
+    row = records.to_row(FOUND)
+    assert json.loads(json.dumps({"found": row}, allow_nan=False))["found"] == row
+    assert records.from_row(Found, row) == FOUND
+
+
+def test_what_is_kept_is_made_once(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def make() -> Found:
+        made.append(1)
+        return FOUND
+
+    assert [records.kept(Found, tmp_path / "found.json", make) for _ in range(2)] == [FOUND, FOUND]
+    assert made == [1]

@@ -1,8 +1,9 @@
-"""Write files whole or not at all: a temporary name beside the target, then a rename."""
+"""Write files and folders whole or not at all: a temporary name beside the target, then a rename."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,24 @@ def whole_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError, PermissionError):
             temporary.unlink()
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield the path of a folder to make; on success it becomes ``target`` in one step, on failure nothing is left behind.
+
+    A target that is there already is refused: a folder, unlike a file, cannot be replaced in one step.
+    """
+    if target.exists():
+        raise WriteError(target, "is there already.", "Name a folder that does not exist, or move this one away.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as workshop:
+            made = Path(workshop) / target.name
+            yield made
+            made.rename(target)
+    except OSError as error:
+        raise write_error(target, error) from error
 
 
 def write_error(path: Path, error: OSError) -> WriteError:

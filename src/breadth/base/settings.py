@@ -12,7 +12,7 @@ import dataclasses
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -74,14 +74,22 @@ def dump(settings: Any, path: Path) -> None:
 
 def load(cls: type[T], path: Path) -> T:
     """Build ``cls`` from a TOML file."""
+    return read_with(lambda text: loads(cls, text), path)
+
+
+def read_with(parse: Callable[[str], T], path: Path, remedy: str | None = None) -> T:
+    """Read a text file by a parser that raises SettingsError; whatever is wrong is said of the file.
+
+    ``remedy`` stands in place of what the parser advises, for files that no one writes by hand.
+    """
     try:
-        return loads(cls, path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
-    except (SettingsError, UnicodeDecodeError) as error:
-        problem = error.problem if isinstance(error, SettingsError) else str(error)
-        remedy = error.remedy if isinstance(error, SettingsError) else "Save the file as UTF-8."
-        raise BrokenFileError(path, problem, remedy) from error
+    except SettingsError as error:
+        raise BrokenFileError(path, error.problem, remedy or error.remedy) from error
+    except UnicodeDecodeError as error:
+        raise BrokenFileError(path, str(error), remedy or "Save the file as UTF-8.") from error
 
 
 def _plain(value: Any) -> Any:

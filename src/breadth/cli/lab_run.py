@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -48,15 +50,9 @@ def run(
     chosen: Experiment = EXPERIMENTS.load(experiment)
     bench = bench_of(base, chosen.seeds if seeds is None else seeds)
     folder = Path("lab") / chosen.name if out is None else out
-    failures = _run(chosen, bench, folder, jobs or cores())
-    from breadth.lab.trials.results import finish
-
-    page = finish(chosen, bench, folder, failures)
-    deliver(page, as_json=as_json, html=html)
-    for failure in failures:
-        typer.echo(f"breadth: {failure.trial.name} failed: {failure.reason} (more in {failure.log})", err=True)
-    if failures:
-        raise typer.Exit(FAILED)
+    with resumable(folder):
+        failures = run_experiment(chosen, bench, folder, jobs or cores())
+    conclude(chosen, bench, folder, failures, f"breadth lab run {chosen.name} --seeds {bench.seeds}", as_json=as_json, html=html)
 
 
 def gate(
@@ -134,17 +130,37 @@ def _list(*, as_json: bool) -> None:
         typer.echo(f"{name:{width}}  {statement}")
 
 
-def _run(experiment: Experiment, bench: Bench, folder: Path, jobs: int) -> list[Failure]:
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say, when the user interrupts, that the same command goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"breadth: interrupted; the same command goes on from here ({folder})", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def run_experiment(experiment: Experiment, bench: Bench, folder: Path, jobs: int) -> list[Failure]:
+    """Run the trials that are left, under a bar."""
     from breadth.lab.trials.progress_bar import trial_bar
     from breadth.lab.trials.runner import run_trials
 
     trials = experiment.trials(bench)
-    try:
-        with trial_bar(trials, folder) as watch:
-            return run_trials(trials, folder, bench.base, jobs, watch)
-    except KeyboardInterrupt:
-        typer.echo(f"breadth: interrupted; the same command goes on from here ({folder})", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with trial_bar(trials, folder) as watch:
+        return run_trials(trials, folder, bench.base, jobs, watch)
+
+
+def conclude(
+    experiment: Experiment, bench: Bench, folder: Path, failures: list[Failure], command: str, *, as_json: bool, html: Path | None
+) -> None:
+    """Write and show what was found, then what failed; the exit status says whether anything did."""
+    from breadth.lab.trials.results import finish
+
+    deliver(finish(experiment, bench, folder, failures, command), as_json=as_json, html=html)
+    for failure in failures:
+        typer.echo(f"breadth: {failure.trial.name} failed: {failure.reason} (more in {failure.log})", err=True)
+    if failures:
+        raise typer.Exit(FAILED)
 
 
 def _threads(count: int) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from breadth.base.cores import cores
-from breadth.cli.lab_run import FAILED, INTERRUPTED
-from breadth.cli.output import Html, Json, deliver, progress
-
-if TYPE_CHECKING:
-    from breadth.lab.rung.experiment import SecondRung
-    from breadth.lab.trials.experiment import Bench
-    from breadth.lab.trials.runner import Failure
+from breadth.cli.lab_run import conclude, resumable, run_experiment
+from breadth.cli.output import Html, Json, progress
 
 
 def smollm2(
@@ -35,38 +30,18 @@ def smollm2(
     About 40 minutes for one seed on two slow cores; the same command goes on where it was interrupted. Needs the package gguf.
     """
     from breadth.lab.rung.experiment import MODEL, SecondRung
-    from breadth.lab.rung.model import check_libraries, fingerprint
+    from breadth.lab.rung.model import check_libraries, fingerprint, unpack
     from breadth.lab.rung.plan import RungPlan
     from breadth.lab.trials.experiment import Bench
 
     weights = fingerprint(model)
     check_libraries(model)
     rung = SecondRung(seeds=seeds, plan=RungPlan(steps=steps))
-    bench = Bench(seeds, out / f"{MODEL}-{weights[:16]}", weights[:16])
-    failures = _run(rung, bench, model, jobs or cores())
-    from breadth.lab.rung.results import finish_rung
-
-    page = finish_rung(rung, bench, out, failures, f"breadth lab smollm2 {model.name} --seeds {seeds} --steps {steps}")
-    deliver(page, as_json=as_json, html=html)
-    for failure in failures:
-        typer.echo(f"breadth: {failure.trial.name} failed: {failure.reason} (more in {failure.log})", err=True)
-    if failures:
-        raise typer.Exit(FAILED)
-
-
-def _run(rung: SecondRung, bench: Bench, model: Path, jobs: int) -> list[Failure]:
-    """Unpack the model where the trials find it, and run them."""
-    from breadth.lab.rung.model import unpack
-    from breadth.lab.trials.progress_bar import trial_bar
-    from breadth.lab.trials.runner import run_trials
-
-    assert bench.base is not None  # noqa: S101 - given above
-    trials, folder = rung.trials(bench), bench.base.parent
-    try:
+    base = out / f"{MODEL}-{weights[:16]}"
+    bench = Bench(seeds, base, weights[:16])
+    with resumable(out):
         with progress("unpacking the model"):
-            unpack(model, bench.base)
-        with trial_bar(trials, folder) as watch:
-            return run_trials(trials, folder, bench.base, jobs, watch)
-    except KeyboardInterrupt:
-        typer.echo(f"breadth: interrupted; the same command goes on from here ({folder})", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+            unpack(model, base)
+        failures = run_experiment(rung, bench, out, jobs or cores())
+    command = f"breadth lab smollm2 {model.name} --seeds {seeds} --steps {steps}"
+    conclude(rung, bench, out, failures, command, as_json=as_json, html=html)

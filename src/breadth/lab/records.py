@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from breadth.base import settings
 from breadth.base.atomic import whole_file
-from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.base.errors import SettingsError
 
 T = TypeVar("T")
 SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -18,7 +19,7 @@ SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 def dumps(record: Any) -> str:
     """Return a record as strict JSON."""
-    return json.dumps(_spelt(settings.to_table(record)), indent=1, allow_nan=False) + "\n"
+    return json.dumps(to_row(record), indent=1, allow_nan=False) + "\n"
 
 
 def loads(cls: type[T], text: str) -> T:
@@ -29,7 +30,17 @@ def loads(cls: type[T], text: str) -> T:
         raise SettingsError(f"This is not JSON: {error}.", "Delete the file; it is made anew.") from error
     if not isinstance(table, dict):
         raise SettingsError("This is no record: its JSON is not an object.", "Delete the file; it is made anew.")
-    return settings.from_table(cls, _numbers(table))
+    return from_row(cls, table)
+
+
+def to_row(record: Any) -> dict[str, Any]:
+    """Return a record as JSON can hold it, to stand in a larger document."""
+    return {key: _spelt(part) for key, part in settings.to_table(record).items()}
+
+
+def from_row(cls: type[T], row: Mapping[str, Any]) -> T:
+    """Take a record out of a larger document."""
+    return settings.from_table(cls, {key: _numbers(part) for key, part in row.items()})
 
 
 def dump(record: Any, path: Path) -> None:
@@ -40,13 +51,14 @@ def dump(record: Any, path: Path) -> None:
 
 def load(cls: type[T], path: Path) -> T:
     """Read a record from a file."""
-    try:
-        return loads(cls, path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
-    except (SettingsError, UnicodeDecodeError) as error:
-        problem = error.problem if isinstance(error, SettingsError) else str(error)
-        raise BrokenFileError(path, problem, "Delete it, and run the same command again: it is made anew.") from error
+    return settings.read_with(lambda text: loads(cls, text), path, "Delete it, and run the same command again: it is made anew.")
+
+
+def kept(cls: type[T], path: Path, make: Callable[[], T]) -> T:
+    """Return what a file holds; where there is none, make it and write it first."""
+    if not path.exists():
+        dump(make(), path)
+    return load(cls, path)
 
 
 def _spelt(value: Any) -> Any:

@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from breadth.lab.demo.jobs import problems
 from breadth.lab.demo.plan import Plan
-from breadth.lab.experiments.four_corners import FourCorners
+from breadth.lab.experiments.four_corners import CONFIRMATION, CORNERS, FourCorners
+from breadth.lab.model.reasoner import load
 from breadth.lab.trials.experiment import bench_of
 from breadth.lab.trials.folder import done
 from breadth.lab.trials.runner import run_trials
 from breadth.report.sections import Table, Verdict
 
-SMALL = FourCorners(
-    plan=Plan(
-        steps=2,
-        prompts=2,
-        group=2,
-        trained=8,
-        longest=40,
-        problems=3,
-        samples=4,
-        votes=4,
-        budgets=(4, 8),
-        budget_samples=1,
-        thinking=24,
-        repeats=1,
-    ),
-    others=(30, 12),
-)
+
+@pytest.fixture
+def small(tiny_plan: Plan) -> FourCorners:
+    return FourCorners(plan=replace(tiny_plan, thinking=24), others=(30, 12))
 
 
-def test_both_arms_at_every_seed_become_one_table(tmp_path: Path, memorised_folder: Path) -> None:
+def test_both_arms_at_every_seed_become_one_table(small: FourCorners, tmp_path: Path, memorised_folder: Path) -> None:
     bench = bench_of(memorised_folder, 2)
-    trials = SMALL.trials(bench)
+    trials = small.trials(bench)
     assert [trial.name for trial in trials] == ["base", "plain/seed-0", "protected/seed-0", "plain/seed-1", "protected/seed-1"]
     assert run_trials(trials[:3], tmp_path, memorised_folder, 2) == []
     found = done(trials, tmp_path)
-    page = SMALL.page(found, bench)
+    page = small.page(found, bench)
     tables = {one.title: one for one in page.sections if isinstance(one, Table)}
     assert [row[0] for row in tables["The policies on held-out problems"].rows] == ["base", "plain GRPO", "protected"]
     assert [row[0] for row in tables["At other budgets"].rows] == ["12", "24", "30"]
     assert "What should show" in tables
-    assert [fact.value for fact in page.provenance] == [bench.weights, 1]
-    (verdict,) = SMALL.page(found[:2], bench).sections
+    assert [fact.value for fact in page.provenance] == [bench.weights, "0", f"1 to {small.plan.problems}"]
+    (verdict,) = small.page(found[:2], bench).sections
     assert isinstance(verdict, Verdict)
     assert verdict.headline == "At no seed have both arms ended."
+
+
+def test_the_confirmation_shares_neither_seeds_nor_problems_with_the_corners() -> None:
+    bench = bench_of(None, 5)
+    names = [{trial.name for trial in one.trials(bench)} - {"base"} for one in (CORNERS, CONFIRMATION)]
+    assert names[0].isdisjoint(names[1])
+    assert sorted(names[1])[:2] == ["plain/seed-5", "plain/seed-6"]
+    reasoner = load()
+    asked = [problems(one.plan, reasoner) for one in (CORNERS, CONFIRMATION)]
+    assert [len(set(one)) for one in asked] == [200, 400]
+    assert set(asked[0]).isdisjoint(asked[1])
+    assert replace(CONFIRMATION.plan, problems=200, skipped=0) == CORNERS.plan

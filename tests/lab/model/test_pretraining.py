@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,6 @@ TEACHER = Teacher(FACTS, attempts=2, content=0.8, careless=0.3, cut=0.1)
 TINY = Shape(hidden=32, layers=1, heads=2, inner=32, context=256)
 FEW = Lessons(steps=5, batch=4, rate=0.01, seed=1)
 WORDS = words_of(5)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _weights(reasoner: Reasoner) -> Any:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,6 @@ pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
 TEACHER = Teacher(Facts(prime=7, shaky=0.5, right=0.125, believed=0.5, seed=9), attempts=2, content=0.75, careless=0.25, cut=0.125)
 TINY = Shape(hidden=32, layers=1, heads=2, inner=32, context=64)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from breadth.lab.rung.plan import RungPlan
 from breadth.lab.rung.training import RUN, TRAINED
 from breadth.lab.trials.experiment import Bench
 from breadth.lab.trials.folder import FOUND, done
-from breadth.lab.trials.runner import run_trials
+from breadth.lab.trials.results import finish
+from breadth.lab.trials.runner import Failure, run_trials
 from breadth.report.sections import Severity, Table, Verdict
 from breadth.runs.reader import Run
 
@@ -55,3 +56,18 @@ def test_a_page_without_any_arm() -> None:
     (verdict,) = SecondRung().page([], Bench(1, weights="abc")).sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.CANNOT_TELL
+
+
+def test_the_command_and_what_failed(tmp_path: Path) -> None:
+    rung, bench = SecondRung(), Bench(1, weights="abc")
+    trials = rung.trials(bench)
+    page = finish(rung, bench, tmp_path, [Failure(trials[0], "no memory", tmp_path / "log.txt")], "breadth lab smollm2 M --seeds 1")
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert list(written) == ["experiment", "statement", "command", "base", "seeds", "trials", "page"]
+    assert (written["experiment"], written["command"], written["base"]) == ("smollm2", "breadth lab smollm2 M --seeds 1", "abc")
+    assert [(row["name"], row["state"], row["reason"]) for row in written["trials"]] == [
+        ("protected/seed-0", "failed", "no memory"),
+        ("plain/seed-0", "not run", None),
+        ("base", "not run", None),
+    ]
+    assert written["page"]["title"] == page.title

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,15 +22,8 @@ PLAIN = Sampling(temperature=1.0, top_p=1.0, max_tokens=24)
 
 
 @pytest.fixture(scope="module")
-def lively() -> Reasoner:
-    """Weights large enough for each token to depend on all before it."""
-    torch.set_num_threads(1)
-    reasoner = build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=2, heads=2, inner=32, context=96))
-    with torch.no_grad():
-        for weight in reasoner.model.parameters():
-            if weight.dim() == 2:
-                weight *= 4
-    return reasoner
+def lively(enlivened: Callable[[int, int], Reasoner]) -> Reasoner:
+    return enlivened(2, 96)
 
 
 def jobs(count: int) -> list[Job]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,14 +25,8 @@ WAIT = 20.0
 
 
 @pytest.fixture(scope="module")
-def lively() -> Reasoner:
-    torch.set_num_threads(1)
-    reasoner = build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=2048))
-    with torch.no_grad():
-        for weight in reasoner.model.parameters():
-            if weight.dim() == 2:
-                weight *= 4
-    return reasoner
+def lively(enlivened: Callable[[int, int], Reasoner]) -> Reasoner:
+    return enlivened(1, 2048)
 
 
 @pytest.fixture(scope="module")

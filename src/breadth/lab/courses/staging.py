@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from breadth.lab.courses.course import Course
-from breadth.lab.courses.training import TRAINED, Told, train
+from breadth.lab.courses.training import TRAINED, train
+from breadth.lab.courses.trl_on_cpu import Told
 from breadth.lab.model.reasoner import Reasoner, save
 
 STAGES = "stages"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,16 @@ from breadth.base.errors import BrokenFileError, MissingExtraError
 from breadth.lab.courses.course import Course
 from breadth.lab.courses.marks import PlanningMarks
 from breadth.lab.courses.rollouts import rollouts_of
+from breadth.lab.courses.trl_on_cpu import Told, arguments, keep_quiet, last_checkpoint, listener
 from breadth.lab.model.reasoner import Reasoner, digest, load, save
 from breadth.lab.task.grammar import CLOSE, parse
 from breadth.lab.task.problems import NUMBER, read_problem
 from breadth.lab.task.vocabulary import words_of
-from breadth.training.loss.reference_kl import ReferenceKL
 
 SAVED_EVERY = 20
 """Optimizer steps between checkpoints."""
 COURSE, ORIGIN, CHECKPOINTS, TRAINED, RUN = "course.toml", "base.sha256", "checkpoints", "policy", "run"
 """In the folder of a course: its settings, which base it began with, TRL's checkpoints while it runs, the trained reasoner, the run."""
-Told = Callable[[int, Mapping[str, float]], None]
-"""Told each optimizer step and what TRL logs of it."""
 Prepare = Callable[[Any, Reasoner], None]
 """Changes a trainer, given with the reasoner it trains, before it begins."""
 
@@ -47,7 +44,7 @@ def train(course: Course, folder: Path, base: Path | None = None, told: Told | N
         trainer = _trainer(course, reasoner, folder, told)
         if prepare is not None:
             prepare(trainer, reasoner)
-        trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder / CHECKPOINTS))
         save(Reasoner(trainer.model.eval(), reasoner.tokenizer, reasoner.teacher), folder / TRAINED)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return Reasoner(trainer.model, reasoner.tokenizer, reasoner.teacher)
@@ -101,39 +98,29 @@ def _begin(course: Course, folder: Path, base: Path | None) -> None:
 def _trainer(course: Course, reasoner: Reasoner, folder: Path, told: Told | None) -> Any:
     try:
         from datasets import Dataset
-        from trl import GRPOConfig
 
         from breadth.adapters.trl.hook import BreadthGRPOTrainer
     except ImportError as error:
         raise MissingExtraError("Training the tiny reasoner", "train") from error
     prime = reasoner.teacher.facts.prime
     rows = [{"prompt": problem.text, "gold": problem.answer(prime)} for problem in course.trained_on(prime)]
-    arguments = GRPOConfig(
-        str(folder / CHECKPOINTS),
+    settled = arguments(
+        folder / CHECKPOINTS,
+        course.chain,
         max_steps=course.steps,
         learning_rate=course.rate,
-        lr_scheduler_type="constant_with_warmup",
         warmup_steps=5,
         per_device_train_batch_size=course.prompts * course.group // course.updates,
         steps_per_generation=course.updates,
         num_generations=course.group,
         max_completion_length=course.longest,
-        logging_steps=1,
-        save_strategy="steps",
         save_steps=_checkpoint_steps(course),
-        save_total_limit=2,  # the last but one goes when the last is complete, not before
-        gradient_checkpointing=False,  # TRL saves memory by default; here there is enough, and time is short
-        bf16=False,
-        use_cpu=True,
-        disable_tqdm=True,
-        report_to="none",
         seed=course.seed,
-        beta=_reference_price(course),
     )
     return BreadthGRPOTrainer(
         reasoner.model.train(),
         grader(prime),
-        arguments,
+        settled,
         Dataset.from_list(rows),
         processing_class=reasoner.tokenizer,
         objective=course.chain,
@@ -141,13 +128,8 @@ def _trainer(course: Course, reasoner: Reasoner, folder: Path, told: Told | None
         grams=PlanningMarks(),
         rollout_func=rollouts_of(reasoner, course.longest),
         run=folder / RUN,
-        callbacks=[] if told is None else [_callback(told)],
+        callbacks=[] if told is None else [listener(told)],
     )
-
-
-def _reference_price(course: Course) -> float:
-    """Return the price of leaving the base that the chain asks for: TRL loads a reference policy only when told one."""
-    return next((one.coefficient for one in course.chain.mechanisms if isinstance(one, ReferenceKL)), 0.0)
 
 
 def _checkpoint_steps(course: Course) -> int:
@@ -155,34 +137,10 @@ def _checkpoint_steps(course: Course) -> int:
     return max(1, SAVED_EVERY // course.updates) * course.updates
 
 
-def _callback(told: Told) -> Any:
-    from transformers import TrainerCallback
-
-    class Listener(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
-        """Passes on what the trainer logs."""
-
-        def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float] | None = None, **_: Any) -> None:
-            if logs and "reward" in logs:
-                told(state.global_step, logs)
-
-    return Listener()
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """Return the newest checkpoint that is whole: the state of the objective is written last."""
-    from breadth.adapters.trl.hook import STATE
-
-    whole = [path for path in (folder / CHECKPOINTS).glob("checkpoint-*") if (path / STATE).is_file()]
-    found = sorted(whole, key=lambda path: int(path.name.split("-")[1]))
-    return str(found[-1]) if found else None
-
-
 @contextlib.contextmanager
 def _quiet() -> Any:
     """Keep what the libraries print and warn about out of the terminal: our own words say what matters."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    keep_quiet()
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -53,7 +53,7 @@ def role_curve(results: DemoResults) -> Curve:
 
 def coverage_curve(results: DemoResults) -> Curve:
     """Return pass@k of the base and both arms."""
-    policies = {"base": results.base, PLAIN: results.plain, PROTECTED: results.protected}
+    policies = {PLAIN: results.plain, PROTECTED: results.protected, "base": results.base}  # the arms look as in the other curves
     return Curve(
         "pass@k on held-out problems",
         [_coverage(name, one) for name, one in policies.items()],

@@ -64,15 +64,11 @@ def train_arm(tell: Tell, plan: Plan, name: ArmName, folder: Path, base: Path | 
     _one_thread()
     tell(StageBegun("training"))
     reasoner = train(plan.course(name), folder, base, lambda step, logs: tell(_step(step, logs)))
-    if not (folder / TRAINING).exists():
-        records.dump(Training.of(train_curve(folder / RUN)), folder / TRAINING)
+    training = records.kept(Training, folder / TRAINING, lambda: Training.of(train_curve(folder / RUN)))
     measured = _measured(tell, plan, reasoner, folder / MEASURED)
-    if not (folder / BOTH_WAYS).exists():
-        tell(StageBegun("one long thought, and votes for the same tokens"))
-        records.dump(_both_ways(plan, reasoner), folder / BOTH_WAYS)
-    both_ways = records.load(BothWays, folder / BOTH_WAYS)
+    both_ways = _answered(tell, plan, reasoner, folder / BOTH_WAYS)
     tell(StageBegun(DONE))
-    return TrainedArm(Arm(measured, both_ways), records.load(Training, folder / TRAINING))
+    return TrainedArm(Arm(measured, both_ways), training)
 
 
 def answered(plan: Plan, folder: Path) -> BothWays:
@@ -80,10 +76,7 @@ def answered(plan: Plan, folder: Path) -> BothWays:
     from breadth.lab.courses.training import TRAINED
     from breadth.lab.model.reasoner import load
 
-    path = folder / f"both_ways-{plan.thinking}.json"
-    if not path.exists():
-        records.dump(_both_ways(plan, load(folder / TRAINED)), path)
-    return records.load(BothWays, path)
+    return _answered(lambda _: None, plan, load(folder / TRAINED), folder / f"both_ways-{plan.thinking}.json")
 
 
 def measure_base(tell: Tell, plan: Plan, folder: Path, base: Path | None) -> Measured:
@@ -108,32 +101,38 @@ def force_thinking(tell: Tell, plan: Plan, folder: Path, path: Path, tokens: int
     tell(StageBegun(f"exactly {tokens} tokens of thinking"))
     sampling = replace(PLAIN, thinking_tokens=tokens, max_tokens=tokens + 16)
     reasoner = load(folder / TRAINED)
-    found = evaluate(reasoner, _problems(plan, reasoner), plan.budget_samples, seed=plan.seed, sampling=sampling, least_thinking=tokens)
+    found = evaluate(reasoner, problems(plan, reasoner), plan.budget_samples, seed=plan.seed, sampling=sampling, least_thinking=tokens)
     forced = Forced.of(tokens, found)
     records.dump(forced, path)
     return forced
 
 
 def _measured(tell: Tell, plan: Plan, reasoner: Reasoner, path: Path) -> Measured:
-    if not path.exists():
+    def look() -> Measured:
         from breadth.lab.measuring.evaluation import evaluate
         from breadth.lab.measuring.measured import measured
 
         tell(StageBegun(f"{plan.samples} replies to each of {plan.problems} held-out problems"))
-        records.dump(measured(evaluate(reasoner, _problems(plan, reasoner), plan.samples, seed=plan.seed), plan.ks), path)
-    return records.load(Measured, path)
+        return measured(evaluate(reasoner, problems(plan, reasoner), plan.samples, seed=plan.seed), plan.ks)
+
+    return records.kept(Measured, path, look)
 
 
-def _both_ways(plan: Plan, reasoner: Reasoner) -> BothWays:
-    from breadth.lab.measuring.both_ways import answer_both_ways
+def _answered(tell: Tell, plan: Plan, reasoner: Reasoner, path: Path) -> BothWays:
+    def answer() -> BothWays:
+        from breadth.lab.measuring.both_ways import answer_both_ways
 
-    return answer_both_ways(reasoner, _problems(plan, reasoner), thinking=plan.thinking, repeats=plan.repeats, seed=plan.seed)
+        tell(StageBegun("one long thought, and votes for the same tokens"))
+        return answer_both_ways(reasoner, problems(plan, reasoner), thinking=plan.thinking, repeats=plan.repeats, seed=plan.seed)
+
+    return records.kept(BothWays, path, answer)
 
 
-def _problems(plan: Plan, reasoner: Reasoner) -> list[Problem]:
+def problems(plan: Plan, reasoner: Reasoner) -> list[Problem]:
+    """List the held-out problems of a plan."""
     from breadth.lab.task.tasks import draw_tasks
 
-    return draw_tasks(plan.problems, reasoner.teacher.facts.prime, plan.level)
+    return draw_tasks(plan.skipped + plan.problems, reasoner.teacher.facts.prime, plan.level)[plan.skipped :]
 
 
 def _step(step: int, logs: Mapping[str, float]) -> StepTaken:

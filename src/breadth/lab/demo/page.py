@@ -8,6 +8,7 @@ from breadth.lab.demo.results import DemoResults
 from breadth.lab.demo.words import meaning, narrowing, overthinking, protection
 from breadth.lab.measuring.corners import Corners
 from breadth.measure.intervals import Interval
+from breadth.report.cells import Cell
 from breadth.report.numerals import interval, number
 from breadth.report.page import Page
 from breadth.report.sections import Column, Fact, Section, Table
@@ -79,27 +80,27 @@ def effects(table: Corners) -> Table:
     )
 
 
-def spending(table: Corners) -> Table:
-    """Return what the corners cost and how their answers scatter."""
+def spending(table: Corners, remark: str = "") -> Table:
+    """Return what the corners cost and, where problems were answered more than once, how their answers scatter."""
     corners = {
         "plain, long thought": table.plain_extended,
         "plain, vote": table.plain_parallel,
         "protected, long thought": table.protected_extended,
         "protected, vote": table.protected_parallel,
     }
-    return Table(
-        "What each corner spends",
-        [
-            Column("corner"),
-            Column("tokens", decimals=0),
-            Column("saved", "%", decimals=0),
-            Column("entropy of answers", "nats"),
-            Column("no answer", "%", decimals=0),
-        ],
-        [[name, one.tokens, one.saved, one.answer_entropy, one.unread] for name, one in corners.items()],
+    columns = [Column("corner"), Column("tokens", decimals=0), Column("saved", "%", decimals=0), Column("no answer", "%", decimals=0)]
+    rows: list[list[Cell]] = [[name, one.tokens, one.saved, one.unread] for name, one in corners.items()]
+    notes = [
         "Tokens are those written for an answer. The vote is adaptive: it stops when the leading answer is unlikely to be overtaken, and "
-        "what it does not need it saves. The entropy is that of the answers repeats give to one problem.",
-    )
+        "what it does not need it saves.",
+        remark,
+    ]
+    if table.repeats > 1:
+        columns.insert(3, Column("entropy of answers", "nats"))
+        for row, one in zip(rows, corners.values(), strict=True):
+            row.insert(3, one.answer_entropy)
+        notes.append("The entropy is that of the answers repeats give to one problem.")
+    return Table("What each corner spends", columns, rows, " ".join(filter(None, notes)))
 
 
 def coverage_table(results: DemoResults) -> Table:

@@ -57,6 +57,8 @@ class Plan:
     """Tokens of a reply in training, at most."""
     problems: int = 100
     """Held-out problems that everything is measured on."""
+    skipped: int = 0
+    """Held-out problems passed over before these."""
     samples: int = 64
     """Replies to each, of the base and of both arms, for pass@k."""
     votes: int = 8
@@ -81,6 +83,7 @@ class Plan:
         require(self, "budgets", len(self.budgets) >= 2 and self.budgets[0] >= 1, "two budgets or more, from 1 token up")
         require(self, "budgets", self.budgets == tuple(sorted(set(self.budgets))), "each budget once, in rising order")
         require(self, "level", self.level in LEVELS, f"one of {', '.join(LEVELS)}")
+        require(self, "skipped", self.skipped >= 0, "0 or more")
         require(self, "seed", self.seed >= 0, "0 or more")
 
     @property

@@ -65,12 +65,12 @@ def _claims(found: Policies, table: Corners) -> Iterator[tuple[str, Interval, bo
     ratios = [arm.measured.entropy.value / found.base.entropy.value for arm in found.plain]
     left = over_seeds(ratios, bounds=(0.0, np.inf))
     yield "plain training leaves less than half of the base's entropy (share left)", left, left.high < HALF
-    yield _above("plain training raises pass@1", _change(found.plain, found.base, 1))
-    yield _below(f"plain training lowers pass@{k}", _change(found.plain, found.base, k))
-    yield _above("protected training raises pass@1", _change(found.protected, found.base, 1))
+    yield _above("plain training raises pass@1", change(found.plain, found.base, 1))
+    yield _below(f"plain training lowers pass@{k}", change(found.plain, found.base, k))
+    yield _above("protected training raises pass@1", change(found.protected, found.base, 1))
     yield _above("pass@1 of protected is above plain's", table.pass_1_change)
     yield _above(f"pass@{k} of protected is above plain's", table.pass_k_kept)
-    yield _above(f"pass@{k} of protected is above the base's", _change(found.protected, found.base, k))
+    yield _above(f"pass@{k} of protected is above the base's", change(found.protected, found.base, k))
     yield _above("a vote beats one long thought after plain training", table.vote_when_plain)
     yield _above("a vote beats one long thought after protected training", table.vote_when_protected)
     yield _above("protection adds to the vote", table.protection_when_parallel)
@@ -90,7 +90,8 @@ def _seeds(effect: Effect) -> Interval:
     return effect.value if effect.over_seeds is None else effect.over_seeds
 
 
-def _change(arms: Sequence[Arm], base: Measured, k: int) -> Effect:
+def change(arms: Sequence[Arm], base: Measured, k: int) -> Effect:
+    """Return how much pass@k has changed since the base, over the seeds of an arm."""
     after = np.array([arm.measured.at(k).passed for arm in arms])
     return compare(after, np.broadcast_to(np.array(base.at(k).passed), after.shape))
 

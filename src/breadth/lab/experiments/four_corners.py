@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,8 +35,12 @@ class FourCorners:
         "Plain or protected training, one long thought or a vote for the same tokens: what each remedy is worth, and in which loop."
     )
     """What it tests."""
+    title: str = "The four corners"
+    """Over the page."""
     seeds: int = 5
     """Reasoners trained in each arm."""
+    first: int = 0
+    """The first seed."""
     plan: Plan = replace(FULL, steps=120, problems=200)
     """How arms are trained and measured; its seed is not used."""
     others: tuple[int, ...] = (48, 96)
@@ -59,7 +62,7 @@ class FourCorners:
                 },
                 self.plan.steps + looks,
             )
-            for seed in range(bench.seeds)
+            for seed in self._seeds(bench)
             for arm in ARMS
         )
 
@@ -73,14 +76,14 @@ class FourCorners:
         from breadth.lab.measuring.measured import Measured
 
         found = {one.trial.name: _by_budget(one.result) for one in done if one.trial.name != BASE}
-        base = next((records.loads(Measured, json.dumps(one.result["base"])) for one in done if one.trial.name == BASE), None)
-        seeds = [seed for seed in range(bench.seeds) if all(f"{arm}/seed-{seed}" in found for arm in ARMS)]
-        facts = [Fact("base", bench.weights), Fact("seeds", len(seeds))]
+        base = next((records.from_row(Measured, one.result["base"]) for one in done if one.trial.name == BASE), None)
+        seeds = [seed for seed in self._seeds(bench) if all(f"{arm}/seed-{seed}" in found for arm in ARMS)]
+        facts = [Fact("base", bench.weights), Fact("seeds", ", ".join(map(str, seeds)) or "none"), self._asked()]
         if not seeds:
             verdict = Verdict(
                 Severity.CANNOT_TELL, "At no seed have both arms ended.", "Run the experiment again: it goes on where it stopped."
             )
-            return Page("The four corners", [verdict], self.statement, facts)
+            return Page(self.title, [verdict], self.statement, facts)
         plain, protected = ([found[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
         tables = {
             budget: corners([one[budget] for one in plain], [one[budget] for one in protected], k=self.plan.samples, votes=self.plan.votes)
@@ -92,7 +95,14 @@ class FourCorners:
             before = Policies(base, [one[self.plan.thinking] for one in plain], [one[self.plan.thinking] for one in protected])
             sections += [claims(before, table), policies_table(before, self.plan.samples, self.plan.votes)]
         sections += [spending(table), _budgets(tables)]
-        return Page("The four corners", sections, self.statement, facts)
+        return Page(self.title, sections, self.statement, facts)
+
+    def _seeds(self, bench: Bench) -> range:
+        return range(self.first, self.first + bench.seeds)
+
+    def _asked(self) -> Fact:
+        """Say which of the held-out problems are asked, in the order they are drawn in."""
+        return Fact("held-out problems", f"{self.plan.skipped + 1} to {self.plan.skipped + self.plan.problems}")
 
 
 def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
@@ -102,7 +112,7 @@ def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Ca
 
     found = measure_base(lambda _: None, settings.from_table(Plan, asked["plan"]), folder, base)
     told(1)
-    return {"base": json.loads(records.dumps(found))}
+    return {"base": records.to_row(found)}
 
 
 def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
@@ -115,7 +125,7 @@ def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Cal
     train_in_stages(plan.course(asked["arm"]), folder, base, range(EVERY, plan.steps, EVERY), lambda step, _: told(step))
     arm = train_arm(lambda _: None, plan, asked["arm"], folder, base).arm
     others = [answered(replace(plan, thinking=budget), folder) for budget in asked["others"]]
-    return {"arm": json.loads(records.dumps(arm)), "others": [json.loads(records.dumps(one)) for one in others]}
+    return {"arm": records.to_row(arm), "others": [records.to_row(one) for one in others]}
 
 
 def _by_budget(result: Mapping[str, Any]) -> dict[int, Arm]:
@@ -124,8 +134,8 @@ def _by_budget(result: Mapping[str, Any]) -> dict[int, Arm]:
     from breadth.lab.measuring.both_ways import BothWays
     from breadth.lab.measuring.corners import Arm
 
-    arm = records.loads(Arm, json.dumps(result["arm"]))
-    others = [records.loads(BothWays, json.dumps(one)) for one in result["others"]]
+    arm = records.from_row(Arm, result["arm"])
+    others = [records.from_row(BothWays, one) for one in result["others"]]
     return {one.thinking: replace(arm, both_ways=one) for one in (arm.both_ways, *others)}
 
 
@@ -148,3 +158,11 @@ def _budgets(tables: Mapping[int, Corners]) -> Table:
 
 CORNERS = FourCorners()
 """As it is run."""
+CONFIRMATION = FourCorners(
+    "confirmation",
+    "The four corners once more, with everything frozen: held-out problems and training seeds that no choice was made with.",
+    "The four corners, confirmed",
+    first=CORNERS.seeds,
+    plan=replace(CORNERS.plan, problems=400, skipped=CORNERS.plan.problems),
+)
+"""The same on what nobody had seen when price, rule and budget were fixed: the corners' own problems had been looked at before."""

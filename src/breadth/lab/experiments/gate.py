@@ -11,6 +11,8 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError
+from breadth.lab.courses.staging import STAGES
+from breadth.lab.courses.training import TRAINED
 from breadth.lab.measuring.evaluation import LONGEST, PLAIN, Evaluation, evaluate
 from breadth.lab.model.reasoner import Reasoner, load
 from breadth.lab.task.problems import Level, Problem
@@ -24,8 +26,6 @@ from breadth.report.sections import Axis, Column, Curve, Fact, Section, Series, 
 
 STRETCHES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """Thinking that is forced, as multiples of the natural length; the last is the longest that is asked about."""
-STAGES, TRAINED = "stages", "policy"
-"""In the folder of a course: policies kept on the way, and the last one."""
 Told = Callable[[str], None]
 
 

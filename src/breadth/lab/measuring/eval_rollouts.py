@@ -17,7 +17,7 @@ from breadth.runs.writer import RunWriter
 
 def write_replies(evaluation: Evaluation, run: Path, step: int) -> None:
     """Write the replies; those of a step that has some already are left as they are, for the same seed draws the same."""
-    if _there(run, step):
+    if has_replies(run, step):
         return
     words, writer = words_of(evaluation.prime), RunWriter(run)
     texts = [problem.text for problem in evaluation.problems]
@@ -41,7 +41,8 @@ def write_replies(evaluation: Evaluation, run: Path, step: int) -> None:
     writer.problems({"problem": [problem_id(text) for text in texts], "prompt": texts, "reference": references})
 
 
-def _there(run: Path, step: int) -> bool:
+def has_replies(run: Path, step: int) -> bool:
+    """Say whether a run folder holds replies to problems held out at a step."""
     if not (run / HEADER).exists():
         return False
     there = Run.open(run)

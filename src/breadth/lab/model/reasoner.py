@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.base.atomic import write_error
+from breadth.base.atomic import whole_folder
 from breadth.base.checks import require
-from breadth.base.errors import BrokenFileError, MissingExtraError, WriteError
+from breadth.base.errors import BrokenFileError, MissingExtraError
 from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.vocabulary import build_tokenizer, words_of
 
@@ -88,16 +87,8 @@ def build(teacher: Teacher, shape: Shape = Shape(), seed: int = 0) -> Reasoner: 
 
 def save(reasoner: Reasoner, folder: Path) -> None:
     """Write a reasoner to a folder that must not exist yet: weights as safetensors, tokenizer, teacher, checksums."""
-    if folder.exists():
-        raise WriteError(folder, "is there already.", "Name a folder that does not exist, or move this one away.")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as workshop:
-            made = Path(workshop) / folder.name
-            _write(reasoner, made)
-            made.rename(folder)
-    except OSError as error:
-        raise write_error(folder, error) from error
+    with whole_folder(folder) as made:
+        _write(reasoner, made)
 
 
 def _write(reasoner: Reasoner, folder: Path) -> None:
@@ -107,7 +98,7 @@ def _write(reasoner: Reasoner, folder: Path) -> None:
     (folder / TASK).write_text(settings.dumps(reasoner.teacher), encoding="utf-8")
     for path in folder.iterdir():
         path.chmod((folder / TASK).stat().st_mode)  # safetensors writes for its owner alone; who may read the rest may read the weights
-    sums = {path.name: _hash(path) for path in sorted(folder.iterdir())}
+    sums = {path.name: hash_of(path) for path in sorted(folder.iterdir())}
     (folder / SUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
 
 
@@ -133,14 +124,14 @@ def digest(folder: Path | None = None) -> str:
     """Return one hash that stands for all files of a reasoner, by default the one that ships; made from its checksums."""
     place = shipped() if folder is None else folder
     _sums(place)  # what is no complete reasoner is refused in words
-    return _hash(place / SUMS)
+    return hash_of(place / SUMS)
 
 
 def check(folder: Path) -> None:
     """Refuse a folder whose files are missing or differ from their checksums."""
     for name, hashed in _sums(folder).items():
         try:
-            found = _hash(folder / name)
+            found = hash_of(folder / name)
         except OSError as error:
             raise BrokenFileError(folder / name, f"cannot be read: {error.strerror or error}.", REMEDY) from error
         if found != hashed:
@@ -163,5 +154,7 @@ def _sums(folder: Path) -> dict[str, str]:
     return sums
 
 
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,8 +67,8 @@ class SecondRung:
         from breadth.lab.rung.measuring import Breadth
         from breadth.lab.rung.page import Found, rung_page
 
-        base = next((records.loads(Breadth, json.dumps(one.result["base"])) for one in done if one.trial.name == BASE), None)
-        arms = {one.trial.name: records.loads(RungArm, json.dumps(one.result["arm"])) for one in done if one.trial.name != BASE}
+        base = next((records.from_row(Breadth, one.result["base"]) for one in done if one.trial.name == BASE), None)
+        arms = {one.trial.name: records.from_row(RungArm, one.result["arm"]) for one in done if one.trial.name != BASE}
         seeds = [seed for seed in range(bench.seeds) if all(f"{arm}/seed-{seed}" in arms for arm in ARMS)]
         plain, protected = ([arms[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
         minutes = sum(one.seconds for one in done) / 60
@@ -83,7 +82,7 @@ def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Ca
 
     found = _measured(load(_given(base)), settings.from_table(RungPlan, asked["plan"]), folder, 0)
     told(STEPS_A_LOOK)
-    return {"base": json.loads(records.dumps(found))}
+    return {"base": records.to_row(found)}
 
 
 def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
@@ -99,10 +98,9 @@ def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Cal
     policy = train(plan, asked["arm"], folder, _given(base), told)
     breadth = _measured(policy, plan, folder, plan.steps)
     told(plan.steps + STEPS_A_LOOK)
-    if not (folder / BOTH_WAYS).exists():
-        records.dump(answer_sums(policy, plan), folder / BOTH_WAYS)
-    arm = RungArm(breadth, records.load(BothWays, folder / BOTH_WAYS), went(folder / RUN))
-    return {"arm": json.loads(records.dumps(arm))}
+    both_ways = records.kept(BothWays, folder / BOTH_WAYS, lambda: answer_sums(policy, plan))
+    arm = RungArm(breadth, both_ways, went(folder / RUN))
+    return {"arm": records.to_row(arm)}
 
 
 def _measured(policy: Policy, plan: RungPlan, folder: Path, step: int) -> Breadth:
@@ -110,9 +108,7 @@ def _measured(policy: Policy, plan: RungPlan, folder: Path, step: int) -> Breadt
     from breadth.lab.rung.measuring import Breadth, measure
     from breadth.lab.rung.training import RUN
 
-    if not (folder / BREADTH).exists():
-        records.dump(measure(policy, plan, folder / RUN, step), folder / BREADTH)
-    return records.load(Breadth, folder / BREADTH)
+    return records.kept(Breadth, folder / BREADTH, lambda: measure(policy, plan, folder / RUN, step))
 
 
 def _given(base: Path | None) -> Path:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from breadth.inference.records import Sampling
 from breadth.inference.thinking import Thinking
 from breadth.lab.measuring.both_ways import BothWays, Question, Ways, answer_questions
+from breadth.lab.measuring.eval_rollouts import has_replies
 from breadth.lab.measuring.evaluation import passed, voted
 from breadth.lab.measuring.measured import AtK, Measured
 from breadth.lab.rung.drawing import Reply, draw_replies
@@ -23,9 +24,7 @@ from breadth.lab.rung.sums import READING, Sum, held_out
 from breadth.measure.diversity import answer_entropy
 from breadth.measure.intervals import Interval, mean_interval, ratio_interval
 from breadth.measure.tallies import tally
-from breadth.runs.header import HEADER
 from breadth.runs.problems import problem_id
-from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 from breadth.runtime.samplers.transformers import TransformersSampler
 
@@ -91,7 +90,7 @@ def answer_sums(policy: Policy, plan: RungPlan) -> BothWays:
 
 def write_replies(problems: Sequence[Sum], replies: Sequence[Sequence[Reply]], run: Path, step: int) -> None:
     """Write replies to a run folder, as the rollouts of a step on problems held out; those of an attempt that was killed stay."""
-    if _there(run, step):
+    if has_replies(run, step):
         return
     rows: list[dict[str, Any]] = [
         {
@@ -111,14 +110,6 @@ def write_replies(problems: Sequence[Sum], replies: Sequence[Sequence[Reply]], r
     writer.rollouts(pa.Table.from_pylist(rows), step, split="eval")
     ids, references = [problem_id(prompt) for prompt in prompts], [problem.answer for problem in problems]
     writer.problems({"problem": ids, "prompt": prompts, "reference": references})
-
-
-def _there(run: Path, step: int) -> bool:
-    if not (run / HEADER).exists():
-        return False
-    there = Run.open(run)
-    query = "SELECT count(*) AS rows FROM rollouts WHERE split = 'eval' AND step = ?"
-    return bool(there.rollout_files) and int(there.query(query, step)["rows"][0].as_py()) > 0
 
 
 def _answers(replies: Sequence[Sequence[Reply]]) -> NDArray[np.int64]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from breadth.base.atomic import write_error
-from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError, WriteError
+from breadth.base.atomic import whole_folder
+from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError
+from breadth.lab.model.reasoner import hash_of
 
 MAGIC = b"GGUF"
 """How a GGUF file begins."""
@@ -46,7 +46,7 @@ def fingerprint(place: Path) -> str:
         files = sorted(path for path in place.iterdir() if path.is_file())
         if not (place / "config.json").is_file():
             raise BrokenFileError(place, "holds no config.json, so no model of transformers.", "Name a GGUF file or such a folder.")
-        return hashlib.sha256("".join(f"{path.name} {_hash(path)}\n" for path in files).encode()).hexdigest()
+        return hashlib.sha256("".join(f"{path.name} {hash_of(path)}\n" for path in files).encode()).hexdigest()
     try:
         with place.open("rb") as stream:
             begins = stream.read(len(MAGIC))
@@ -55,7 +55,7 @@ def fingerprint(place: Path) -> str:
         raise BrokenFileError(place, f"cannot be read: {error.strerror or error}.", remedy) from error
     if begins != MAGIC:
         raise BrokenFileError(place, "is no GGUF file: it does not begin with that word.", "Fetch it again, or name another.")
-    return _hash(place)
+    return hash_of(place)
 
 
 def check_libraries(place: Path) -> None:
@@ -73,13 +73,8 @@ def unpack(place: Path, folder: Path) -> None:
 
     TRL loads the reference policy from a folder, and unpacking four-bit weights takes longer than reading what was unpacked.
     """
-    if folder.exists():
-        return
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(folder, error) from error
-    save(_read(place), folder)
+    if not folder.exists():
+        save(_read(place), folder)
 
 
 def load(folder: Path) -> Policy:
@@ -89,16 +84,9 @@ def load(folder: Path) -> Policy:
 
 def save(policy: Policy, folder: Path) -> None:
     """Write a policy to a folder that must not exist yet."""
-    if folder.exists():
-        raise WriteError(folder, "is there already.", "Name a folder that does not exist, or move this one away.")
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as workshop:
-            made = Path(workshop) / folder.name
-            policy.model.save_pretrained(made)
-            policy.tokenizer.save_pretrained(made)
-            made.rename(folder)
-    except OSError as error:
-        raise write_error(folder, error) from error
+    with whole_folder(folder) as made:
+        policy.model.save_pretrained(made)
+        policy.tokenizer.save_pretrained(made)
 
 
 def _read(place: Path) -> Policy:
@@ -130,8 +118,3 @@ def _ending_at_newline(policy: Policy) -> Policy:
     for settings in (model.config, model.generation_config):
         settings.eos_token_id, settings.pad_token_id = end, tokenizer.pad_token_id
     return policy
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.lab.demo.page import effects, two_by_two
+from breadth.lab.demo.page import effects, spending, two_by_two
 from breadth.lab.demo.words import meaning
-from breadth.lab.experiments.corners_claims import Policies, claims
-from breadth.lab.measuring.corners import Arm, Corners, Effect, compare, corners
+from breadth.lab.experiments.corners_claims import Policies, change, claims
+from breadth.lab.measuring.corners import Arm, Effect, corners
 from breadth.lab.measuring.measured import Measured
 from breadth.lab.measuring.seeds import over_seeds
 from breadth.lab.rung.arm import RungArm
@@ -27,6 +27,8 @@ from breadth.report.sections import Column, Fact, Section, Severity, Table, Verd
 
 TITLE = "The second rung: SmolLM2-135M-Instruct on sums"
 NAMES = ("plain GRPO", "protected")
+LONG = "The long thought goes on by the question being put once more on a line of its own, and its last attempt counts."
+"""How this model is made to think on."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def rung_page(found: Found, statement: str) -> Page:
         return Page(TITLE, [Verdict(Severity.CANNOT_TELL, head, remedy), *_before(found)], statement, _provenance(found))
     plan = found.plan
     table = corners([one.arm for one in found.plain], [one.arm for one in found.protected], k=plan.samples, votes=plan.votes)
-    sections: list[Section] = [meaning(table), two_by_two(table), effects(table), spending(table), policies(found), training(found)]
+    sections: list[Section] = [meaning(table), two_by_two(table), effects(table), spending(table, LONG), policies(found), training(found)]
     if found.base is not None:
         base, plain = found.base.measured, [one.arm for one in found.plain]
         sections[3:3] = [narrowing(base, plain, plan.samples), claims(Policies(base, plain, [one.arm for one in found.protected]), table)]
@@ -63,7 +65,7 @@ def rung_page(found: Found, statement: str) -> Page:
 
 def narrowing(base: Measured, plain: Sequence[Arm], k: int) -> Verdict:
     """Say what plain training did to the base."""
-    gained, lost = (_change(base, plain, count) for count in (1, k))
+    gained, lost = (change(plain, base, count) for count in (1, k))
     share = float(np.mean([arm.measured.entropy.value for arm in plain])) / base.entropy.value
     told = f"plain GRPO leaves {number(share, '%')} of the base's entropy; {_told('pass@1', gained)}, {_told(f'pass@{k}', lost)}"
     worse = lost.shows and lost.value.value < 0
@@ -102,23 +104,6 @@ def training(found: Found) -> Table:
     )
 
 
-def spending(table: Corners) -> Table:
-    """Return what the corners cost."""
-    places = {
-        "plain, long thought": table.plain_extended,
-        "plain, vote": table.plain_parallel,
-        "protected, long thought": table.protected_extended,
-        "protected, vote": table.protected_parallel,
-    }
-    return Table(
-        "What each corner spends",
-        [Column("corner"), Column("tokens", decimals=0), Column("saved", "%", decimals=0), Column("no answer", "%", decimals=0)],
-        [[name, one.tokens, one.saved, one.unread] for name, one in places.items()],
-        "Tokens are those written for an answer; the vote stops when the leading answer is unlikely to be overtaken. The long thought goes "
-        "on by the question being put once more on a line of its own, and its last attempt counts.",
-    )
-
-
 def _numbers(found: Sequence[Breadth], plan: RungPlan) -> list[Cell]:
     def of(quantity: Callable[[Breadth], Interval]) -> Interval:
         each = [quantity(one) for one in found]
@@ -144,11 +129,6 @@ def _before(found: Found) -> list[Section]:
     if found.base is None:
         return []
     return [Table("The base", [Column("policy"), Column("pass@1")], [["base", found.base.measured.at(1).pass_rate]])]
-
-
-def _change(base: Measured, arms: Sequence[Arm], k: int) -> Effect:
-    after = np.array([arm.measured.at(k).passed for arm in arms])
-    return compare(after, np.broadcast_to(np.array(base.at(k).passed), after.shape))
 
 
 def _told(what: str, effect: Effect) -> str:

@@ -19,6 +19,7 @@ EXPERIMENTS = Catalogue(
         "choices": "breadth.lab.experiments.choices:CHOICES",
         "remedies": "breadth.lab.experiments.remedies:REMEDIES",
         "corners": "breadth.lab.experiments.four_corners:CORNERS",
+        "confirmation": "breadth.lab.experiments.four_corners:CONFIRMATION",
         "known-truth": "breadth.lab.experiments.known_truth:KNOWN_TRUTH",
     },
 )
@@ -30,7 +31,7 @@ class Bench:
     """What an experiment is made on."""
 
     seeds: int
-    """Repetitions of every arm: seeds 0 to one below this."""
+    """Repetitions of every arm: as many seeds, from 0 unless the experiment begins elsewhere."""
     base: Path | None = None
     """Folder of the base; None is the one that ships."""
     weights: str = ""

@@ -19,7 +19,7 @@ RESULTS = "results.json"
 """In the folder of an experiment: all of it."""
 
 
-def finish(experiment: Experiment, bench: Bench, folder: Path, failures: Sequence[Failure]) -> Page:
+def finish(experiment: Experiment, bench: Bench, folder: Path, failures: Sequence[Failure], command: str) -> Page:
     """Make the page of what has ended and write results.json; what each trial found in full is in its own folder."""
     trials = experiment.trials(bench)
     done = ended(trials, folder)
@@ -39,7 +39,7 @@ def finish(experiment: Experiment, bench: Bench, folder: Path, failures: Sequenc
     whole = {
         "experiment": experiment.name,
         "statement": experiment.statement,
-        "command": f"breadth lab run {experiment.name} --seeds {bench.seeds}",
+        "command": command,
         "base": bench.weights,
         "seeds": bench.seeds,
     }
