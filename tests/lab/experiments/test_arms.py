@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from breadth.lab.courses.course import Course
-from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN, SEVERAL
+from breadth.lab.courses.course import SEVERAL, Course
+from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
 from breadth.training.chain import Chain
 from breadth.training.objective import Objective
 from breadth.training.regime import Regime
@@ -14,7 +14,7 @@ REMEDIES = [name for name in ARMS if name not in (ON_POLICY, PLAIN)]
 
 
 def regime(name: str) -> Regime:
-    course = Course(ARMS[name].chain, updates=ARMS[name].updates)
+    course = ARMS[name].course(0)
     replies = course.prompts * course.group
     return Regime(course.updates, replies // course.updates, course.group, 30.0, 1.0)
 

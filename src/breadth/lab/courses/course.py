@@ -11,6 +11,8 @@ from breadth.training.chain import Chain
 
 TRAINED_SEED, BESIDE_SEED = 77, 78
 """Seeds of the problems that are trained on, and of those beside them; none of either is held out."""
+SEVERAL, SEVERAL_RATE = 4, 3e-4
+"""Updates a generation where remedies act only on a policy that has moved, and the rate there, by `breadth lab run choices-several`."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from breadth.lab.courses.course import SEVERAL, SEVERAL_RATE, Course
 from breadth.lab.demo.plan import ANCHOR
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -20,8 +22,6 @@ from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.mechanism import Mechanism
 
-SEVERAL = 4
-"""Updates a generation of the arms that act only where the policy has moved since it was drawn from."""
 ON_POLICY, PLAIN = "on-policy", "plain"
 """The two controls: plain GRPO with one update a generation and with several."""
 
@@ -36,6 +36,12 @@ class Arm:
     """In a few words, with what differs from the published setting."""
     updates: int = 1
     """Optimizer steps a generation."""
+
+    def course(self, seed: int, **others: Any) -> Course:
+        """Return its course: as many generations in every regime, each regime at the rate that is best for its plain arm."""
+        regime = {} if self.updates == 1 else {"rate": SEVERAL_RATE}
+        course = Course(self.chain, **{**regime, **others, "updates": self.updates, "seed": seed})
+        return replace(course, steps=course.steps * self.updates)
 
     @property
     def control(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from breadth.base import settings
+from breadth.lab.courses.course import SEVERAL
 from breadth.lab.demo.plan import FULL, protected_by
 from breadth.lab.measuring.seeds import over_seeds, smoothed
 from breadth.lab.trials.experiment import Bench, Done, Trial
@@ -48,6 +49,8 @@ class Choices:
     """Learning rates of plain GRPO: the default of a course, and about three times less and more."""
     prices: tuple[float, ...] = (0.05, 0.15, 0.4)
     """Prices of a nat away from the base, all at the middle rate."""
+    updates: int = 1
+    """Optimizer steps a generation."""
     steps: int = 120
     """Optimizer steps."""
     every: int = 20
@@ -67,7 +70,9 @@ class Choices:
         runs: Runs = {name: ended for name, ended in found.items() if ended}
         sections: list[Section] = [*self._verdicts(runs), self._table(runs), _beside(runs), self._curve(runs)] if runs else [_nothing()]
         facts = [Fact("base", bench.weights), Fact("seeds", max(map(len, runs.values()), default=0))]
-        return Page("Choices", sections, self.statement, facts)
+        return Page(
+            "Choices" if self.updates == 1 else f"Choices with {self.updates} updates a generation", sections, self.statement, facts
+        )
 
     @property
     def _middle(self) -> float:
@@ -80,7 +85,7 @@ class Choices:
     def _trial(self, name: str, rate: float, price: float, seed: int, bench: Bench) -> Trial:
         from breadth.lab.courses.course import Course
 
-        course = Course(protected_by(price), **{"steps": self.steps, "rate": rate, "seed": seed, **self.course})
+        course = Course(protected_by(price), **{"steps": self.steps, "rate": rate, "updates": self.updates, "seed": seed, **self.course})
         return Trial(f"{name}/seed-{seed}", WORK, {"weights": bench.weights, "course": settings.to_table(course)}, course.steps)
 
     def _steps(self) -> list[int]:
@@ -101,7 +106,8 @@ class Choices:
             *(["the last step"] if step == self.steps else []),
         ]
         body = f"The best is at {' and at '.join(edges)}: it may lie beyond." if edges else "The best lies inside what was tried."
-        headline = f"Plain GRPO scores best on its own training problems at a rate of {rate:g} after {step} steps."
+        regime = "" if self.updates == 1 else f" with {self.updates} updates a generation"
+        headline = f"Plain GRPO{regime} scores best on its own training problems at a rate of {rate:g} after {step} steps."
         return Verdict(Severity.NOTE, headline, body, [Fact("train pass@1", score)])
 
     def _price(self, runs: Runs, priced: Sequence[float], rate: float) -> Verdict:
@@ -119,10 +125,8 @@ class Choices:
     def _table(self, runs: Runs) -> Table:
         rows: list[list[Cell]] = [[str(step), *(_score(ended, step) for ended in runs.values())] for step in self._steps()]
         columns = [Column("steps"), *(Column(_words(name)) for name in runs)]
-        note = (
-            f"Mean of the last {WINDOW} generations; intervals over seeds. The best of many is a little lucky. Prices are at a rate of "
-            f"{self._middle:g}."
-        )
+        priced = f" Prices are at a rate of {self._middle:g}." if self.prices else ""
+        note = f"Mean of the last {WINDOW} generations; intervals over seeds. The best of many is a little lucky.{priced}"
         return Table("Train pass@1", columns, rows, note)
 
     def _curve(self, runs: Runs) -> Curve:
@@ -198,3 +202,13 @@ def _nothing() -> Verdict:
 
 CHOICES = Choices()
 """As it is run."""
+SEVERAL_CHOICES = Choices(
+    "choices-several",
+    "The rate at which plain GRPO does best with several updates a generation, for the remedies that act only there.",
+    rates=(1e-4, 3e-4, 1e-3),
+    prices=(),
+    updates=SEVERAL,
+    steps=CHOICES.steps * SEVERAL,
+    every=CHOICES.every * SEVERAL,
+)
+"""The same for as many rollouts, each used for several updates."""

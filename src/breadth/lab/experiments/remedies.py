@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from breadth.lab.trials.coursework import Looks, base_trial, course_trial
@@ -28,15 +28,18 @@ class Remedies:
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:
         """List the base and every arm at every seed; seed by seed, so that an unfinished experiment has whole comparisons."""
-        from breadth.lab.courses.course import Course
         from breadth.lab.experiments.arms import ARMS
 
         courses = [
-            course_trial(f"{name}/seed-{seed}", Course(arm.chain, updates=arm.updates, seed=seed, **self.course), self.looks, bench)
+            course_trial(f"{name}/seed-{seed}", arm.course(seed, **self.course), self._looks(arm.updates), bench)
             for seed in range(bench.seeds)
             for name, arm in ARMS.items()
         ]
         return (base_trial(self.looks, bench), *courses)
+
+    def _looks(self, updates: int) -> Looks:
+        """Look after as many generations in every regime."""
+        return replace(self.looks, every=self.looks.every * updates)
 
     def page(self, done: Sequence[Done], bench: Bench) -> Page:
         """Tables over seeds and problems, ranks and pictures."""

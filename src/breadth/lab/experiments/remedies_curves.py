@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breadth.lab.experiments.arms import ON_POLICY, PLAIN
+from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
 from breadth.lab.measuring.measured_arms import MeasuredArm
 from breadth.lab.trials.experiment import Done
 from breadth.report.sections import Axis, Curve, Series
@@ -25,12 +25,12 @@ def curves(arms: dict[str, MeasuredArm], done: Sequence[Done]) -> list[Curve]:
     entropy = Curve(
         "Entropy of the planning tokens while training",
         [line for line in lines if line.x],
-        Axis("optimizer step"),
+        Axis("generation"),
         Axis("entropy", "nats"),
         note=f"{note} On the problems trained on.",
     )
     covered = [_coverage(name, arm) for name, arm in shown.items()]
-    return [entropy, Curve("Coverage at each look", covered, Axis("optimizer step"), Axis("pass@8"), note=f"{note} On problems held out.")]
+    return [entropy, Curve("Coverage at each look", covered, Axis("generation"), Axis("pass@8"), note=f"{note} On problems held out.")]
 
 
 def drawn(arms: dict[str, MeasuredArm]) -> list[str]:
@@ -49,11 +49,13 @@ def _entropy(name: str, done: Sequence[Done]) -> Series:
     table = np.array([[np.nan if value is None else value for value in one["planning"][:length]] for one in found]).mean(0)
     width = min(WIDTH, max(1, length // 4))
     ends = range(width, length + 1, width)
-    return Series(name, [found[0]["steps"][end - 1] for end in ends], [float(table[end - width : end].mean()) for end in ends])
+    return Series(
+        name, [found[0]["steps"][end - 1] / ARMS[name].updates for end in ends], [float(table[end - width : end].mean()) for end in ends]
+    )
 
 
 def _coverage(name: str, arm: MeasuredArm) -> Series:
     """Average pass@8 at each step at which every seed was looked at."""
     by_seed = [{look.step: float(np.mean(look.passed(min(8, look.samples)))) for look in looks} for looks in arm.looks.values()]
     steps = sorted(set.intersection(*(set(one) for one in by_seed)))
-    return Series(name, steps, [float(np.mean([one[step] for one in by_seed])) for step in steps])
+    return Series(name, [step / ARMS[name].updates for step in steps], [float(np.mean([one[step] for one in by_seed])) for step in steps])

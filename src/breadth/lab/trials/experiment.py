@@ -17,6 +17,7 @@ EXPERIMENTS = Catalogue(
     "experiments",
     {
         "choices": "breadth.lab.experiments.choices:CHOICES",
+        "choices-several": "breadth.lab.experiments.choices:SEVERAL_CHOICES",
         "remedies": "breadth.lab.experiments.remedies:REMEDIES",
         "corners": "breadth.lab.experiments.four_corners:CORNERS",
         "confirmation": "breadth.lab.experiments.four_corners:CONFIRMATION",
