@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from breadth.lab.demo.figures import budget_curves, coverage_curve, role_curve, traces, training_curves
 from breadth.lab.demo.law import law
 from breadth.lab.demo.results import DemoResults
@@ -16,11 +18,8 @@ from breadth.report.sections import Column, Fact, Section, Table
 TITLE = "Breadth kept in training, spent at inference"
 
 
-def demo_page(results: DemoResults, command: str) -> Page:
-    """Return the whole report: every judgement beside what it rests on.
-
-    This is the one place where more judgements are added, such as the doctor's of both arms' run folders.
-    """
+def demo_page(results: DemoResults, command: str, judged: Sequence[Section] = ()) -> Page:
+    """Return the whole report: every judgement beside what it rests on, and what others judged, such as the doctor."""
     sections: list[Section] = [
         meaning(results.corners),
         two_by_two(results.corners),
@@ -36,16 +35,17 @@ def demo_page(results: DemoResults, command: str) -> Page:
         breadth_table(results),
         overthinking(results),
         *budget_curves(results),
+        *judged,
         *traces(results),
     ]
     return Page(TITLE, sections, _subtitle(results), _provenance(results, command))
 
 
-def short_page(results: DemoResults) -> Page:
+def short_page(results: DemoResults, judged: Sequence[Section] = ()) -> Page:
     """Return what fits a terminal: the tables and what they mean, narrow enough for eighty columns."""
     tables = [_narrow(table) for table in (two_by_two(results.corners), effects(results.corners), coverage_table(results))]
-    judged = [narrowing(results), protection(results), overthinking(results)]
-    return Page(TITLE, [*tables, *judged, meaning(results.corners)], _subtitle(results))
+    ours = [narrowing(results), protection(results), overthinking(results)]
+    return Page(TITLE, [*tables, *ours, *judged, meaning(results.corners)], _subtitle(results))
 
 
 def two_by_two(table: Corners) -> Table:
@@ -71,10 +71,11 @@ def effects(table: Corners) -> Table:
         "protected instead of plain, by long thought": table.protection_when_extended,
         "interaction": table.interaction,
     }
+    over_seeds = [Column("over seeds")] if table.seeds > 1 else []
     return Table(
         "What each remedy is worth",
-        [Column("remedy"), Column("more right answers"), Column("by chance", decimals=3)],
-        [[name, one.value, one.p_value] for name, one in rows.items()],
+        [Column("remedy"), Column("more right answers"), *over_seeds, Column("by chance", decimals=3)],
+        [[name, one.value, *([one.over_seeds] if over_seeds else []), one.p_value] for name, one in rows.items()],
         "Differences between corners, each problem compared with itself. The interaction is how much more the vote gains after protected "
         "training. By chance: how often tossing the sign of each problem's difference gives one as large.",
     )

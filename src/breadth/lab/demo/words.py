@@ -114,7 +114,7 @@ PROTECTION = _Phrases("protection adds to", "protection takes from", "no effect 
 def _states(told: _Phrases, first: Effect, second: Effect) -> str:
     """Tell a comparison at both places, in one breath where the same came of it."""
     one, other = (getattr(told, _state(effect)) for effect in (first, second))
-    here, there = (f"{place} ({_signed(effect.value)})" for place, effect in zip(told.places, (first, second), strict=True))
+    here, there = (f"{place} ({_signed(effect.quoted)})" for place, effect in zip(told.places, (first, second), strict=True))
     if one == other:
         return f"{one} {here} {'or' if _state(first) == 'unseen' else 'and'} {there}"
     return f"{one} {here}, while {other} {there}"
@@ -127,7 +127,7 @@ def _state(effect: Effect) -> str:
 
 
 def _together(interaction: Effect) -> str:
-    numbers = f"({_signed(interaction.value)})"
+    numbers = f"({_signed(interaction.quoted)})"
     if not interaction.shows:
         return f"that the two remedies need each other does not show {numbers}"
     more = interaction.value.value > 0
@@ -142,7 +142,7 @@ def _signed(value: Interval) -> str:
 
 def _seeds(table: Corners) -> str:
     if table.seeds > 1:
-        return f"Intervals are over problems; what is said to show does so over {table.seeds} seeds of training as well."
+        return f"Intervals are over {table.seeds} seeds of training; what is said to show does so over problems as well."
     return "Intervals are over problems, for one seed of training: another seed may differ by more than they say."
 
 

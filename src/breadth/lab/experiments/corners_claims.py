@@ -78,16 +78,11 @@ def _claims(found: Policies, table: Corners) -> Iterator[tuple[str, Interval, bo
 
 
 def _above(what: str, effect: Effect) -> tuple[str, Interval, bool]:
-    return what, _seeds(effect), effect.shows and effect.value.value > 0
+    return what, effect.quoted, effect.shows and effect.value.value > 0
 
 
 def _below(what: str, effect: Effect) -> tuple[str, Interval, bool]:
-    return what, _seeds(effect), effect.shows and effect.value.value < 0
-
-
-def _seeds(effect: Effect) -> Interval:
-    """Return the interval over seeds, or over problems where there is one seed."""
-    return effect.value if effect.over_seeds is None else effect.over_seeds
+    return what, effect.quoted, effect.shows and effect.value.value < 0
 
 
 def change(arms: Sequence[Arm], base: Measured, k: int) -> Effect:

@@ -72,6 +72,11 @@ class Effect:
     """The same over seeds of training, where there are several: Student's t over their means."""
 
     @property
+    def quoted(self) -> Interval:
+        """The interval to quote: over seeds where there are several, for these vary more."""
+        return self.value if self.over_seeds is None else self.over_seeds
+
+    @property
     def shows(self) -> bool:
         """Whether zero lies outside every interval there is."""
         return all(0.0 not in one for one in (self.value, self.over_seeds) if one is not None)
