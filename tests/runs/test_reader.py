@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from breadth.base.errors import BrokenFileError, NotARunError
+from breadth.runs.header import Header
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
@@ -112,3 +113,24 @@ def test_metric_names_keep_their_order_and_split(tmp_path: Path) -> None:
 def test_a_column_nobody_wrote_is_null_and_can_be_asked_for(folder: Path) -> None:
     (row,) = Run.open(folder).query("SELECT truncated, entropy, answer, tokens FROM rollouts LIMIT 1").to_pylist()
     assert set(row.values()) == {None}
+
+
+def test_a_live_run_is_read_by_our_names_and_an_import_is_left_alone(tmp_path: Path) -> None:
+    values = {
+        "completions/clipped_ratio": 0.25,
+        "frac_reward_zero_std": 0.5,
+        "entropy": 0.4,
+        "breadth/entropy-bonus/entropy": 9.0,
+        "kl": 0.1,
+    }
+    live = RunWriter(tmp_path / "live", Header(name="live", trainer="trl"))
+    live.metrics(1, values)
+    run = Run.open(tmp_path / "live")
+    assert run.series("truncated").values.tolist() == [0.25]
+    assert run.series("starved_groups").values.tolist() == [0.5]
+    assert run.series("entropy").values.tolist() == [0.4]
+    assert run.header.names["truncated"] == "completions/clipped_ratio"
+    assert run.query("SELECT value FROM metrics WHERE name = 'kl_reference'")["value"].to_pylist() == [0.1]
+    imported = RunWriter(tmp_path / "imported", Header(name="imported", files=("a.log",)))
+    imported.metrics(1, {"kl_reference": 0.2, "kl": 7.0})
+    assert Run.open(tmp_path / "imported").series("kl_reference").values.tolist() == [0.2]

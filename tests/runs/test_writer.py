@@ -30,7 +30,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     assert run.header.created.endswith("+00:00")
     assert run.series("entropy").values.tolist() == [0.5]
-    assert str(run.points[0].values) == "{'entropy': 0.5, 'reward': nan, 'kl': -inf}"
+    assert str(run.points[0].values) == "{'entropy': 0.5, 'reward': nan, 'kl_reference': -inf}"
     assert run.query("SELECT problem, sum(reward) s FROM rollouts GROUP BY problem ORDER BY problem")["s"].to_pylist() == [1.0, 1.0]
     assert run.query("SELECT prompt FROM problems WHERE problem = ?", "b")["prompt"].to_pylist() == ["2+2"]
     assert run.broken == ()

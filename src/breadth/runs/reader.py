@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from breadth.base.errors import BrokenFileError, FileError
 from breadth.base.spelling import suggestion
 from breadth.runs.header import Header, read_header
 from breadth.runs.lines import json_rows
+from breadth.runs.names import translate
 from breadth.runs.places import is_remote, located
 from breadth.runs.records import Remark
 from breadth.runs.schema import PROBLEM_COLUMNS, REQUIRED, ROLLOUT_COLUMNS, Column, column_type
@@ -49,6 +50,8 @@ class Run:
         path = located(folder)
         header = read_header(path)
         points, bad_rows = _points(path / METRICS)
+        if not header.files:
+            header, points = _named(header, points)
         files, columns, bad_files = _rollout_files(path / ROLLOUTS)
         return cls(path, header, tuple(points), tuple(files), frozenset(columns), tuple(bad_rows + bad_files))
 
@@ -128,6 +131,17 @@ def _points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
     return points, remarks
+
+
+def _named(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:
+    """Give the metrics of a run that was written live our names: a trainer's hook logs them under its own; an import has done it before."""
+    used: dict[str, str] = {}
+    renamed = []
+    for point in points:
+        values, names = translate(point.values)
+        used |= names
+        renamed.append(replace(point, values=values))
+    return replace(header, names={**used, **header.names}), renamed
 
 
 def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
