@@ -10,7 +10,7 @@ import pytest
 
 from breadth.base.errors import MissingExtraError, NotARunError
 from breadth.bridge.overview import overview
-from breadth.runs.places import is_remote, located
+from breadth.runs.places import is_remote, located, spoken_name
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
@@ -42,3 +42,9 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "upath", None)
     with pytest.raises(MissingExtraError, match=r"breadth\[remote\]"):
         located("s3://bucket/run")
+
+
+def test_what_a_run_is_called() -> None:
+    assert spoken_name(Path("/x/remedies/plain/seed-0/run"), "run") == "plain/seed-0"
+    assert spoken_name(Path("/x/outputs/mine"), "my run") == "my run"
+    assert spoken_name(Path("run")) == "run"

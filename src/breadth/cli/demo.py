@@ -47,6 +47,7 @@ def demo(
     """
     from dataclasses import replace
 
+    from breadth.lab.demo.doctored import doctored
     from breadth.lab.demo.figures import before_and_after
     from breadth.lab.demo.page import demo_page, short_page
     from breadth.lab.demo.plan import FAST, FULL
@@ -57,10 +58,11 @@ def demo(
     plan = replace(FAST if fast else FULL, seed=seed)
     folder = out or Path("-".join(["breadth-demo", *(["fast"] if fast else []), *([f"seed-{seed}"] if seed else [])]))
     results = _watched(plan, folder, base)
-    page = demo_page(results, " ".join(["breadth", *sys.argv[1:]]))
+    judged = [doctored(folder, plan)]
+    page = demo_page(results, " ".join(["breadth", *sys.argv[1:]]), judged)
     save_html(page, folder / PAGE)
     save_picture(before_and_after(results), folder / PICTURE)
-    deliver(page if as_json else short_page(results), as_json=as_json, html=None)
+    deliver(page if as_json else short_page(results, judged), as_json=as_json, html=None)
     if html is not None:
         save_html(page, html)
     typer.echo(f"The page with all pictures: {html or folder / PAGE}", err=as_json)

@@ -9,7 +9,9 @@ import typer
 
 from breadth import __version__
 from breadth.base.errors import BreadthError
+from breadth.cli.compare import compare
 from breadth.cli.demo import demo
+from breadth.cli.doctor import doctor
 from breadth.cli.import_ import import_
 from breadth.cli.lab import app as lab
 from breadth.cli.probe import probe
@@ -29,7 +31,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("compare")(compare)
 app.command("demo")(demo)
+app.command("doctor")(doctor)
 app.command("import")(import_)
 app.command("probe")(probe)
 app.command("serve")(serve)

@@ -41,7 +41,8 @@ def render_json(page: Page) -> str:
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """Return a part of a report, or a value in one, as JSON can hold it."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -49,9 +50,9 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, int | float):
         return _number(value)
     if isinstance(value, Missing):
-        return {"missing": _jsonable(value.reason)}
+        return {"missing": jsonable(value.reason)}
     if isinstance(value, tuple):
-        return [_jsonable(part) for part in value]
+        return [jsonable(part) for part in value]
     if isinstance(value, IntervalLike):
         return _interval(value)
     return _record(value)
@@ -67,7 +68,7 @@ def _number(value: float) -> float | str:
 
 def _interval(value: IntervalLike) -> dict[str, Any]:
     ends = {name: _number(float(getattr(value, name))) for name in ("value", "low", "high")}
-    origin = {name: _jsonable(getattr(value, name)) for name in ("level", "method") if hasattr(value, name)}
+    origin = {name: jsonable(getattr(value, name)) for name in ("level", "method") if hasattr(value, name)}
     return ends | origin
 
 
@@ -79,4 +80,4 @@ def _record(value: Any) -> dict[str, Any]:
 
 
 def _field(name: str, value: Any) -> Any:
-    return _jsonable(unit_words(value) if name == "unit" else value)
+    return jsonable(unit_words(value) if name == "unit" else value)

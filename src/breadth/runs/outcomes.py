@@ -10,7 +10,7 @@ import numpy.typing as npt
 from breadth.runs.reader import Run
 
 Integers = npt.NDArray[np.int64]
-_GROUP = 'coalesce("group", problem)'
+_GROUP = "coalesce(\"group\", problem, '')"
 # SQL for a rollout's group within its step.
 
 
@@ -54,7 +54,7 @@ def outcomes(run: Run, split: str = "train") -> Outcomes | None:
     if right is None:
         return None
     table = run.query(
-        f"""SELECT step, any_value(problem) AS problem, count({right}) AS drawn, count(*) FILTER (WHERE {right}) AS right_
+        f"""SELECT step, coalesce(any_value(problem), '') AS problem, count({right}) AS drawn, count(*) FILTER (WHERE {right}) AS right_
             FROM rollouts WHERE split = ? GROUP BY step, {_GROUP} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
         split,
     )
@@ -104,7 +104,7 @@ def samples(run: Run, first: int, last: int, split: str = "train") -> Samples:
     """Read answers and outcomes of the rollouts of steps ``first`` to ``last``."""
     right = rightness(run) or "NULL"
     table = run.query(
-        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number, problem, answer,
+        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number, coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
             FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? ORDER BY group_number""",  # noqa: S608 - column names are ours
         split,

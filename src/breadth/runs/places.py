@@ -7,6 +7,9 @@ from typing import cast
 
 from breadth.base.errors import MissingExtraError
 
+RUN = "run"
+"""What folders are called that lie beside other things of the same run."""
+
 
 def located(place: Path | str) -> Path:
     """Return a path for a folder's name or address; an address gives a path-like object that reads through fsspec."""
@@ -22,3 +25,11 @@ def located(place: Path | str) -> Path:
 def is_remote(path: Path) -> bool:
     """Say whether a path reads through fsspec."""
     return not isinstance(path, Path)
+
+
+def spoken_name(folder: Path, name: str = "") -> str:
+    """Return what people call a run: its name, or the last parts of its path that say something where it is just called run."""
+    if name and name != RUN:
+        return name
+    parts = [part for part in folder.parts if part not in (RUN, "/", "..", ".")]
+    return "/".join(parts[-2:]) or RUN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breadth.lab.courses.course import SEVERAL, Course
+from breadth.lab.courses.course import SEVERAL
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
 from breadth.training.chain import Chain
 from breadth.training.objective import Objective

@@ -38,8 +38,13 @@ def metrics(run: Run) -> Sequence[Section]:
     names = [name for name in METRICS if name in run.metric_names() and name not in QUIET]
     if not names:
         return []
-    curves = [_curve(run, name) for name in DRAWN if name in names]
-    return [_table(run, names), *[curve for curve in curves if curve is not None]]
+    return [_table(run, names), *curves(run, [name for name in DRAWN if name in names])]
+
+
+def curves(run: Run, names: Sequence[str]) -> list[Curve]:
+    """Draw metrics over the steps with their jumps; one that is constant, or was hardly logged, is left out."""
+    drawn = [_curve(run, name) for name in names]
+    return [curve for curve in drawn if curve is not None]
 
 
 def _table(run: Run, names: Sequence[str]) -> Table:

@@ -1,0 +1,1 @@
+"""The doctor: evidence in; which failure, the proof and the prescription out."""

@@ -1,0 +1,42 @@
+"""Every finding the doctor knows, by name, in the order it looks for them."""
+
+from __future__ import annotations
+
+from breadth.base.catalogue import Catalogue
+
+_HERE = "breadth.bridge.doctor.findings"
+_NAMES = (
+    "metric-artefact",
+    "entropy-collapse",
+    "entropy-explosion",
+    "fork-collapse",
+    "train-inference-mismatch",
+    "truncation",
+    "overly-hard",
+    "starved-groups",
+    "length-collapse",
+    "degenerate-rollouts",
+    "format-collapse",
+    "narrow-data-format",
+    "overconfidence",
+    "drift",
+    "reward-hacking",
+    "diversity-transfer",
+    "saturation",
+    "over-thinking",
+    "oscillation",
+    "over-sampling",
+    "under-sampling",
+    "vote-without-diversity",
+    "useless-confidence",
+    "cap-ignored",
+    "loops",
+    "processed-logprobs",
+    "limiting-loop",
+    "inert-remedy",
+    "contradictory-settings",
+    "unit-trap",
+)
+
+FINDINGS = Catalogue("findings", {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in _NAMES})
+"""Name -> the check; a package adds its own through the entry-point group ``breadth.findings``."""

@@ -1,0 +1,1 @@
+"""One file a finding; the file's name is the finding's."""

@@ -1,0 +1,1 @@
+"""Rules about settings: what does nothing where it stands, and what contradicts something else."""

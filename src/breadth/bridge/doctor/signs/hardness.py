@@ -1,0 +1,63 @@
+"""How many groups have no right answer: counted in graded rollouts, else bounded by a score of two values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from breadth.bridge.windows import SHARE
+from breadth.measure.intervals import Interval, mean_interval
+from breadth.runs.outcomes import Outcomes
+
+
+@dataclass(frozen=True)
+class Hardness:
+    """Groups without a right answer."""
+
+    share: Interval
+    """Share of the groups of late."""
+    start: Interval | None
+    """The same at the start; None where it was not counted."""
+    chance: float
+    """Share of the rollouts that are right of late."""
+    group: float
+    """Rollouts of a group."""
+    groups: int
+    """Groups it was counted in; 0 where it is a bound."""
+
+    def missing(self, share: float) -> float:
+        """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
+
+        Were problems alike, (1 - p)^G of the groups would be: so p must reach 1 - share^(1/G).
+        """
+        return max(1 - float(share ** (1 / self.group)) - self.chance, 0.0)
+
+
+def counted(graded: Outcomes | None) -> Hardness | None:
+    """Count in the first and the last eighth of the steps; None where no group of two or more is graded."""
+    if graded is None or not (graded.drawn > 1).any():
+        return None
+    several = graded.drawn > 1
+    groups = Outcomes(graded.steps[several], graded.problems[several], graded.drawn[several], graded.right[several])
+    steps = np.unique(groups.steps)
+    size = max(1, len(steps) // SHARE)
+    late = groups.at(steps[-size:])
+    start = _all_wrong(groups.at(steps[:size])) if len(steps) > 1 else None
+    return Hardness(_all_wrong(late), start, float(late.right.sum() / late.drawn.sum()), float(np.median(late.drawn)), len(late))
+
+
+def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
+    """Bound by the mean of a reward of two values: at least (1 - p)^G, and more where problems differ (Jensen)."""
+    low, width = min(levels), max(levels) - min(levels)
+    value, high, low_end = (min(max((end - low) / width, 0.0), 1.0) for end in (score.value, score.high, score.low))
+    share = Interval(
+        (1 - value) ** group, (1 - high) ** group, (1 - low_end) ** group, score.level, "(1 - score)^G of the score's interval"
+    )
+    return Hardness(share, None, value, float(group), 0)
+
+
+def _all_wrong(groups: Outcomes) -> Interval:
+    """Average the groups of a problem first: they are not independent."""
+    _, place = np.unique(groups.problems.astype(str), return_inverse=True)
+    return mean_interval(np.bincount(place, groups.right == 0) / np.bincount(place), bounds=(0.0, 1.0))

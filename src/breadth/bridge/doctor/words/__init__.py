@@ -1,0 +1,1 @@
+"""Prescriptions in the words of whoever has to follow them."""

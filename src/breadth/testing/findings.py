@@ -1,0 +1,87 @@
+"""The contract of findings: what :func:`check_finding` holds every check of the doctor to, ours and yours."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from breadth.bridge.doctor.dialects import DIALECTS
+from breadth.bridge.doctor.evidence import Evidence
+from breadth.bridge.doctor.explanation import reasons
+from breadth.bridge.doctor.finding import SEVERITIES, CannotTell, Check, Finding
+from breadth.report.jsonable import jsonable
+from breadth.runs.header import Header
+from breadth.runs.names import METRICS
+from breadth.runs.reader import Run
+from breadth.runs.schema import EntropyKind
+from breadth.runs.writer import RunWriter
+
+POINTS = 60
+"""Steps of the runs that nothing may be found in."""
+
+
+def check_finding(check: Check, name: str) -> None:
+    """Hold a check to what every finding promises; raises AssertionError with what is broken.
+
+    Its constants carry their reasons; with nothing to go by it does not find anything; nor in a run whose metrics are all noise around a
+    constant, all constant, three points long, or not numbers; and it never raises.
+    """
+    kind: Any = type(check)
+    _require(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
+    undocumented = [field.name for field in fields(kind) if not reasons(kind).get(field.name)]
+    _require(not undocumented, f"the constants {', '.join(undocumented)} of {name} have no reason under them")
+    _require((type(check).__doc__ or "").strip(), f"{name} has no docstring: --explain would have nothing to say")
+    alone = check.check(Evidence("nothing"))
+    _require(not isinstance(alone, Finding), f"{name} was found where there is nothing")
+    with tempfile.TemporaryDirectory() as folder:
+        for what, evidence in _quiet(Path(folder)):
+            outcome = check.check(evidence)
+            _require(not isinstance(outcome, Finding), f"{name} was found in a run of which {what}: {outcome}")
+
+
+def check_said(finding: Finding | CannotTell, name: str) -> None:
+    """Hold what a check said to the form the doctor prints: a name of the catalogue, numbers as proof, words for every dialect."""
+    _require(finding.name == name, f"it calls itself {finding.name}, the catalogue {name}")
+    if isinstance(finding, CannotTell):
+        _require(finding.missing, f"{name} cannot tell and does not say what is missing")
+        return
+    _require(finding.severity in SEVERITIES, f"{finding.severity} is no severity of a finding")
+    _require(any(sign.isdigit() for sign in finding.headline), f"the headline of {name} has no number: {finding.headline!r}")
+    _require(finding.headline.endswith("."), f"the headline of {name} is no sentence")
+    _require(finding.evidence, f"{name} proves nothing")
+    _require(finding.disproof, f"{name} does not say what would disprove it")
+    for fact in finding.evidence:
+        jsonable(fact)
+    for prescription in finding.prescriptions:
+        for _, dialect in DIALECTS:
+            dialect.patch(prescription.changes, Evidence("nothing").knobs)
+
+
+def _require(holds: object, broken: str) -> None:
+    if not holds:
+        raise AssertionError(broken)
+
+
+def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
+    """Yield runs that nothing is wrong with, or that nothing can be read from."""
+    rng = np.random.default_rng(0)
+    levels = {name: 0.05 if name in ("starved_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5 for name in METRICS}
+    levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
+    noisy = {name: level * (1 + rng.normal(0, 0.02, POINTS)) for name, level in levels.items()}
+    yield "all metrics are noise around a constant", _run(folder / "noise", noisy)
+    yield "all metrics are constant", _run(folder / "constant", {name: np.full(POINTS, level) for name, level in levels.items()})
+    yield "there are three points", _run(folder / "short", {name: values[:3] for name, values in noisy.items()})
+    yield "no metric is a number", _run(folder / "none", {name: np.full(POINTS, np.nan) for name in levels})
+
+
+def _run(folder: Path, series: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:
+    kind = EntropyKind("exact", 1.0, "token-mean", "response")
+    writer = RunWriter(folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}), flush=False)
+    for place in range(len(next(iter(series.values())))):
+        writer.metrics(place + 1, {name: float(values[place]) for name, values in series.items()})
+    return Evidence(folder.name, Run.open(folder))

@@ -1,0 +1,200 @@
+"""Configurations are read as data, whatever state they are in: a value, not known, or a clear error; never a hang, never code."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from breadth.adapters.configs import (
+    LARGEST,
+    MOST_NODES,
+    Computed,
+    Settings,
+    flat,
+    interpolated,
+    loaded,
+    nearest,
+    read_text,
+    spelled,
+    table_of,
+)
+from breadth.base.errors import BrokenFileError
+
+
+def file(folder: Path, text: str | bytes, name: str = "config.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    assert table_of(file(tmp_path, "\ufeffbeta: 0.04\n")) == {"beta": 0.04}
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "hydra"),
+    [
+        ("1e-6", "1e-6", 1e-6),
+        ("5e-06", "5e-06", 5e-6),
+        ("1E3", "1E3", 1000.0),
+        ("1.0e6", "1.0e6", 1e6),  # PyYAML wants a sign in the exponent too
+        ("1.0e-6", 1e-6, 1e-6),
+        (".5e-1", 0.05, 0.05),
+        ("8", 8, 8),
+        ("0.2", 0.2, 0.2),
+        ("1e", "1e", "1e"),
+        ("e5", "e5", "e5"),
+    ],
+)
+def test_yaml_1_1_reads_an_exponent_without_dot_and_sign_as_text_and_hydra_does_not(text: str, plain: Any, hydra: Any) -> None:
+    assert loaded(text) == plain
+    assert type(loaded(text)) is type(plain)
+    assert loaded(text, exponents=True) == hydra
+
+
+def test_hydra_agrees(tmp_path: Path) -> None:
+    omegaconf = pytest.importorskip("omegaconf")
+    for text in ("1e-6", "5e-06", "1E3", "1.0e6", "1.0e-6", "8", "0.2", "1e", "true", "null", "[1, 2]", "'1e-6'"):
+        path = file(tmp_path, f"x: {text}\n")
+        assert table_of(path, exponents=True) == omegaconf.OmegaConf.to_container(omegaconf.OmegaConf.load(path)), text
+
+
+def test_json_is_read_as_json(tmp_path: Path) -> None:
+    assert table_of(file(tmp_path, '{\n\t"a": 1e-6}', "config.json")) == {"a": 1e-6}  # a tab is an error in YAML
+    with pytest.raises(BrokenFileError, match="is not JSON"):
+        table_of(file(tmp_path, "{a: 1", "config.json"))
+
+
+def test_a_file_of_100_mb_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as sparse:
+        sparse.truncate(100_000_000)
+    begun = time.monotonic()
+    with pytest.raises(BrokenFileError, match=f"is larger than {LARGEST:,} bytes"):
+        table_of(path)
+    assert time.monotonic() - begun < 1
+
+
+def test_a_file_that_may_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFileError, match="cannot be read"):
+        read_text(tmp_path / "absent.yaml")
+
+
+BOMBS = {
+    "tables": "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 10)),
+    "lists": "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)),
+    "merges": "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 3)}]}}\n" for i in range(1, 30)),
+    "itself": "a: &a {b: *a}",
+    "deep": "[" * 50_000,
+    "deep table": "{a: " * 20_000,
+    "tag": "a: !!python/object/apply:os.system ['true']",
+    "object": "a: !!python/object:object {}",
+    "two documents": "a: 1\n---\nb: 2\n",
+    "tab": "a:\n\t- 1",
+    "control": "a: \x01",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_hostile_yaml_is_refused_in_time(tmp_path: Path, name: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(BrokenFileError, match="is not YAML"):
+        table_of(file(tmp_path, BOMBS[name]))
+    assert time.monotonic() - begun < 10
+
+
+def test_anchors_that_are_used_decently_are_fine(tmp_path: Path) -> None:
+    text = "base: &base {lr: 0.1, n: 2}\nmine: {<<: *base, n: 4}\nyours: *base\n"
+    assert table_of(file(tmp_path, text)) == {"base": {"lr": 0.1, "n": 2}, "mine": {"lr": 0.1, "n": 4}, "yours": {"lr": 0.1, "n": 2}}
+
+
+def test_a_long_table_without_anchors_has_a_bound_too() -> None:
+    with pytest.raises(ValueError, match="50,000 values"):
+        loaded("[" + "1," * MOST_NODES + "1]")
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.binary(max_size=200))
+def test_any_bytes_are_a_value_or_a_clear_error(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    for name in ("config.yaml", "config.json"):
+        path = file(tmp_path_factory.mktemp("bytes"), raw, name)
+        with suppress(BrokenFileError):
+            table_of(path, exponents=True)
+
+
+def test_leaves_by_path_and_what_a_file_computes() -> None:
+    table = {"GRPOConfig": {"n": {"expr": "args.n"}, "kwargs": {"a": 1}, "empty": {}, "list": [{"x": 1}]}, 3: True}
+    assert dict(flat(table)) == {
+        "GRPOConfig.n": Computed("args.n"),
+        "GRPOConfig.kwargs.a": 1,
+        "GRPOConfig.empty": {},
+        "GRPOConfig.list": [{"x": 1}],
+        "3": True,
+    }
+    assert list(flat([1, 2])) == []
+    itself: dict[str, Any] = {}
+    itself["again"] = itself
+    assert list(flat(itself)) == []  # ends
+
+
+def test_the_least_deep_of_a_name_counts_and_of_two_neither() -> None:
+    table = {"beta": 0.1, "old": {"beta": 0.2, "lr": 1}, "new": {"lr": 2, "n": 8}, "other": {"n": 8}}
+    assert nearest(table) == {"beta": 0.1, "lr": Computed("1 or 2"), "n": 8}
+
+
+def test_what_settings_borrow_from_one_another() -> None:
+    own = {"a": "${b.c}", "b.c": "${d}", "d": 512, "x": "${x}", "y": "${unknown}", "z": "${mul:${d},2}", "s": "in ${d}"}
+    assert interpolated(own) == {**own, "a": 512, "b.c": 512}
+
+
+class TestSettings:
+    """A value by its type, else the default where nothing is set, else not known."""
+
+    own: Settings = Settings(
+        {
+            "n": 8,
+            "share": 0.5,
+            "text": "1e-6",
+            "flag": "True",
+            "computed": Computed("f()"),
+            "null": None,
+            "half": 8.5,
+            "one": 1,
+            "nan": float("nan"),
+        },
+        {"n": 4, "missing": 3, "computed": 7, "null": 9, "word": "vanilla"},
+    )
+
+    def test_numbers(self) -> None:
+        names = ("n", "share", "text", "missing", "computed", "null", "flag", "nan", "absent")
+        assert [self.own.number(name) for name in names] == [8.0, 0.5, 1e-6, 3.0, None, None, None, None, None]
+        assert [self.own.whole(name) for name in ("n", "half", "missing", "computed")] == [8, None, 3, None]
+
+    def test_switches_and_words(self) -> None:
+        assert [self.own.switch(name) for name in ("flag", "one", "n", "computed", "absent")] == [True, True, None, None, None]
+        assert Settings({"a": False, "b": "false", "c": []}).switch("a") is False
+        assert Settings({"b": "false"}).switch("b") is False
+        assert Settings({"c": []}).switch("c") is None
+        assert self.own.text("word") == "vanilla"
+        assert Settings({"a": "${oc.env:X}"}).text("a") is None
+
+    def test_known_to_be_off(self) -> None:
+        read = Settings({"a": None, "b": "null", "c": "token", "d": Computed("$X")}, {"e": None})
+        assert [read.off(name) for name in "abcdef"] == [True, True, False, False, True, False]
+
+    def test_as_the_file_spells_them(self) -> None:
+        assert self.own.says("n", "missing", "text") == "n=8, text='1e-6'"
+
+
+def test_what_is_shown_of_a_file_is_short_and_plain() -> None:
+    assert spelled("actor.loss", "vanilla") == "actor.loss=vanilla"
+    assert spelled("loss_type", "grpo") == "loss_type='grpo'"
+    assert spelled("n", Computed("args.n")) == "n=args.n"
+    assert "\x1b" not in spelled("a.b", "\x1b[31mred\n" * 50)
+    assert len(spelled("a", "x" * 5000)) == 100

@@ -1,0 +1,90 @@
+"""Collapse is told by a run's own start, beside the score, and by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.bridge.doctor.finding import CannotTell, Finding
+from breadth.bridge.doctor.findings.entropy_collapse import FINDING
+from breadth.bridge.doctor.knobs import Knobs
+from breadth.report.sections import Severity
+from breadth.runs.schema import EntropyKind
+from breadth.testing.findings import check_finding, check_said
+
+T = np.linspace(0, 1, 120)
+FLAT, RISING = 0.5 + 0 * T, 0.2 + 0.5 * T
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "entropy-collapse")
+
+
+@pytest.mark.parametrize(
+    ("left", "score", "severity"),
+    [
+        (0.04, FLAT, Severity.CRITICAL),
+        (0.04, RISING, Severity.CRITICAL),
+        (0.2, RISING, Severity.WARNING),
+        (0.4, FLAT, Severity.WARNING),
+        (0.4, RISING, Severity.NOTE),
+        (0.6, FLAT, Severity.NOTE),  # its last eighth is about 0.64 of its first
+        (0.8, FLAT, None),
+        (1.0, FLAT, None),
+        (2.0, FLAT, None),
+    ],
+)
+def test_severity_follows_what_is_left_and_the_score(
+    make: Any, around: Callable[..., Any], left: float, score: Any, severity: Severity | None
+) -> None:
+    entropy = around(0.8 * left**T, 0.01)
+    found = FINDING.check(make(entropy=entropy, reward=around(score, 0.02, 1)))
+    if severity is None:
+        assert found is None
+        return
+    assert isinstance(found, Finding)
+    check_said(found, "entropy-collapse")
+    assert found.severity is severity
+    # The medians of the first and last eighth of left**t lie near left**(1/16) and left**(15/16).
+    assert found.evidence[2].value.value == pytest.approx(left ** (14 / 16), rel=0.25)  # type: ignore[union-attr]
+
+
+def test_the_scale_of_entropy_does_not_matter(make: Any, around: Callable[..., Any]) -> None:
+    small, large = (FINDING.check(make(entropy=scale * around(0.3**T, 0.01))) for scale in (0.05, 500.0))
+    assert isinstance(small, Finding)
+    assert isinstance(large, Finding)
+    assert small.evidence[2].value.high == pytest.approx(large.evidence[2].value.high, rel=1e-9)  # type: ignore[union-attr]
+
+
+def test_without_entropy_it_cannot_tell_and_says_what_to_set(make: Any) -> None:
+    found = FINDING.check(make(reward=RISING, trainer="verl"))
+    assert isinstance(found, CannotTell)
+    assert found.switch_on == "actor_rollout_ref.actor.calculate_entropy=true"
+
+
+def test_what_cannot_act_comes_with_what_lets_it(make: Any, around: Callable[..., Any]) -> None:
+    entropy = around(0.8 * 0.04**T, 0.01)
+    for knobs, first in ((Knobs(updates=1), "Hold entropy"), (Knobs(updates=4), "Raise the upper clip")):
+        found = FINDING.check(make(entropy=entropy, knobs=knobs))
+        assert isinstance(found, Finding)
+        assert found.prescriptions[0].action.startswith(first)
+        clip = next(one for one in found.prescriptions if "clip" in one.action)
+        assert ("updates" in {change.knob for change in clip.changes}) == (knobs.updates == 1)
+
+
+def test_a_sum_over_tokens_gets_no_target_in_nats_a_token(make: Any, around: Callable[..., Any]) -> None:
+    summed = EntropyKind("exact", 1.0, "loss-mode", "response")
+    found = FINDING.check(make(entropy=around(80 * 0.04**T, 1), kind=summed))
+    assert isinstance(found, Finding)
+    assert found.confidence == "likely"
+    assert not any("Hold entropy" in one.action for one in found.prescriptions)
+
+
+def test_the_cost_names_the_step_and_what_it_bought_since(make: Any) -> None:
+    entropy = np.where(np.arange(100) < 50, 0.8, 0.1)
+    found = FINDING.check(make(entropy=entropy, reward=np.where(np.arange(100) < 50, 0.2, 0.3)))
+    assert isinstance(found, Finding)
+    assert found.cost == "Half of it was gone at step 51; the 49 steps since then moved the reward from 0.2 to 0.3."

@@ -1,0 +1,28 @@
+"""Every file is told for what it is; a broken one that was found is a remark, one that was named an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from breadth.base.errors import BreadthError
+from breadth.bridge.doctor.sources import sort_sources
+from breadth.runs.importer import all_importers
+
+
+def test_a_broken_policy_that_was_named_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text('[strategy]\nkind = "no-such"\n')
+    with pytest.raises(BreadthError, match="no-such"):
+        sort_sources([tmp_path / "policy.toml"], all_importers())
+
+
+def test_hidden_files_and_the_inside_of_run_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config.py").write_text("GRPOConfig(")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text("schema = 1\n")
+    (tmp_path / "run" / "inside.py").write_text("GRPOConfig(")
+    found = sort_sources([tmp_path], all_importers())
+    assert found.folders == [tmp_path / "run"]
+    assert not found.unused

@@ -1,0 +1,79 @@
+"""``breadth doctor`` as it is typed: a log in, verdict, proof and patch out; exit statuses; nothing executed, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from breadth.cli.main import app
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A TRL log whose entropy collapses while the reward stays."""
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, 120))
+    rows = [
+        {
+            "step": step + 1,
+            "epoch": step / 100,
+            "loss": 0.0,
+            "entropy": 0.7 * 0.03 ** (step / 119) + abs(noise[0, step]),
+            "reward": 0.5 + noise[1, step],
+            "completions/clipped_ratio": 0.0,
+            "frac_reward_zero_std": 0.3,
+        }
+        for step in range(120)
+    ]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": rows, "global_step": 120}))
+    return path
+
+
+def run(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["doctor", *map(str, words)], env={"COLUMNS": "120"})
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_verdict_proof_and_patch(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        f"open({str(tmp_path / 'executed')!r}, 'w')\nargs = GRPOConfig(num_generations=8, num_iterations=2)\n"
+    )
+    status, said = run(log, tmp_path / "train.py")
+    assert status == 0
+    lines = said.splitlines()
+    assert next(line for line in lines if line.strip()).startswith("Diagnosis of")
+    assert lines.index("✖ CRITICAL") < 5  # the verdict comes first
+    assert "and the score has stopped rising" in said
+    assert "GRPOConfig(epsilon_high=0.28)" in said
+    assert not (tmp_path / "executed").exists()
+
+
+def test_json_and_exit_status(log: Path) -> None:
+    status, said = run(log, "--json", "--fail-on", "warning")
+    assert status == 1
+    assert json.loads(said)["findings"][0]["name"] == "entropy-collapse"
+    assert run(log, "--fail-on", "critical")[0] == 1
+
+
+def test_a_page_is_written_on_demand(log: Path, tmp_path: Path) -> None:
+    assert run(log, "--html", tmp_path / "page.html", "--json")[0] == 0
+    assert "entropy-collapse" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("words", [(), ("--fail-on", "bad", "x"), ("/nowhere",)])
+def test_what_is_wrong_on_the_command_line_is_said(words: tuple[str, ...]) -> None:
+    from breadth.base.errors import BreadthError
+
+    with pytest.raises(BreadthError):
+        run(*words)
+
+
+def test_explain_lists_and_explains() -> None:
+    assert "entropy-collapse" in run("--explain", "all")[1]
+    assert "Constants, and why" in run("--explain", "entropy-collapse")[1]
