@@ -159,3 +159,16 @@ def test_names_from_a_log_are_kept_printable(make: Any, around: Callable[..., An
     assert isinstance(found, Finding)
     assert found.headline.isprintable()
     assert len(found.headline) < 250
+
+
+def test_components_whose_names_say_nothing_are_a_note(make: Any) -> None:
+    steps = np.linspace(0, 1, 60)
+    noise = np.random.default_rng(3).normal(0, 0.01, (2, 60))
+    proxy, real = 0.2 + 0.5 * steps + noise[0], 0.05 + 0.1 * noise[1]
+    found = FINDING.check(make(reward=proxy + real, **{"reward/g": proxy, "reward/f": real}))
+    assert isinstance(found, Finding)
+    check_said(found, "reward-hacking")
+    assert found.severity is Severity.NOTE
+    assert "of it by g; f has" in found.headline
+    both = FINDING.check(make(reward=2 * proxy, **{"reward/g": proxy, "reward/f": proxy + noise[1]}))
+    assert isinstance(both, CannotTell)

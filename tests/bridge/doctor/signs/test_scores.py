@@ -110,6 +110,8 @@ def test_components_are_those_of_the_reward(make: Any) -> None:
     assert [component_name(one.name) for one in components(make(**trl))] == ["a_func", "b_func"]
     tinker = {"reward": E, "env/all/correct": E, "env/all/format": E, "env/all/reward/total": E}
     assert [component_name(one.name) for one in components(make(**tinker))] == ["correct", "format"]
+    own = {"reward/correctness_f": E, "reward/compilable_g": E, "reward/mean_of_all": E, "reward/std": E, "reward/total": E}
+    assert [component_name(one.name) for one in components(make(**own))] == ["correctness_f", "compilable_g", "mean_of_all"]
     assert components(make(reward=E)) == ()
     assert components(Evidence("nothing")) == ()
 

@@ -25,7 +25,8 @@ class RewardHacking:
     By held-out scores: those fall, or rise by less than half as much as the reward for sure, and no rise of theirs is shown. By
     components: those that mean right (by their names, or by the grades of rollouts) explain less than half of the rise for sure, and
     another one rises. Each component's share of the rise is shown; weights are read from the log, where the components add up. A component
-    for form that still rises is a note: form is learned first, and the rest may follow. It misleads where held-out problems are of another
+    for form that still rises is a note: form is learned first, and the rest may follow. So is a component that stays behind and whose
+    name does not say what it means. It misleads where held-out problems are of another
     kind or far harder than those of training: then nothing was hacked, and what was learned does not carry over.
     """
 
@@ -55,6 +56,8 @@ class RewardHacking:
             return self._by_components(evidence, reward, made_of)
         if any(one.moved.verdict == "rising" for one in counts) or (beside is not None and beside.verdict == "rising"):
             return None
+        if made_of and not counts and beside is None:
+            return _unnamed(evidence, reward, made_of, self.part * reward.change.low)
         return _unknown(evidence, beside, counts)
 
     def _stays(self, evidence: Evidence, reward: Trend, beside: Moved) -> bool:
@@ -106,6 +109,27 @@ class RewardHacking:
             "" if leader is None else "The gain so far is of another kind than what the run is for.",
             _prescriptions(evidence),
         )
+
+
+def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[Part, ...], least: float) -> Finding | CannotTell:
+    """Say which component stays where it was while the reward rises, where no name tells what it means: the user knows."""
+    still = [one for one in made_of if one.moved.verdict != "rising" and one.weight * one.moved.change.high < least]
+    rising = [one for one in made_of if one.moved.verdict == "rising"]
+    if not still or not rising:
+        return CannotTell("reward-hacking", "the reward rises, and no component's name says that it means right", "name it, e.g. accuracy")
+    leader = max(rising, key=lambda one: one.share or one.moved.change.value)
+    by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
+    return Finding(
+        "reward-hacking",
+        Severity.NOTE,
+        "likely",
+        "training",
+        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has {_said(still[0].moved)}.",
+        (_gain(evidence, reward), *(_component(one) for one in made_of)),
+        f"{still[0].name} is not what the run is for.",
+        "If that component is what the run is for, nothing of it was gained so far.",
+        _prescriptions(evidence),
+    )
 
 
 def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> CannotTell:

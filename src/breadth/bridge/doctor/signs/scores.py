@@ -30,7 +30,9 @@ _NO_SCORE = re.compile(
 # Held-out numbers that are none about how well: spreads, lengths, votes, bookkeeping.
 RELEVANT = 0.1
 """Share of the start that a change must reach to matter, as in `breadth.measure.trends`."""
-_COMPONENT = re.compile(r"(?:^|/)(?:rewards|env/all)/(?P<name>(?!reward/total$)[^/]+(?:/[^/]+)*?)(?:/mean)?$")
+_COMPONENT = re.compile(
+    r"(?:^|/)(?:rewards|env/all|reward(?!/(?:mean|avg|total|all|raw|sum|std|min|max)\b))/(?P<name>(?!reward/total$)[^/]+(?:/[^/]+)*?)(?:/mean)?$"
+)
 _SPREAD = re.compile(r"(?:^|[/_])(?:std|min|max)$")
 
 
