@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from breadth.adapters.trl.settings import SETTINGS
+from breadth.bridge.doctor.diagnosis import diagnose
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.loops import loops_of
 from breadth.inference.policy import Policy
@@ -14,5 +15,13 @@ def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
     assert loops_of(Evidence("x")) == set()
     assert loops_of(make(entropy=[0.5] * 9)) == {"training"}
     assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.knobs({"num_generations": 4}))) == {"training", "configuration"}
-    assert loops_of(Evidence("x", policy=Policy())) == {"inference", "both", "configuration"}
+    assert loops_of(Evidence("x", policy=Policy())) == set()
     assert loops_of(Evidence("x", data=("a",))) == {"training"}
+
+
+def test_a_server_alone_is_asked_what_a_probe_tells_and_the_rest_is_unmeasured() -> None:
+    found = diagnose(Evidence("x", server={"dialect": {"kind": "vllm"}, "logprobs": "raw", "thinking_cap": "yes", "top_logprobs": 5}))
+    assert {"processed-logprobs", "cap-ignored"} <= set(found.clear)
+    unsure = {one.name: one.switch_on for one in found.cannot_tell}
+    assert unsure["over-thinking"] == "breadth tune URL --tasks FILE --out FOLDER"
+    assert not {"entropy-collapse", "unit-trap"} & {*unsure, *found.clear}

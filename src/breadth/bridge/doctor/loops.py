@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.finding import Loop
+from breadth.bridge.doctor.finding import Check, Loop
 from breadth.bridge.doctor.signs.inference_runs import of_inference
 from breadth.bridge.doctor.signs.scores import is_training
 
@@ -13,8 +13,19 @@ def loops_of(evidence: Evidence) -> frozenset[Loop]:
     found: set[Loop] = set()
     if is_training(evidence) or evidence.data:
         found.add("training")
-    if of_inference(evidence) or evidence.policy is not None or evidence.server is not None:
+    if of_inference(evidence):
         found |= {"inference", "both"}
-    if evidence.knobs.theirs or evidence.policy is not None or evidence.server is not None:
+    if evidence.knobs.theirs:
         found.add("configuration")
     return frozenset(found)
+
+
+def told(check: Check, evidence: Evidence) -> bool:
+    """Say whether a check that found nothing has really looked: its loop is there, or it reads what a probe says of a server."""
+    return check.loop in loops_of(evidence) or (evidence.server is not None and getattr(check, "of_server", False))
+
+
+def unmeasured(check: Check, evidence: Evidence) -> bool:
+    """Say whether a user who gave a policy or a server alone would want to know what a sweep of it would tell."""
+    given = evidence.policy is not None or evidence.server is not None
+    return given and check.loop in ("inference", "both") and not told(check, evidence)

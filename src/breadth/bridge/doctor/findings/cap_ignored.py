@@ -29,6 +29,7 @@ class CapIgnored:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
+    of_server: ClassVar[bool] = True
 
     slack: int = 16
     """Tokens that may come on top: a server that reaches a thinking cap writes a closing text, and the probe allows as many."""

@@ -30,6 +30,7 @@ class InertRemedy:
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
+    of_server: ClassVar[bool] = True
 
     def check(self, evidence: Evidence) -> Outcome:
         """Go through the rules."""

@@ -28,6 +28,7 @@ class ProcessedLogprobs:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
+    of_server: ClassVar[bool] = True
 
     def check(self, evidence: Evidence) -> Outcome:
         """Look at what the probe of the server found."""
