@@ -12,7 +12,7 @@ from breadth.measure.intervals import Interval
 from breadth.report.numerals import cell_text
 
 DATA = Path(__file__).parents[1] / "data" / "lab"
-ORDER = ("gate", "choices", "choices-several", "corners", "confirmation", "remedies", "known-truth")
+ORDER = ("gate", "choices", "choices-several", "corners", "confirmation", "smollm2", "remedies", "known-truth")
 INTRODUCTION = """# Results of the lab
 
 What the [experiments](how-to/lab.md) found on the base that ships, as they printed it. Each was made by the command above its tables, on
