@@ -13,6 +13,7 @@ from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell
 from breadth.report.numerals import interval, number
 from breadth.report.page import Page
+from breadth.report.plaintext import counted
 from breadth.report.sections import Column, Fact, Section, Table
 
 TITLE = "Breadth kept in training, spent at inference"
@@ -57,8 +58,9 @@ def two_by_two(table: Corners) -> Table:
             ["plain GRPO", table.plain_extended.accuracy, table.plain_parallel.accuracy],
             ["protected", table.protected_extended.accuracy, table.protected_parallel.accuracy],
         ],
-        f"95% intervals over {table.problems} problems, {table.repeats} answers to each in each corner. The long thought is forced to "
-        f"exactly {table.thinking} tokens; the vote, over independent thoughts, may write no more than it did on the same problem.",
+        f"95% intervals over {table.problems} problems, {counted(table.repeats, 'answer')} to each in each corner. The long thought is "
+        f"forced to exactly {table.thinking} tokens; the vote, over independent thoughts, may write no more than it did on the same "
+        "problem.",
     )
 
 
