@@ -21,7 +21,7 @@ def test_training(demo_results: DemoResults) -> None:
 
 
 def test_coverage(demo_results: DemoResults) -> None:
-    base, plain, protected = coverage_curve(demo_results).series
+    plain, protected, base = coverage_curve(demo_results).series
     assert base.x == (1.0, 4.0, 8.0)
     assert (base.y, plain.y, protected.y) == ((0.25, 1.0, 1.0), (0.5, 0.5, 0.5), (0.5, 0.9375, 0.9375))
     assert base.low[0] < 0.25 < base.high[0]

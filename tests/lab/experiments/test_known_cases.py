@@ -49,7 +49,7 @@ def test_a_restart_repeats_steps_and_the_log_alone_changes(tmp_path: Path, memor
     assert run.attempts == 2
     assert [point.step for point in run.points if "entropy" in point.values] == [1, 2, 3, 3, 4, 5, 6]
     logged = run.series("entropy").values[-1]
-    lengths = [run.series(f"completions/{which}_length").values[-1] for which in ("mean", "max")]
+    lengths = [run.series(name).values[-1] for name in ("length", "length_max")]
     measured = run.query("SELECT sum(list_sum(entropy)) / sum(len(entropy)) AS mean FROM rollouts WHERE split = 'train' AND step = 6")
     assert logged == pytest.approx(measured["mean"][0].as_py() * lengths[0] / lengths[1], rel=1e-3)
 
