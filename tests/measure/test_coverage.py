@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.coverage import all_solved, mean_pass_at_k, none_solved, pass_at_k
+from breadth.measure.coverage import all_solved, chart_ks, mean_pass_at_k, none_solved, pass_at_k
 
 
 def exact(n: int, c: int, k: int) -> Fraction:
@@ -109,3 +109,9 @@ def test_counts_it_must_refuse(n: list[int], c: list[int], k: list[int], says: s
     for measure in (pass_at_k, mean_pass_at_k):
         with pytest.raises(MeasureError, match=says):
             measure(n, c, k)
+
+
+def test_the_k_of_a_chart() -> None:
+    assert chart_ks(1) == [1]
+    assert chart_ks(6) == [1, 2, 4, 6]
+    assert chart_ks(64) == [1, 2, 4, 8, 16, 32, 64]

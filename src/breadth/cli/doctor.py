@@ -99,18 +99,11 @@ def _probed(url: str, workshop: Path) -> Path:
 
 
 def _print(diagnoses: Sequence[Diagnosis], gathered: Gathered, *, as_json: bool, html: Path | None) -> None:
+    from breadth.bridge.doctor.machine import as_table
     from breadth.bridge.doctor.page import doctor_page
 
-    if not as_json:
-        deliver(doctor_page(diagnoses, gathered), as_json=False, html=html)
-        return
-    from breadth.bridge.doctor.machine import as_table
-
-    if html is not None:
-        from breadth.report.webpage import save_html
-
-        save_html(doctor_page(diagnoses, gathered), html)
-    typer.echo(json.dumps(as_table(diagnoses, gathered), indent=2, allow_nan=False))
+    document = json.dumps(as_table(diagnoses, gathered), indent=2, allow_nan=False) if as_json else None
+    deliver(doctor_page(diagnoses, gathered), as_json=as_json, html=html, document=document)
 
 
 def _threshold(fail_on: str | None) -> Sequence[str]:

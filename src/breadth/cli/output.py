@@ -17,8 +17,8 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for ma
 Html: TypeAlias = Annotated[Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)]
 
 
-def deliver(page: Page, *, as_json: bool, html: Path | None) -> None:
-    """Write the page where the user asked for it."""
+def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | None = None) -> None:
+    """Write the page where the user asked for it; a verb with a JSON schema of its own gives that document in the page's place."""
     if html is not None:
         from breadth.report.webpage import save_html
 
@@ -26,7 +26,7 @@ def deliver(page: Page, *, as_json: bool, html: Path | None) -> None:
     if as_json:
         from breadth.report.jsonable import render_json
 
-        typer.echo(render_json(page))
+        typer.echo(render_json(page) if document is None else document)
     else:
         from rich.console import Console
 

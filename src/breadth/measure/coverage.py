@@ -54,6 +54,11 @@ def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Floats:
     return mean if np.ndim(k) else np.asarray(mean[0])
 
 
+def chart_ks(most: int) -> list[int]:
+    """Return the k a chart of pass@k shows: powers of two up to the samples, and those themselves."""
+    return sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most})
+
+
 def none_solved(n: ArrayLike, c: ArrayLike) -> float:
     """Return the share of problems that no sample solved: report it beside pass@k, for no k measured here can lift it."""
     _, hits = _checked_counts(n, c)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,11 @@ class PairedComparison:
     """Problems where both are equal."""
     method: str
     """How the p-value was made."""
+
+    @property
+    def shown(self) -> Interval | float:
+        """The difference for a reader: without the endless interval it has where no problem differs."""
+        return self.difference if math.isfinite(self.difference.low + self.difference.high) else self.difference.value
 
 
 def paired_difference(

@@ -89,7 +89,7 @@ def find(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[Rec
     if not found:
         where = paths[0] if paths else Path()
         raise UnknownFormatError(where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files.")
-    return _current(found), _summed_up(passed_over)
+    return current(found), _summed_up(passed_over)
 
 
 def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
@@ -118,7 +118,8 @@ def _files(path: Path) -> list[Path]:
     return [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
 
 
-def _current(found: Sequence[Recognised]) -> list[Recognised]:
+def current(found: Sequence[Recognised]) -> list[Recognised]:
+    """Drop files that others of the list already contain, as older checkpoints' copies of one log are."""
     kept: set[Path] = set()
     for importer in {id(one.importer): one.importer for one in found}.values():
         kept.update(importer.current([one.path for one in found if one.importer is importer]))

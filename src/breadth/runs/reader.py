@@ -57,7 +57,15 @@ class Run:
 
     def metric_names(self, split: str = "train") -> tuple[str, ...]:
         """Return the metrics logged, in order of first appearance."""
-        return tuple(dict.fromkeys(name for point in self.points if point.split == split for name in point.values))
+        return self._names.get(split, ())
+
+    @cached_property
+    def _names(self) -> dict[str, tuple[str, ...]]:
+        """Metrics by split: asked for often, and a long run has many rows."""
+        found: dict[str, dict[str, None]] = {}
+        for point in self.points:
+            found.setdefault(point.split, {}).update(dict.fromkeys(point.values))
+        return {split: tuple(names) for split, names in found.items()}
 
     def series(self, name: str, split: str = "train") -> Series:
         """Return one metric over steps; empty when it was not logged."""

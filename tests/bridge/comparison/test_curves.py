@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from breadth.bridge.comparison.contestants import Contestant, on_common_problems, read_contestants
-from breadth.bridge.comparison.curves import Worth, beyond, chart_ks, crossing, worth
+from breadth.bridge.comparison.curves import Worth, beyond, crossing, worth
 from breadth.runs.reader import Run
 
 
@@ -63,9 +63,3 @@ def test_a_population_that_is_no_beta_is_caught() -> None:
 
 def test_too_few_samples_are_not_tested() -> None:
     assert beyond(simulated(np.full(20, 0.4), 4, 3)).honest is None
-
-
-def test_the_k_of_a_chart() -> None:
-    assert chart_ks(1) == [1]
-    assert chart_ks(6) == [1, 2, 4, 6]
-    assert chart_ks(64) == [1, 2, 4, 8, 16, 32, 64]

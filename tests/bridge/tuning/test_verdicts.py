@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from breadth.bridge.tuning.tuned import Tuned, tuned
-from breadth.bridge.tuning.verdicts import finite_gap, points, verdicts
+from breadth.bridge.tuning.verdicts import points, verdicts
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.measure.intervals import Interval
 from breadth.measure.paired import paired_difference
@@ -81,9 +81,9 @@ def test_differences_without_ends_are_written_without_them() -> None:
     same = paired_difference([1, 1], [1, 1])
     assert points(same.difference) == "+0.0 points"
     assert points(Interval(-0.0003, -0.001, 0.0)) == "+0.0 points (-0.1 to +0.0)"
-    assert finite_gap(same) == 0.0
+    assert same.shown == 0.0
     other = paired_difference([1, 0, 1], [0, 0, 0])
-    assert finite_gap(other) is other.difference
+    assert other.shown is other.difference
 
 
 def test_a_vote_by_confidence_is_called_so(swept: Swept) -> None:

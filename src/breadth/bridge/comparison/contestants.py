@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from breadth.base.errors import BrokenFileError, MeasureError
 from breadth.measure.answers import answer_classes
-from breadth.runs.outcomes import Samples, rollout_steps, samples
+from breadth.runs.outcomes import rollout_steps, samples
 from breadth.runs.reader import Run
 
 Ints = npt.NDArray[np.int64]
@@ -85,11 +85,7 @@ def _contestant(run: Run, name: str, step: int, split: str) -> Contestant:
     order = np.argsort(drawn.problems, kind="stable")
     names = np.array(drawn.names, dtype=object)[drawn.problems[order]]
     answers = tuple(drawn.answers[place] for place in order.tolist())
-    return Contestant(name, names, answers, _right(drawn)[order], _tokens(run, step, split))
-
-
-def _right(drawn: Samples) -> npt.NDArray[np.bool_]:
-    return np.asarray(drawn.right == 1)
+    return Contestant(name, names, answers, (drawn.right == 1)[order], _tokens(run, step, split))
 
 
 def _tokens(run: Run, step: int, split: str) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,13 +132,3 @@ def _first_half(contestant: Contestant) -> tuple[npt.NDArray[np.int64], npt.NDAr
     places[order] = np.concatenate([np.arange(size) for size in sizes])
     early = places < sizes[owners] // 2
     return np.bincount(owners[early]).astype(np.int64), np.bincount(owners[early], contestant.right[early]).astype(np.int64)
-
-
-def chart_ks(most: int) -> list[int]:
-    """Return the k a chart shows: powers of two and the largest."""
-    return sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most})
-
-
-def by_name(found: Sequence[Worth]) -> dict[str, Worth]:
-    """Return policies by name."""
-    return {one.contestant.name: one for one in found}

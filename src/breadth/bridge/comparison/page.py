@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from breadth.bridge.comparison.contestants import Contestant
-from breadth.bridge.comparison.curves import Worth, beyond, chart_ks, crossing
+from breadth.bridge.comparison.curves import Worth, beyond, crossing
 from breadth.bridge.comparison.recommendation import Recommendation
+from breadth.measure.coverage import chart_ks
 from breadth.measure.diversity import by_solved
 from breadth.measure.intervals import Interval
-from breadth.measure.paired import PairedComparison, paired_difference
+from breadth.measure.paired import paired_difference
 from breadth.measure.transfer import ArmSamples, transfer_gap
 from breadth.report.cells import Cell, Missing
 from breadth.report.page import Page
@@ -37,7 +38,7 @@ def _verdict(advice: Recommendation) -> Verdict:
     gap = advice.against_next
     body = f"Against {second} at the same budget, problem by problem."
     numbers = [
-        Fact("difference", gap.difference if np.isfinite(gap.difference.low) else gap.difference.value, "%"),
+        Fact("difference", gap.shown, "%"),
         Fact("p", round(gap.p_value, 4)),
     ]
     if advice.shown:
@@ -95,15 +96,11 @@ def _differences(found: Sequence[Worth]) -> Table:
     first, most = found[0], int(found[0].ks[-1])
     rows: list[list[Cell]] = []
     for one in found[1:]:
-        cells = [_gap(paired_difference(one.passed[:, place], first.passed[:, place])) for place in (0, -1)]
+        cells = [paired_difference(one.passed[:, place], first.passed[:, place]).shown for place in (0, -1)]
         votes = None if one.voted is None or first.voted is None else paired_difference(one.voted[:, -1], first.voted[:, -1])
-        rows.append([one.contestant.name, cells[0], Missing("no answer could be read") if votes is None else _gap(votes), cells[1]])
+        rows.append([one.contestant.name, cells[0], Missing("no answer could be read") if votes is None else votes.shown, cells[1]])
     columns = [Column("policy"), Column("pass@1", "%"), Column(f"maj@{most}", "%"), Column(f"pass@{most}", "%")]
     return Table(f"Less {first.contestant.name}, problem by problem", columns, rows, "Paired over problems.")
-
-
-def _gap(found: PairedComparison) -> Cell:
-    return found.difference if np.isfinite(found.difference.low) else found.difference.value
 
 
 def _crossings(found: Sequence[Worth]) -> Iterator[Section]:
@@ -114,7 +111,7 @@ def _crossings(found: Sequence[Worth]) -> Iterator[Section]:
         names = f"{found[0].contestant.name} and {one.contestant.name}"
         headline = f"pass@k of {names} crosses between k = {place.before} and k = {place.after}."
         body = "The score of one draw was bought with breadth." if place.sure else "That both ends differ is not shown."
-        numbers = [Fact("leader ahead at k = 1 by", _gap(place.ahead), "%"), Fact("and at the largest k by", _gap(place.behind), "%")]
+        numbers = [Fact("leader ahead at k = 1 by", place.ahead.shown, "%"), Fact("and at the largest k by", place.behind.shown, "%")]
         yield Verdict(Severity.NOTE if place.sure else Severity.CANNOT_TELL, headline, body, numbers)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from breadth.base.errors import MeasureError
 from breadth.bridge.doctor.catalogue import FINDINGS
 from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.finding import SEVERITIES, CannotTell, Check, Finding, Outcome
-from breadth.bridge.doctor.loops import told, unmeasured
+from breadth.bridge.doctor.finding import SEVERITIES, CannotTell, Check, Finding, Loop, Outcome
+from breadth.bridge.doctor.loops import loops_of, told, unmeasured
 from breadth.bridge.doctor.signs.inference_runs import TUNE
 
 UNMEASURED = "nothing was measured under this policy or on this server"
@@ -36,27 +36,28 @@ class Diagnosis:
 
 def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> Diagnosis:
     """Ask all checks, by default those of the catalogue."""
-    asked = dict(FINDINGS) if checks is None else dict(checks)
+    asked, loops = dict(FINDINGS) if checks is None else dict(checks), loops_of(evidence)
     outcomes = {name: _asked(name, check, evidence) for name, check in asked.items()}
     found = {name: one for name, one in outcomes.items() if isinstance(one, Finding)}
     voided = {name: one.name for one in found.values() for name in one.voids if name != one.name}
     kept = {name: one for name, one in found.items() if name not in voided}
-    unsure = [one for name, one in outcomes.items() if isinstance(one, CannotTell) and _wanted(asked[name], evidence)]
+    unsure = [one for name, one in outcomes.items() if isinstance(one, CannotTell) and _wanted(asked[name], evidence, loops)]
     unsure += [CannotTell(name, f"it reads numbers that must not be believed: see {voided[name]}") for name in found if name in voided]
-    unsure += [CannotTell(name, UNMEASURED, TUNE) for name, one in outcomes.items() if one is None and unmeasured(asked[name], evidence)]
+    quiet = [name for name, one in outcomes.items() if one is None]
+    unsure += [CannotTell(name, UNMEASURED, TUNE) for name in quiet if unmeasured(asked[name], evidence, loops)]
     explained = [_explained(one, asked[name], kept) for name, one in kept.items()]
     order = list(asked)
     return Diagnosis(
         evidence,
         tuple(sorted(explained, key=lambda one: (SEVERITIES.index(one.severity), order.index(one.name)))),
         tuple(unsure),
-        tuple(name for name, one in outcomes.items() if one is None and told(asked[name], evidence)),
+        tuple(name for name in quiet if told(asked[name], evidence, loops)),
     )
 
 
-def _wanted(check: Check, evidence: Evidence) -> bool:
+def _wanted(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     """Say whether a user would want to know what is missing: of settings always, else of the loop that the evidence is of."""
-    return check.loop == "configuration" or told(check, evidence) or (check.loop != "training" and evidence.server is not None)
+    return check.loop == "configuration" or told(check, evidence, loops) or (check.loop != "training" and evidence.server is not None)
 
 
 def _asked(name: str, check: Check, evidence: Evidence) -> Outcome:

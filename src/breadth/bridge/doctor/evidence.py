@@ -87,14 +87,16 @@ class Evidence:
         """The start and the end of its rollouts; empty where there are none."""
         return () if self.run is None else windows(self.run)
 
+    def late(self, name: str) -> Trend | None:
+        """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
+        found = self.series(name)
+        half = 0 if found is None else len(found) // 2
+        return None if found is None or half < FEWEST else trend(found.steps[half:], found.values[half:])
+
     def score_still_rises(self) -> bool | None:
         """Say whether the reward has risen over the second half of the run; None where that cannot be told."""
-        found = self.series("reward")
-        if found is None or len(found) < 2 * FEWEST:
-            return None
-        half = len(found) // 2
-        late = trend(found.steps[half:], found.values[half:])
-        return {"rising": True, "falling": False, "flat": False}.get(late.verdict)
+        late = self.late("reward")
+        return None if late is None else {"rising": True, "falling": False, "flat": False}.get(late.verdict)
 
     def switch(self, name: str) -> str:
         """Return what the run's own trainer must be told to log something; empty where that is not known."""

@@ -13,7 +13,7 @@ from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.knobs import Knobs, merged
 from breadth.bridge.doctor.sources import Config, Sources, sort_sources
 from breadth.runs.importer import Importer, Recognised, all_importers
-from breadth.runs.ingest import import_files
+from breadth.runs.ingest import current, import_files
 from breadth.runs.places import spoken_name
 from breadth.runs.reader import Run
 from breadth.runs.records import Remark
@@ -67,7 +67,7 @@ def _imported(sources: Sources, workshop: Path, importers: Sequence[Importer], s
 
 def _groups(files: Sequence[Recognised]) -> list[tuple[str, list[Recognised]]]:
     """Put files of one run together: every log is a run; other files go to the only log there is, or to the nearest one above them."""
-    logs = _current([one for one in files if one.kind in LOGS])
+    logs = current([one for one in files if one.kind in LOGS])
     groups: dict[Path, list[Recognised]] = {one.path: [one] for one in logs}
     alone: dict[Path, list[Recognised]] = defaultdict(list)
     for one in files:
@@ -76,14 +76,6 @@ def _groups(files: Sequence[Recognised]) -> list[tuple[str, list[Recognised]]]:
             (alone[one.path.parent] if place is None else groups[place]).append(one)
     named = [(_called(path), group) for path, group in groups.items()]
     return named + [(folder.name or "run", group) for folder, group in alone.items()]
-
-
-def _current(logs: Sequence[Recognised]) -> list[Recognised]:
-    """Drop logs that others already contain, as older checkpoints' copies do."""
-    kept: set[Path] = set()
-    for importer in {id(one.importer): one.importer for one in logs}.values():
-        kept.update(importer.current([one.path for one in logs if one.importer is importer]))
-    return [one for one in logs if one.path in kept]
 
 
 def _nearest(path: Path, logs: Sequence[Path]) -> Path | None:

@@ -20,12 +20,12 @@ def loops_of(evidence: Evidence) -> frozenset[Loop]:
     return frozenset(found)
 
 
-def told(check: Check, evidence: Evidence) -> bool:
+def told(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     """Say whether a check that found nothing has really looked: its loop is there, or it reads what a probe says of a server."""
-    return check.loop in loops_of(evidence) or (evidence.server is not None and getattr(check, "of_server", False))
+    return check.loop in loops or (evidence.server is not None and getattr(check, "of_server", False))
 
 
-def unmeasured(check: Check, evidence: Evidence) -> bool:
+def unmeasured(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     """Say whether a user who gave a policy or a server alone would want to know what a sweep of it would tell."""
     given = evidence.policy is not None or evidence.server is not None
-    return given and check.loop in ("inference", "both") and not told(check, evidence)
+    return given and check.loop in ("inference", "both") and not told(check, evidence, loops)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.bridge.windows import Window
-from breadth.measure.coverage import all_solved, none_solved, pass_at_k
+from breadth.measure.coverage import all_solved, chart_ks, none_solved, pass_at_k
 from breadth.measure.intervals import Interval, curve_intervals
 from breadth.measure.votes import maj_at_k_by_problem
 from breadth.report.cells import Cell, Missing
@@ -67,11 +67,6 @@ def _by_problem(problems: Integers, values: Floats) -> tuple[Interval, ...]:
     return curve_intervals(sums / counts[:, None], bounds=(0.0, 1.0))
 
 
-def _ks(most: int) -> Integers:
-    powers = 2 ** np.arange(int(np.log2(most)) + 1)
-    return np.unique([*powers, most]).astype(np.int64)
-
-
 def _pass_curve(window: Window, most: int, ks: Integers) -> tuple[Interval, ...]:
     problems, drawn, right = _counts(window, most)
     return _by_problem(problems, pass_at_k(drawn, right, ks))
@@ -85,7 +80,7 @@ def _vote_curve(window: Window, most: int, ks: Integers) -> tuple[Interval, ...]
 
 
 def _lines(window: Window, most: int) -> list[Series]:
-    ks = _ks(most)
+    ks = np.array(chart_ks(most), dtype=np.int64)
     curves = {"pass@k": _pass_curve(window, most, ks), "maj@k": _vote_curve(window, most, ks)}
     return [
         Series(f"{name}, {window.when}", ks.tolist(), [p.value for p in curve], [p.low for p in curve], [p.high for p in curve])

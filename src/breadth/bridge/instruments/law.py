@@ -25,15 +25,23 @@ INTERVENTIONS = {
 
 def law(run: Run) -> Sequence[Section]:
     """Fit score against exp(entropy) and say whether the fit may be believed."""
-    entropy, score = run.series("entropy"), run.series("reward")
-    steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
-    if len(steps) < 3:
+    found = fitted(run)
+    if found is None:
         return []
-    fit = fit_law(steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config)))
-    reasons = [*fit.reasons, *_impossible(fit, run.header.reward_levels)]
+    fit, reasons = found
     if reasons:
         return [Facts("Entropy law: not valid here", [Fact(f"reason {number}", reason) for number, reason in enumerate(reasons, 1)])]
     return [Facts("Entropy law", _facts(fit))]
+
+
+def fitted(run: Run) -> tuple[LawFit, list[str]] | None:
+    """Fit the law to a run's entropy and reward, with why it may not be believed; None with fewer than three common steps."""
+    entropy, score = run.series("entropy"), run.series("reward")
+    steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
+    if len(steps) < 3:
+        return None
+    fit = fit_law(steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config)))
+    return fit, [*fit.reasons, *_impossible(fit, run.header.reward_levels)]
 
 
 def interventions(config: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,6 @@ from breadth.bridge.tuning.options import Option, votes_of
 from breadth.bridge.tuning.stopping import StopOption
 from breadth.bridge.tuning.traits import Traits
 from breadth.bridge.tuning.tuned import Tuned
-from breadth.bridge.tuning.verdicts import finite_gap
 from breadth.measure.intervals import Interval, curve_intervals, mean_interval
 from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Column, Section, Table
@@ -143,7 +142,7 @@ def stop_table(tuned: Tuned) -> list[Section]:
         Column(f"as all {drawn} draws", "%"),
     ]
     rows: list[list[Cell]] = [
-        [_taken(one, tuned.stop.chosen), one.score, finite_gap(one.change), one.draws.value, one.tokens, one.agreement]
+        [_taken(one, tuned.stop.chosen), one.score, one.change.shown, one.draws.value, one.tokens, one.agreement]
         for one in tuned.stop.tried
     ]
     note = (

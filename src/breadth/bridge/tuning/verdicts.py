@@ -8,8 +8,6 @@ from breadth.bridge.tuning.choice import FEWEST, MARGIN, RISK
 from breadth.bridge.tuning.tuned import Tuned
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.measure.intervals import Interval
-from breadth.measure.paired import PairedComparison
-from breadth.report.cells import Cell
 from breadth.report.plaintext import counted
 from breadth.report.sections import Fact, Severity, Verdict
 
@@ -96,7 +94,7 @@ def _numbers(tuned: Tuned) -> list[Fact]:
     which = "" if tuned.stops_early is None else ", whole vote"
     facts = [Fact(f"{tuned.evidence.scored} to expect{which}", choice.score, "%")]
     if choice.option is not choice.default:
-        facts.append(Fact("gain over one plain draw", finite_gap(choice.gain), "%"))
+        facts.append(Fact("gain over one plain draw", choice.gain.shown, "%"))
     spread = choice.outcome == "better"
     facts.append(Fact(f"tokens a question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else ""))
     if tuned.stops_early is not None:
@@ -154,7 +152,7 @@ def _on_equal_tokens(tuned: Tuned) -> list[Verdict]:
     pair = tuned.equal[-1]
     gap = pair.difference.difference
     what = f"a vote of {pair.width} against one trace of {pair.budget:,} thinking tokens"
-    numbers = [Fact("vote less trace", finite_gap(pair.difference), "%"), Fact("p", round(pair.difference.p_value, 4))]
+    numbers = [Fact("vote less trace", pair.difference.shown, "%"), Fact("p", round(pair.difference.p_value, 4))]
     body = f"{pair.parallel_tokens:,.0f} tokens for the vote, {pair.serial_tokens:,.0f} for the trace; the same questions."
     if gap.low > 0:
         return [Verdict(Severity.NOTE, f"At equal tokens more draws beat longer thinking: {what}.", body, numbers)]
@@ -176,9 +174,3 @@ def points(gap: Interval) -> str:
 
 def _signed(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:+.1f}"  # adding zero makes -0.0 a plain one
-
-
-def finite_gap(compared: PairedComparison) -> Cell:
-    """Return a difference for a report: without the endless interval it has where no question differs."""
-    gap = compared.difference
-    return gap if math.isfinite(gap.low + gap.high) else gap.value

@@ -89,8 +89,9 @@ class Plan:
     @property
     def ks(self) -> tuple[int, ...]:
         """The k of pass@k: powers of two up to the samples, the votes, and the samples themselves."""
-        powers = {2**power for power in range(self.samples.bit_length()) if 2**power <= self.samples}
-        return tuple(sorted(powers | {self.votes, self.samples}))
+        from breadth.measure.coverage import chart_ks
+
+        return tuple(sorted({*chart_ks(self.samples), self.votes}))
 
     def course(self, arm: ArmName) -> Course:
         """Return how an arm is trained."""

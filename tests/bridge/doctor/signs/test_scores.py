@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.signs.scores import component_name, components, evaluations, held_out, is_training, late, no_rise, worth_of_right
+from breadth.bridge.doctor.signs.scores import component_name, components, evaluations, held_out, is_training, no_rise, worth_of_right
 from breadth.runs.header import Header
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
@@ -94,7 +94,7 @@ def test_what_counts_as_training(make: Any, tmp_path: Any) -> None:
 def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
     t = np.linspace(0, 1, 80)
     level, up, hidden = (
-        late(make(reward=values)) for values in (around(0.5 + 0 * t, 0.01), around(0.5 + t, 0.01), around(0.1 + 0 * t, 0.4))
+        make(reward=values).late("reward") for values in (around(0.5 + 0 * t, 0.01), around(0.5 + t, 0.01), around(0.1 + 0 * t, 0.4))
     )
     assert level is not None
     assert up is not None
@@ -102,7 +102,7 @@ def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
     assert no_rise(level)
     assert not no_rise(up)
     assert not no_rise(hidden)
-    assert late(make(reward=E)) is None  # six points in the second half
+    assert make(reward=E).late("reward") is None  # six points in the second half
 
 
 def test_components_are_those_of_the_reward(make: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from breadth.bridge.doctor import remedies, rollout_remedies
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.bridge.doctor.signs.token_windows import FEWEST, Ends, asked_ends, coverage_shift, lacks_rollouts, trains
+from breadth.bridge.doctor.signs.token_windows import FEWEST, Ends, asked_ends, coverage_shift, lacks_answers, lacks_rollouts, trains
 from breadth.bridge.windows import Window
 from breadth.measure.intervals import Interval
 from breadth.measure.transfer import ArmSamples, Transfer, transfer_gap
@@ -46,10 +46,9 @@ class DiversityTransfer:
         ends = asked_ends(evidence)
         if ends is None:
             return lacks_rollouts(evidence, NAME)
-        if not (ends.start.graded and ends.now.graded):
-            return lacks_rollouts(evidence, NAME, "grade, or not all of them", "correct")
-        if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
-            return lacks_rollouts(evidence, NAME, "answer that can be read", "answer")
+        lacking = lacks_answers(evidence, NAME, ends)
+        if lacking is not None:
+            return lacking
         unsolved = _unsolved(ends)
         if unsolved < FEWEST:
             missing = f"{unsolved} problems were asked at both ends and solved at neither; {FEWEST} are needed"

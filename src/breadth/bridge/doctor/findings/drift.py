@@ -10,7 +10,7 @@ import numpy as np
 from breadth.bridge.doctor import remedies
 from breadth.bridge.doctor.evidence import FEWEST, Evidence
 from breadth.bridge.doctor.finding import Finding, Loop, Outcome, Prescription
-from breadth.bridge.doctor.signs.scores import is_training, late, no_rise
+from breadth.bridge.doctor.signs.scores import is_training, no_rise
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.series import Series
@@ -65,7 +65,7 @@ class Drift:
             return None
         times = f"{now.end.value / explained:.2g} times what its own pace explains" if now.end.low > self.beyond * explained else ""
         paid = f"{price:.2g} of penalty a token, against advantages of about 1" if price > self.outweighs else ""
-        score = late(evidence)
+        score = evidence.late("reward")
         step = evidence.crossed(name, self.beyond * explained, below=False) if times else None
         return Finding(
             "drift",

@@ -11,9 +11,9 @@ import numpy as np
 from breadth.bridge.doctor import remedies
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell, Confidence, Finding, Loop, Outcome, Prescription
-from breadth.bridge.instruments.law import interventions
+from breadth.bridge.instruments.law import fitted
 from breadth.measure.intervals import Interval
-from breadth.measure.law import LawFit, fit_law
+from breadth.measure.law import LawFit
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
@@ -94,15 +94,9 @@ def _facts(evidence: Evidence, entropy: Trend, ratio: Interval) -> tuple[Fact, .
 
 
 def _law(evidence: Evidence) -> LawFit | None:
-    entropy, score = evidence.series("entropy"), evidence.series("reward")
-    if entropy is None or score is None or evidence.run is None:
-        return None
-    steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
-    if len(steps) < 3:
-        return None
-    fit = fit_law(steps, entropy.values[left], score.values[right], interventions=tuple(interventions(evidence.run.header.config)))
-    levels = evidence.run.header.reward_levels
-    return fit if fit.valid and not (levels and fit.ceiling.low > max(levels)) else None
+    """Return the entropy law where it may be believed."""
+    found = None if evidence.run is None else fitted(evidence.run)
+    return None if found is None or found[1] else found[0]
 
 
 def _law_facts(law: LawFit | None) -> list[Fact]:

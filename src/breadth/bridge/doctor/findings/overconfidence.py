@@ -17,6 +17,7 @@ from breadth.bridge.doctor.signs.token_windows import (
     Shift,
     asked_ends,
     coverage_shift,
+    lacks_answers,
     lacks_rollouts,
     shift,
     trains,
@@ -89,13 +90,10 @@ class Overconfidence:
 
 
 def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
-    if not (ends.start.graded and ends.now.graded):
-        return lacks_rollouts(evidence, NAME, "grade, or not all of them", "correct")
-    if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
-        return lacks_rollouts(evidence, NAME, "answer that can be read", "answer")
-    if ends.now.split == "train" and evidence.knobs.filter_flat:
+    lacking = lacks_answers(evidence, NAME, ends)
+    if lacking is None and ends.now.split == "train" and evidence.knobs.filter_flat:
         return CannotTell(NAME, "groups that agree were drawn anew, so they are not among the rollouts", "evaluate on held-out problems")
-    return None
+    return lacking
 
 
 def _agreement(ends: Ends, agree: int, *, right: bool) -> Shift:

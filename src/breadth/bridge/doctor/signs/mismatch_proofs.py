@@ -18,7 +18,6 @@ from breadth.bridge.doctor.signs.disagreement import (
     surprise,
     temperatures,
 )
-from breadth.bridge.doctor.signs.scores import late
 from breadth.bridge.doctor.signs.token_windows import FEWEST, Ends
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
@@ -131,7 +130,7 @@ def _beyond(share: Interval, allowed: float) -> bool:
 
 def _severity(evidence: Evidence, *, beyond: bool) -> Severity:
     """Worse where the score falls, milder where the difference is weighed away."""
-    falls = any(score is not None and score.verdict == "falling" for score in (evidence.trend("reward"), late(evidence)))
+    falls = any(score is not None and score.verdict == "falling" for score in (evidence.trend("reward"), evidence.late("reward")))
     level = 2 - int(beyond) - int(falls) + int(bool(evidence.knobs.correct_mismatch))
     return SEVERITIES[min(level, 2)]
 

@@ -66,13 +66,6 @@ def is_training(evidence: Evidence) -> bool:
     return bool(run.rollout_files) and len(run.query("SELECT DISTINCT step FROM rollouts WHERE split = 'train' LIMIT 2")) > 1
 
 
-def late(evidence: Evidence, name: str = "reward") -> Trend | None:
-    """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
-    found = evidence.series(name)
-    half = 0 if found is None else len(found) // 2
-    return None if found is None or half < FEWEST else trend(found.steps[half:], found.values[half:])
-
-
 def held_out(evidence: Evidence) -> Moved | None:
     """Return how the held-out score has moved: by its logged metric, else by graded rollouts; None where neither is there.
 

@@ -84,6 +84,15 @@ def lacks_rollouts(evidence: Evidence, finding: str, what: str = "", switch: str
     return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.switch(switch))
 
 
+def lacks_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | None:
+    """Return that a finding cannot be judged for want of grades or of answers at either end; None where both are there."""
+    if not (ends.start.graded and ends.now.graded):
+        return lacks_rollouts(evidence, finding, "grade, or not all of them", "correct")
+    if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
+        return lacks_rollouts(evidence, finding, "answer that can be read", "answer")
+    return None
+
+
 def token_switch(evidence: Evidence) -> str:
     """Return what makes the user's trainer record a number for every token; empty where that is not known."""
     trainer = "" if evidence.run is None else evidence.run.header.trainer
