@@ -2,7 +2,8 @@
 
 Lab: every run folder under FOLDER whose header has a truth (`breadth lab run known-truth`); the doctor is given the folder without it. A
 failure is named when a finding of its label is there at warning or above; a healthy run is alarmed when any is. What else is found at
-warning or above counts against the doctor unless the case lists it as right to name beside it.
+warning or above counts against the doctor unless the case lists it as right to name beside it, or the doctor names the truth too and says
+that the truth explains it.
 
 Faults: curves of runs labelled healthy (BREADTH_FIXTURES/training_logs) with one fault put in from a known step on, in several
 strengths; and the same curves with the needed series taken out, where no verdict may come.
@@ -47,7 +48,7 @@ class Judged:
     truth: str
     """What is wrong with it."""
     also: tuple[str, ...]
-    """What else it would be right to name."""
+    """What else it would be right to name: what the case lists, and what the doctor calls an effect of the truth that it names."""
     alarms: tuple[str, ...]
     """What was found at warning or above."""
     notes: tuple[str, ...]
@@ -69,7 +70,9 @@ def judged(case: Evidence, truth: str, also: Sequence[str]) -> Judged:
     """Ask the doctor."""
     found = diagnose(case).findings
     alarms = tuple(one.name for one in found if one.severity.value in ALARMS)
-    return Judged(case.name, truth, tuple(also), alarms, tuple(one.name for one in found if one.name not in alarms))
+    effects = (one.name for one in found if truth in one.explained_by and truth in alarms)
+    beside = tuple(dict.fromkeys((*also, *effects)))
+    return Judged(case.name, truth, beside, alarms, tuple(one.name for one in found if one.name not in alarms))
 
 
 def lab_runs(folder: Path, skipped: int) -> Iterator[Judged]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.trends import Trend, trend
+from breadth.measure.trends import Trend, factor_trend, trend
 
 OPPOSITE = {"rising": "falling", "falling": "rising", "flat": "flat", "cannot tell": "cannot tell"}
 
@@ -193,6 +193,44 @@ def test_the_order_of_logging_does_not_matter_and_seeds_hardly(order: list[int],
 def test_settings_out_of_range_are_refused(relevant: float | None, level: float) -> None:
     with pytest.raises(MeasureError):
         trend(range(20), range(20), relevant=relevant, level=level)
+
+
+def test_what_falls_by_factors_is_told_in_its_own_units_by_hand() -> None:
+    # 16 points that halve every four steps from 8: the first three are 8, 6.727, 5.657, the last three 0.841, 0.707, 0.595.
+    found = factor_trend(range(16), 8 * 0.5 ** (np.arange(16) / 4))
+    assert found.verdict == "falling"
+    assert (found.start.value, found.end.value) == pytest.approx((6.7272, 0.70711), abs=1e-4)
+    assert found.change.value == pytest.approx(0.70711 - 6.7272, abs=1e-4)
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(0.5 ** (13 / 4))
+    assert found.slope.value == pytest.approx(0.5**0.25 - 1)  # 16 % less every step
+    assert found.relevant == pytest.approx(0.67272, abs=1e-5)
+    assert found.reason.startswith("from 6.727 to 0.7071, 0.105 times [")
+
+
+def test_a_rise_by_factors_in_three_paces_is_sure_by_its_logarithm_and_not_on_a_straight_scale() -> None:
+    # Level, then faster and faster to six times the start: straight, no smooth curve follows and the rest passes for sluggish noise.
+    paces = np.interp(np.arange(30), [0, 6, 20, 26, 29], np.log([0.5, 0.52, 1.3, 2.5, 3.05]))
+    values = np.exp(paces + np.random.default_rng(0).normal(0, 0.02, 30))
+    straight, by_factors = trend(range(30), values), factor_trend(range(30), values)
+    assert by_factors.verdict == "rising"
+    assert by_factors.ratio is not None
+    assert 4.5 < by_factors.ratio.low < by_factors.ratio.high < 7
+    assert straight.ratio is None or straight.ratio.low < 3
+
+
+def test_without_a_logarithm_it_is_judged_straight() -> None:
+    values = np.linspace(1, 0, 20)
+    assert factor_trend(range(20), values) == trend(range(20), values)
+
+
+def test_the_unit_does_not_matter_to_what_moves_by_factors(sluggish: Sluggish) -> None:
+    values = np.exp(0.1 * sluggish(60, 0.5, np.random.default_rng(3)) - np.linspace(0, 2, 60))
+    one, other = factor_trend(range(60), values), factor_trend(range(60), 1e4 * values)
+    assert one.verdict == other.verdict == "falling"
+    assert one.ratio is not None
+    assert other.ratio is not None
+    assert (one.ratio.low, one.ratio.high) == pytest.approx((other.ratio.low, other.ratio.high))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_quantile
 from breadth.measure.jumps import find_jumps
+from breadth.measure.levels import edge, measured_levels
 from breadth.measure.noise import Noise, noise_around, resampled_windows
 from breadth.measure.series import Series, clean_series, robust_sd, thin
 from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
@@ -105,6 +107,52 @@ def trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None
     )
 
 
+def factor_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95, seed: int = 0) -> Trend:
+    """Judge a quantity above zero that moves by factors, as entropy does: by its logarithm, told in its own units.
+
+    What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the start; on a
+    straight scale the bend passes for sluggish noise. A tenth up or down is taken to matter. Whether it moves at all is asked of a wander
+    as `trend` does. How far it has come is a question of measuring alone: a policy that has wandered to a third of its entropy has a third
+    now. So the levels' intervals hold what neighbouring points differ by and no wander. The slope is the share gained a step. Where a
+    value is not above zero there is no logarithm, and all is judged as `trend` does.
+    """
+    series = clean_series(steps, values)
+    if len(series) < FEWEST_POINTS or series.values.min() <= 0:
+        return trend(steps, values, level=level, seed=seed)
+    logs = Series(series.steps, np.log(series.values), series.dropped)
+    judged = trend(logs.steps, logs.values, relevant=math.log1p(_RELEVANT_SHARE), level=level, seed=seed)
+    start, end, change = measured_levels(thin(logs, _MOST_POINTS).values, level)
+    ratio, first, last = _exp(change), _exp(start), _exp(end)
+    return replace(
+        judged,
+        reason=f"from {first.value:.4g} to {last.value:.4g}, {ratio.value:.3g} times [{ratio.low:.3g}, {ratio.high:.3g}] the start",
+        start=first,
+        start_spread=first.value * judged.start_spread,
+        end=last,
+        change=_difference(first, last),
+        ratio=ratio,
+        slope=_mapped(judged.slope, math.expm1),
+        relevant=_RELEVANT_SHARE * first.value,
+        dropped=series.dropped,
+    )
+
+
+def _exp(logs: Interval) -> Interval:
+    return _mapped(logs, math.exp)
+
+
+def _mapped(interval: Interval, function: Callable[[float], float]) -> Interval:
+    low, value, high = (function(end) for end in (interval.low, interval.value, interval.high))
+    return replace(interval, value=value, low=low, high=high)
+
+
+def _difference(start: Interval, end: Interval) -> Interval:
+    """Return the difference of two levels whose errors are independent: to each side the root of the squares."""
+    change = end.value - start.value
+    down, up = math.hypot(end.value - end.low, start.high - start.value), math.hypot(end.high - end.value, start.value - start.low)
+    return replace(end, value=change, low=change - down, high=change + up)
+
+
 @dataclass(frozen=True)
 class _Levels:
     """Start and end of a series with bootstrap draws of their errors."""
@@ -118,7 +166,7 @@ class _Levels:
 
     @classmethod
     def of(cls, series: Series, seed: int) -> _Levels:
-        eighth, noise, rng = max(3, len(series) // 8), _noise_beside_jumps(series), np.random.default_rng(seed)
+        eighth, noise, rng = edge(len(series)), _noise_beside_jumps(series), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
         errors = [_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
         return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)

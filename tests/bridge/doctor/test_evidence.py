@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell
@@ -31,12 +32,18 @@ def test_a_level_is_crossed_where_it_stays_crossed(make: Any) -> None:
     assert make(entropy=[0.1] * 20).crossed("entropy", 0.5, below=True) == 1
 
 
-def test_whether_the_score_still_rises(make: Any) -> None:
+def test_the_second_half_is_judged_by_itself(make: Any) -> None:
     steps = np.linspace(0, 1, 80)
-    assert make(reward=steps).score_still_rises() is True
-    assert make(reward=np.minimum(steps, 0.4)).score_still_rises() is False
-    assert make(reward=steps[:10]).score_still_rises() is None
-    assert make(entropy=steps).score_still_rises() is None
+    assert make(reward=steps).late("reward").verdict == "rising"
+    assert make(reward=np.minimum(steps, 0.4)).late("reward").verdict == "flat"
+    assert make(reward=steps[:10]).late("reward") is None  # five points
+    assert make(entropy=steps).late("reward") is None
+
+
+def test_entropy_is_judged_by_its_logarithm(make: Any) -> None:
+    # Halved every ten steps: the share lost a step is the same, 1 - 0.5^0.1, all along and in the second half.
+    found = make(entropy=0.5 ** (np.arange(60) / 10))
+    assert [one.slope.value for one in (found.trend("entropy"), found.late("entropy"))] == pytest.approx([0.5**0.1 - 1] * 2)
 
 
 def test_switches_are_those_of_the_runs_trainer(make: Any) -> None:

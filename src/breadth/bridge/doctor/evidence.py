@@ -14,7 +14,7 @@ from breadth.bridge.doctor.dialects import Dialect
 from breadth.bridge.doctor.finding import CannotTell
 from breadth.bridge.doctor.knobs import Knobs
 from breadth.bridge.windows import Window, windows
-from breadth.measure.trends import Trend, trend
+from breadth.measure.trends import Trend, factor_trend, trend
 from breadth.runs.importer import IMPORTERS
 from breadth.runs.reader import Run
 from breadth.runs.series import Series
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FEWEST = 8
 """Points below which no direction is read from a series (`breadth.measure.trends`)."""
+BY_FACTORS = ("entropy",)
+"""Metrics that are judged by their logarithm: they fall and rise by factors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class Evidence:
         """Return where a metric started, where it is and its direction; None where it was not logged, or at fewer than eight steps."""
         if (name, split) not in self._trends:
             found = self.series(name, split)
-            self._trends[name, split] = None if found is None or len(found) < FEWEST else trend(found.steps, found.values)
+            self._trends[name, split] = None if found is None or len(found) < FEWEST else _trend(name, found)
         return self._trends[name, split]
 
     def logged(self, name: str) -> str:
@@ -91,12 +93,7 @@ class Evidence:
         """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
         found = self.series(name)
         half = 0 if found is None else len(found) // 2
-        return None if found is None or half < FEWEST else trend(found.steps[half:], found.values[half:])
-
-    def score_still_rises(self) -> bool | None:
-        """Say whether the reward has risen over the second half of the run; None where that cannot be told."""
-        late = self.late("reward")
-        return None if late is None else {"rising": True, "falling": False, "flat": False}.get(late.verdict)
+        return None if found is None or half < FEWEST else _trend(name, Series(name, found.steps[half:], found.values[half:]))
 
     def switch(self, name: str) -> str:
         """Return what the run's own trainer must be told to log something; empty where that is not known."""
@@ -128,3 +125,7 @@ class Evidence:
         if not past[-1]:
             return None
         return int(found.steps[0 if not len(inside) else inside[-1] + 1])
+
+
+def _trend(name: str, found: Series) -> Trend:
+    return (factor_trend if name in BY_FACTORS else trend)(found.steps, found.values)

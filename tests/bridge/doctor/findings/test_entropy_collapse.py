@@ -59,6 +59,27 @@ def test_the_scale_of_entropy_does_not_matter(make: Any, around: Callable[..., A
     assert small.evidence[2].value.high == pytest.approx(large.evidence[2].value.high, rel=1e-9)  # type: ignore[union-attr]
 
 
+def test_half_gone_while_no_rise_is_shown_is_a_warning_and_without_a_score_a_note(make: Any, around: Callable[..., Any]) -> None:
+    entropy = around(0.8 * 0.35**T, 0.01)
+    hidden = around(FLAT, 0.3, 1)  # whether it rises cannot be told
+    told, untold = FINDING.check(make(entropy=entropy, reward=hidden)), FINDING.check(make(entropy=entropy))
+    assert isinstance(told, Finding)
+    assert isinstance(untold, Finding)
+    assert told.severity is Severity.WARNING
+    assert told.headline.endswith("and no rise of the score over the second half is shown.")
+    assert untold.severity is Severity.NOTE
+
+
+def test_a_smooth_fall_by_factors_on_forty_steps_is_found(make: Any) -> None:
+    # The curve that a straight scale takes for sluggish noise: level, falling by factors, level, falling again.
+    fall = np.interp(np.arange(40), [0, 4, 14, 24, 30, 34, 39], np.log([0.47, 0.46, 0.26, 0.165, 0.16, 0.078, 0.078]))
+    entropy = np.exp(fall + np.random.default_rng(0).normal(0, 0.06, 40))
+    found = FINDING.check(make(entropy=entropy, reward=np.linspace(0.3, 0.9, 40)))
+    assert isinstance(found, Finding)
+    assert found.severity is Severity.WARNING
+    assert found.evidence[2].value.high < 0.25  # type: ignore[union-attr]
+
+
 def test_without_entropy_it_cannot_tell_and_says_what_to_set(make: Any) -> None:
     found = FINDING.check(make(reward=RISING, trainer="verl"))
     assert isinstance(found, CannotTell)

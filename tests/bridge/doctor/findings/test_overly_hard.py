@@ -75,6 +75,15 @@ def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
     assert any(isinstance(one, CannotTell) and "not excluded" in one.missing for one in outcomes)
 
 
+def test_counts_exclude_a_rise_that_medians_of_small_shares_leave_open(make: Any) -> None:
+    # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In an eighth 320 rollouts are drawn, whose share
+    # right differs from that of another eighth by 0.015 by chance; the medians of five shares in 64ths by half as much again (9 of 16).
+    outcomes = [FINDING.check(make(rollouts=groups(np.full(40, 0.04), prompts=8, seed=seed))) for seed in range(16)]
+    assert sum(isinstance(one, Finding) for one in outcomes) >= 12
+    rising = [FINDING.check(make(rollouts=groups(0.01 + 0.08 * np.linspace(0, 1, 40), prompts=8, seed=seed))) for seed in range(8)]
+    assert not any(isinstance(one, Finding) for one in rising)
+
+
 def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
     found = FINDING.check(make(rollouts=groups(np.full(24, 0.01)), reward=0.5 + 0 * T))
     assert isinstance(found, Finding)

@@ -38,6 +38,19 @@ def test_the_last_eighth_is_counted_and_single_rollouts_are_not() -> None:
     assert found.missing(0.5) == pytest.approx(0.15910 - 0.0625, abs=1e-5)
 
 
+def test_the_rise_is_counted_in_whole_problems() -> None:
+    # 12 problems, groups of 4 at steps 1 and 2: one right of four then; two of four now in every second problem, so 25 % to 50 %, +0.125.
+    problems = [f"p{place}" for place in range(12)]
+    found = counted(outcomes([1] * 12 + [2] * 12, problems * 2, [4] * 24, [1] * 12 + [1, 2] * 6))
+    assert found is not None
+    assert found.rise is not None
+    assert found.rise.value == pytest.approx(0.125)
+    assert 0 < found.rise.low < 0.125 < found.rise.high < 0.25
+    once = counted(outcomes([1] * 12, problems, [4] * 12, [0] * 12))
+    assert once is not None
+    assert once.rise is None
+
+
 def test_nothing_to_count_is_none() -> None:
     assert counted(None) is None
     assert counted(outcomes([], [], [], [])) is None

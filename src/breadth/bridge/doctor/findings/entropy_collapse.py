@@ -22,9 +22,10 @@ from breadth.report.sections import Fact, Severity
 class EntropyCollapse:
     """Entropy fell to a small part of its own start.
 
-    Judged by the logged entropy's last eighth over its first, with an interval that allows for autocorrelated noise; no absolute value is
-    asked for, because trainers log at least four different numbers under this name. A fall is what learning looks like; it is a
-    collapse when so much is gone that little is left to buy with it, or when the score has stopped while it fell.
+    Judged by the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what a sluggish wander would
+    do, and how far, as exactly as neighbouring steps agree. No absolute value is asked for, because trainers log at least four different
+    numbers under this name. A fall is what learning looks like; it is a collapse when so much is gone that little is left to buy with
+    it, or when the score is not seen to rise while it falls.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -33,7 +34,8 @@ class EntropyCollapse:
     floor: float = 0.7
     """Share of the start below which, for sure, it is worth a word: where the band begins that our own thermostat holds entropy in."""
     half: float = 0.5
-    """Share below which a score that has stopped rising makes it a warning: the larger part is gone, and nothing more is had for it."""
+    """Share below which it is a warning unless the score is shown to rise over the second half of the run: the larger part is gone, and
+    nothing more is seen to be had for it. A score that was not logged, or at too few steps, is held against nobody."""
     low: float = 0.25
     """Share below which it is a warning even while the score rises: with 73 % of the entropy used, the runs of arXiv 2505.22617 had
     76 % of all they were ever to gain."""
@@ -49,31 +51,34 @@ class EntropyCollapse:
             return CannotTell("entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it")
         if entropy.verdict != "falling" or entropy.ratio.high >= self.floor:
             return None
-        rises = evidence.score_still_rises()
-        severity = self._severity(entropy.ratio, rises)
+        score = evidence.late("reward")
         law = _law(evidence)
         return Finding(
             "entropy-collapse",
-            severity,
+            self._severity(entropy.ratio, score),
             _confidence(evidence),
             "training",
-            f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(rises)}.",
+            f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
             (*_facts(evidence, entropy, entropy.ratio), *_law_facts(law)),
             "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was then.",
             _cost(evidence, self.half * entropy.start.value),
             _prescriptions(evidence, entropy, self.floor),
         )
 
-    def _severity(self, left: Interval, rises: bool | None) -> Severity:
+    def _severity(self, left: Interval, score: Trend | None) -> Severity:
         if left.high < self.spent:
             return Severity.CRITICAL
-        if left.high < self.low or (left.high < self.half and rises is False):
+        if left.high < self.low or (left.high < self.half and score is not None and score.verdict != "rising"):
             return Severity.WARNING
         return Severity.NOTE
 
 
-def _beside(rises: bool | None) -> str:
-    return {True: ", while the score still rises", False: ", and the score has stopped rising", None: ""}[rises]
+def _beside(score: Trend | None) -> str:
+    if score is None:
+        return ""
+    if score.verdict == "cannot tell":
+        return ", and no rise of the score over the second half is shown"
+    return ", while the score still rises" if score.verdict == "rising" else ", and the score has stopped rising"
 
 
 def _confidence(evidence: Evidence) -> Confidence:

@@ -16,7 +16,7 @@ from breadth.bridge.doctor.signs.scores import is_training
 from breadth.bridge.doctor.signs.seams import Seam, factor, joined, jump_at_seam, jumps_near
 from breadth.bridge.doctor.signs.token_entropy import TokenEntropy, token_entropy
 from breadth.measure.changes import change_points
-from breadth.measure.trends import Trend, trend
+from breadth.measure.trends import Trend, factor_trend
 from breadth.report.sections import Fact, Severity
 
 
@@ -92,7 +92,7 @@ def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
     if any(jumps_near(one, seam.step) for one in others):
         return None  # the policy or its settings are another from there on, and so is its entropy
     # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
-    better = trend(series.steps, joined(series, seam)) if seam.first_is_untrained and others else None
+    better = factor_trend(series.steps, joined(series, seam)) if seam.first_is_untrained and others else None
     where = f"behind {seam.hole:,} steps that are missing" if seam.hole else "where the run was started anew"
     head = f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
     sure: Confidence = "strong" if seam.twice >= FEWEST and not seam.hole else "likely"

@@ -28,7 +28,7 @@ class OverlyHard:
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("truncation",)
+    causes: ClassVar[tuple[str, ...]] = ("truncation", "entropy-explosion")
 
     half: float = 0.5
     """Share of all-wrong groups above which, for sure, it is a warning: more is then paid for nothing than for something."""
@@ -55,13 +55,18 @@ class OverlyHard:
             return None
         if score is None:
             return CannotTell("overly-hard", f"whether the score rises cannot be told from fewer than {FEWEST} steps", "train on")
-        if score.verdict == "cannot tell" and (self._hints(score) or score.change.high >= width * hard.missing(self.half)):
+        if score.verdict == "cannot tell" and (self._hints(score) or self._leaves_room(hard, score, width)):
             said = f"{hard.share.value:.0%} of the groups are all wrong, but a rise that would end it is not excluded"
             return CannotTell("overly-hard", f"{said}: the score {score.reason}", "train on")
         return self._found(evidence, hard, score)
 
     def _hints(self, score: Trend) -> bool:
         return score.tau > 0 and score.p_value < self.hint
+
+    def _leaves_room(self, hard: Hardness, score: Trend, width: float) -> bool:
+        """Say whether as large a rise again as the noise allows would bring half of the groups to a right answer."""
+        most = score.change.high if hard.rise is None else width * hard.rise.high
+        return most >= width * hard.missing(self.half)
 
     def _by_score(self, evidence: Evidence) -> Hardness | CannotTell | None:
         """Bound the share of all-wrong groups by the score, where that has two values and no group is drawn anew."""

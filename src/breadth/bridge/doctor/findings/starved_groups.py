@@ -22,7 +22,7 @@ class StarvedGroups:
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("overly-hard", "entropy-collapse", "saturation", "truncation")
+    causes: ClassVar[tuple[str, ...]] = ("overly-hard", "entropy-collapse", "entropy-explosion", "saturation", "truncation")
 
     half: float = 0.5
     """Share of flat groups above which, for sure, it is a warning: more is then paid for nothing than for something."""

@@ -14,7 +14,7 @@ from breadth.bridge.doctor.signs.token_windows import FEWEST, Kept, TokenSums, k
 from breadth.bridge.windows import Window
 from breadth.measure.clustered import Resamples, resample
 from breadth.measure.intervals import ANYTHING, Interval
-from breadth.measure.trends import Trend, trend
+from breadth.measure.trends import Trend, factor_trend
 from breadth.runs.reader import Run
 from breadth.runs.series import Series
 
@@ -70,10 +70,8 @@ def growth(series: Series) -> Growth | None:
     half = len(series) // 2
     if half < FEWEST_POINTS or series.values.min() <= 0:
         return None
-    values = np.log(series.values)
-    whole, since = trend(series.steps, values), trend(series.steps[half:], values[half:])
-    low, value, high = (float(np.exp(end)) for end in (whole.change.low, whole.change.value, whole.change.high))
-    return Growth(Interval(value, low, high, method=whole.change.method), whole.verdict == since.verdict == "rising")
+    whole, since = factor_trend(series.steps, series.values), factor_trend(series.steps[half:], series.values[half:])
+    return None if whole.ratio is None else Growth(whole.ratio, whole.verdict == since.verdict == "rising")
 
 
 def temperatures(evidence: Evidence) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from breadth.bridge.windows import SHARE
+from breadth.measure.clustered import quotient, resample
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.runs.outcomes import Outcomes
 
@@ -25,6 +26,8 @@ class Hardness:
     """Rollouts of a group."""
     groups: int
     """Groups it was counted in; 0 where it is a bound."""
+    rise: Interval | None = None
+    """By how much more of the rollouts are right of late than at the start; None where it was not counted."""
 
     def missing(self, share: float) -> float:
         """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
@@ -42,9 +45,16 @@ def counted(graded: Outcomes | None) -> Hardness | None:
     groups = Outcomes(graded.steps[several], graded.problems[several], graded.drawn[several], graded.right[several])
     steps = np.unique(groups.steps)
     size = max(1, len(steps) // SHARE)
-    late = groups.at(steps[-size:])
-    start = _all_wrong(groups.at(steps[:size])) if len(steps) > 1 else None
-    return Hardness(_all_wrong(late), start, float(late.right.sum() / late.drawn.sum()), float(np.median(late.drawn)), len(late))
+    early, late = groups.at(steps[:size]), groups.at(steps[-size:])
+    several_steps = len(steps) > 1
+    return Hardness(
+        _all_wrong(late),
+        _all_wrong(early) if several_steps else None,
+        float(late.right.sum() / late.drawn.sum()),
+        float(np.median(late.drawn)),
+        len(late),
+        _rise(early, late) if several_steps else None,
+    )
 
 
 def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
@@ -61,3 +71,18 @@ def _all_wrong(groups: Outcomes) -> Interval:
     """Average the groups of a problem first: they are not independent."""
     _, place = np.unique(groups.problems.astype(str), return_inverse=True)
     return mean_interval(np.bincount(place, groups.right == 0) / np.bincount(place), bounds=(0.0, 1.0))
+
+
+def _rise(early: Outcomes, late: Outcomes) -> Interval:
+    """Compare shares of right rollouts, whole problems resampled: counts say more than medians of a few small shares."""
+    zeros = np.zeros(len(early)), np.zeros(len(late))
+    columns = {
+        "right 0": np.concatenate([early.right, zeros[1]]),
+        "drawn 0": np.concatenate([early.drawn, zeros[1]]),
+        "right 1": np.concatenate([zeros[0], late.right]),
+        "drawn 1": np.concatenate([zeros[0], late.drawn]),
+    }
+    found = resample(columns, np.concatenate([early.problems, late.problems]).astype(str))
+    return found.interval(
+        lambda of: quotient(of["right 1"], of["drawn 1"]) - quotient(of["right 0"], of["drawn 0"]), "drawn 1", (-1.0, 1.0)
+    )

@@ -8,7 +8,7 @@ import numpy as np
 
 from breadth.bridge.doctor.evidence import FEWEST, Evidence
 from breadth.measure.intervals import Interval, normal_quantile
-from breadth.measure.trends import Trend, trend
+from breadth.measure.trends import Trend, factor_trend
 
 _NEAR = 0.25
 # How far from 1 the whole interval of the exponent may lie: a sum over a sequence has exactly 1; prompts that draw long and unsure
@@ -52,4 +52,4 @@ def per_length(evidence: Evidence) -> PerLength | None:
     left = up - slope * across
     reach = normal_quantile(0.95) * float(np.sqrt(left @ left / max(len(left) - 2, 1) / power))
     exponent = Interval(slope, slope - reach, slope + reach, 0.95, "least squares on differences of logarithms")
-    return PerLength(exponent, trend(steps[good], above[good] / below[good]))
+    return PerLength(exponent, factor_trend(steps[good], above[good] / below[good]))

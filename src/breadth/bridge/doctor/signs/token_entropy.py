@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.bridge.doctor.evidence import FEWEST, Evidence
-from breadth.measure.trends import Trend, trend
+from breadth.measure.trends import Trend, factor_trend, trend
 from breadth.runs.outcomes import rollout_steps
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ class TokenEntropy:
     @property
     def trend(self) -> Trend:
         """Where the mean over tokens started and where it is."""
-        return trend(self.steps, self.per_token)
+        return factor_trend(self.steps, self.per_token)
 
     @property
     def apart(self) -> Trend:
