@@ -80,12 +80,13 @@ def test_a_run_leaves_its_rollouts_and_a_policy_that_moved(whole: tuple[Path, Re
     assert steps == [1, 2, 3, 4]
     assert not equal(weights(trained), weights(load(base)))
     rows = Run.open(folder / training.RUN).query(
-        "SELECT step, prompt, token_ids, reward, entropy, tokens FROM rollouts JOIN problems USING (problem) ORDER BY step, sample"
+        "SELECT step, prompt, token_ids, reward, answer, entropy, tokens FROM rollouts JOIN problems USING (problem) ORDER BY step, sample"
     )
     assert [row.as_py() for row in rows["step"]] == sorted([1, 2, 3, 4] * 8)
     for row in rows.to_pylist():
         gold = read_problem(row["prompt"]).answer(7)
         assert grader(7)(prompts=[row["prompt"]], completion_ids=[row["token_ids"]], gold=[gold]) == [row["reward"]]
+        assert row["reward"] == 0 or row["answer"] == str(gold)
         assert len(row["entropy"]) == row["tokens"] == len(row["token_ids"])
     assert 0 < sum(rows["reward"].to_pylist()) < len(rows), "no spread of rewards: nothing was learnt, and this test tests nothing"
     assert not (folder / training.CHECKPOINTS).exists()

@@ -120,7 +120,8 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         if not self.model.training:
             return output
         if self._credits or self._recorder is not None:
-            rollouts = rollouts_of(self, output, self._scored_now(), self.providers, self._credit_needs)
+            kept = self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}  # so that votes can be counted later
+            rollouts = rollouts_of(self, output, self._scored_now(), self.providers, kept)
             if self._credits:
                 self._credit(rollouts, output)
             self._record(rollouts, output)
