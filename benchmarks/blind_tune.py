@@ -5,7 +5,7 @@ and a vote twice as wide, is measured on other questions with more draws. Printe
 thinking is best there and by the blind sweep, and what the blind choice loses to the best option of the first sweep's cost or less, with
 an interval paired by question.
 
-Run: python benchmarks/blind_tune.py [--base FOLDER] [--questions 60] [--others 150] [--out docs/data/lab/blind-tune.json]
+Run: python benchmarks/blind_tune.py [--base FOLDER] [--questions 60] [--others 150] [--out docs/data/blind-tune.json]
 """
 
 from __future__ import annotations

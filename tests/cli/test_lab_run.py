@@ -34,7 +34,8 @@ class Small:
     statement: str = "Three values."
     seeds: int = 3
     def trials(self, bench):
-        return tuple(Trial(f"t/seed-{n}", "work_of_cli:work", {"value": n, "weights": bench.weights}) for n in range(bench.seeds))
+        asked = [(f"t/seed-{n}", n) for n in range(bench.seeds)] + [("x/seed-0", 9)]
+        return tuple(Trial(name, "work_of_cli:work", {"value": n, "weights": bench.weights}) for name, n in asked)
     def page(self, done, bench):
         return Page("Small", [Facts("Found", [Fact(one.trial.name, one.result["value"]) for one in done])])
 SMALL = Small()
@@ -54,7 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An experiment of three quick trials, the second of which fails at first."""
+    """An experiment of four quick trials, the second of which fails at first."""
     (tmp_path / "work_of_cli.py").write_text(WORK)
     (tmp_path / "experiment_of_cli.py").write_text(EXPERIMENT)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -85,9 +86,9 @@ def test_a_failure_is_told_and_the_same_command_goes_on(tmp_path: Path, base: Pa
     assert first.exit_code == 1
     assert "t/seed-1 failed: ValueError: no luck" in first.stderr
     page = json.loads(first.stdout)
-    assert [fact["name"] for fact in page["sections"][0]["facts"]] == ["t/seed-0", "t/seed-2"]
+    assert [fact["name"] for fact in page["sections"][0]["facts"]] == ["t/seed-0", "t/seed-2", "x/seed-0"]
     states = {row["name"]: row["state"] for row in json.loads((out / "results.json").read_text())["trials"]}
-    assert states == {"t/seed-0": "done", "t/seed-1": "failed", "t/seed-2": "done"}
+    assert states == {"t/seed-0": "done", "t/seed-1": "failed", "t/seed-2": "done", "x/seed-0": "done"}
     (out / "t" / "seed-1" / "mended").touch()
     second = call(*arguments)
     assert second.exit_code == 0
@@ -96,6 +97,23 @@ def test_a_failure_is_told_and_the_same_command_goes_on(tmp_path: Path, base: Pa
     assert more.exit_code == 0
     assert "t/seed-3" in more.stdout
     assert (tmp_path / "page.html").read_text().startswith("<!")
+
+
+@pytest.mark.usefixtures("_small")
+def test_one_arm_alone_is_run_and_an_unknown_one_refused(tmp_path: Path, base: Path) -> None:
+    error = call("run", "small", "--only", "u", "--out", tmp_path / "lab", "--base", base).exception
+    assert isinstance(error, BreadthError)
+    assert "The arms are: t, x." in str(error)
+    result = call("run", "small", "--only", "x", "--out", tmp_path / "lab", "--base", base, "--json")
+    assert result.exit_code == 0
+    whole = json.loads((tmp_path / "lab" / "results.json").read_text())
+    assert {trial["name"]: trial["state"] for trial in whole["trials"]} == {
+        "t/seed-0": "not run",
+        "t/seed-1": "not run",
+        "t/seed-2": "not run",
+        "x/seed-0": "done",
+    }
+    assert whole["command"] == "breadth lab run small --seeds 3 --only x"
 
 
 @pytest.mark.usefixtures("_small")

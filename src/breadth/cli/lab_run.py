@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from breadth.base.cores import cores
-from breadth.base.errors import WriteError
+from breadth.base.errors import SettingsError, WriteError
 from breadth.cli.output import Html, Json, deliver, progress
 
 if TYPE_CHECKING:
-    from breadth.lab.trials.experiment import Bench, Experiment
+    from breadth.lab.trials.experiment import Bench, Experiment, Trial
     from breadth.lab.trials.runner import Failure
 
 Base: TypeAlias = Annotated[
@@ -33,6 +33,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the experiment.", file_okay=False, show_default="lab/EXPERIMENT")
     ] = None,
+    only: Annotated[str | None, typer.Option("--only", help="One arm of it, by the name of its folder.", show_default="all")] = None,
     base: Base = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: Json = False,
@@ -51,8 +52,9 @@ def run(
     bench = bench_of(base, chosen.seeds if seeds is None else seeds)
     folder = Path("lab") / chosen.name if out is None else out
     with resumable(folder):
-        failures = run_experiment(chosen, bench, folder, jobs or cores())
-    conclude(chosen, bench, folder, failures, f"breadth lab run {chosen.name} --seeds {bench.seeds}", as_json=as_json, html=html)
+        failures = run_experiment(chosen, bench, folder, jobs or cores(), only)
+    command = f"breadth lab run {chosen.name} --seeds {bench.seeds}{f' --only {only}' if only else ''}"
+    conclude(chosen, bench, folder, failures, command, as_json=as_json, html=html)
 
 
 def gate(
@@ -140,14 +142,22 @@ def resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def run_experiment(experiment: Experiment, bench: Bench, folder: Path, jobs: int) -> list[Failure]:
-    """Run the trials that are left, under a bar."""
+def run_experiment(experiment: Experiment, bench: Bench, folder: Path, jobs: int, only: str | None = None) -> list[Failure]:
+    """Run the trials that are left, all or those of one arm, under a bar."""
     from breadth.lab.trials.progress_bar import trial_bar
     from breadth.lab.trials.runner import run_trials
 
-    trials = experiment.trials(bench)
+    trials = experiment.trials(bench) if only is None else _of_arm(experiment.trials(bench), only)
     with trial_bar(trials, folder) as watch:
         return run_trials(trials, folder, bench.base, jobs, watch)
+
+
+def _of_arm(trials: Sequence[Trial], arm: str) -> tuple[Trial, ...]:
+    found = tuple(trial for trial in trials if trial.arm == arm)
+    if not found:
+        arms = dict.fromkeys(trial.arm for trial in trials)
+        raise SettingsError(f"No arm is called {arm!r}.", f"The arms are: {', '.join(arms)}.")
+    return found
 
 
 def conclude(

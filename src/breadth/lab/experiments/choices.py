@@ -66,7 +66,7 @@ class Choices:
         """Say what is best by the rules, and show all."""
         found: dict[str, list[Mapping[str, Any]]] = {name: [] for name, _, _ in self._candidates()}
         for one in done:
-            found[one.trial.name.partition("/")[0]].append(one.result)
+            found[one.trial.arm].append(one.result)
         runs: Runs = {name: ended for name, ended in found.items() if ended}
         sections: list[Section] = [*self._verdicts(runs), self._table(runs), _beside(runs), self._curve(runs)] if runs else [_nothing()]
         facts = [Fact("base", bench.weights), Fact("seeds", max(map(len, runs.values()), default=0))]

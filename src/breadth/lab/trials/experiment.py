@@ -57,6 +57,11 @@ class Trial:
     units: int = 1
     """How much work it is; one unit is about one optimizer step."""
 
+    @property
+    def arm(self) -> str:
+        """What is repeated over seeds: the name before the slash."""
+        return self.name.partition("/")[0]
+
 
 @dataclass(frozen=True)
 class Done:
