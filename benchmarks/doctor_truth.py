@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,16 +78,21 @@ def judged(case: Evidence, truth: str, also: Sequence[str]) -> Judged:
 
 def lab_runs(folder: Path, skipped: int) -> Iterator[Judged]:
     """Judge the lab's runs; the truth is taken out of the header first."""
+    for name, run, truth in known_runs(folder, skipped):
+        config = {key: value for key, value in run.header.config.items() if key != "truth"}
+        (case,) = gather([run.folder], run.folder).cases
+        blind = replace(case, run=replace(run, header=replace(run.header, config=config)), name=name)
+        yield judged(blind, str(truth["label"]), tuple(truth.get("also", ())))
+
+
+def known_runs(folder: Path, skipped: int) -> Iterator[tuple[str, Run, Mapping[str, Any]]]:
+    """Yield the lab's runs, each with what to call it and what is true of it."""
     for path in sorted(folder.rglob("run.toml")):
         run = Run.open(path.parent)
         truth = run.header.config.get("truth")
         seed = next((int(part.removeprefix("seed-")) for part in path.parts if part.startswith("seed-")), 0)
-        if not isinstance(truth, Mapping) or seed < skipped:
-            continue
-        config = {name: value for name, value in run.header.config.items() if name != "truth"}
-        (case,) = gather([path.parent], path.parent).cases
-        blind = replace(case, run=replace(run, header=replace(run.header, config=config)), name=f"{truth['label']}, seed {seed}")
-        yield judged(blind, str(truth["label"]), tuple(truth.get("also", ())))
+        if isinstance(truth, Mapping) and seed >= skipped:
+            yield f"{truth['label']}, seed {seed}", run, truth
 
 
 def _collapse(series: dict[str, Floats], late: Floats, strength: float) -> None:
@@ -149,8 +155,25 @@ def healthy_series(folder: Path) -> Iterator[tuple[str, dict[str, Floats]]]:
             yield name, {one: values[:shortest].copy() for one, values in series.items()}
 
 
-def injected(folder: Path) -> Iterator[Judged]:
-    """Judge every healthy curve with every fault in every strength, then with the series it is told by taken out."""
+@dataclass(frozen=True)
+class Faulty:
+    """A healthy curve with a fault put in, or with the series that would tell of it taken out."""
+
+    name: str
+    """Which curve, and what was done to it."""
+    series: Mapping[str, Floats]
+    """Our metric name -> its values, one a step."""
+    truth: str
+    """The finding that is right; "no NAME" where the series that tells was taken out."""
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """What else it would be right to name: a healthy curve moves too."""
+        return ("drift", "saturation", "length-collapse", *(("starved-groups",) if self.truth == "entropy-collapse" else ()))
+
+
+def faulty(folder: Path) -> Iterator[Faulty]:
+    """Yield every healthy curve with every fault in every strength, then with the series it is told by taken out."""
     for name, healthy in healthy_series(folder):
         for fault, (put, telling) in FAULTS.items():
             for strength in STRENGTHS:
@@ -158,19 +181,26 @@ def injected(folder: Path) -> Iterator[Judged]:
                 steps = len(series["reward"])
                 late = np.clip((np.arange(steps) - steps // 3) / (steps - steps // 3), 0, 1)
                 put(series, late, strength)
-                yield _judged_series(f"{name}, {fault} {strength:g}", series, fault)
-            series.pop(telling)
-            without = _judged_series(f"{name}, {fault} without {telling}", series, f"no {fault}")
-            yield replace(without, alarms=tuple(one for one in without.alarms if one == fault))
+                yield Faulty(f"{name}, {fault} {strength:g}", series, fault)
+            without = {one: values for one, values in series.items() if one != telling}
+            yield Faulty(f"{name}, {fault} without {telling}", without, f"no {fault}")
 
 
-def _judged_series(name: str, series: Mapping[str, Floats], truth: str) -> Judged:
+def injected(folder: Path) -> Iterator[Judged]:
+    """Judge the faulty curves; where the telling series is gone, only the fault itself counts as an alarm."""
+    for one in faulty(folder):
+        found = judged_series(one)
+        silent = one.truth.startswith("no ")
+        yield replace(found, alarms=tuple(name for name in found.alarms if one.truth == f"no {name}")) if silent else found
+
+
+def judged_series(one: Faulty) -> Judged:
+    """Write a curve as a run folder and ask the doctor about it."""
     with tempfile.TemporaryDirectory() as folder:
-        writer = RunWriter(Path(folder) / "run", Header(name=name, trainer="trl"), flush=False)
-        for place in range(len(series["reward"])):
-            writer.metrics(place + 1, {one: float(values[place]) for one, values in series.items()})
-        also = ("drift", "saturation", "length-collapse", "starved-groups" if truth == "entropy-collapse" else "")
-        return judged(Evidence(name, Run.open(Path(folder) / "run")), truth, also)
+        writer = RunWriter(Path(folder) / "run", Header(name=one.name, trainer="trl"), flush=False)
+        for place in range(len(one.series["reward"])):
+            writer.metrics(place + 1, {name: float(values[place]) for name, values in one.series.items()})
+        return judged(Evidence(one.name, Run.open(Path(folder) / "run")), one.truth, one.also)
 
 
 def report(title: str, several: Sequence[Judged]) -> None:
