@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray, finite, same_length
+from breadth.measure.student import student_reach
 
 REPLICATES = 1000
 """Resamples behind an interval unless told otherwise: the usual number in the literature on pass@k."""
@@ -195,9 +197,7 @@ def interval_from_draws(
 
 def normal_quantile(level: float) -> float:
     """How many standard errors a two-sided normal interval of this level reaches to each side (1.96 at 0.95)."""
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def check_level(level: float) -> None:
@@ -207,10 +207,7 @@ def check_level(level: float) -> None:
 
 
 def _expanded_tail(problems: int, level: float) -> float:
-    from scipy.special import ndtr, stdtrit
-
-    reach = math.sqrt(problems / (problems - 1)) * float(stdtrit(problems - 1, (1 + level) / 2))
-    return float(ndtr(-reach))
+    return math.erfc(math.sqrt(problems / (problems - 1) / 2) * student_reach(problems - 1, level)) / 2
 
 
 def _ends_without_spread(value: float, problems: int, bounds: Bounds, level: float) -> Bounds:

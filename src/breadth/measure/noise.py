@@ -11,6 +11,7 @@ import numpy as np
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.series import tame
+from breadth.measure.student import student_chance, student_reach
 
 _MOST_AUTOCORRELATION = 0.95
 # Beyond this a sluggish wander and a trend cannot be told apart on a few hundred points.
@@ -54,15 +55,11 @@ class Noise:
 
     def quantile(self, level: float) -> float:
         """How many standard errors a two-sided interval of this level reaches to each side."""
-        from scipy.special import stdtrit
-
-        return float(stdtrit(self.degrees_of_freedom, (1 + level) / 2))
+        return student_reach(self.degrees_of_freedom, level)
 
     def p_value(self, standard_errors: float) -> float:
         """How often noise alone lands at least so many standard errors from zero, on either side."""
-        from scipy.special import stdtr
-
-        return float(2 * stdtr(self.degrees_of_freedom, -abs(standard_errors)))
+        return student_chance(self.degrees_of_freedom, standard_errors)
 
     def weighted_sd(self, weights: FloatArray) -> float:
         """Give the standard deviation of a weighted sum of neighbouring points."""
