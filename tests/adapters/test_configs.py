@@ -13,12 +13,10 @@ from hypothesis import strategies as some
 
 from breadth.adapters.configs import (
     LARGEST,
-    MOST_NODES,
     Computed,
     Settings,
     flat,
     interpolated,
-    loaded,
     nearest,
     read_text,
     spelled,
@@ -35,27 +33,6 @@ def file(folder: Path, text: str | bytes, name: str = "config.yaml") -> Path:
 
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
     assert table_of(file(tmp_path, "\ufeffbeta: 0.04\n")) == {"beta": 0.04}
-
-
-@pytest.mark.parametrize(
-    ("text", "plain", "hydra"),
-    [
-        ("1e-6", "1e-6", 1e-6),
-        ("5e-06", "5e-06", 5e-6),
-        ("1E3", "1E3", 1000.0),
-        ("1.0e6", "1.0e6", 1e6),  # PyYAML wants a sign in the exponent too
-        ("1.0e-6", 1e-6, 1e-6),
-        (".5e-1", 0.05, 0.05),
-        ("8", 8, 8),
-        ("0.2", 0.2, 0.2),
-        ("1e", "1e", "1e"),
-        ("e5", "e5", "e5"),
-    ],
-)
-def test_yaml_1_1_reads_an_exponent_without_dot_and_sign_as_text_and_hydra_does_not(text: str, plain: Any, hydra: Any) -> None:
-    assert loaded(text) == plain
-    assert type(loaded(text)) is type(plain)
-    assert loaded(text, exponents=True) == hydra
 
 
 def test_hydra_agrees(tmp_path: Path) -> None:
@@ -112,11 +89,6 @@ def test_hostile_yaml_is_refused_in_time(tmp_path: Path, name: str) -> None:
 def test_anchors_that_are_used_decently_are_fine(tmp_path: Path) -> None:
     text = "base: &base {lr: 0.1, n: 2}\nmine: {<<: *base, n: 4}\nyours: *base\n"
     assert table_of(file(tmp_path, text)) == {"base": {"lr": 0.1, "n": 2}, "mine": {"lr": 0.1, "n": 4}, "yours": {"lr": 0.1, "n": 2}}
-
-
-def test_a_long_table_without_anchors_has_a_bound_too() -> None:
-    with pytest.raises(ValueError, match="50,000 values"):
-        loaded("[" + "1," * MOST_NODES + "1]")
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs.lines import unreadable
 
 LARGEST = 200_000
 """Bytes of a configuration at most: verl's whole tree has 40,000; what is larger is data, or an attack on the parser, which is slow."""
-MOST_NODES = 50_000
-"""Values a table may unfold to: an anchor that is used again and again multiplies them."""
 DEEPEST = 50
 """Tables inside tables at most."""
 EXPONENT = re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+|[-+]?\.\d+[eE][-+]?\d+")
@@ -46,17 +43,6 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
         raise unreadable(path, error) from error
 
 
-class _Plain(yaml.SafeLoader):
-    """PyYAML's safe loader: plain values only, no tag makes an object."""
-
-
-class _Exponents(_Plain):
-    """The same with numbers in scientific notation, as Hydra's loader has them."""
-
-
-_Exponents.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{EXPONENT.pattern})$"), list("-+.0123456789"))
-
-
 def table_of(path: Path, *, exponents: bool = False) -> Any:
     """Return what a YAML or JSON file holds: plain values only.
 
@@ -66,44 +52,12 @@ def table_of(path: Path, *, exponents: bool = False) -> Any:
     try:
         if path.suffix == ".json":
             return orjson.loads(text)
+        from breadth.adapters.yaml_values import loaded  # PyYAML is slow to load, and most files that the doctor is shown are logs
+
         return loaded(text, exponents=exponents)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (RecursionError, ValueError) as error:
         kind = "JSON" if path.suffix == ".json" else "YAML"
         raise BrokenFileError(path, f"is not {kind} ({' '.join(str(error).split())[:200]}).", "Correct the place it names.") from error
-
-
-def loaded(text: str, *, exponents: bool = False) -> Any:
-    """Return what a YAML text holds; anchors that would unfold without end are a ValueError."""
-    loader = (_Exponents if exponents else _Plain)(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        if _unfolded(node, {}) > MOST_NODES:
-            raise ValueError(f"it unfolds to more than {MOST_NODES:,} values")
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _unfolded(node: yaml.Node, counted: dict[int, int]) -> int:
-    """Count the values a node stands for, every use of an anchor anew."""
-    known = counted.get(id(node))
-    if known is not None:
-        if known < 0:
-            raise ValueError("an anchor contains itself")
-        return known
-    counted[id(node)] = -1
-    inside: list[yaml.Node] = []
-    if isinstance(node, yaml.SequenceNode):
-        inside = node.value
-    elif isinstance(node, yaml.MappingNode):
-        inside = [one for pair in node.value for one in pair]
-    total = 1
-    for one in inside:
-        total = min(total + _unfolded(one, counted), MOST_NODES + 1)
-    counted[id(node)] = total
-    return total
 
 
 def flat(table: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

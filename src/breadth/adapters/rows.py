@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from breadth.adapters.printed import beginning
 from breadth.adapters.scalars import storable_name
@@ -73,6 +72,8 @@ def _ids(prompts: Sequence[str | None]) -> list[str]:
 
 def with_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
     """Put ``step`` where a row has none, or a negative one; return the table and how many rows that were."""
+    import pyarrow.compute as pc  # slow to load, and most logs hold no rollouts
+
     place = table.schema.get_field_index("step")
     if place < 0:
         return table.append_column("step", pa.array([step] * len(table), pa.int64())), len(table)

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from yaml import YAMLError
-
 from breadth.adapters.calls import OPERATORS
-from breadth.adapters.configs import Computed, loaded, read_text
+from breadth.adapters.configs import Computed, read_text
 
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 KEYED = re.compile(r"[A-Za-z_][\w.@/-]*")
@@ -153,7 +151,9 @@ def _value(text: str) -> Any:
         return Computed(text[:60])
     if WORD.fullmatch(text):
         return text
+    from breadth.adapters.yaml_values import loaded  # PyYAML is slow to load, and most files that the doctor is shown are no scripts
+
     try:
         return loaded(text, exponents=True)
-    except (YAMLError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return text

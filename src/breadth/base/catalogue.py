@@ -14,9 +14,15 @@ from breadth.base.spelling import suggestion
 
 
 @cache
+def _registered() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return what installed packages register for us, by entry-point group; looked up once, for that reads every package's metadata."""
+    found = entry_points()
+    return {group: tuple(found.select(group=group)) for group in found.groups if group.startswith("breadth.")}
+
+
 def plug_ins(group: str) -> tuple[EntryPoint, ...]:
-    """Return what installed packages register under an entry-point group; looked up once, for that reads every package's metadata."""
-    return tuple(entry_points(group=group))
+    """Return what installed packages register under an entry-point group of ours."""
+    return _registered().get(group, ())
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,13 @@ def _probed(url: str, workshop: Path) -> Path:
 
 def _print(diagnoses: Sequence[Diagnosis], gathered: Gathered, *, as_json: bool, html: Path | None) -> None:
     from breadth.bridge.doctor.machine import as_table
-    from breadth.bridge.doctor.page import doctor_page
 
     document = json.dumps(as_table(diagnoses, gathered), indent=2, allow_nan=False) if as_json else None
+    if document is not None and html is None:
+        typer.echo(document)  # the page's curves take a while, and nobody would see them
+        return
+    from breadth.bridge.doctor.page import doctor_page
+
     deliver(doctor_page(diagnoses, gathered), as_json=as_json, html=html, document=document)
 
 

@@ -40,11 +40,10 @@ def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | Non
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
     """Show on standard error how far a long job is; silent when that is not a terminal."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with console.status(what) as status:
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
         yield lambda sentence: status.update(f"{what}: {sentence}")

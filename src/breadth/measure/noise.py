@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
@@ -114,14 +115,13 @@ def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Gene
         return np.zeros((draws, points))
     n, rho = len(noise.residuals), noise.autocorrelation
     block = min(max(math.ceil((2 * rho**2 / (1 - rho**2) ** 2 * n) ** (1 / 3)), 1), max(n // 4, 1))
-    first = rng.integers(0, n - block + 1, (draws, points // block + 2))
-    index = (first[:, :, None] + np.arange(block)).reshape(draws, -1)
-    index = np.take_along_axis(index, rng.integers(0, block, (draws, 1)) + np.arange(points), axis=1)
     centred = noise.residuals - noise.residuals.mean()
     power = float(centred @ centred)
     raw = max(float(centred[1:] @ centred[:-1]) / power, 0.0)
     lost = power / n * _variance_of_mean(raw, points, block)
-    return np.asarray(centred[index] * noise.sd * math.sqrt(_variance_of_mean(rho, points) / lost), dtype=np.float64)
+    blocks = sliding_window_view(centred * noise.sd * math.sqrt(_variance_of_mean(rho, points) / lost), block)
+    chained = blocks[rng.integers(0, n - block + 1, (draws, points // block + 2))].reshape(draws, -1)
+    return np.asarray(sliding_window_view(chained, points, axis=1)[np.arange(draws), rng.integers(0, block, draws)], dtype=np.float64)
 
 
 def _variance_of_mean(rho: float, points: int, block: float = math.inf) -> float:

@@ -86,6 +86,12 @@ def robust_sd(values: FloatArray) -> float:
     return float(_NORMAL_MAD * np.median(away) or math.sqrt(math.pi / 2) * np.mean(away))
 
 
+def sorted_medians(ordered: FloatArray) -> FloatArray:
+    """Return the median of each row of finite numbers that are in order: numpy sorts long rows faster than it looks for their middle."""
+    count = ordered.shape[-1]
+    return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2, dtype=np.float64)
+
+
 def tame(values: FloatArray) -> FloatArray:
     """Pull spikes in to four robust standard deviations from the running median of seven points; levels, jumps and slopes stay.
 
@@ -95,7 +101,7 @@ def tame(values: FloatArray) -> FloatArray:
     if len(values) < _SPIKE_WINDOW:
         return values
     half, calm = _SPIKE_WINDOW // 2, values.copy()
-    middle = np.median(sliding_window_view(values, _SPIKE_WINDOW), axis=1)
+    middle = sorted_medians(np.sort(sliding_window_view(values, _SPIKE_WINDOW)))
     away = values[half:-half] - middle
     reach = _SPIKE_LIMIT * _NORMAL_MAD * _typical_distance(away)
     calm[half:-half] = middle + np.clip(away, -reach, reach)

@@ -12,7 +12,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import Interval, check_level
 from breadth.measure.noise import Noise, noise_around
-from breadth.measure.series import Series, clean_series, thin
+from breadth.measure.series import Series, clean_series, sorted_medians, thin
 
 FEWEST_POINTS = 8
 """Fewest points a trend is read from: with fewer, two independent halves of three points each cannot be set apart."""
@@ -45,7 +45,7 @@ class RobustSlope:
         low, high = math.floor((pairs - reach) / 2) - 1, math.ceil((pairs + reach) / 2)
         bottom = float(self._slopes[low]) if low >= 0 else -math.inf
         top = float(self._slopes[high]) if high < pairs else math.inf
-        return Interval(float(np.median(self._slopes)), bottom, top, level, "theil-sen, ranks corrected for autocorrelation")
+        return Interval(float(sorted_medians(self._slopes)), bottom, top, level, "theil-sen, ranks corrected for autocorrelation")
 
 
 def robust_slope(steps: npt.ArrayLike, values: npt.ArrayLike) -> RobustSlope:
@@ -68,10 +68,10 @@ def slope_of(series: Series) -> RobustSlope:
     noise = noise_around(series.values)
     rise, run = _pairs(series)
     slopes, score, deviation = np.sort(rise / run), float(np.sign(rise).sum()), _score_sd(series, noise)
-    if deviation == 0:  # all values are equal
-        return RobustSlope(0.0, 1.0, len(series), slopes, 0.0, noise)
     group = _group_sizes(series.values)
     untied = (len(series) * (len(series) - 1) - float(np.sum(group * (group - 1)))) / 2
+    if untied == 0 or deviation == 0:  # all values are equal; where steps repeat, rounding may leave a deviation all the same
+        return RobustSlope(0.0, 1.0, len(series), slopes, 0.0, noise)
     p_value = noise.p_value(max(abs(score) - 1, 0) / deviation)
     return RobustSlope(score / math.sqrt(len(rise) * untied), p_value, len(series), slopes, deviation, noise)
 
@@ -140,10 +140,9 @@ def _meeting(seen: Series, rate: float, goal: float) -> float:
 
 
 def _pairs(series: Series) -> tuple[FloatArray, FloatArray]:
-    first, second = np.triu_indices(len(series), 1)
-    run = series.steps[second] - series.steps[first]
-    rise = series.values[second] - series.values[first]
-    return rise[run > 0], run[run > 0]
+    run, rise = np.subtract.outer(series.steps, series.steps), np.subtract.outer(series.values, series.values)
+    forward = run > 0
+    return rise[forward], run[forward]
 
 
 def _score_sd(series: Series, noise: Noise) -> float:

@@ -16,7 +16,7 @@ from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_
 from breadth.measure.jumps import find_jumps
 from breadth.measure.levels import edge, measured_levels
 from breadth.measure.noise import Noise, noise_around, resampled_windows
-from breadth.measure.series import Series, clean_series, robust_sd, thin
+from breadth.measure.series import Series, clean_series, robust_sd, sorted_medians, thin
 from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
 
 Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
@@ -210,7 +210,7 @@ def _noise_beside_jumps(series: Series) -> Noise:
 
 
 def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:
-    draws = np.median(curve + resampled_windows(noise, len(curve), REPLICATES, rng), axis=1)
+    draws = sorted_medians(np.sort(curve + resampled_windows(noise, len(curve), REPLICATES, rng)))
     return np.asarray(draws - np.median(curve), dtype=np.float64)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from breadth.base import errors
 from breadth.base.errors import FileError
@@ -190,6 +189,8 @@ class _Intake:
         self.progress(f"{self.rollouts:,} rollouts")
 
     def _write(self, table: pa.Table, split: Split) -> Path:
+        import pyarrow.compute as pc  # slow to load, and most logs hold no rollouts
+
         return self.writer.rollouts(table, int(pc.min(table.column("step")).as_py() or 0), split=split, attempt=0)
 
     def _settle(self, most: int) -> None:
@@ -199,7 +200,7 @@ class _Intake:
 
     def _note_levels(self, table: pa.Table) -> None:
         if "reward" in table.column_names and len(self.levels) < 3:
-            self.levels.update(value for value in pc.unique(table.column("reward")).to_pylist()[:3] if value is not None)
+            self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)
 
 
 class _Steps:

@@ -7,7 +7,6 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from breadth.runs.schema import PROBLEM_SCHEMA
@@ -33,8 +32,10 @@ class ProblemSink:
 
     def add(self, table: pa.Table) -> None:
         """Add the problems of a batch that are new."""
+        import pyarrow.compute as pc  # slow to load, and most logs hold no rollouts
+
         problems = table.column("problem")
-        fresh = [problem for problem in pc.unique(problems).to_pylist() if problem not in self._seen]
+        fresh = [problem for problem in problems.unique().to_pylist() if problem not in self._seen]
         if not fresh:
             return
         self._seen.update(fresh)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from breadth.bridge.doctor import findings
-from breadth.bridge.doctor.catalogue import FINDINGS
+from breadth.bridge.doctor.catalogue import FINDINGS, INFERENCE
 from breadth.testing.findings import check_finding
 
 LOOPS = {"training", "inference", "both", "configuration"}
@@ -18,6 +18,7 @@ def test_each_keeps_the_contract(name: str) -> None:
     check = FINDINGS.load(name)
     check_finding(check, name)
     assert check.loop in LOOPS
+    assert (check.loop in ("inference", "both")) == (name in INFERENCE)
     assert set(check.causes) <= set(FINDINGS.names()) - {name}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from breadth.adapters.trl.settings import SETTINGS
+from breadth.bridge.doctor.catalogue import FINDINGS, INFERENCE
 from breadth.bridge.doctor.diagnosis import diagnose
 from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.loops import loops_of
+from breadth.bridge.doctor.loops import askable, loops_of
 from breadth.inference.policy import Policy
 
 
@@ -17,6 +18,15 @@ def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
     assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.knobs({"num_generations": 4}))) == {"training", "configuration"}
     assert loops_of(Evidence("x", policy=Policy())) == set()
     assert loops_of(Evidence("x", data=("a",))) == {"training"}
+
+
+def test_findings_of_inference_are_not_asked_where_they_would_only_keep_silent(make: Any) -> None:
+    for evidence in (Evidence("x"), make(entropy=[0.5] * 9), make(knobs=SETTINGS.knobs({"num_generations": 4}))):
+        asked = askable(evidence, loops_of(evidence))
+        assert set(FINDINGS.names()) - set(asked) == set(INFERENCE)
+        assert [FINDINGS.load(name).check(evidence) for name in INFERENCE] == [None] * len(INFERENCE)
+    for evidence in (Evidence("x", policy=Policy()), Evidence("x", server={})):
+        assert askable(evidence, loops_of(evidence)) == list(FINDINGS.names())
 
 
 def test_a_server_alone_is_asked_what_a_probe_tells_and_the_rest_is_unmeasured() -> None:

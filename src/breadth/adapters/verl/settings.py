@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, flat, loaded, spelled, table_of
+from breadth.adapters.configs import Settings, flat, spelled, table_of
 from breadth.adapters.scripts import script_arguments
 from breadth.adapters.verl.defaults import ACTOR, BASE, BASES, CLIPPED, COVARIANCES, DEFAULTS, FIELDS, LOSS, OVERLONG, ROLLOUT, ROOTS
 from breadth.adapters.verl.linting import clashes, idle_settings, manager_of
@@ -101,6 +101,8 @@ def _from_table(path: Path) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
+    from breadth.adapters.yaml_values import loaded
+
     try:
         return loaded(text, exponents=True)
     except Exception:  # noqa: BLE001 - whatever a parser dislikes is a text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from breadth.base.catalogue import Catalogue
 
 _HERE = "breadth.bridge.doctor.findings"
-_NAMES = (
+_TRAINING = (
     "metric-artefact",
     "entropy-collapse",
     "entropy-explosion",
@@ -23,6 +23,8 @@ _NAMES = (
     "reward-hacking",
     "diversity-transfer",
     "saturation",
+)
+INFERENCE = (
     "over-thinking",
     "oscillation",
     "over-sampling",
@@ -33,10 +35,13 @@ _NAMES = (
     "loops",
     "processed-logprobs",
     "limiting-loop",
+)
+"""What can be found in the inference loop alone, or in both loops at once."""
+_CONFIGURATION = (
     "inert-remedy",
     "contradictory-settings",
     "unit-trap",
 )
 
-FINDINGS = Catalogue("findings", {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in _NAMES})
+FINDINGS = Catalogue("findings", {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in (*_TRAINING, *INFERENCE, *_CONFIGURATION)})
 """Name -> the check; a package adds its own through the entry-point group ``breadth.findings``."""

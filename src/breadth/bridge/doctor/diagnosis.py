@@ -9,7 +9,7 @@ from breadth.base.errors import MeasureError
 from breadth.bridge.doctor.catalogue import FINDINGS
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import SEVERITIES, CannotTell, Check, Finding, Loop, Outcome
-from breadth.bridge.doctor.loops import loops_of, told, unmeasured
+from breadth.bridge.doctor.loops import askable, loops_of, told, unmeasured
 from breadth.bridge.doctor.signs.inference_runs import TUNE
 
 UNMEASURED = "nothing was measured under this policy or on this server"
@@ -35,8 +35,9 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> Diagnosis:
-    """Ask all checks, by default those of the catalogue."""
-    asked, loops = dict(FINDINGS) if checks is None else dict(checks), loops_of(evidence)
+    """Ask all checks, by default those of the catalogue; of these, the ones that could only keep silent are not even loaded."""
+    loops = loops_of(evidence)
+    asked = {name: FINDINGS.load(name) for name in askable(evidence, loops)} if checks is None else dict(checks)
     outcomes = {name: _asked(name, check, evidence) for name, check in asked.items()}
     found = {name: one for name, one in outcomes.items() if isinstance(one, Finding)}
     voided = {name: one.name for one in found.values() for name in one.voids if name != one.name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from breadth.bridge.doctor.catalogue import FINDINGS, INFERENCE
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import Check, Loop
 from breadth.bridge.doctor.signs.inference_runs import of_inference
@@ -18,6 +19,12 @@ def loops_of(evidence: Evidence) -> frozenset[Loop]:
     if evidence.knobs.theirs:
         found.add("configuration")
     return frozenset(found)
+
+
+def askable(evidence: Evidence, loops: frozenset[Loop]) -> list[str]:
+    """Return the findings that may have something to say here: those of inference do not where there is no run, server or policy of it."""
+    silent = () if "inference" in loops or evidence.server is not None or evidence.policy is not None else INFERENCE
+    return [name for name in FINDINGS.names() if name not in silent]
 
 
 def told(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:

@@ -6,18 +6,20 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from breadth.base.errors import BreadthError, FileError, NotARunError, UnknownFormatError
 from breadth.bridge.doctor.dialects import DIALECTS, Dialect
 from breadth.bridge.doctor.knobs import Knobs
 from breadth.bridge.doctor.training_data import is_data, read_data
-from breadth.inference.policy import Policy
 from breadth.runs.header import HEADER
 from breadth.runs.importer import Importer, Recognised, recognise
 from breadth.runs.lines import head
 from breadth.runs.places import spoken_name
 from breadth.runs.records import Remark
+
+if TYPE_CHECKING:
+    from breadth.inference.policy import Policy
 
 CONFIGS = frozenset({".py", ".yaml", ".yml", ".sh", ".bash", ".txt", ".json", ".ipynb"})
 """How files end that may be a trainer's configuration."""
@@ -113,6 +115,8 @@ def _toml(file: Path, sources: Sources) -> bool:
     except tomllib.TOMLDecodeError:
         return False
     if "strategy" in table:
+        from breadth.inference.policy import Policy
+
         sources.policy = Policy.named(str(file))
         sources.used.append(f"{file.name}: inference policy")
         return True
