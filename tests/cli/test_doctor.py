@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,14 @@ def test_verdict_proof_and_patch(log: Path, tmp_path: Path) -> None:
     assert "and the score has stopped rising" in said
     assert "GRPOConfig(epsilon_high=0.28)" in said
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_log_is_judged_without_loading_what_it_does_not_need(log: Path) -> None:
+    slow = ("scipy", "duckdb", "yaml", "pyarrow.compute", "breadth.inference.policy", "breadth.bridge.doctor.findings.over_thinking")
+    script = f"import sys; from breadth.cli.main import app; app(standalone_mode=False); print([m for m in {slow} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script, "doctor", str(log)], capture_output=True, text=True, check=True)
+    assert "entropy-collapse" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_json_and_exit_status(log: Path) -> None:

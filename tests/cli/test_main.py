@@ -18,6 +18,11 @@ def test_help_lists_the_verbs_and_version_prints_it(breadth: Command) -> None:
     assert breadth("--version").stdout.strip() == f"breadth {package.__version__}"
 
 
+def test_a_misspelt_verb_is_compared_with_all_of_them(breadth: Command) -> None:
+    assert "doctor" in breadth("docter").stderr
+    assert "Usage" in breadth("lab", "serve", "--help").stdout
+
+
 def test_an_error_is_what_is_wrong_and_what_to_do(breadth: Command, tmp_path: Path) -> None:
     done = breadth("show", tmp_path / "nothing.log")
     assert done.returncode == 2

@@ -54,8 +54,16 @@ def _main(version: Annotated[bool, typer.Option("--version", callback=_version, 
     del version
 
 
+def _only(verb: str) -> None:
+    """Leave the other verbs out once one is named: typer reads the signatures of all of them before it looks which is meant."""
+    named = [one for one in app.registered_commands if one.name == verb]
+    if named:
+        app.registered_commands, app.registered_groups = named, []
+
+
 def run() -> None:
     """Run the command line; an error of ours is two sentences on standard error and exit status 2."""
+    _only(*sys.argv[1:2] or [""])
     try:
         app()
     except BreadthError as error:

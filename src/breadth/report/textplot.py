@@ -106,8 +106,9 @@ def _shade(series: Series, grid: Grid) -> None:
 def _trace(series: Series, index: int, grid: Grid) -> None:
     """Set the dots of every stretch of a line; a dot also uncovers an event's hairline."""
     for run in stretches(series):
-        for start, end in pairwise([run[0], *run]):
-            for across, down in _steps(grid.place(start), grid.place(end)):
+        places = [grid.place(point) for point in run]
+        for start, end in pairwise([places[0], *places]):
+            for across, down in _steps(start, end):
                 cell = (down // 4, across // 2)
                 grid.dots[cell] = grid.dots.get(cell, 0) | _DOTS[down % 4][across % 2]
                 grid.owners[cell] = index

@@ -18,6 +18,7 @@ from breadth.runs.names import translate
 from breadth.runs.problems import ProblemSink
 from breadth.runs.records import MetricRow, Record, Remark, RolloutBatch, SeenEntropy, SeenSettings
 from breadth.runs.schema import PROBLEM_SCHEMA, EntropyKind, Split
+from breadth.runs.series import MetricPoint
 from breadth.runs.writer import PROBLEMS, RunWriter
 
 Progress = Callable[[str], None]
@@ -25,7 +26,7 @@ Progress = Callable[[str], None]
 Share = Sequence[tuple[int, Recognised]]
 """Files to take, each with its place in the whole import."""
 ROWS_PER_FILE = 16_384
-"""Rollouts that become one file; a file of the source is never joined with the next."""
+"""Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the next."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class _Intake:
         self.token_entropy = False
         self.levels: set[float] = set()
         self.renamed: set[str] = set()
+        self.points: list[MetricPoint] = []
         self.waiting: dict[Split, list[pa.Table]] = {"train": [], "eval": []}
         self.pool = ThreadPoolExecutor(1)
         self.pending: list[Future[Path]] = []
@@ -124,6 +126,7 @@ class _Intake:
                     self._take_all(one.importer.read(one.path, one.kind), source, one.path)
                 except FileError as error:
                     self.failures.append(Failure.of(error))
+                self._store_points()
             self._settle(0)
         self.problems.close()
         return Summary(
@@ -163,8 +166,16 @@ class _Intake:
                 self.renamed.add(ours)
                 self.remarks.append(Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path)))
         step, attempt = steps.place(row, values.keys())
-        self.writer.metrics(step, values, split=row.split, time=row.time, attempt=attempt, source=source)
+        self.points.append(MetricPoint(step, values, row.split, self.writer.rank, attempt, source, row.time))
         self.metric_rows += 1
+        if len(self.points) >= ROWS_PER_FILE:
+            self._store_points()
+
+    def _store_points(self) -> None:
+        """Write the rows of metrics that wait: one at a time would open the file anew for each."""
+        if self.points:
+            self.writer.points(self.points)
+            self.points.clear()
 
     def _take_rollouts(self, batch: RolloutBatch) -> None:
         waiting = self.waiting[batch.split]

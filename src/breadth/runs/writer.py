@@ -7,7 +7,7 @@ import fcntl
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from breadth.base.atomic import whole_file, write_error
 from breadth.base.errors import MeasureError
 from breadth.runs.header import HEADER, Header, write_header
 from breadth.runs.schema import PROBLEM_SCHEMA, REQUIRED, Split, column_type
+from breadth.runs.series import MetricPoint
 
 METRICS = "metrics.jsonl"
 PROBLEMS = "problems.parquet"
@@ -66,16 +67,11 @@ class RunWriter:
         source: int = 0,
     ) -> None:
         """Append one row of numbers."""
-        row = {
-            "step": step,
-            "split": split,
-            "rank": self.rank,
-            "attempt": self.attempt if attempt is None else attempt,
-            "source": source,
-            "time": time,
-            "values": {name: _storable(value) for name, value in values.items()},
-        }
-        self._append(orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+        self.points([MetricPoint(step, dict(values), split, self.rank, self.attempt if attempt is None else attempt, source, time)])
+
+    def points(self, points: Iterable[MetricPoint]) -> None:
+        """Append rows of numbers as they are, all at once."""
+        self._append(b"".join(map(_line, points)))
 
     def rollouts(self, rows: pa.Table | Mapping[str, Any], step: int, *, split: Split = "train", attempt: int | None = None) -> Path:
         """Write rollouts of one step as one file; returns its path."""
@@ -94,7 +90,7 @@ class RunWriter:
             known = pq.read_table(path) if path.exists() else PROBLEM_SCHEMA.empty_table()
             write_table(distinct_problems([known, new]), path)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: bytes) -> None:
         path = self.folder / METRICS
         try:
             with path.open("ab+", buffering=0) as file:
@@ -102,8 +98,8 @@ class RunWriter:
                     fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                    line = b"\n" + line  # an earlier writer was killed inside its line: do not glue ours to it
-                _write_whole(file, line, size)
+                    lines = b"\n" + lines  # an earlier writer was killed inside its line: do not glue ours to it
+                _write_whole(file, lines, size)
         except OSError as error:
             raise write_error(path, error) from error
 
@@ -178,9 +174,22 @@ def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         raise MeasureError(f"Column {name!r} holds {column.type}, need {wanted}: {error}", "Convert it before writing.") from error
 
 
-def _write_whole(file: IO[bytes], line: bytes, size: int) -> None:
-    """Write a line or leave the file as long as it was: a full disk may take only part of it."""
-    if file.write(line) != len(line):
+def _line(point: MetricPoint) -> bytes:
+    row = {
+        "step": point.step,
+        "split": point.split,
+        "rank": point.rank,
+        "attempt": point.attempt,
+        "source": point.source,
+        "time": point.time,
+        "values": {name: _storable(value) for name, value in point.values.items()},
+    }
+    return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+
+
+def _write_whole(file: IO[bytes], lines: bytes, size: int) -> None:
+    """Write lines or leave the file as long as it was: a full disk may take only part of them."""
+    if file.write(lines) != len(lines):
         file.truncate(size)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
