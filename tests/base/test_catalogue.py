@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from breadth.base import catalogue as module
-from breadth.base.catalogue import Catalogue
+from breadth.base.catalogue import Catalogue, Parts
 from breadth.base.errors import CatalogueError
 
 TOOLS = Catalogue("tools", {"fraction": "fractions:Fraction", "gone": "fractions:Gone", "nowhere": "no_such_module:X"})
@@ -27,6 +27,17 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
     sys.modules.pop("wave", None)
     assert lazy.names() == ("wave",)
     assert "wave" not in sys.modules
+
+
+def test_a_search_loads_no_part_beyond_the_one_it_ends_at() -> None:
+    from fractions import Fraction
+
+    parts = Parts(TOOLS)
+    assert next(part for part in parts if part is Fraction) is Fraction  # the next one could not be loaded
+    assert len(parts) == 3
+    assert parts[:1] == [Fraction]
+    with pytest.raises(CatalogueError, match="should be at"):
+        list(parts)
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, overload
 
 from breadth.base.errors import CatalogueError
 from breadth.base.spelling import suggestion
@@ -76,3 +76,22 @@ class Catalogue:
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         for name in self.table():
             yield name, self.load(name)
+
+
+@dataclass(frozen=True)
+class Parts(Sequence[Any]):
+    """The parts of a catalogue, in order; each is loaded when it is reached, so that a search that ends early loads few."""
+
+    catalogue: Catalogue
+    """Whose parts."""
+
+    def __len__(self) -> int:
+        return len(self.catalogue.table())
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Any]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        names = self.catalogue.names()[place]
+        return self.catalogue.load(names) if isinstance(names, str) else [self.catalogue.load(name) for name in names]

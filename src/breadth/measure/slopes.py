@@ -140,9 +140,9 @@ def _meeting(seen: Series, rate: float, goal: float) -> float:
 
 
 def _pairs(series: Series) -> tuple[FloatArray, FloatArray]:
-    run, rise = np.subtract.outer(series.steps, series.steps), np.subtract.outer(series.values, series.values)
-    forward = run > 0
-    return rise[forward], run[forward]
+    lags = range(1, len(series))
+    run, rise = (np.concatenate([of[lag:] - of[:-lag] for lag in lags]) for of in (series.steps, series.values))
+    return rise[run > 0], run[run > 0]
 
 
 def _score_sd(series: Series, noise: Noise) -> float:

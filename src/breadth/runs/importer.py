@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from breadth.base.catalogue import Catalogue
+from breadth.base.catalogue import Catalogue, Parts
 from breadth.base.errors import UnknownFormatError, UnsafeFileError
 from breadth.runs.lines import head
 from breadth.runs.records import Record
@@ -94,9 +94,9 @@ def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
     raise UnknownFormatError(path, _looks_like(start), _remedy())
 
 
-def all_importers() -> list[Importer]:
-    """Load every importer of the catalogue, in order."""
-    return [importer for _, importer in IMPORTERS]
+def all_importers() -> Sequence[Importer]:
+    """Return every importer of the catalogue, in order; each is loaded when it is asked."""
+    return Parts(IMPORTERS)
 
 
 def _looks_like(start: bytes) -> str:

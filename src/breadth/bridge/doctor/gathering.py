@@ -37,7 +37,7 @@ class Gathered:
 
 def gather(paths: Sequence[Path], workshop: Path, *, importers: Sequence[Importer] | None = None, said: Said = lambda _: None) -> Gathered:
     """Read everything that a user points at; foreign files are imported into folders under ``workshop``."""
-    known = list(importers or all_importers())
+    known = importers or all_importers()
     sources = sort_sources(paths, known)
     runs = [Run.open(folder) for folder in sources.folders]
     runs += list(_imported(sources, workshop, known, said))
