@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from breadth.bridge.doctor import remedies, rollout_remedies
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
 from breadth.bridge.doctor.signs.token_windows import FEWEST, Ends, Shift, Texts, lacks_rollouts, shift, trained_ends, trains, written
-from breadth.measure.degeneracy import Degeneracy, reference_computation, response_degeneracy
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.measure.degeneracy import Degeneracy
 
 NAME = "degenerate-rollouts"
 
@@ -49,6 +51,8 @@ class DegenerateRollouts:
         ends, texts = trained_ends(evidence), written(evidence)
         if ends is None or texts is None:
             return lacks_rollouts(evidence, NAME, "text")
+        from breadth.measure.degeneracy import reference_computation, response_degeneracy
+
         reference = reference_computation(texts[0].texts) or None
         checked = [[response_degeneracy(text, reference=reference) for text in end.texts] for end in texts]
         then, now = (np.array([float(one.degenerate) for one in end]) for end in checked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.bridge.doctor.signs.token_windows import FEWEST, Ends, asked_ends, coverage_shift, lacks_answers, lacks_rollouts, trains
 from breadth.bridge.windows import Window
 from breadth.measure.intervals import Interval
-from breadth.measure.transfer import ArmSamples, Transfer, transfer_gap
 from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.measure.transfer import ArmSamples, Transfer
 
 NAME = "diversity-transfer"
 
@@ -53,6 +55,8 @@ class DiversityTransfer:
         if unsolved < FEWEST:
             missing = f"{unsolved} problems were asked at both ends and solved at neither; {FEWEST} are needed"
             return CannotTell(NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps")
+        from breadth.measure.transfer import transfer_gap
+
         found = transfer_gap(_arm(ends.now), _arm(ends.start))
         lost = _lost(found)
         if lost is None or lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
@@ -82,6 +86,8 @@ def _names(window: Window) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
 
 
 def _arm(window: Window) -> ArmSamples:
+    from breadth.measure.transfer import ArmSamples
+
     return ArmSamples(_names(window), window.classes, window.samples.right == 1)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from breadth.bridge.doctor import remedies, rollout_remedies
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.bridge.doctor.signs.forks import Forks, measured_forks
 from breadth.bridge.doctor.signs.token_windows import Ends, asked_ends, lacks_rollouts, token_switch, trained_ends, trains
 from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.bridge.doctor.signs.forks import Forks
 
 NAME = "fork-collapse"
 
@@ -53,6 +55,8 @@ class ForkCollapse:
         windows = [ends for ends in (trained_ends(evidence), asked_ends(evidence)) if ends is not None]
         if not windows:
             return lacks_rollouts(evidence, NAME)
+        from breadth.bridge.doctor.signs.forks import Forks, measured_forks
+
         for ends in windows:
             found = measured_forks(evidence.run, ends, self.forks)
             if isinstance(found, Forks):

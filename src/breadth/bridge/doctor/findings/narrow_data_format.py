@@ -15,9 +15,7 @@ from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.bridge.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.bridge.doctor.findings.format_collapse import FormatShift, format_shift
 from breadth.bridge.doctor.signs.token_windows import trains
-from breadth.bridge.instruments.texts import READ
 from breadth.measure.answers import stated_answer
-from breadth.measure.exploration import exploration_profile
 from breadth.measure.formats import surface_format
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
@@ -96,6 +94,9 @@ def _choices(texts: Sequence[str]) -> tuple[str, Interval]:
 
 
 def _facts(data: Sequence[str], share: Interval, kind: str, rollouts: FormatShift | None) -> tuple[Fact, ...]:
+    from breadth.bridge.instruments.texts import READ
+    from breadth.measure.exploration import exploration_profile
+
     profiles = [exploration_profile(text) for text in data[:READ]]
     facts = [
         Fact(f"data that is {kind}", share, "%", f"{len(data):,} texts of the training data"),

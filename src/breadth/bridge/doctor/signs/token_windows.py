@@ -14,7 +14,6 @@ from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell
 from breadth.bridge.doctor.signs.inference_runs import of_inference
 from breadth.bridge.doctor.signs.scores import is_training
-from breadth.bridge.instruments.texts import READ
 from breadth.bridge.windows import Window, windows
 from breadth.measure.clustered import Columns, quotient, resample
 from breadth.measure.coverage import pass_at_k
@@ -223,6 +222,8 @@ def written(evidence: Evidence) -> tuple[Texts, Texts] | None:
 
 
 def _texts(run: Run, window: Window) -> Texts:
+    from breadth.bridge.instruments.texts import READ
+
     table = run.query(
         f"""SELECT coalesce(problem, '') AS problem, completion, CAST({rightness(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
             WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
