@@ -10,6 +10,7 @@ import numpy as np
 from breadth.measure.finite import FloatArray
 from breadth.measure.intervals import Interval
 from breadth.measure.series import tame
+from breadth.measure.student import student_reach
 
 _METHOD = "medians; noise from differences of neighbours"
 
@@ -45,7 +46,5 @@ class _Level:
         return cls(float(np.median(part)), math.sqrt(math.pi / 2 * variance / len(part)), 2 * len(differences) / 3)
 
     def interval(self, level: float) -> Interval:
-        from scipy.special import stdtrit
-
-        reach = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        reach = student_reach(self.freedom, level) * self.error
         return Interval(self.value, self.value - reach, self.value + reach, level, _METHOD)
