@@ -219,6 +219,18 @@ def test_a_rise_by_factors_in_three_paces_is_sure_by_its_logarithm_and_not_on_a_
     assert straight.ratio is None or straight.ratio.low < 3
 
 
+@pytest.mark.parametrize("points", [30, 120])
+@pytest.mark.parametrize("middle", [0.23, 0.45, 0.5, 0.72])
+@pytest.mark.parametrize("width", [0.02, 0.06, 0.1])
+def test_a_passage_from_one_level_to_another_is_no_sluggish_noise(points: int, middle: float, width: float) -> None:
+    steps = np.linspace(0, 1, points)
+    values = 2 - 1 / (1 + np.exp(-(steps - middle) / width)) + np.random.default_rng(0).normal(0, 0.03, points)
+    found = trend(range(points), values)
+    assert found.verdict == "falling"
+    assert found.ratio is not None
+    assert 0.4 < found.ratio.low < found.ratio.high < 0.65
+
+
 def test_without_a_logarithm_it_is_judged_straight() -> None:
     values = np.linspace(1, 0, 20)
     assert factor_trend(range(20), values) == trend(range(20), values)

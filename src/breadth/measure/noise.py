@@ -24,6 +24,8 @@ _KNOTTED_POINTS = 24
 # Fewest points on which a line with two knots is tried; with four knots half as many again.
 _RATES = (2, 4, 8, 16)
 # Decay rates tried, per length of the series: from hardly bent to over in its first sixth.
+_TURNS, _TURN_WIDTHS = tuple(np.linspace(0.2, 0.8, 13)), (0.02, 0.04, 0.08)
+# Middles and widths of the S-shaped passages from one level to another that are tried; what lies between them is had by their derivatives.
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Noise:
 def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
     """Estimate a series' noise around the smooth curve that describes it best, spikes pulled in, known jumps allowed.
 
-    The curves tried are a line, a parabola, exponential approaches and departures, and lines with knots. The choice is by
+    The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another, and lines with
+    knots. The choice is by
     BIC on what each point adds to its predecessor, so that sluggish noise does not pass for shape. ``jumps_at`` lists
     indices from which on the level may be another. Misleads when the noise is a slow wander: that looks like shape.
     """
@@ -141,9 +144,19 @@ def _bic(residuals: FloatArray, shape: _Shape) -> float:
     n, power = len(residuals), float(residuals @ residuals)
     raw = min(max(float(residuals[1:] @ residuals[:-1]) / power, 0.0), _MOST_AUTOCORRELATION) if power else 0.0
     news = residuals[1:] - raw * residuals[:-1]
-    # A bent shape was picked among nine and pays for that (extended BIC), or short noise would often pass for a bend.
-    price = shape.parameters * math.log(n) + (2 * math.log(1 + 2 * len(_RATES)) if shape.bent else 0.0)
+    # A bent shape was picked among many and pays for that (extended BIC), or short noise would often pass for a bend.
+    price = shape.parameters * math.log(n) + (2 * math.log(_bent_shapes(n)) if shape.bent else 0.0)
     return n * math.log(float(np.mean(news**2)) + 1e-300) + price
+
+
+def _passage(distance: FloatArray) -> list[FloatArray]:
+    """Return an S-shaped curve, and how it changes when its middle is moved and when it is made wider."""
+    level = np.tanh(distance / 2)
+    return [level, 1 - level**2, distance * (1 - level**2)]
+
+
+def _bent_shapes(n: int) -> int:
+    return 1 + 2 * len(_RATES) + (len(_TURNS) * len(_TURN_WIDTHS) if n >= _KNOTTED_POINTS else 0)
 
 
 @lru_cache(maxsize=8)
@@ -153,6 +166,7 @@ def _shapes(n: int, jumps_at: tuple[int, ...]) -> tuple[_Shape, ...]:
     if n >= _BENT_POINTS:
         columns += [(3, [t, t**2])] + [(3, [np.exp(-rate * side)]) for rate in _RATES for side in (t, 1 - t)]
     if n >= _KNOTTED_POINTS:
+        columns += [(5, _passage((t - middle) / width)) for middle in _TURNS for width in _TURN_WIDTHS]
         columns += [(4, [t, *(np.maximum(t - knot, 0) for knot in (0.25, 0.5))])]
     if n >= _KNOTTED_POINTS * 3 // 2:
         columns += [(6, [t, *(np.maximum(t - knot, 0) for knot in (0.125, 0.25, 0.5, 0.75))])]

@@ -80,6 +80,16 @@ def test_a_smooth_fall_by_factors_on_forty_steps_is_found(make: Any) -> None:
     assert found.evidence[2].value.high < 0.25  # type: ignore[union-attr]
 
 
+def test_an_s_shaped_fall_is_found_wherever_it_lies(make: Any) -> None:
+    # From one level to 40 % of it inside the run: what a line takes for a wander.
+    for middle in (0.3, 0.5, 0.65):
+        fall = np.log(0.4) / (1 + np.exp(-(np.linspace(0, 1, 40) - middle) / 0.05))
+        entropy = 0.5 * np.exp(fall + np.random.default_rng(0).normal(0, 0.04, 40))
+        found = FINDING.check(make(entropy=entropy, reward=np.full(40, 0.3)))
+        assert isinstance(found, Finding)
+        assert found.severity is Severity.WARNING
+
+
 def test_without_entropy_it_cannot_tell_and_says_what_to_set(make: Any) -> None:
     found = FINDING.check(make(reward=RISING, trainer="verl"))
     assert isinstance(found, CannotTell)

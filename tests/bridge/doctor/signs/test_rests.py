@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.bridge.doctor.signs.rests import collapsed, exploded, resting
+from breadth.bridge.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.bridge.doctor.findings.entropy_explosion import FINDING as EXPLOSION
+from breadth.bridge.doctor.signs.rests import resting
 from breadth.measure.trends import Trend, trend
 
 STEPS = np.arange(100)
@@ -40,7 +42,7 @@ def test_not_knowing_better_takes_nothing_back() -> None:
 
 
 def test_the_marks_are_those_of_the_findings() -> None:
-    assert collapsed(falling_to(0.1))
-    assert not collapsed(falling_to(0.8))
-    assert exploded(falling_to(3.0))
-    assert not exploded(falling_to(1.2))
+    assert COLLAPSE.shows(falling_to(0.1))
+    assert not COLLAPSE.shows(falling_to(0.8))
+    assert EXPLOSION.shows(falling_to(3.0))
+    assert not EXPLOSION.shows(falling_to(1.2))

@@ -49,7 +49,7 @@ class EntropyCollapse:
             return evidence.lacks("entropy-collapse", "entropy")
         if entropy.ratio is None:
             return CannotTell("entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it")
-        if entropy.verdict != "falling" or entropy.ratio.high >= self.floor:
+        if not self.shows(entropy):
             return None
         score = evidence.late("reward")
         law = _law(evidence)
@@ -64,6 +64,10 @@ class EntropyCollapse:
             _cost(evidence, self.half * entropy.start.value),
             _prescriptions(evidence, entropy, self.floor),
         )
+
+    def shows(self, entropy: Trend) -> bool:
+        """Say whether a series of entropies has collapsed."""
+        return entropy.verdict == "falling" and entropy.ratio is not None and entropy.ratio.high < self.floor
 
     def _severity(self, left: Interval, score: Trend | None) -> Severity:
         if left.high < self.spent:

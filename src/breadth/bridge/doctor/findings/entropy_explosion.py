@@ -36,7 +36,7 @@ class EntropyExplosion:
             return evidence.lacks("entropy-explosion", "entropy")
         if entropy.ratio is None:
             return CannotTell("entropy-explosion", "entropy is not clearly above zero at the start: it cannot be compared with it")
-        if entropy.verdict != "rising" or entropy.ratio.low <= self.risen:
+        if not self.shows(entropy):
             return None
         score = evidence.trend("reward")
         step = evidence.crossed("entropy", self.risen * entropy.start.value, below=False)
@@ -51,6 +51,10 @@ class EntropyExplosion:
             "" if step is None else f"It has been above {self.risen:g} times its start since step {step:,}.",
             _prescriptions(evidence, step),
         )
+
+    def shows(self, entropy: Trend) -> bool:
+        """Say whether a series of entropies has exploded."""
+        return entropy.verdict == "rising" and entropy.ratio is not None and entropy.ratio.low > self.risen
 
     def _severity(self, entropy: Trend, score: Trend | None) -> Severity:
         doubled = entropy.ratio is not None and entropy.ratio.low > self.doubled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,10 +9,11 @@ import numpy as np
 
 from breadth.bridge.doctor.evidence import FEWEST, Evidence
 from breadth.bridge.doctor.finding import Confidence, Finding, Loop, Outcome, Prescription
+from breadth.bridge.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.bridge.doctor.signs.per_length import PerLength, per_length
-from breadth.bridge.doctor.signs.rests import collapsed, resting
+from breadth.bridge.doctor.signs.rests import resting
 from breadth.bridge.doctor.signs.scores import is_training
-from breadth.bridge.doctor.signs.seams import Seam, factor, joined, jump_at_seam, jumps_near
+from breadth.bridge.doctor.signs.seams import Seam, joined, jump_at_seam, jumps_near
 from breadth.bridge.doctor.signs.token_entropy import TokenEntropy, token_entropy
 from breadth.measure.changes import change_points
 from breadth.measure.trends import Trend, factor_trend
@@ -53,10 +53,10 @@ class MetricArtefact:
         return self._per_sequence(evidence, logged) or _at_seam(evidence, logged)
 
     def _against_tokens(self, evidence: Evidence, logged: Trend, counted: TokenEntropy) -> Finding | None:
-        apart, slack = counted.apart, math.log(1 + self.agrees)
-        if apart.change.low <= slack and apart.change.high >= -slack:
+        apart, slack = counted.apart.ratio, 1 + self.agrees
+        if apart is None or (apart.low <= slack and apart.high >= 1 / slack):
             return None
-        start, end = factor(apart.start), factor(apart.end)
+        start, end = counted.apart.start, counted.apart.end
         jumps = [one for one in change_points(counted.steps, np.log(counted.logged / counted.per_token)).found if one.kind == "jump"]
         since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
         like = ", as a sum over each sequence would be" if counted.summed else ""
@@ -103,7 +103,7 @@ def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
 
 def _finding(evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged: Trend, better: Trend | None, sure: Confidence) -> Finding:
     voids = resting(logged, better)
-    hidden = better is not None and collapsed(better) and not collapsed(logged)
+    hidden = better is not None and COLLAPSE.shows(better) and not COLLAPSE.shows(logged)
     said = "Without it entropy has collapsed: the logged number hides that." if hidden else ""
     return Finding(
         "metric-artefact",

@@ -8,9 +8,9 @@ from typing import ClassVar
 from breadth.bridge.doctor import remedies
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.bridge.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.bridge.doctor.findings.starved_groups import FINDING as STARVED
 from breadth.bridge.doctor.signs.plateau import Plateau, plateau
-from breadth.bridge.doctor.signs.rests import collapsed
 from breadth.bridge.doctor.signs.scores import is_training
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
@@ -59,7 +59,7 @@ class Saturation:
         if entropy is None or entropy.ratio is None:
             missing = f"the score has stood still since step {flat.step:,}; whether entropy is used up or left is not logged"
             return CannotTell("saturation", missing, evidence.switch("entropy"))
-        if collapsed(entropy):
+        if COLLAPSE.shows(entropy):
             return None
         return self._found(evidence, score, flat, entropy)
 

@@ -7,16 +7,6 @@ from breadth.bridge.doctor.findings.entropy_explosion import FINDING as EXPLOSIO
 from breadth.measure.trends import Trend
 
 
-def collapsed(entropy: Trend) -> bool:
-    """Say whether `entropy-collapse` would be found in a series."""
-    return entropy.verdict == "falling" and entropy.ratio is not None and entropy.ratio.high < COLLAPSE.floor
-
-
-def exploded(entropy: Trend) -> bool:
-    """Say whether `entropy-explosion` would be found in a series."""
-    return entropy.verdict == "rising" and entropy.ratio is not None and entropy.ratio.low > EXPLOSION.risen
-
-
 def resting(logged: Trend, better: Trend | None) -> tuple[str, ...]:
     """Name the findings that the logged series shows and a better one excludes; none where there is no better one.
 
@@ -25,6 +15,6 @@ def resting(logged: Trend, better: Trend | None) -> tuple[str, ...]:
     ratio = None if better is None else better.ratio
     if ratio is None:
         return ()
-    gone = collapsed(logged) and ratio.value > COLLAPSE.floor and ratio.low > COLLAPSE.half
-    up = exploded(logged) and ratio.value < EXPLOSION.risen and ratio.high < EXPLOSION.doubled
+    gone = COLLAPSE.shows(logged) and ratio.value > COLLAPSE.floor and ratio.low > COLLAPSE.half
+    up = EXPLOSION.shows(logged) and ratio.value < EXPLOSION.risen and ratio.high < EXPLOSION.doubled
     return (*(["entropy-collapse"] if gone else []), *(["entropy-explosion"] if up else []))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.bridge.doctor.evidence import FEWEST, Evidence
-from breadth.measure.trends import Trend, factor_trend, trend
+from breadth.measure.trends import Trend, factor_trend
 from breadth.runs.outcomes import rollout_steps
 
 Floats = npt.NDArray[np.float64]
@@ -41,8 +41,8 @@ class TokenEntropy:
 
     @property
     def apart(self) -> Trend:
-        """The trend of the logarithm of logged over counted: level where both tell the same story, whatever the factor."""
-        return trend(self.steps, np.log(self.logged / self.per_token))
+        """Logged over counted: level where both tell the same story, whatever the factor."""
+        return factor_trend(self.steps, self.logged / self.per_token)
 
     @property
     def summed(self) -> bool:
