@@ -57,7 +57,15 @@ def test_verdict_proof_and_patch(log: Path, tmp_path: Path) -> None:
 
 
 def test_a_log_is_judged_without_loading_what_it_does_not_need(log: Path) -> None:
-    slow = ("scipy", "duckdb", "pandas", "yaml", "pyarrow.compute", "breadth.inference.policy", "breadth.bridge.doctor.findings.over_thinking")
+    slow = (
+        "scipy",
+        "duckdb",
+        "pandas",
+        "yaml",
+        "pyarrow.compute",
+        "breadth.inference.policy",
+        "breadth.bridge.doctor.findings.over_thinking",
+    )
     script = f"import sys; from breadth.cli.main import app; app(standalone_mode=False); print([m for m in {slow} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script, "doctor", str(log)], capture_output=True, text=True, check=True)
     assert "entropy-collapse" in done.stdout
