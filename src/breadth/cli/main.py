@@ -25,8 +25,8 @@ from breadth.report.plaintext import plain
 BAD_INPUT = 2
 """Exit status when the input or the command line is at fault."""
 YOUNG = 50_000
-"""Objects made before Python looks for garbage among them, in the place of 700: starting up makes a hundred thousand, nearly all to stay, and
-looking through them 150 times takes a tenth of a short verb's time."""
+"""Objects made before Python looks for garbage among them, in the place of 700: starting up makes a hundred thousand, nearly all to stay,
+and looking through them 150 times takes a tenth of a short verb's time."""
 
 app = typer.Typer(
     name="breadth",
