@@ -48,6 +48,8 @@ def together(settings, folder, base, told):
     return {"most": most}
 '''
 MAIN = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 import sys
 from pathlib import Path
 from breadth.lab.trials.experiment import Trial
