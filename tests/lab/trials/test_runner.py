@@ -35,7 +35,9 @@ def count(settings, folder, base, told):
     place = Path(folder) / "progress"
     start = int(place.read_text()) if place.exists() else 0
     for step in range(start, settings["steps"]):
-        place.write_text(str(step + 1))
+        fresh = place.with_suffix(".new")
+        fresh.write_text(str(step + 1))
+        fresh.replace(place)  # it may be killed at any moment
         told(step + 1)
         time.sleep(0.1)
     return {"steps": settings["steps"], "resumed": start > 0}
