@@ -21,7 +21,7 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 
-LOOKS = Looks(problems=4, samples=4, problems_between=3, samples_between=2, every=2)
+LOOKS = Looks(problems=4, samples=4, problems_between=3, samples_between=2, problems_beside=3, samples_beside=2, every=2)
 COURSE = Course(Chain((GroupAdvantage(), ClippedPolicy())), steps=3, prompts=2, group=2, problems=8, longest=40)
 
 
@@ -37,6 +37,7 @@ def test_looks_on_the_way_and_at_the_end_the_same_for_the_same_seed(tmp_path: Pa
     assert [(look.step, look.table.shape) for look in looks] == [(2, (3, 2)), (3, (4, 4))]
     assert Look.from_row(base.result["looks"][0]).step == 0
     assert one.result["train"]["steps"] == [1, 2, 3]
+    assert one.result["beside"]["passed"] <= one.result["beside"]["covered"] <= 1
 
     run = Run.open(tmp_path / "one" / "seed-0" / RUN)
     rows = run.query(
@@ -48,8 +49,8 @@ def test_looks_on_the_way_and_at_the_end_the_same_for_the_same_seed(tmp_path: Pa
 
 
 def test_work_is_counted_in_steps() -> None:
-    # 61 steps, three looks between of 1,600 replies each, one of 12,800 at the end; 400 replies a unit.
-    assert course_trial("one", replace(COURSE, steps=61), Looks(), Bench(1)).units == 61 + 3 * 4 + 32
+    # 61 steps, three looks between of 1,600 replies each, at the end one of 12,800 and 2,048 beside it; 400 replies a unit.
+    assert course_trial("one", replace(COURSE, steps=61), Looks(), Bench(1)).units == 61 + 3 * 4 + 38
 
 
 def test_no_problem_is_no_look() -> None:

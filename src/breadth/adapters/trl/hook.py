@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 
 from breadth.adapters.trl.conflicts import check_arguments, check_version, regime_of
 from breadth.adapters.trl.feed import (
+    FORWARD_KEYS,
     PLANNING,
     ROWS,
     Marker,
@@ -31,6 +32,7 @@ from breadth.adapters.trl.feed import (
     rollouts_of,
     rows_of,
 )
+from breadth.adapters.trl.parts import by_length, check_parts
 from breadth.adapters.trl.recorder import Recorder
 from breadth.base.atomic import whole_file
 from breadth.base.errors import BrokenFileError
@@ -57,6 +59,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer stated.
         grams: what marks planning tokens, such as strategic grams.
         run: a run folder to which rollouts, with per-token entropies, and metrics are written as they happen.
+        parts: forward passes that a micro-batch is cut into, sequences of like length together; spares padding where lengths are spread.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         outcome: Callable[[str], str | None] | None = None,
         grams: Marker | None = None,
         run: Path | str | None = None,
+        parts: int = 1,
         **options: Any,
     ) -> None:
         check_version(trl.__version__)
@@ -88,6 +92,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self._loss_plans = "loss.planning" in chain.needs
         self._credit_needs = frozenset(field.removeprefix("credit.") for field in chain.needs if field.startswith("credit."))
         self._recorder = None if run is None else Recorder(Path(run), self.args, chain, self.accelerator.process_index)
+        self._parts = check_parts(parts, self.accelerator.num_processes)
         self._scored: Scored | None = None
         self._open = False
         self._last: tuple[Tensor, Tensor] | None = None
@@ -201,8 +206,14 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self._note_entropy(batch.mask, entropy, "eval")
         return preview.loss(batch, record=False) * self.accelerator.num_processes
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*args, **options)
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, tokens: Tensor, attention: Tensor, scored: int, *args: Any, **options: Any
+    ) -> Any:
+        def whole(tokens: Tensor, attention: Tensor, scored: int) -> Any:
+            return super(BreadthGRPOTrainer, self)._get_per_token_logps_and_entropies(model, tokens, attention, scored, *args, **options)
+
+        in_parts = self._parts > 1 and not any(options.get(key) is not None for key in FORWARD_KEYS) and not options.get("compute_aux_loss")
+        found = by_length(whole, tokens, attention, scored, self._parts) if in_parts else whole(tokens, attention, scored)
         if torch.is_grad_enabled() and found[1] is not None:
             self._last = (found[0], found[1])
         return found

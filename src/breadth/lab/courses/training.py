@@ -25,6 +25,8 @@ from breadth.lab.task.vocabulary import words_of
 
 SAVED_EVERY = 20
 """Optimizer steps between checkpoints."""
+MOST_PARTS, PART = 8, 8
+"""Forward passes an optimizer step is cut into, replies of like length together, and the fewest replies of one: twice as fast on a core."""
 COURSE, ORIGIN, CHECKPOINTS, TRAINED, RUN = "course.toml", "base.sha256", "checkpoints", "policy", "run"
 """In the folder of a course: its settings, which base it began with, TRL's checkpoints while it runs, the trained reasoner, the run."""
 Prepare = Callable[[Any, Reasoner], None]
@@ -128,6 +130,7 @@ def _trainer(course: Course, reasoner: Reasoner, folder: Path, told: Told | None
         grams=PlanningMarks(),
         rollout_func=rollouts_of(reasoner, course.longest),
         run=folder / RUN,
+        parts=max(1, min(MOST_PARTS, settled.per_device_train_batch_size // PART)),
         callbacks=[] if told is None else [listener(told)],
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell
 from breadth.report.page import Page
 from breadth.report.sections import Axis, Column, Curve, Fact, Section, Series, Severity, Table, Verdict
-
-if TYPE_CHECKING:
-    from breadth.lab.measuring.evaluation import Evaluation
 
 WINDOW = 10
 """Generations that a score is the mean of: one generation alone asks only a few problems."""
@@ -144,20 +141,11 @@ def train_only(asked: Mapping[str, Any], folder: Any, base: Any, told: Any) -> d
     from breadth.lab.courses.course import Course
     from breadth.lab.courses.train_curve import train_curve
     from breadth.lab.courses.training import RUN, train
-    from breadth.lab.measuring.evaluation import evaluate
+    from breadth.lab.measuring.beside import judge_beside
 
     course = settings.from_table(Course, asked["course"])
     reasoner = train(course, folder, base, lambda step, _: told(step))
-    found = evaluate(reasoner, course.beside(BESIDE, reasoner.teacher.facts.prime), REPLIES, seed=course.seed)
-    return {"train": train_curve(folder / RUN).to_row(), "beside": _judged(found)}
-
-
-def _judged(found: Evaluation) -> dict[str, float]:
-    """Return score, vote and coverage; as many replies vote as fit into the tokens of the corners, by their mean length."""
-    tokens = float(found.tokens.mean())
-    votes = min(REPLIES, max(1, int(FULL.thinking / tokens)))
-    passed, covered = (found.pass_at(k).value for k in (1, REPLIES))
-    return {"passed": passed, "voted": found.majority_at(votes).value, "covered": covered, "tokens": tokens}
+    return {"train": train_curve(folder / RUN).to_row(), "beside": judge_beside(reasoner, course, BESIDE, REPLIES)}
 
 
 def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:

@@ -23,7 +23,7 @@ class Remedies:
     """Repetitions of every arm."""
     course: Mapping[str, Any] = field(default_factory=dict)
     """What the courses have in place of the defaults of `Course`."""
-    looks: Looks = Looks()
+    looks: Looks = Looks(every=30)
     """How policies are measured."""
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:

@@ -36,19 +36,23 @@ class Looks:
     """Problems of the looks on the way."""
     samples_between: int = 16
     """Replies to each of these."""
+    problems_beside: int = 128
+    """Problems neither trained on nor held out that the policy answers at the end, for choices."""
+    samples_beside: int = 16
+    """Replies to each of these."""
     every: int = 20
     """Optimizer steps between looks."""
     level: str = "medium"
     """How long the problems are."""
 
     def __post_init__(self) -> None:
-        for field in ("problems", "samples", "problems_between", "samples_between", "every"):
+        for field in ("problems", "samples", "problems_between", "samples_between", "problems_beside", "samples_beside", "every"):
             require(self, field, getattr(self, field) >= 1, "1 or more")
 
     @property
     def units(self) -> int:
-        """Work of the last look."""
-        return ceil(self.problems * self.samples / REPLIES_A_UNIT)
+        """Work of the last look, and of that beside it."""
+        return ceil((self.problems * self.samples + self.problems_beside * self.samples_beside) / REPLIES_A_UNIT)
 
     @property
     def units_between(self) -> int:
@@ -73,7 +77,8 @@ def run_course(asked: Mapping[str, Any], folder: Path, base: Path | None, told: 
     from breadth.lab.courses.course import Course
     from breadth.lab.courses.staging import train_in_stages
     from breadth.lab.courses.train_curve import train_curve
-    from breadth.lab.courses.training import RUN
+    from breadth.lab.courses.training import RUN, TRAINED
+    from breadth.lab.measuring.beside import judge_beside
     from breadth.lab.model.reasoner import load
 
     course, looks = settings.from_table(Course, asked["course"]), settings.from_table(Looks, asked["looks"])
@@ -85,7 +90,8 @@ def run_course(asked: Mapping[str, Any], folder: Path, base: Path | None, told: 
         found.append(_look(load(place), looks, step, course.seed, last=last, run=folder / RUN))
         units += looks.units if last else looks.units_between
         told(units)
-    return {"looks": found, "train": train_curve(folder / RUN).to_row()}
+    beside = judge_beside(load(folder / TRAINED), course, looks.problems_beside, looks.samples_beside)
+    return {"looks": found, "train": train_curve(folder / RUN).to_row(), "beside": beside}
 
 
 def look_at_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Units) -> dict[str, Any]:
