@@ -59,7 +59,7 @@ def log_cases(folder: Path) -> Iterator[Case]:
     """Yield the labelled logs."""
     for row in labelled(folder):
         with tempfile.TemporaryDirectory() as workshop:
-            (case,) = gather([folder / row["file"]], Path(workshop)).cases
+            *_, case = gather([folder / row["file"]], Path(workshop)).cases  # of several runs in one log the last
         if case.run is not None:
             meant = MEANT.get(row["label"], frozenset())
             yield Case("logs", row["file"], row["label"], meant, _metrics(case.run), case.run.header.names, file=folder / row["file"])

@@ -133,6 +133,8 @@ def test_rows_after_over_long_ones_keep_their_numbers(tmp_path_factory: pytest.T
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    for action in (lambda: head(tmp_path), lambda: list(blocks(tmp_path / "none"))):
+    with pytest.raises(BrokenFileError, match="is a folder, not a file"):
+        head(tmp_path)
+    for action in (lambda: head(tmp_path / "none"), lambda: list(blocks(tmp_path / "none"))):
         with pytest.raises(BrokenFileError, match="Check that it exists"):
             action()

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from breadth.base import errors
 from breadth.base.errors import FileError
+from breadth.runs.apart import Starts
 from breadth.runs.header import storable
 from breadth.runs.importer import Recognised
 from breadth.runs.names import translate
@@ -220,7 +221,8 @@ class _Steps:
     def __init__(self) -> None:
         self.last, self.attempt, self.time = -1, 0, float("-inf")
         self.names: set[str] = set()
-        self.unnumbered = self.restarts = self.clock = 0
+        self.starts = Starts()
+        self.unnumbered = self.restarts = self.others = self.clock = 0
 
     def place(self, row: MetricRow, names: Iterable[str]) -> tuple[int, int]:
         fresh = set(names) - {"epoch"}
@@ -228,9 +230,11 @@ class _Steps:
         if step is None:
             self.unnumbered += 1
             step = self.last + 1 if self.last >= 0 else 1
-        if step < self.last or (step == self.last and fresh & self.names):
-            self.attempt += 1
-            self.restarts += 1
+        back = step < self.last or (step == self.last and bool(fresh & self.names))
+        anew = self.starts.take(step, back=back)
+        self.attempt += back
+        self.others += anew
+        self.restarts += back and not anew
         self.names = fresh if step != self.last else self.names | fresh
         self.last = step
         if row.time is not None:
@@ -242,6 +246,8 @@ class _Steps:
         said = []
         if self.unnumbered:
             said.append(Remark(f"{self.unnumbered} rows carry no step; they were numbered in order, from 1.", file))
+        if self.others:
+            said.append(Remark(f"the steps begin anew {self.others} times: {self.others + 1} runs in one log; the last one counts.", file))
         if self.restarts:
             said.append(Remark(f"the step went back {self.restarts} times (a restart); the newest attempt of each step counts.", file))
         if self.clock:

@@ -28,8 +28,11 @@ HEAD = 1 << 16
 
 
 def head(path: Path) -> bytes:
-    """Return the first bytes of a file, for recognising it."""
+    """Return the first bytes of a file, for recognising it; a pipe or a device is refused, for it cannot be read twice or never ends."""
     try:
+        if path.exists() and not path.is_file():
+            what = "a folder" if path.is_dir() else "a pipe or a device"
+            raise BrokenFileError(path, f"is {what}, not a file.", "Save what it holds to a file, and name that.")
         with path.open("rb") as file:
             return file.read(HEAD)
     except OSError as error:

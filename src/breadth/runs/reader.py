@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from breadth.base.errors import BrokenFileError, FileError
 from breadth.base.spelling import suggestion
+from breadth.runs.apart import runs_apart
 from breadth.runs.header import Header, read_header
 from breadth.runs.lines import json_rows
 from breadth.runs.names import translate
@@ -36,13 +37,15 @@ class Run:
     header: Header
     """What ``run.toml`` says."""
     points: tuple[MetricPoint, ...]
-    """Every readable metric row, in file order."""
+    """Every readable metric row, in file order; of the last run where a log holds several, one behind the other."""
     rollout_files: tuple[Path, ...]
     """Readable rollout files, the newest attempt of each step and rank only."""
     columns: frozenset[str]
     """Columns that at least one rollout file has."""
     broken: tuple[Remark, ...]
     """Files and rows that could not be used, each with what to do."""
+    earlier: tuple[tuple[MetricPoint, ...], ...] = ()
+    """Metric rows of the runs that stand before this one in the same log."""
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -53,7 +56,14 @@ class Run:
         if not header.files:
             header, points = _named(header, points)
         files, columns, bad_files = _rollout_files(path / ROLLOUTS)
-        return cls(path, header, tuple(points), tuple(files), frozenset(columns), tuple(bad_rows + bad_files))
+        *earlier, last = runs_apart(points)
+        return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
+
+    @property
+    def apart(self) -> tuple[Run, ...]:
+        """Every run of the log by itself, this one last; rollouts are the last one's."""
+        others = (replace(self, points=points, rollout_files=(), columns=frozenset(), earlier=()) for points in self.earlier)
+        return *others, self
 
     def metric_names(self, split: str = "train") -> tuple[str, ...]:
         """Return the metrics logged, in order of first appearance."""
@@ -81,7 +91,8 @@ class Run:
     @property
     def attempts(self) -> int:
         """How often the run was started, as far as its metrics tell."""
-        return 1 + max((point.attempt for point in self.points), default=0)
+        attempts = [point.attempt for point in self.points]
+        return 1 + max(attempts, default=0) - min(attempts, default=0)
 
     @property
     def has_problems(self) -> bool:

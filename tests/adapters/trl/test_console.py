@@ -132,3 +132,15 @@ def test_the_state_of_another_run_says_nothing(tmp_path: Path) -> None:
 
 def test_an_empty_log_holds_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, b"") == []
+
+
+def test_an_epoch_that_goes_back_is_a_restart_or_another_run(tmp_path: Path) -> None:
+    def printed(epochs: list[float]) -> str:
+        return "".join(f"{{'loss': 0.1, 'reward': 0.5, 'epoch': {epoch}}}\n" for epoch in epochs)
+
+    restarted = rows(read(tmp_path, printed([0.1, 0.2, 0.3, 0.4, 0.3, 0.4, 0.5])))
+    assert [row.step for row in restarted] == [None, None, None, None, 3, None, None]
+    another = rows(read(tmp_path, printed([0.1, 0.2, 0.3, 0.1, 0.2])))
+    assert [row.step for row in another] == [None, None, None, 1, None]
+    again = rows(read(tmp_path, printed([0.1, 0.2, 0.3, 0.2, 0.3, 0.4, 0.4, 0.2])))
+    assert [row.step for row in again] == [None, None, None, 2, None, None, None, 2]

@@ -90,3 +90,50 @@ def test_policy_server_and_data_are_told_apart(tmp_path: Path) -> None:
     assert case.policy is not None
     assert case.server is not None
     assert case.data == ("First we add one and one. The answer is 2.",)
+
+
+def table(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_runs_one_behind_the_other_in_a_log_are_judged_apart(tmp_path: Path) -> None:
+    levels = [0.5] * 20 + [0.1] * 12
+    log = table(tmp_path / "both.jsonl", [{"step": n % 20, "entropy": level, "reward": 0.5} for n, level in enumerate(levels)])
+    found = gather([log], tmp_path / "work")
+    assert [case.name for case in found.cases] == ["both, run 1 of 2", "both, run 2 of 2"]
+    assert [set(case.run.series("entropy").values.tolist()) for case in found.cases if case.run] == [{0.5}, {0.1}]
+    assert any("2 runs one behind the other" in line for line in found.used)
+
+
+def test_the_runs_of_a_table_are_judged_apart_whatever_they_are_called(tmp_path: Path) -> None:
+    names = ["../../escape", "b"]
+    rows: list[dict[str, object]] = [{"step": n // 2, "run": names[n % 2], "entropy": n % 2 + 0.5, "reward": 0.5} for n in range(40)]
+    log = table(tmp_path / "stacked.jsonl", rows)
+    found = gather([log], tmp_path / "work")
+    assert [case.name for case in found.cases] == ["stacked, ../../escape", "stacked, b"]
+    assert [set(case.run.series("entropy").values.tolist()) for case in found.cases if case.run] == [{0.5}, {1.5}]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["stacked.jsonl", "work"]
+
+
+def test_two_tables_of_metrics_are_two_runs_called_by_their_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        table(tmp_path / f"{name}.jsonl", [{"step": n, "entropy": 0.5, "reward": 0.5} for n in range(12)])
+    assert [case.name for case in gather([tmp_path], tmp_path / "work").cases] == ["a", "b"]
+
+
+def test_a_broken_log_in_a_folder_is_passed_over_and_a_named_one_is_an_error(tmp_path: Path) -> None:
+    history(tmp_path / "mix" / "good" / "trainer_state.json")
+    broken = tmp_path / "mix" / "trainer_state.json"
+    broken.write_text('{"log_history": [{"step": 1, "loss": ')
+    found = gather([tmp_path / "mix"], tmp_path / "work")
+    assert [case.name for case in found.cases] == ["good"]
+    assert [Path(one.file).name for one in found.unused] == ["trainer_state.json"]
+    with pytest.raises(FileError, match="not a whole JSON document"):
+        gather([broken], tmp_path / "again")
+
+
+def test_a_table_is_called_by_its_file_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table(tmp_path / "mine.jsonl", [{"step": n, "prompt": "1+1", "completion": "2", "reward": 1.0} for n in range(12)])
+    monkeypatch.chdir(tmp_path)
+    assert [case.name for case in gather([Path("mine.jsonl")], tmp_path / "work").cases] == ["mine"]

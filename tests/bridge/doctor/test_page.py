@@ -12,6 +12,7 @@ from breadth.bridge.doctor.diagnosis import Diagnosis, diagnose
 from breadth.bridge.doctor.evidence import Evidence
 from breadth.bridge.doctor.finding import Finding
 from breadth.bridge.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.bridge.doctor.findings.starved_groups import FINDING as STARVED
 from breadth.bridge.doctor.findings.truncation import FINDING as TRUNCATION
 from breadth.bridge.doctor.gathering import Gathered
 from breadth.bridge.doctor.page import doctor_page, leading
@@ -73,3 +74,15 @@ def test_the_root_leads_and_not_what_it_explains() -> None:
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].headline == "root 1."
     assert page.sections[0].body == "root. Beside it: effect (critical), small (note). Proof and patches follow."
+
+
+def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(make: Any, around: Callable[..., Any]) -> None:
+    lacking = {"starved-groups": STARVED, **CHECKS}
+    one = diagnose(make(entropy=around(0.5 + 0 * T, 0.01)), lacking)
+    page = doctor_page([one], Gathered())
+    assert isinstance(page.sections[0], Verdict)
+    assert page.sections[0].severity is Severity.CANNOT_TELL
+    assert page.sections[0].body.startswith("Nothing found in 1 check, and 2 could not be made")
+    overview = doctor_page([one, one], Gathered()).sections[0]
+    assert isinstance(overview, Table)
+    assert overview.rows[0][1] == "cannot tell"

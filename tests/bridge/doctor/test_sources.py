@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from breadth.base.errors import BreadthError
+from breadth.base.errors import BreadthError, BrokenFileError
 from breadth.bridge.doctor.sources import sort_sources
 from breadth.runs.importer import all_importers
 
@@ -26,3 +27,17 @@ def test_hidden_files_and_the_inside_of_run_folders_are_left_alone(tmp_path: Pat
     found = sort_sources([tmp_path], all_importers())
     assert found.folders == [tmp_path / "run"]
     assert not found.unused
+
+
+def test_links_that_lead_up_and_pipes_are_not_followed(tmp_path: Path) -> None:
+    inside = tmp_path / "above" / "run"
+    inside.mkdir(parents=True)
+    (tmp_path / "above" / "notes.md").write_text("not asked for")
+    (inside / "up").symlink_to("..")
+    (inside / "self").symlink_to(".")
+    (inside / "gone").symlink_to("nowhere")
+    os.mkfifo(inside / "pipe")
+    found = sort_sources([inside], all_importers())
+    assert sorted(Path(one.file).name for one in found.unused) == ["gone", "pipe"]
+    with pytest.raises(BrokenFileError, match="a pipe or a device"):
+        sort_sources([inside / "pipe"], all_importers())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from breadth.adapters.generic.layout import check_mapping, layout_of, mapped_content, obvious_layout
 from breadth.adapters.generic.metrics import MetricTable
 from breadth.adapters.generic.rollouts import RolloutTable
+from breadth.adapters.generic.several import stacked
 from breadth.adapters.generic.tables import Rows, glimpse, rows_of
+from breadth.adapters.rows import as_text
 from breadth.base.spelling import nearest
 from breadth.runs.records import Record, Remark
 from breadth.runs.schema import EntropyKind
@@ -22,13 +24,15 @@ class GenericFiles:
 
     Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are taken as
     one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused: neither
-    is a run.
+    is a run. `apart` reads the runs of a stacked one by one.
 
     ``GenericFiles({"step": "iteration", "reward": "score"})`` reads a file with names of its own.
     """
 
     mapping: Mapping[str, str] = field(default_factory=dict)
     """Our name -> the file's column. What it does not name is found by obvious names."""
+    only: tuple[str, str] | None = None
+    """A column, and the value it has in the rows that are read: one run of a table that stacks several."""
 
     trainer = "generic"
     """Name in the catalogue: the file does not say which trainer wrote it."""
@@ -66,13 +70,24 @@ class GenericFiles:
         """Yield the rows under our names; the first batch of rows decides what the columns are."""
         form, _, content = kind.partition(" ")
         table: MetricTable | RolloutTable | None = None
-        for batch in rows_of(path, form):
-            if isinstance(batch, Remark):
-                yield batch
-            elif batch:
+        for found in rows_of(path, form):
+            if isinstance(found, Remark):
+                yield found
+            elif batch := self._own(found):
                 table = table or self._table(batch, path, content)
                 yield from table.records(batch)
         yield from table.remarks() if table else ()
+
+    def apart(self, path: Path, kind: str) -> dict[str, GenericFiles]:
+        """Return who reads each run of a table that stacks several, by the run's name; empty for any other table."""
+        column, names = stacked(batch for batch in rows_of(path, kind.partition(" ")[0]) if not isinstance(batch, Remark))
+        return {name: replace(self, only=(column, name)) for name in names}
+
+    def _own(self, batch: Rows) -> Rows:
+        if self.only is None:
+            return batch
+        column, name = self.only
+        return [(number, row) for number, row in batch if column in row and as_text(row[column]) == name]
 
     def _table(self, batch: Rows, path: Path, content: str) -> MetricTable | RolloutTable:
         columns = dict.fromkeys(name for _, row in batch for name in row)

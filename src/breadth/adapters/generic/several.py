@@ -16,6 +16,8 @@ MODELS = ("model", "model_name", "model_alias")
 SUMMARIES = ("num_votes", "n_votes", "voting_method", "num_samples", "n_samples", "num_correct", "n_correct")
 """Columns that only a summary of many samples has."""
 SHOWN = 3
+MOST = 50
+"""Runs of a table that are read one by one."""
 
 
 class Several:
@@ -46,12 +48,24 @@ class Several:
             raise several_runs(self._path, self.found)
 
 
+def stacked(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]) -> tuple[str, list[str]]:
+    """Return the column by which a table's runs can be told apart and their names, in order; no names where it holds one, or too many."""
+    seen: dict[str, dict[str, None]] = {}
+    for batch in batches:
+        for _, row in batch:
+            for name in row:
+                if name.casefold() in RUNS and row[name] is not None and len(seen.setdefault(name, {})) <= MOST:
+                    seen[name][as_text(row[name])] = None
+    column = next((name for name, values in seen.items() if 1 < len(values) <= MOST), "")
+    return column, list(seen.get(column, ()))
+
+
 def several_runs(path: Path, found: str) -> UnknownFormatError:
     """Return the refusal of a table that stacks runs."""
     return UnknownFormatError(
         path,
         f"holds rows of several runs ({found}); read as one, each would look like a restart of the one before.",
-        "Write one file per run and import them one by one.",
+        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MOST} runs of a table apart.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -71,7 +72,8 @@ class _Counter:
     """Places console rows: training rows in order, evaluations and the closing summary at the training row before them.
 
     Where the trainer state of the same run lies beside the log, a row it holds gets its step from there, and a row it lacks
-    (a lost attempt, the steps after the last checkpoint) the step after the row before.
+    (a lost attempt, the steps after the last checkpoint) the step after the row before. Without one, an epoch that goes back shows a
+    restart, or another run printed behind the first: that row is placed where its epoch was reached before.
     """
 
     def __init__(self, state: Sequence[_StateRow]) -> None:
@@ -79,15 +81,28 @@ class _Counter:
         self.next = 0
         self.rows = 0
         self.last: int | None = None
+        self.epochs: list[float] = []
 
     def place(self, row: Mapping[str, str], values: Mapping[str, float]) -> MetricRow:
         printed = as_step(row["step"]) if "step" in row else None
         if is_eval(row) or _is_summary(row):
             return metric_row(row, values, (self.last or 0) if printed is None else printed)
         step = printed if printed is not None else self._known_step(values)
+        if step is None:
+            step = self._gone_back(values.get("epoch", math.nan))
         self.rows += 1
         self.last = self.rows if step is None else step
         return metric_row(row, values, step)
+
+    def _gone_back(self, epoch: float) -> int | None:
+        """Return the step of a row whose epoch lies before that of the row before, and go on from there; None for any other."""
+        back = bool(self.epochs) and epoch < self.epochs[-1]
+        if back:
+            self.rows = bisect_left(self.epochs, epoch)
+            del self.epochs[self.rows :]
+        if math.isfinite(epoch):
+            self.epochs.append(epoch)
+        return self.rows + 1 if back else None
 
     def _known_step(self, values: Mapping[str, float]) -> int | None:
         for place in chain(range(self.next, len(self.state)), range(self.next)):

@@ -107,6 +107,10 @@ class Evidence:
     def lacks(self, finding: str, metric: str) -> CannotTell:
         """Return that a finding cannot be judged for want of a metric, or of enough of it."""
         found = self.series(metric)
+        if found is None and self.run is not None and (rows := len(self.run.series(metric))):
+            return CannotTell(
+                finding, f"{self.logged(metric)} is logged at {rows} steps, and at none as a number", "find out why it is NaN"
+            )
         if found is None:
             return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.switch(metric))
         return CannotTell(

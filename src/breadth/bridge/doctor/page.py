@@ -38,7 +38,8 @@ def _overview(diagnoses: Sequence[Diagnosis]) -> Table:
     rows: list[list[Cell]] = []
     for one in diagnoses:
         severity = worst(one.findings)
-        rows.append([one.evidence.name, "nothing found" if severity is None else severity.value, ", ".join(_names(one)) or "-"])
+        nothing = "nothing found" if tells_enough(one) else "cannot tell"
+        rows.append([one.evidence.name, nothing if severity is None else severity.value, ", ".join(_names(one)) or "-"])
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
 
 
@@ -82,10 +83,18 @@ def leading(findings: Sequence[Finding]) -> Finding:
 def _nothing(one: Diagnosis, prefix: str) -> Verdict:
     if not one.clear:
         return Verdict(Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below.")
+    if not tells_enough(one):
+        made = f"Nothing found in {counted(len(one.clear), 'check')}, and {len(one.cannot_tell)} could not be made"
+        return Verdict(Severity.CANNOT_TELL, f"{prefix}This is too little to tell.", f"{made}; see below for what they need.")
     unsure = f" {counted(len(one.cannot_tell), 'check')} could not be made." if one.cannot_tell else ""
     return Verdict(
         Severity.GOOD, f"{prefix}Nothing found in {counted(len(one.clear), 'check')}.{unsure}", f"Looked for {', '.join(one.clear)}."
     )
+
+
+def tells_enough(one: Diagnosis) -> bool:
+    """Say whether the checks that were made outnumber those that could not be: else finding nothing is no good news."""
+    return len(one.clear) >= len(one.cannot_tell)
 
 
 def _verdict(finding: Finding, prefix: str) -> Verdict:
@@ -100,10 +109,10 @@ def _patch(finding: Finding, one: Diagnosis, prefix: str) -> Listing:
     lines: list[str] = []
     for number, prescription in enumerate(finding.prescriptions, 1):
         lines += _worded(number, prescription, finding, one)
-    unknown = not speaking and finding.loop == "training"
+    unknown = not speaking and finding.loop == "training" and any(one.changes for one in finding.prescriptions)
     note = "Which trainer this is, is not known: give its configuration too, and settings are named in its words." if unknown else ""
     words = f" for {speaking}" if speaking else ""
-    return Listing(f"{prefix}What to do about {finding.name}{words}, the first first", "\n".join(lines).rstrip(), note)
+    return Listing(f"{prefix}What to do about {finding.name}{words}, in this order", "\n".join(lines).rstrip(), note)
 
 
 def _worded(number: int, prescription: Prescription, finding: Finding, one: Diagnosis) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from breadth.base.errors import BreadthError, FileError, NotARunError, UnknownFormatError
+from breadth.base.errors import BreadthError, FileError, NotARunError, UnknownFormatError, WriteError
 from breadth.bridge.doctor.dialects import DIALECTS, Dialect
 from breadth.bridge.doctor.knobs import Knobs
 from breadth.bridge.doctor.training_data import is_data, read_data
@@ -55,32 +55,40 @@ class Sources:
     """The inference policy in use."""
     server: Mapping[str, Any] | None = None
     """What probing a server found."""
+    named: frozenset[Path] = frozenset()
+    """What a user has named; the rest was found in folders."""
     used: list[str] = field(default_factory=list)
     """What was read, each file with what it is."""
     unused: list[Remark] = field(default_factory=list)
     """What was not, each file with the reason."""
 
+    def refuse(self, error: FileError) -> None:
+        """Note a file that cannot be read; one that was named is an error, and so is a disk that refuses."""
+        if error.path in self.named or isinstance(error, WriteError):
+            raise error
+        self.unused.append(Remark.of(error))
+
 
 def sort_sources(paths: Sequence[Path], importers: Sequence[Importer]) -> Sources:
     """Sort files and folders; one that was named and cannot be read is an error, one that was found in a folder a remark."""
-    sources = Sources()
+    sources = Sources(named=frozenset(paths))
     for path in paths:
         if not path.exists():
             raise NotARunError(path, "is not there.", "Check the spelling.")
-        for file in _files(path, sources):
+        for file in _files(path, sources, frozenset(path.resolve().parents)):
             try:
                 _sort(file, importers, sources)
             except FileError as error:
-                if file == path:
-                    raise
-                sources.unused.append(Remark.of(error))
+                sources.refuse(error)
     return sources
 
 
-def _files(path: Path, sources: Sources) -> Iterator[Path]:
-    """Yield the files of a path that are not inside a run folder; those folders are kept as they are."""
+def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Path]:
+    """Yield the files of a path that are not inside a run folder; such folders are kept as they are. No link is followed upwards."""
     if not path.is_dir():
         yield path
+        return
+    if (real := path.resolve()) in above:
         return
     if (path / HEADER).is_file():
         sources.folders.append(path)
@@ -90,7 +98,7 @@ def _files(path: Path, sources: Sources) -> Iterator[Path]:
         if count > MOST_FILES:
             raise UnknownFormatError(path, f"holds more than {MOST_FILES:,} files.", "Point at the folder of one run.")
         if not inside.name.startswith("."):
-            yield from _files(inside, sources)
+            yield from _files(inside, sources, above | {real})
 
 
 def _sort(file: Path, importers: Sequence[Importer], sources: Sources) -> None:

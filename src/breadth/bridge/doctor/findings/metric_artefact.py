@@ -10,6 +10,7 @@ import numpy as np
 from breadth.bridge.doctor.evidence import FEWEST, Evidence
 from breadth.bridge.doctor.finding import Confidence, Finding, Loop, Outcome, Prescription
 from breadth.bridge.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.bridge.doctor.signs.broken_logs import interleaved, no_number
 from breadth.bridge.doctor.signs.per_length import PerLength, per_length
 from breadth.bridge.doctor.signs.rests import resting
 from breadth.bridge.doctor.signs.scores import is_training
@@ -31,6 +32,10 @@ class MetricArtefact:
     rest on the artefact: with it taken out of the series, a collapse that is still there stays one. Over a gap in the steps nothing is
     taken back, nor where a point stands for several steps: the policy was trained in between. It misleads when settings of the
     sampling were changed with the restart.
+
+    Two more are told without entropy moving: a metric that every step has is NaN or infinite at eight points in a row or more (a warning
+    where that goes on to the end: the run is broken from there on); and steps that stand twice in a log, at two levels far apart: two runs,
+    or two processes that count differently, write into it.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -44,13 +49,18 @@ class MetricArtefact:
 
     def check(self, evidence: Evidence) -> Outcome:
         """Set the logged entropy beside everything that could contradict it."""
-        logged = evidence.trend("entropy")
-        if evidence.run is None or logged is None or not is_training(evidence):
+        if evidence.run is None or not is_training(evidence):
             return None
+        broken, logged = no_number(evidence), evidence.trend("entropy")
+        if logged is None or (broken is not None and broken.severity is Severity.WARNING):
+            return broken
+        return self._of_entropy(evidence, logged) or broken
+
+    def _of_entropy(self, evidence: Evidence, logged: Trend) -> Finding | None:
         counted = token_entropy(evidence)
         if counted is not None:
             return self._against_tokens(evidence, logged, counted)
-        return self._per_sequence(evidence, logged) or _at_seam(evidence, logged)
+        return interleaved(evidence, logged) or self._per_sequence(evidence, logged) or _at_seam(evidence, logged)
 
     def _against_tokens(self, evidence: Evidence, logged: Trend, counted: TokenEntropy) -> Finding | None:
         apart, slack = counted.apart.ratio, 1 + self.agrees
