@@ -26,13 +26,14 @@ def test_controls_and_the_best_are_drawn() -> None:
 
 
 def test_points_by_hand() -> None:
-    entropy, coverage = curves({"on-policy": arm(2, 6)}, [done("on-policy", 0, [1, 2, 3, 4, 5]), done("on-policy", 1, [3, 4, 5, 6])])
+    entropy, score, coverage = curves({"on-policy": arm(2, 6)}, [done("on-policy", 0, [1, 2, 3, 4, 5]), done("on-policy", 1, [3, 4, 5, 6])])
     (line,) = entropy.series
     assert (line.x, line.y) == ((1, 2, 3, 4), (2, 3, 4, 5))  # of two seeds, as far as both go; blocks of one where there are so few
-    (points,) = coverage.series
-    assert (points.x, points.y) == ((2, 4), (0.25, 0.75))
+    for curve in (score, coverage):  # looks of few replies: pass@8 is asked for as many as there are
+        (points,) = curve.series
+        assert (points.x, points.y) == ((2, 4), (0.25, 0.75))
 
 
 def test_arms_of_several_updates_are_drawn_against_generations() -> None:
-    _, coverage = curves({"plain": arm(2, 6)}, [])
+    _, _, coverage = curves({"plain": arm(2, 6)}, [])
     assert coverage.series[0].x == (0.5, 1.0)  # steps 2 and 4 at four updates a generation

@@ -29,8 +29,12 @@ def curves(arms: dict[str, MeasuredArm], done: Sequence[Done]) -> list[Curve]:
         Axis("entropy", "nats"),
         note=f"{note} On the problems trained on.",
     )
-    covered = [_coverage(name, arm) for name, arm in shown.items()]
-    return [entropy, Curve("Coverage at each look", covered, Axis("generation"), Axis("pass@8"), note=f"{note} On problems held out.")]
+    scored, covered = ([_passed(name, arm, k) for name, arm in shown.items()] for k in (1, 8))
+    return [
+        entropy,
+        Curve("Score at each look", scored, Axis("generation"), Axis("pass@1"), note=f"{note} On problems held out."),
+        Curve("Coverage at each look", covered, Axis("generation"), Axis("pass@8"), note=f"{note} On problems held out."),
+    ]
 
 
 def drawn(arms: dict[str, MeasuredArm]) -> list[str]:
@@ -54,8 +58,8 @@ def _entropy(name: str, done: Sequence[Done]) -> Series:
     )
 
 
-def _coverage(name: str, arm: MeasuredArm) -> Series:
-    """Average pass@8 at each step at which every seed was looked at."""
-    by_seed = [{look.step: float(np.mean(look.passed(min(8, look.samples)))) for look in looks} for looks in arm.looks.values()]
+def _passed(name: str, arm: MeasuredArm, k: int) -> Series:
+    """Average pass@k at each step at which every seed was looked at."""
+    by_seed = [{look.step: float(np.mean(look.passed(min(k, look.samples)))) for look in looks} for looks in arm.looks.values()]
     steps = sorted(set.intersection(*(set(one) for one in by_seed)))
     return Series(name, [step / ARMS[name].updates for step in steps], [float(np.mean([one[step] for one in by_seed])) for step in steps])

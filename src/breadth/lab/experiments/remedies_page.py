@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
+from breadth.lab.experiments.remedies_beside import beside
 from breadth.lab.experiments.remedies_curves import curves
 from breadth.lab.measuring.looks import Look
 from breadth.lab.measuring.measured_arms import Floats, Measure, MeasuredArm, measured_arms
-from breadth.lab.measuring.seeds import ranks
+from breadth.lab.measuring.seeds import over_seeds, ranks
 from breadth.lab.trials.experiment import Bench, Done
-from breadth.measure.intervals import Interval
 from breadth.measure.transfer import transfer_gap
 from breadth.report.cells import Cell, Missing
 from breadth.report.page import Page
@@ -33,7 +33,8 @@ def remedies_page(experiment: Remedies, done: Sequence[Done], bench: Bench) -> P
     most = experiment.looks.samples
     sections: list[Section] = [_verdict(arms, most)]
     if arms:
-        sections += [_scores(arms, base, most), _gains(arms, most), _entropies(arms, base, most), *curves(arms, done)]
+        sections += [_scores(arms, base, most), _gains(arms, most), _entropies(arms, base, most)]
+        sections += [*beside(done), *curves(arms, done)]
     facts = [Fact("base", bench.weights), Fact("seeds", max((len(arm.looks) for arm in arms.values()), default=0))]
     facts += [Fact("held-out problems", experiment.looks.problems), Fact("replies to each", most)]
     return Page("Remedies for entropy collapse", sections, experiment.statement, facts)
@@ -108,7 +109,7 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
     names = ("arm", "entropy", "of planning", "of execution", f"different answers of {draws}", "well formed", "transfer gap")
     note = (
         "Entropy in nats a token; planning tokens choose (the forks), execution tokens state a value. Transfer gap: different answers "
-        "lost on problems that neither base nor policy solves, first seed, interval over problems."
+        "lost on problems that neither base nor policy solves; all intervals over seeds."
     )
     return Table("Where entropy is left", [Column(one) for one in names], rows, note)
 
@@ -116,8 +117,8 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
 def _gap(arm: MeasuredArm, base: Look | None) -> Cell:
     if base is None:
         return Missing("The base has not been looked at.")
-    found: Interval = transfer_gap(arm.last[min(arm.last)].arm, base.arm).every.shared
-    return found if np.isfinite(found.value) else Missing("No problem is left unsolved by both.")
+    found = [transfer_gap(look.arm, base.arm).every.shared.value for look in arm.last.values()]
+    return over_seeds(found) if np.isfinite(found).all() else Missing("At some seed no problem is left unsolved by both.")
 
 
 def _passed(k: int) -> Measure:
