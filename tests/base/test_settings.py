@@ -125,6 +125,11 @@ def test_any_number_and_any_text_survive(rate: float, label: str) -> None:
     assert loads(Inner, dumps(Inner(rate, label))) == Inner(rate, label)
 
 
+def test_half_a_character_is_written_as_a_question_mark(tmp_path: Path) -> None:
+    dump(Inner(1.0, "log-\udcff.json"), tmp_path / "a.toml")  # what Python makes of a file's name that is not UTF-8
+    assert load(Inner, tmp_path / "a.toml") == Inner(1.0, "log-?.json")
+
+
 def test_a_member_that_no_catalogue_lists_is_read_by_its_class() -> None:
     @dataclass(frozen=True)
     class Mine(Rule):

@@ -34,6 +34,11 @@ def test_plain(raw: str, expected: str) -> None:
     assert plain(raw) == expected
 
 
+@pytest.mark.parametrize("start", ["\x9d", "\x90", "\x1b]", "\x1b[", "\x9b0"])
+def test_a_million_starts_without_an_end_take_no_time(start: str) -> None:
+    assert len(plain(start * 200_000)) <= 200_000  # searched to the end from each of them, this took hours
+
+
 @given(st.one_of(st.text(st.characters()), st.text(st.sampled_from("\x1b\x9b\x90\x07\\[](;0mAx \n"))))
 def test_plain_leaves_nothing_that_acts(text: str) -> None:
     kept = plain(text)

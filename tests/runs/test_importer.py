@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.base.errors import UnsafeFileError
+from breadth.base.errors import UnknownFormatError, UnsafeFileError
 from breadth.runs.importer import IMPORTERS, PICKLES, all_importers, recognise
 
 
@@ -24,3 +24,18 @@ def test_pickles_are_refused_by_name_and_by_content(tmp_path: Path, suffix: str)
         path.write_bytes(content)
         with pytest.raises(UnsafeFileError, match="run whatever code"):
             recognise(path, all_importers())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x1f\x8b\x08\x00", "gunzip"),
+        (b"PK\x03\x04\x14", "unzip"),
+        (b"\x00" * 100, "nothing but zeros"),
+        (b"hello", "starts with 'hello'"),
+    ],
+)
+def test_what_nobody_reads_is_told_by_how_it_starts(content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(content)
+    with pytest.raises(UnknownFormatError, match=says):
+        recognise(tmp_path / "log.jsonl", all_importers())

@@ -67,9 +67,9 @@ def loads(cls: type[T], text: str) -> T:
 
 
 def dump(settings: Any, path: Path) -> None:
-    """Write settings to a TOML file, whole or not at all."""
+    """Write settings to a TOML file, whole or not at all; half a character (a file's name may hold one) becomes a question mark."""
     with whole_file(path) as temporary:
-        temporary.write_text(dumps(settings), encoding="utf-8")
+        temporary.write_text(dumps(settings), encoding="utf-8", errors="replace")
 
 
 def load(cls: type[T], path: Path) -> T:

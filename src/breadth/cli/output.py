@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from breadth.report.plaintext import one_line, shortened
+
 if TYPE_CHECKING:
     from breadth.report.page import Page
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of the report.")]
 Html: TypeAlias = Annotated[Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)]
+LONGEST = 200
+"""Characters of a sentence on how far a job is: a line or two."""
 
 
 def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | None = None) -> None:
@@ -34,16 +38,17 @@ def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | Non
 
         render_terminal(page, Console())
     if html is not None:
-        typer.echo(f"wrote {html}", err=True)
+        typer.echo(f"wrote {one_line(str(html))}", err=True)
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error how far a long job is; silent when that is not a terminal."""
+    """Show on standard error how far a long job is; silent when that is not a terminal. Sentences name files: they are no markup."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status(what) as status:
-        yield lambda sentence: status.update(f"{what}: {sentence}")
+        yield lambda sentence: status.update(Text(shortened(f"{what}: {sentence}", LONGEST)))

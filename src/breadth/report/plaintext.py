@@ -8,7 +8,8 @@ import re
 _ESCAPES = re.compile(
     r"""
       (?:\x1b\[|\x9b) [0-?]* [ -/]* [@-~]            # colours, cursor moves
-    | (?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]) [^\x07\x1b\x9c]* (?:\x07|\x1b\\|\x9c)   # window titles, links, device strings
+    # Window titles, links, device strings; none holds the start of another, else a million starts without an end take hours.
+    | (?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]) [^\x07\x1b\x90\x98\x9c-\x9f]* (?:\x07|\x1b\\|\x9c)
     | \x1b [ -/]* [0-~]                              # two-character escapes
     """,
     re.VERBOSE,

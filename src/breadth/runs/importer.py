@@ -76,6 +76,8 @@ class Recognised:
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+PACKED = {b"\x1f\x8b": "gunzip", b"PK\x03\x04": "unzip", b"\x28\xb5\x2f\xfd": "unzstd", b"\xfd7zXZ\x00": "unxz", b"BZh": "bunzip2"}
+"""How a packed file starts -> what unpacks it."""
 
 
 def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
@@ -91,6 +93,9 @@ def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
         kind = importer.recognises(path, start)
         if kind:
             return Recognised(path, importer, kind)
+    tool = next((tool for packed, tool in PACKED.items() if start.startswith(packed)), None)
+    if tool is not None:
+        raise UnknownFormatError(path, "is packed, whatever its name says.", f"Unpack it ({tool}), and name what was in it.")
     raise UnknownFormatError(path, _looks_like(start), _remedy())
 
 
@@ -102,6 +107,8 @@ def all_importers() -> Sequence[Importer]:
 def _looks_like(start: bytes) -> str:
     if not start.strip():
         return "is empty."
+    if not start.strip(b"\0"):
+        return "starts with nothing but zeros: it was never written, or was lost when a machine went down."
     shown = start[:60].decode("utf-8", errors="replace")
     return f"is of no kind we know; it starts with {shown!r}."
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from breadth.base.errors import BreadthError, BrokenFileError
-from breadth.bridge.doctor.sources import sort_sources
+from breadth.base.errors import BreadthError, BrokenFileError, UnknownFormatError
+from breadth.bridge.doctor.sources import LONGEST_TOML, sort_sources
 from breadth.runs.importer import all_importers
 
 
@@ -41,3 +41,10 @@ def test_links_that_lead_up_and_pipes_are_not_followed(tmp_path: Path) -> None:
     assert sorted(Path(one.file).name for one in found.unused) == ["gone", "pipe"]
     with pytest.raises(BrokenFileError, match="a pipe or a device"):
         sort_sources([inside / "pipe"], all_importers())
+
+
+def test_a_toml_file_that_is_too_long_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "zeros.toml").open("wb") as file:
+        file.truncate(LONGEST_TOML + 1)
+    with pytest.raises(UnknownFormatError, match="nothing but zeros"):
+        sort_sources([tmp_path / "zeros.toml"], all_importers())

@@ -81,20 +81,3 @@ def test_one_seed_proves_nothing() -> None:
 def test_an_unfinished_experiment_has_a_page_too() -> None:
     page = EXPERIMENT.page([WIDE[0], NARROW[1]], Bench(2))  # no base, no common seed
     assert render_json(page)
-
-
-def test_the_pair_is_chosen_beside_what_is_held_out() -> None:
-    def judged(arm: str, seed: int, voted: float) -> Done:
-        one = done(arm, seed, [4, 4, 4, 4])
-        return Done(one.trial, {**one.result, "beside": {"passed": 0.1, "voted": voted, "covered": 0.5, "tokens": 20.0}}, 1.0)
-
-    votes = {"on-policy": (0.5, 0.5), "ucb": (0.2, 0.4), "anchor": (0.4, 0.4), "forking": (0.1, 0.3), "gppo": (0.9, 0.1)}
-    trials = [judged(arm, seed, vote) for arm, both in votes.items() for seed, vote in enumerate(both)]
-    page = EXPERIMENT.page([BASE, *trials], Bench(2))
-    (pair,) = [one for one in page.sections if isinstance(one, Verdict) and "pair" in one.headline]
-    assert pair.headline == "The pair to try is anchor and ucb."  # gppo's 0.5 is of another regime, and alone there
-    (table,) = [one for one in page.sections if isinstance(one, Table) and one.title.startswith("Beside")]
-    vote = cells(table, "ucb")["vote for 192 tokens"]
-    assert isinstance(vote, Interval)
-    assert vote.value == pytest.approx(0.3)
-    assert render_json(page)

@@ -85,7 +85,7 @@ def _nothing(one: Diagnosis, prefix: str) -> Verdict:
         return Verdict(Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below.")
     if not tells_enough(one):
         made = f"Nothing found in {counted(len(one.clear), 'check')}, and {len(one.cannot_tell)} could not be made"
-        return Verdict(Severity.CANNOT_TELL, f"{prefix}This is too little to tell.", f"{made}; see below for what they need.")
+        return Verdict(Severity.CANNOT_TELL, f"{prefix}Most checks lack what they need to tell.", f"{made}; see below for what is missing.")
     unsure = f" {counted(len(one.cannot_tell), 'check')} could not be made." if one.cannot_tell else ""
     return Verdict(
         Severity.GOOD, f"{prefix}Nothing found in {counted(len(one.clear), 'check')}.{unsure}", f"Looked for {', '.join(one.clear)}."

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONFIGS = frozenset({".py", ".yaml", ".yml", ".sh", ".bash", ".txt", ".json", ".ipynb"})
 """How files end that may be a trainer's configuration."""
+LONGEST_TOML = 1 << 20
+"""Bytes of a policy or of a server's portrait: they have some hundreds, and anything longer is something else."""
 MOST_FILES = 20_000
 """Files of a folder that are looked at: a folder with more is not one that somebody means."""
 
@@ -103,7 +105,7 @@ def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Pat
 
 def _sort(file: Path, importers: Sequence[Importer], sources: Sources) -> None:
     start = head(file)
-    if file.suffix == ".toml" and _toml(file, sources):
+    if file.suffix == ".toml" and file.stat().st_size <= LONGEST_TOML and _toml(file, sources):
         return
     config = _config(file, start)
     if config is not None:
