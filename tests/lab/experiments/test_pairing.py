@@ -6,8 +6,10 @@ import pytest
 
 from breadth.base.errors import MechanismError
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
-from breadth.lab.experiments.pairing import best_pair, joined
+from breadth.lab.experiments.pairing import ALL_ARMS, best_pair, joined
 from breadth.training.mechanism import name_of
+from breadth.training.objective import Objective
+from breadth.training.regime import Regime
 
 
 def names(first: str, second: str) -> list[str]:
@@ -38,3 +40,10 @@ def test_the_best_two_that_can_be_joined_are_chosen() -> None:
         "ucb",
     )  # two surrogates cannot stand together
     assert best_pair({"anchor": 0.2}) is None
+
+
+def test_the_pair_that_is_run_can_act_in_its_regime() -> None:
+    pair = ALL_ARMS["pair"]
+    course = pair.course(0)
+    replies = course.prompts * course.group
+    assert Objective(pair.chain).explain(Regime(course.updates, replies // course.updates, course.group, 30.0, 1.0)) == ()

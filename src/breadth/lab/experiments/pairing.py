@@ -11,6 +11,9 @@ from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN, Arm
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Mechanism, Role, Seat
 
+PAIR = ("anchor", "thermostat")
+"""Chosen by `breadth lab run remedies --seeds 5` over the single arms."""
+
 
 def best_pair(votes: Mapping[str, float]) -> tuple[str, str] | None:
     """Return the two single arms of one regime that can be joined and whose votes beside are best together; the better one first.
@@ -54,3 +57,7 @@ def _added(arm: Arm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any sea
 
 def _estimator(arm: Arm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any seat
     return [mechanism for mechanism in arm.chain.mechanisms if mechanism.role is Role.ESTIMATOR]
+
+
+ALL_ARMS: dict[str, Arm] = {**ARMS, "pair": joined(*PAIR)}
+"""All arms that are run: the controls, every remedy by itself, and two together."""

@@ -17,7 +17,9 @@ class Remedies:
 
     name: str = "remedies"
     """What to type."""
-    statement: str = "Twelve remedies against plain GRPO: entropy, pass@1, pass@k, votes and diversity on problems held out."
+    statement: str = (
+        "Twelve remedies, and two of them together, against plain GRPO: entropy, pass@k, votes and diversity on problems held out."
+    )
     """What it tests."""
     seeds: int = 5
     """Repetitions of every arm."""
@@ -28,12 +30,12 @@ class Remedies:
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:
         """List the base and every arm at every seed; seed by seed, so that an unfinished experiment has whole comparisons."""
-        from breadth.lab.experiments.arms import ARMS
+        from breadth.lab.experiments.pairing import ALL_ARMS
 
         courses = [
             course_trial(f"{name}/seed-{seed}", arm.course(seed, **self.course), self._looks(arm.updates), bench)
             for seed in range(bench.seeds)
-            for name, arm in ARMS.items()
+            for name, arm in ALL_ARMS.items()
         ]
         return (base_trial(self.looks, bench), *courses)
 

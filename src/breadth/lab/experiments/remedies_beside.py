@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from breadth.lab.demo.plan import FULL
-from breadth.lab.experiments.arms import ARMS
-from breadth.lab.experiments.pairing import best_pair
+from breadth.lab.experiments.pairing import ALL_ARMS, best_pair
 from breadth.lab.measuring.beside import COVERED, PASSED, TOKENS, VOTED
 from breadth.lab.measuring.seeds import over_seeds
 from breadth.lab.trials.experiment import Done
@@ -24,7 +23,7 @@ def beside(done: Sequence[Done]) -> list[Section]:
     for one in done:
         if "beside" in one.result:
             found.setdefault(one.trial.arm, []).append(one.result["beside"])
-    arms = {name: found[name] for name in ARMS if name in found}
+    arms = {name: found[name] for name in ALL_ARMS if name in found}
     if not arms:
         return []
     rows: list[list[Cell]] = [[name, *(_over_seeds(seeds, what) for what in COLUMNS)] for name, seeds in arms.items()]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
+from breadth.lab.experiments.arms import ON_POLICY, PLAIN
+from breadth.lab.experiments.pairing import ALL_ARMS
 from breadth.lab.measuring.measured_arms import MeasuredArm
 from breadth.lab.trials.experiment import Done
 from breadth.report.sections import Axis, Curve, Series
@@ -54,7 +55,9 @@ def _entropy(name: str, done: Sequence[Done]) -> Series:
     width = min(WIDTH, max(1, length // 4))
     ends = range(width, length + 1, width)
     return Series(
-        name, [found[0]["steps"][end - 1] / ARMS[name].updates for end in ends], [float(table[end - width : end].mean()) for end in ends]
+        name,
+        [found[0]["steps"][end - 1] / ALL_ARMS[name].updates for end in ends],
+        [float(table[end - width : end].mean()) for end in ends],
     )
 
 
@@ -62,4 +65,6 @@ def _passed(name: str, arm: MeasuredArm, k: int) -> Series:
     """Average pass@k at each step at which every seed was looked at."""
     by_seed = [{look.step: float(np.mean(look.passed(min(k, look.samples)))) for look in looks} for looks in arm.looks.values()]
     steps = sorted(set.intersection(*(set(one) for one in by_seed)))
-    return Series(name, [step / ARMS[name].updates for step in steps], [float(np.mean([one[step] for one in by_seed])) for step in steps])
+    return Series(
+        name, [step / ALL_ARMS[name].updates for step in steps], [float(np.mean([one[step] for one in by_seed])) for step in steps]
+    )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
+from breadth.lab.experiments.arms import ON_POLICY, PLAIN
+from breadth.lab.experiments.pairing import ALL_ARMS
 from breadth.lab.experiments.remedies_beside import beside
 from breadth.lab.experiments.remedies_curves import curves
 from breadth.lab.measuring.looks import Look
@@ -28,7 +29,7 @@ NATS = (0.0, float("inf"))
 def remedies_page(experiment: Remedies, done: Sequence[Done], bench: Bench) -> Page:
     """Put what the trials found on one page."""
     found = measured_arms(done)
-    arms = {name: found[name] for name in ARMS if name in found}
+    arms = {name: found[name] for name in ALL_ARMS if name in found}
     base = next((Look.from_row(one.result["looks"][0]) for one in done if one.trial.name == "base"), None)
     most = experiment.looks.samples
     sections: list[Section] = [_verdict(arms, most)]
@@ -44,7 +45,7 @@ def _verdict(arms: dict[str, MeasuredArm], most: int) -> Verdict:
     """Name the arms that keep more coverage than their control without losing score, where the intervals over seeds say so."""
     better = []
     for name, arm in arms.items():
-        control = arms.get(ARMS[name].control)
+        control = arms.get(ALL_ARMS[name].control)
         if name in (ON_POLICY, PLAIN) or control is None:
             continue
         breadth, score = arm.gain_over_seeds(control, _passed(most)), arm.gain_over_seeds(control, _passed(1))
@@ -68,7 +69,7 @@ def _scores(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Table
     )
     for name, arm in arms.items():
         cells = (first[name], arm.over_seeds(_passed(few)), breadth[name], arm.over_seeds(lambda look: look.voted(few)))
-        rows.append([name, ARMS[name].updates, *cells, places[name], wide[name]])
+        rows.append([name, ALL_ARMS[name].updates, *cells, places[name], wide[name]])
     names = ("arm", "updates", "pass@1", f"pass@{few}", f"pass@{most}", f"maj@{few}", "place by pass@1", f"place by pass@{most}")
     note = "Intervals: Student's t over seeds. Arms whose intervals overlap share places. Updates: optimizer steps a generation."
     return Table("At the end of the course, on problems held out", [Column(one) for one in names], rows, note)
@@ -78,17 +79,17 @@ def _gains(arms: dict[str, MeasuredArm], most: int) -> Table:
     """Differences to the control of the same regime and seed, with both intervals."""
     rows: list[list[Cell]] = []
     for name, arm in arms.items():
-        control = arms.get(ARMS[name].control)
+        control = arms.get(ALL_ARMS[name].control)
         if control is None or control is arm:
             continue
         gains = [
             gain for k in (1, most) for gain in (arm.gain_over_seeds(control, _passed(k)), arm.gain_over_problems(control, _passed(k)))
         ]
-        rows.append([name, ARMS[name].control, *gains, ARMS[name].what])
+        rows.append([name, ALL_ARMS[name].control, *gains, ALL_ARMS[name].what])
     if PLAIN in arms and ON_POLICY in arms:
         own, other = arms[PLAIN], arms[ON_POLICY]
         gains = [gain for k in (1, most) for gain in (own.gain_over_seeds(other, _passed(k)), own.gain_over_problems(other, _passed(k)))]
-        rows.insert(0, [PLAIN, ON_POLICY, *gains, ARMS[PLAIN].what])
+        rows.insert(0, [PLAIN, ON_POLICY, *gains, ALL_ARMS[PLAIN].what])
     names = ("arm", "against", "pass@1, seeds", "pass@1, problems", f"pass@{most}, seeds", f"pass@{most}, problems", "what it is")
     return Table(
         "Against the control, paired by seed", [Column(one) for one in names], rows, "Each difference with its interval over either."
