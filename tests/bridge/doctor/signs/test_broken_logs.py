@@ -33,6 +33,14 @@ def test_nan_that_passes_is_a_note(make: Any, around: Any) -> None:
     assert "for a while from step 21 on" in found.headline
 
 
+def test_gradients_alone_that_overflow_to_the_end_are_a_note(make: Any, around: Any) -> None:
+    norms = around(LEVEL, 0.01)
+    norms[40:] = np.inf
+    found = no_number(make(entropy=around(LEVEL, 0.01), grad_norm=norms))
+    assert found is not None
+    assert found.severity is Severity.NOTE
+
+
 def test_numbers_all_along_are_nothing(make: Any, around: Any) -> None:
     case = make(entropy=around(LEVEL, 0.01))
     assert no_number(case) is None

@@ -14,11 +14,14 @@ from breadth.report.sections import Fact, Severity
 
 
 def no_number(evidence: Evidence) -> Finding | None:
-    """Tell of metrics that are NaN or infinite: a warning where that goes on to the end, a note where it passes."""
+    """Tell of metrics that are NaN or infinite: a warning where that goes on to the end, a note where it passes.
+
+    A gradient's norm alone is a note at most: an update that overflowed is left out, and the policy goes on.
+    """
     found = stretches(evidence)
     if not found:
         return None
-    last = [one for one in found if one.to_the_end]
+    last = [one for one in found if one.to_the_end and one.name != "grad_norm"]
     begin = min(one.first for one in last or found)
     names = ", ".join(evidence.logged(one.name) for one in last or found)
     where = f"from step {begin:,} to the end" if last else f"for a while from step {begin:,} on"
