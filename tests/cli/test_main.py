@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import breadth as package
 
@@ -41,3 +44,15 @@ def test_a_reader_that_leaves_early_is_no_error(log: Path) -> None:
 def test_help_of_a_verb_is_fast_to_load() -> None:
     script = "import sys; from breadth.cli.main import app; print([m for m in ('duckdb', 'pyarrow', 'scipy', 'torch') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_full_disk_under_our_output_is_told(log: Path, buffered: bool) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    command = [sys.executable, "-m", "breadth", "show", str(log)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert ended.returncode == 2
+    assert "cannot be written to standard output" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import sys
 from typing import Annotated
 
@@ -66,14 +68,25 @@ def _only(verb: str) -> None:
 
 
 def run() -> None:
-    """Run the command line; an error of ours is two sentences on standard error and exit status 2."""
+    """Run the command line; an error of ours, or a full disk under our output, is two sentences on standard error and exit status 2."""
     gc.set_threshold(YOUNG)
     _only(*sys.argv[1:2] or [""])
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # while a refusal can still be told: at exit Python only says that it ignores one
     except BreadthError as error:
         typer.echo(f"breadth: {plain(str(error))}", err=True)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; Python would complain about it at exit
         sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what still waits to be written goes there
+        typer.echo(
+            f"breadth: Our words cannot be written to standard output: {error.strerror}.\n  -> Send it where there is room.", err=True
+        )
+        sys.exit(BAD_INPUT)
