@@ -11,7 +11,7 @@ from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN, Arm
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Mechanism, Role, Seat
 
-PAIR = ("anchor", "thermostat")
+PAIR = ("anchor", "ucb")
 """Chosen by `breadth lab run remedies --seeds 5` over the single arms."""
 
 

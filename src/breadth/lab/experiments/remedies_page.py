@@ -110,7 +110,7 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
     names = ("arm", "entropy", "of planning", "of execution", f"different answers of {draws}", "well formed", "transfer gap")
     note = (
         "Entropy in nats a token; planning tokens choose (the forks), execution tokens state a value. Transfer gap: different answers "
-        "lost on problems that neither base nor policy solves; all intervals over seeds."
+        "lost on problems that neither base nor policy solves, at the seeds that have any; all intervals over seeds."
     )
     return Table("Where entropy is left", [Column(one) for one in names], rows, note)
 
@@ -118,8 +118,9 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
 def _gap(arm: MeasuredArm, base: Look | None) -> Cell:
     if base is None:
         return Missing("The base has not been looked at.")
-    found = [transfer_gap(look.arm, base.arm).every.shared.value for look in arm.last.values()]
-    return over_seeds(found) if np.isfinite(found).all() else Missing("At some seed no problem is left unsolved by both.")
+    gaps = [transfer_gap(look.arm, base.arm).every.shared.value for look in arm.last.values()]
+    found = [gap for gap in gaps if np.isfinite(gap)]
+    return over_seeds(found) if len(found) > 1 else Missing("At one seed or none is a problem left that both leave unsolved.")
 
 
 def _passed(k: int) -> Measure:
