@@ -11,6 +11,7 @@ import numpy as np
 from breadth.base import settings
 from breadth.lab.courses.course import SEVERAL
 from breadth.lab.demo.plan import FULL, protected_by
+from breadth.lab.measuring.beside_table import VOTED, beside_table, over_beside
 from breadth.lab.measuring.seeds import over_seeds, smoothed
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.measure.intervals import Interval
@@ -109,7 +110,7 @@ class Choices:
 
     def _price(self, runs: Runs, priced: Sequence[float], rate: float) -> Verdict:
         """Choose the price from whose policy a vote makes most: score and breadth in one number."""
-        found = {name: _aside(runs[name], "voted") for name in (_rate(self._middle), *map(_price, priced))}
+        found = {name: over_beside(runs[name], VOTED) for name in (_rate(self._middle), *map(_price, priced))}
         best = max(priced, key=lambda price: found[_price(price)].value)
         rule = f"The rule: that whose vote for {FULL.thinking} tokens, as the corners have, is best on problems not trained on."
         if found[_price(best)].value < found[_rate(self._middle)].value:
@@ -157,19 +158,12 @@ def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
     return over_seeds(scores, bounds=(0.0, 1.0))
 
 
-def _aside(runs: Sequence[Mapping[str, Any]], what: str) -> Interval:
-    """Return a number on the problems beside those trained on, over seeds."""
-    return over_seeds([one["beside"][what] for one in runs], bounds=(0.0, np.inf if what == "tokens" else 1.0))
-
-
 def _beside(runs: Runs) -> Table:
-    columns = {"passed": "pass@1", "voted": f"vote for {FULL.thinking} tokens", "covered": f"pass@{REPLIES}", "tokens": "tokens of a reply"}
-    rows: list[list[Cell]] = [[_words(name), *(_aside(ended, what) for what in columns)] for name, ended in runs.items()]
     note = (
         f"{BESIDE} problems that are neither trained on nor held out, {REPLIES} replies to each; intervals over seeds. As many vote "
         "as fit into the tokens, by their mean length."
     )
-    return Table("Beside the problems trained on, at the end", [Column("course"), *map(Column, columns.values())], rows, note)
+    return beside_table("course", {_words(name): ended for name, ended in runs.items()}, REPLIES, note)
 
 
 def _rate(rate: float) -> str:

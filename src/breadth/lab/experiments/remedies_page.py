@@ -35,7 +35,7 @@ def remedies_page(experiment: Remedies, done: Sequence[Done], bench: Bench) -> P
     sections: list[Section] = [_verdict(arms, most)]
     if arms:
         sections += [_scores(arms, base, most), _gains(arms, most), _entropies(arms, base, most)]
-        sections += [*beside(done), *curves(arms, done)]
+        sections += [*beside(done, experiment.looks.samples_beside), *curves(arms, done)]
     facts = [Fact("base", bench.weights), Fact("seeds", max((len(arm.looks) for arm in arms.values()), default=0))]
     facts += [Fact("held-out problems", experiment.looks.problems), Fact("replies to each", most)]
     return Page("Remedies for entropy collapse", sections, experiment.statement, facts)

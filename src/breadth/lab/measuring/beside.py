@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from breadth.lab.courses.course import Course
 from breadth.lab.demo.plan import FULL
+from breadth.lab.measuring.beside_table import COVERED, PASSED, TOKENS, VOTED
 from breadth.lab.measuring.evaluation import evaluate
 from breadth.lab.model.reasoner import Reasoner
-
-PASSED, VOTED, COVERED, TOKENS = "passed", "voted", "covered", "tokens"
-"""pass@1, a vote for the tokens of the corners, pass@k at all replies, tokens of a reply."""
 
 
 def judge_beside(reasoner: Reasoner, course: Course, problems: int, replies: int) -> dict[str, float]:
