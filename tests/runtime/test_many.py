@@ -25,6 +25,7 @@ from breadth.runtime.many import Share, allocate, solve_all
 from breadth.runtime.sampler import Draw
 from breadth.runtime.samplers.scripted import Said, ScriptedSampler
 from breadth.runtime.solving import Drawing, Verdict
+from breadth.testing.waiting import until
 
 T = TypeVar("T")
 
@@ -182,7 +183,7 @@ def test_an_allocation_that_was_interrupted_pays_for_what_it_threw_away(tmp_path
 
     async def interrupted() -> None:
         work = asyncio.create_task(allocate(Driver(slow, journal=Journal(tmp_path)), Elimination(), tasks(2)))
-        await asyncio.sleep(0.05)
+        await until(lambda: slow.in_flight == 2)
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 

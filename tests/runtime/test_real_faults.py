@@ -185,6 +185,6 @@ def test_a_budget_of_a_few_calls_holds_though_half_of_them_break(name: str, call
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_hanging_server_ends_with_the_time_there_is(name: str) -> None:
-    result = solve(EVERY[name], Slow(5.0), budget=Budget(seconds=0.03))
+    result = solve(EVERY[name], Slow(60.0), budget=Budget(seconds=0.03))
     assert result.answer.chosen is None
-    assert result.seconds < 2
+    assert result.seconds < 30

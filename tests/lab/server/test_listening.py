@@ -19,6 +19,7 @@ from breadth.lab.task.facts import Facts
 from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.wording import Wording, question_words
 from breadth.runtime.dialect import CHAT
+from breadth.testing.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_a_stop_text_ends_the_draw(endless: Reasoner) -> None:
         asyncio.run(heard(engine, stopped, stopping))
         assert stopping[0].tokens < 30
         assert stopping[0].finish == "stop"
-        assert _closed_soon(engine)
+        asyncio.run(until(lambda: not engine.open))
 
 
 def test_leaving_cancels_what_is_still_drawn(endless: Reasoner) -> None:
@@ -87,7 +88,7 @@ def test_leaving_cancels_what_is_still_drawn(endless: Reasoner) -> None:
 
     with engine_of(endless) as engine:
         asyncio.run(main(engine))
-        assert _closed_soon(engine)
+        asyncio.run(until(lambda: not engine.open))
         assert all(0 < writing.tokens < 4000 for writing in writings[:1])
 
 
@@ -101,16 +102,3 @@ def test_what_the_engine_fails_with_is_raised(endless: Reasoner) -> None:
 
     with engine_of(endless) as engine, pytest.raises(ServerError, match="closed"):
         asyncio.run(main(engine))
-
-
-def _closed_soon(engine: Engine) -> bool:
-    """Wait until nothing is drawn any more; 4,000 tokens would take far longer."""
-
-    async def main() -> bool:
-        for _ in range(50):
-            if not engine.open:
-                return True
-            await asyncio.sleep(0.01)
-        return False
-
-    return asyncio.run(main())

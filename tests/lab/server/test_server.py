@@ -29,6 +29,7 @@ from breadth.runtime.connect import connect
 from breadth.runtime.dialect import CHAT
 from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.probe import probe
+from breadth.testing.waiting import until
 
 QUESTION = "(3+4)*(5+6)="
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
@@ -223,10 +224,7 @@ def test_a_client_that_leaves_frees_its_rows(endless: Reasoner) -> None:
                 await response.content.readline()
                 during = server.in_flight
                 response.close()
-            for _ in range(100):
-                if not (server.in_flight or server.engine.open):
-                    break
-                await asyncio.sleep(0.01)
+            await until(lambda: not (server.in_flight or server.engine.open))
             return during, server.in_flight + server.engine.open
 
     assert asyncio.run(main()) == (4, 0)
@@ -247,19 +245,16 @@ def test_what_is_in_flight_is_finished_before_the_end(endless: Reasoner) -> None
 
 
 def test_what_takes_too_long_is_ended(endless: Reasoner) -> None:
-    async def main() -> float:
+    async def main() -> None:
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless, ServerSettings(drain=0.05)) as server:
                 asking = asyncio.create_task(session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0}))
                 while not server.in_flight:
                     await asyncio.sleep(0.001)
-                began = asyncio.get_running_loop().time()
-            took = asyncio.get_running_loop().time() - began
             with pytest.raises(aiohttp.ClientError):
                 await asking
-            return took
 
-    assert asyncio.run(main()) < 2.0
+    asyncio.run(main())
 
 
 def test_a_port_that_is_taken_is_said(endless: Reasoner) -> None:

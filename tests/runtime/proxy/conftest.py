@@ -49,7 +49,7 @@ class Served:
         async with self.http.get(self.url + path, headers=headers) as response:
             return Got(response.status, response.headers.copy(), await response.read())
 
-    async def at_rest(self, seconds: float = 3.0) -> None:
+    async def at_rest(self, seconds: float = 20.0) -> None:
         """Wait until nothing is left of any request: no draw upstream, no promise in the ledger."""
         async with asyncio.timeout(seconds):
             while self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.promised:

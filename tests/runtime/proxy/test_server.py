@@ -19,18 +19,19 @@ from breadth.runtime.proxy.server import Server, told_to_end
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer
+from breadth.testing.waiting import until
 
 ASKED = {"messages": [{"role": "user", "content": "?"}]}
 
 
-async def drained(reply: Reply, policy: str, limits: Limits, after: float = 0.15) -> tuple[Any, float, FakeServer, Proxy]:
+async def drained(reply: Reply, policy: str, limits: Limits) -> tuple[Any, float, FakeServer, Proxy]:
     """Ask, tell the server to end while it answers, and return what came of both."""
     async with FakeServer(reply) as fake, aiohttp.ClientSession() as http:
         proxy = Proxy(OpenAISampler([fake.url]), Policies.of(policy), limits=limits)
         server = Server(proxy)
         async with server:
             asking = asyncio.create_task(http.post(f"{server.url}/v1/chat/completions", json=ASKED))
-            await asyncio.sleep(after)
+            await until(lambda: fake.in_flight)
             begun = time.monotonic()
         took = time.monotonic() - begun
         (got,) = await asyncio.gather(asking, return_exceptions=True)
@@ -46,7 +47,7 @@ def test_the_end_waits_for_those_being_answered(policy: str) -> None:
         answered, took, fake, _ = await drained(Reply.of("So the answer is 4.", wait=0.5), policy, Limits(drain=5.0))
         assert answered[0] == 200
         assert answered[1]["choices"][0]["message"]["content"] == "So the answer is 4."
-        assert 0.2 < took < 2
+        assert 0.2 < took < 10
         assert all(arrival.left is None for arrival in fake.requests)
 
     asyncio.run(main())
@@ -57,7 +58,7 @@ def test_the_end_does_not_wait_for_ever_and_ends_the_draws(policy: str) -> None:
     async def main() -> None:
         answered, took, fake, proxy = await drained(Reply.of("4", wait=30.0), policy, Limits(drain=0.2))
         assert isinstance(answered, aiohttp.ClientError)
-        assert took < 4
+        assert took < 20
         assert all(arrival.left is not None for arrival in fake.requests)
         assert proxy.ledger.promised == []
         assert proxy.in_flight == 0
@@ -96,7 +97,7 @@ def test_a_taken_port_is_an_error_in_words() -> None:
 def test_a_signal_is_heard(number: signal.Signals) -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), number)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             await told_to_end()
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.sampler import Draw, Meter
 from breadth.runtime.samplers.scripted import ScriptedSampler
+from breadth.testing.waiting import until
 
 
 def test_a_list_is_handed_out_in_order() -> None:
@@ -89,11 +90,11 @@ def test_a_draw_cancelled_half_way_has_used_half() -> None:
     async def main() -> None:
         sampler, meter = ScriptedSampler(["a b c d e f g h i j"], seconds=1.0), Meter()
         draw = asyncio.create_task(sampler.draw(Draw("q"), meter))
-        await asyncio.sleep(0.45)
+        await until(lambda: meter.tokens >= 3)
         assert sampler.in_flight == 1
         draw.cancel()
         await asyncio.gather(draw, return_exceptions=True)
-        assert 2 <= meter.tokens <= 5
+        assert 3 <= meter.tokens < 10
         assert (sampler.cancelled, sampler.in_flight, sampler.most_in_flight) == (1, 0, 1)
 
     asyncio.run(main())

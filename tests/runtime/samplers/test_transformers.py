@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from breadth.base.errors import ServerError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
 from breadth.runtime.sampler import Draw, Meter
+from breadth.testing.waiting import until
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
@@ -145,23 +146,30 @@ def test_characters_of_several_tokens_come_whole(sampler: TransformersSampler) -
     assert "🙂" in text.pieces
 
 
-def test_a_cancelled_draw_stops_before_its_next_token(sampler: TransformersSampler) -> None:
+def test_a_cancelled_draw_stops_before_its_next_token(sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, third, cancelled = [], threading.Event(), threading.Event()
+    forward = sampler.model.forward
+
+    def held_at_the_third(*arguments: Any, **named: Any) -> Any:
+        passes.append(arguments)
+        if len(passes) == 3:
+            third.set()
+            cancelled.wait(20)
+        return forward(*arguments, **named)
+
     async def main() -> None:
         meter, waiting = Meter(), Meter()
-        slow = Sampling(temperature=1.0, top_p=1.0, max_tokens=200)
-        first = asyncio.create_task(sampler.draw(Draw(CHAT, slow, seed=5), meter))
-        second = asyncio.create_task(sampler.draw(Draw(CHAT, slow), waiting))
-        while meter.tokens < 2 and not first.done():
-            await asyncio.sleep(0.001)
+        long = Sampling(temperature=1.0, top_p=1.0, max_tokens=200)
+        first = asyncio.create_task(sampler.draw(Draw(CHAT, long, seed=5), meter))
+        second = asyncio.create_task(sampler.draw(Draw(CHAT, long), waiting))
+        await until(third.is_set)
         first.cancel()
         second.cancel()
-        began = time.monotonic()
-        await asyncio.gather(first, second, return_exceptions=True)
-        assert time.monotonic() - began < 0.5
-        used = meter.tokens
-        await asyncio.sleep(0.1)
-        assert meter.tokens == used, "the thread has stopped"
+        asyncio.get_running_loop().call_later(0.05, cancelled.set)
+        assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(first, second, return_exceptions=True))
+        assert (len(passes), meter.tokens, waiting.calls) == (3, 3, 0)
 
+    monkeypatch.setattr(sampler.model, "forward", held_at_the_third)
     asyncio.run(main())
 
 

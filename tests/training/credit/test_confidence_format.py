@@ -91,8 +91,8 @@ def test_the_instruction_shows_the_format_it_asks_for() -> None:
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     hostile = piece * (1_000_000 // len(piece))
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert stated_confidence(hostile) is None
     assert stated_confidence(response(hostile)) is None
     assert stated_confidence(response("0.5", think=f"<think>{hostile}</think>")) in (None, 0.5)
-    assert time.perf_counter() - begun < 1.0
+    assert time.process_time() - begun < 1.0

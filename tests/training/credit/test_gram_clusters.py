@@ -49,9 +49,9 @@ def test_the_most_similar_leader_wins_and_the_earlier_of_equals() -> None:
 def test_many_phrases_with_one_common_word_are_fast() -> None:
     dice = np.random.default_rng(0)
     phrases = [" ".join(["equation", *(f"w{number}" for number in dice.integers(20_000, size=3))]) for _ in range(10_000)]
-    begun = time.perf_counter()
+    begun = time.process_time()
     wording_clusters(phrases)
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def one_by_one(vectors: NDArray[np.float64], alike: float) -> list[int]:

@@ -136,6 +136,6 @@ def test_offsets_of_another_text_are_refused() -> None:
 @pytest.mark.parametrize("piece", ["a-", "ab'", "what if ", "we ", "\\", "aa1 ", "-", "é"])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     text = piece * (400_000 // len(piece))
-    begun = time.perf_counter()
+    begun = time.process_time()
     StrategicGrams(("what if we",)).spans(text)
-    assert time.perf_counter() - begun < 3
+    assert time.process_time() - begun < 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import aiohttp
@@ -186,6 +187,10 @@ class OpenAISampler:
             assembly.take(events.finish())
             if patience.lost and assembly.finish is None:
                 raise self._lost(endpoint.url, assembly, patience, TimeoutError())
+        except asyncio.CancelledError:
+            with suppress(ServerError, aiohttp.ClientError, OSError):
+                assembly.take(events.feed(response.content.read_nowait()))  # it came before the end, and so is to be paid
+            raise
         except (aiohttp.ClientError, OSError) as error:
             if assembly.finish is None:  # after the reason for the end only the count is missing
                 raise self._lost(endpoint.url, assembly, patience, error) from error

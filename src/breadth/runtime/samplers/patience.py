@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 
 class Patience:
@@ -19,7 +20,7 @@ class Patience:
         """Moment something was last heard, by the clock of the loop; set by whoever reads."""
         self.lost = False
         """Whether it ran out."""
-        self._timer = self._loop.call_at(self._began + min(first, idle), self._look)
+        self._timer: asyncio.Handle = self._loop.call_at(self._began + min(first, idle), self._look)
 
     @property
     def seconds(self) -> float:
@@ -30,11 +31,14 @@ class Patience:
         """Stop waiting."""
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _look(self, *, again: bool = False) -> None:
         now = self._loop.time()
         due = (self._began if self.heard is None else self.heard) + self.seconds
-        if now >= due:
+        if now < due:
+            self._timer = self._loop.call_at(min(due, now + self._idle), self._look)
+        elif not again:
+            # After a pause of the whole process the word may be there and only not yet read: its reader's turn comes before ours.
+            self._timer = self._loop.call_soon(partial(self._look, again=True))
+        else:
             self.lost = True
             self._end()
-        else:
-            self._timer = self._loop.call_at(min(due, now + self._idle), self._look)
