@@ -52,6 +52,7 @@ from breadth.testing.faults import (
     WrongContentType,
     every,
 )
+from breadth.testing.waiting import until
 
 TASK = Task(({"role": "user", "content": "What is 6 times 7?"},), sampling=Sampling(max_tokens=40), seed=3)
 EVERY: dict[str, Strategy] = {
@@ -105,20 +106,20 @@ async def scored(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
 
 
 async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget: Budget) -> Solved:
+    hanging = any(isinstance(one.fault if isinstance(one, Scheduled) else one, Hang) for one in faults)
+    patience = 0.1 if hanging else 20.0
     async with FakeServer(said, faults=faults) as server:
         sampler = OpenAISampler(
-            server.url, dialect=VllmDialect(), attempts=1, first_seconds=0.05, idle_seconds=0.05, backoff=Backoff(0.001, 0.002)
+            server.url, dialect=VllmDialect(), attempts=1, first_seconds=patience, idle_seconds=patience, backoff=Backoff(0.001, 0.002)
         )
         driver = Driver(sampler, judges={"default": scored})
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 result = await driver.solve(strategy, TASK, budget=budget)
         finally:
             await sampler.close()
         assert (driver.ledger.promised, driver.ledger.spent) == ([], result.spend)
-        async with asyncio.timeout(5):
-            while server.in_flight:  # what was cancelled has to reach the server
-                await asyncio.sleep(0.002)
+        await until(lambda: server.in_flight == 0)  # what was cancelled has to reach the server
     return result
 
 

@@ -130,7 +130,7 @@ def test_an_error_before_the_first_sign_of_life_has_its_status_and_one_after_it_
     async def main() -> None:
         async with serving(FOUR, "vote,n=3", faults=[Status(500)]) as served:
             assert (await served.ask(stream=True)).status == 502
-        async with serving(FOUR, "vote,n=3", faults=[Hang()], limits=Limits(heartbeat=0.05, seconds=0.3)) as served:
+        async with serving(FOUR, "vote,n=3", faults=[Hang()], limits=Limits(heartbeat=0.05, seconds=2)) as served:
             got = await served.ask(stream=True)
             assert got.status == 200
             assert [event["error"]["code"] for event in got.events] == ["deadline"]

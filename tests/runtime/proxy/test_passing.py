@@ -90,7 +90,7 @@ def test_a_stream_that_breaks_in_the_middle_ends_in_an_error_event(serving: Any,
 
 def test_a_stream_past_its_deadline_ends_in_an_error_event(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR, "single", faults=[Slow(0.2)], limits=Limits(seconds=0.5)) as served:
+        async with serving(Reply.of("So the answer is 4.", delay=60), "single", limits=Limits(seconds=2)) as served:
             got = await served.ask(stream=True)
             assert got.status == 200
             assert got.events[-1]["error"]["code"] == "deadline"

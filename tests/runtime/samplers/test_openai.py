@@ -268,7 +268,7 @@ def test_slow_tokens_are_no_silence() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         assert (await sampler.draw(Draw(CHAT), Meter())).text == "a b c d e f"
 
-    run(Reply.of("a b c d e f", delay=0.06), use, idle_seconds=0.2, attempts=1)
+    run(Reply.of("a b c d e f", delay=0.3), use, idle_seconds=1.0, attempts=1)
 
 
 def test_events_sent_twice() -> None:

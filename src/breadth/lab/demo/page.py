@@ -76,7 +76,7 @@ def effects(table: Corners) -> Table:
     over_seeds = [Column("over seeds")] if table.seeds > 1 else []
     return Table(
         "What each remedy is worth",
-        [Column("remedy"), Column("more right answers"), *over_seeds, Column("by chance", decimals=3)],
+        [Column("remedy"), Column("more right answers"), *over_seeds, Column("by chance", decimals=4)],
         [[name, one.value, *([one.over_seeds] if over_seeds else []), one.p_value] for name, one in rows.items()],
         "Differences between corners, each problem compared with itself. The interaction is how much more the vote gains after protected "
         "training. By chance: how often tossing the sign of each problem's difference gives one as large.",
