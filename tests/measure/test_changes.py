@@ -18,8 +18,7 @@ Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
 
 
 def jumps(values: npt.ArrayLike) -> list[ChangePoint]:
-    found = change_points(range(len(np.asarray(values))), values).found
-    return [change for change in found if change.kind == "jump"]
+    return list(change_points(range(len(np.asarray(values))), values).jumps)
 
 
 def test_a_clean_step_by_hand() -> None:
@@ -48,6 +47,7 @@ def test_a_clean_hinge_by_hand() -> None:
     values = 1 - 0.02 * np.minimum(np.arange(100), 50) + 0.005 * rng.standard_normal(100)
     (found,) = change_points(range(100), values).found
     assert found.kind == "bend"
+    assert change_points(range(100), values).jumps == ()
     assert found.step == pytest.approx(50, abs=3)
     assert found.before == pytest.approx(-0.02, abs=0.002)
     assert found.after == pytest.approx(0.0, abs=0.002)

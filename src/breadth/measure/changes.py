@@ -54,6 +54,11 @@ class Changes:
     dropped: int
     """Points left out because they were NaN or infinite."""
 
+    @property
+    def jumps(self) -> tuple[ChangePoint, ...]:
+        """Those at which the level is another from there on."""
+        return tuple(one for one in self.found if one.kind == "jump")
+
 
 def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95) -> Changes:
     """Find where a series jumps (at most four places) or bends (at most one), and tell a jump from a steady decline.

@@ -78,8 +78,8 @@ def _curve(run: Run, name: str) -> Curve | None:
 def _jumps(series: Series) -> list[ChangePoint]:
     """Return at most three jumps that a reader can see: a blip in an otherwise constant series is none."""
     visible = SMALLEST_JUMP * float(np.ptp(series.finite.values))
-    found = change_points(series.steps, series.values).found
-    return [one for one in found if one.kind == "jump" and abs(one.after - one.before) >= visible][:3]
+    found = change_points(series.steps, series.values).jumps
+    return [one for one in found if abs(one.after - one.before) >= visible][:3]
 
 
 def spoken(name: str) -> str:

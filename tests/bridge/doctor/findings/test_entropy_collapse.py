@@ -70,6 +70,18 @@ def test_half_gone_while_no_rise_is_shown_is_a_warning_and_without_a_score_a_not
     assert untold.severity is Severity.NOTE
 
 
+def test_a_score_that_rose_and_stopped_is_told_as_both(make: Any, around: Callable[..., Any]) -> None:
+    """The headline asks the second half; without a word the number beside it, of the whole run, would seem to deny it."""
+    entropy, stopped = around(0.8 * 0.04**T, 0.01), around(np.minimum(0.2 + T, 0.6), 0.01, 1)
+    found = FINDING.check(make(entropy=entropy, reward=stopped))
+    assert isinstance(found, Finding)
+    assert found.headline.endswith("and the score has stopped rising.")
+    assert found.evidence[3].note == "rising; over the second half flat"
+    steady = FINDING.check(make(entropy=entropy, reward=around(RISING, 0.02, 1)))
+    assert isinstance(steady, Finding)
+    assert steady.evidence[3].note == "rising"
+
+
 def test_a_smooth_fall_by_factors_on_forty_steps_is_found(make: Any) -> None:
     # The curve that a straight scale takes for sluggish noise: level, falling by factors, level, falling again.
     fall = np.interp(np.arange(40), [0, 4, 14, 24, 30, 34, 39], np.log([0.47, 0.46, 0.26, 0.165, 0.16, 0.078, 0.078]))

@@ -59,7 +59,7 @@ class EntropyCollapse:
             _confidence(evidence),
             "training",
             f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
-            (*_facts(evidence, entropy, entropy.ratio), *_law_facts(law)),
+            (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
             "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was then.",
             _cost(evidence, self.half * entropy.start.value),
             _prescriptions(evidence, entropy, self.floor),
@@ -91,7 +91,7 @@ def _confidence(evidence: Evidence) -> Confidence:
     return "strong" if kind is not None and kind.aggregation == "token-mean" else "likely"
 
 
-def _facts(evidence: Evidence, entropy: Trend, ratio: Interval) -> tuple[Fact, ...]:
+def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | None) -> tuple[Fact, ...]:
     where = evidence.steps("entropy")
     facts = [
         Fact("entropy at the start", entropy.start, "nats", f"{where}: median of the first eighth"),
@@ -99,7 +99,17 @@ def _facts(evidence: Evidence, entropy: Trend, ratio: Interval) -> tuple[Fact, .
         Fact("left of the start", ratio, "%"),
     ]
     score = evidence.trend("reward")
-    return (*facts, *([] if score is None else [Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", score.verdict)]))
+    if score is not None:
+        facts.append(Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", _directions(score, late)))
+    return tuple(facts)
+
+
+def _directions(score: Trend, late: Trend | None) -> str:
+    """Say where a score went over the whole run and, where that is another way, over its second half, which is what the verdict asks."""
+    if late is None or late.verdict == score.verdict:
+        return score.verdict
+    shown = "no direction is shown" if late.verdict == "cannot tell" else late.verdict
+    return f"{score.verdict}; over the second half {shown}"
 
 
 def _law(evidence: Evidence) -> LawFit | None:

@@ -67,7 +67,7 @@ class MetricArtefact:
         if apart is None or (apart.low <= slack and apart.high >= 1 / slack):
             return None
         start, end = counted.apart.start, counted.apart.end
-        jumps = [one for one in change_points(counted.steps, np.log(counted.logged / counted.per_token)).found if one.kind == "jump"]
+        jumps = change_points(counted.steps, np.log(counted.logged / counted.per_token)).jumps
         since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
         like = ", as a sum over each sequence would be" if counted.summed else ""
         facts = (

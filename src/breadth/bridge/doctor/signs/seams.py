@@ -74,7 +74,7 @@ def jump_at_seam(run: Run, series: Series) -> Seam | None:
     if not places or len(steps) < 2 * SHORTEST_SIDE:
         return None
     logs = Series(series.name, steps, np.log(values))
-    jumps = [one for one in change_points(steps, logs.values).found if one.kind == "jump"]
+    jumps = change_points(steps, logs.values).jumps
     found = [
         (step, one)
         for step, hole in places.items()
@@ -102,7 +102,7 @@ def jumps_near(series: Series, step: int) -> bool:
     if len(series) < 2 * SHORTEST_SIDE:
         return False
     place = int(np.searchsorted(series.steps, step))
-    jumps = [one for one in change_points(series.steps, series.values).found if one.kind == "jump"]
+    jumps = change_points(series.steps, series.values).jumps
     return any(abs(int(np.searchsorted(series.steps, one.step)) - place) <= SHORTEST_SIDE // 2 for one in jumps)
 
 
