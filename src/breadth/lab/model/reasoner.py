@@ -97,9 +97,11 @@ def _write(reasoner: Reasoner, folder: Path) -> None:
     folder.mkdir()
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # two megabytes need none, and it would stand in the middle of ours
-    reasoner.model.save_pretrained(folder)
-    if shown:
-        logging.enable_progress_bar()
+    try:
+        reasoner.model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
     reasoner.tokenizer.save_pretrained(folder)
     (folder / TASK).write_text(settings.dumps(reasoner.teacher), encoding="utf-8")
     for path in folder.iterdir():

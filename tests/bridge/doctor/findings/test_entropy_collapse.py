@@ -92,6 +92,37 @@ def test_a_smooth_fall_by_factors_on_forty_steps_is_found(make: Any) -> None:
     assert found.evidence[2].value.high < 0.25  # type: ignore[union-attr]
 
 
+def test_a_fall_in_two_goes_is_found_though_its_trend_passes_for_a_wander(make: Any) -> None:
+    # A run of the lab (entropy-collapse, seed 12) with a hump on the way down: no smooth curve follows it, so its noise seems sluggish.
+    hundredths = [46, 50, 47, 43, 44, 41, 41, 43, 39, 39, 36, 37, 33, 28, 26, 22, 20, 18, 19, 16]
+    hundredths += [14, 13, 17, 19, 18, 19, 19, 17, 14, 11, 9, 11, 9, 8, 10, 13, 13, 10, 10, 11]
+    evidence = make(entropy=np.array(hundredths) / 100, reward=np.interp(np.arange(40), [0, 10, 18, 39], [0.3, 0.4, 0.85, 0.9]))
+    trend = evidence.trend("entropy")
+    assert trend.verdict == "cannot tell"
+    assert trend.ratio.high < 0.3
+    found = FINDING.check(evidence)
+    assert isinstance(found, Finding)
+    assert (found.severity, found.confidence) == (Severity.WARNING, "likely")
+
+
+def test_that_it_shows_is_sure_and_how_bad_it_is_the_best_estimate(make: Any, around: Callable[..., Any]) -> None:
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.25, len(T)))
+    evidence = make(entropy=0.8 * 0.17**T * noise, reward=around(RISING, 0.02, 1))  # 0.17^(14/16) = 0.212
+    left = evidence.trend("entropy").ratio
+    assert left.value < 0.25 < left.high < 0.7
+    found = FINDING.check(evidence)
+    assert isinstance(found, Finding)
+    assert found.severity is Severity.WARNING
+
+
+def test_what_may_be_half_of_the_start_and_does_not_fall_for_sure_is_left_alone(make: Any) -> None:
+    """A slow wander that has come down a third is no collapse."""
+    wander = np.exp(np.interp(np.arange(40), [0, 8, 15, 22, 30, 39], np.log([0.5, 0.55, 0.35, 0.5, 0.4, 0.33])))
+    evidence = make(entropy=wander * np.exp(np.random.default_rng(1).normal(0, 0.04, 40)), reward=np.full(40, 0.3))
+    assert evidence.trend("entropy").verdict != "falling"
+    assert FINDING.check(evidence) is None
+
+
 def test_an_s_shaped_fall_is_found_wherever_it_lies(make: Any) -> None:
     # From one level to 40 % of it inside the run: what a line takes for a wander.
     for middle in (0.3, 0.5, 0.65):

@@ -76,12 +76,19 @@ def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
 
 
 def test_counts_exclude_a_rise_that_medians_of_small_shares_leave_open(make: Any) -> None:
-    # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In an eighth 320 rollouts are drawn, whose share
-    # right differs from that of another eighth by 0.015 by chance; the medians of five shares in 64ths by half as much again (9 of 16).
+    # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In a half 1,280 rollouts are drawn, whose share
+    # right differs from that of the other half by 0.008 by chance, and twice that is a run's rise; the medians of the five shares in
+    # 64ths of an eighth differ by 0.022.
     outcomes = [FINDING.check(make(rollouts=groups(np.full(40, 0.04), prompts=8, seed=seed))) for seed in range(16)]
     assert sum(isinstance(one, Finding) for one in outcomes) >= 12
     rising = [FINDING.check(make(rollouts=groups(0.01 + 0.08 * np.linspace(0, 1, 40), prompts=8, seed=seed))) for seed in range(8)]
     assert not any(isinstance(one, Finding) for one in rising)
+
+
+def test_problems_that_were_solved_before_the_policy_broke_are_not_too_hard(make: Any) -> None:
+    # Five of six groups had a right answer (1 - 0.8^8 = 0.83) until the last eighth, in which hardly one has.
+    chances = np.concatenate([np.full(35, 0.2), np.full(5, 0.002)])
+    assert FINDING.check(make(rollouts=groups(chances, prompts=8))) is None
 
 
 def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
@@ -90,7 +97,7 @@ def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
     check_said(found, "overly-hard")
     assert found.severity is Severity.CRITICAL
     assert found.evidence[0].value.value == pytest.approx(0.99**8, abs=0.08)  # type: ignore[union-attr]
-    assert "counted in 120 groups" in found.evidence[0].note  # the last 3 of 24 steps, 40 problems each
+    assert "counted in 480 groups" in found.evidence[0].note  # the last 12 of 24 steps, 40 problems each
     assert found.headline.startswith("9")  # counted: nothing about "at least"
 
 

@@ -21,15 +21,15 @@ def outcomes(steps: Any, problems: Any, drawn: Any, right: Any) -> Outcomes:
     )
 
 
-def test_the_last_eighth_is_counted_and_single_rollouts_are_not() -> None:
+def test_the_second_half_is_counted_and_single_rollouts_are_not() -> None:
     steps = [step for step in range(1, 17) for _ in range(3)]
     problems = ["a", "b", "c"] * 16
     drawn, right = [4, 4, 1] * 16, [0, 2, 0] * 16
-    right[-6:] = [0, 0, 0, 0, 1, 0]  # steps 15 and 16: groups of 4 with 0, 0 and 0, 1 right
+    right[24:] = [0, 0, 0, 0, 1, 0] * 4  # steps 9 to 16: groups of 4 with 0, 0 and 0, 1 right in turn
     found = counted(outcomes(steps, problems, drawn, right))
     assert found is not None
-    assert found.groups == 4
-    assert found.share.value == pytest.approx((1 + 0.5) / 2)  # a: both, b: one of two
+    assert found.groups == 16
+    assert found.share.value == pytest.approx((1 + 0.5) / 2)  # a: all, b: every other one
     assert found.start is not None
     assert found.start.value == pytest.approx(0.5)
     assert found.chance == pytest.approx(1 / 16)

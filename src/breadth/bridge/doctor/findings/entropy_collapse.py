@@ -23,9 +23,11 @@ class EntropyCollapse:
     """Entropy fell to a small part of its own start.
 
     Judged by the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what a sluggish wander would
-    do, and how far, as exactly as neighbouring steps agree. No absolute value is asked for, because trainers log at least four different
-    numbers under this name. A fall is what learning looks like; it is a collapse when so much is gone that little is left to buy with
-    it, or when the score is not seen to rise while it falls.
+    do, and how far, as exactly as neighbouring steps agree. What is measured at less than half of its start, for sure, is gone however it
+    came about: there no trend is asked for, and the word is "likely". That it shows is a matter of intervals, how bad it is one of
+    the best estimate. No absolute value is asked for, because trainers log at least four different numbers under this name. A fall is
+    what learning looks like; it is a collapse when so much is gone that little is left to buy with it, or when the score is not seen to
+    rise while it falls.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -56,7 +58,7 @@ class EntropyCollapse:
         return Finding(
             "entropy-collapse",
             self._severity(entropy.ratio, score),
-            _confidence(evidence),
+            _confidence(evidence) if entropy.verdict == "falling" else "likely",
             "training",
             f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
             (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
@@ -67,12 +69,12 @@ class EntropyCollapse:
 
     def shows(self, entropy: Trend) -> bool:
         """Say whether a series of entropies has collapsed."""
-        return entropy.verdict == "falling" and entropy.ratio is not None and entropy.ratio.high < self.floor
+        return entropy.ratio is not None and entropy.ratio.high < (self.floor if entropy.verdict == "falling" else self.half)
 
     def _severity(self, left: Interval, score: Trend | None) -> Severity:
-        if left.high < self.spent:
+        if left.value < self.spent:
             return Severity.CRITICAL
-        if left.high < self.low or (left.high < self.half and score is not None and score.verdict != "rising"):
+        if left.value < self.low or (left.value < self.half and score is not None and score.verdict != "rising"):
             return Severity.WARNING
         return Severity.NOTE
 

@@ -19,16 +19,17 @@ from breadth.runs.outcomes import Outcomes, outcomes
 class OverlyHard:
     """The problems are so hard for this policy that most groups have no right answer, and the score does not rise.
 
-    Counted where rollouts are graded: the share of groups in the last eighth of the steps without a right one, with an interval over
-    problems. Else by arithmetic: with a reward of two values and groups of G at least (1 - score)^G of the groups are all wrong, and
-    more where problems differ. A run that begins low and rises is no case of it; nor is one whose noise leaves room for a rise that would
-    bring half of the groups to a right answer in as many steps again. Training on problems that are never solved does not only waste
+    Counted where rollouts are graded: the share of groups in the second half of the steps without a right one, with an interval over
+    problems. The last few steps alone have few groups, and where only they are all wrong the policy broke, not the problems. Else by
+    arithmetic: with a reward of two values and groups of G at least (1 - score)^G of the groups are all wrong, and more where problems
+    differ. A run that begins low and rises is no case of it; nor is one whose noise leaves room for a rise that would bring half of the
+    groups to a right answer in as many steps again. Training on problems that are never solved does not only waste
     rollouts: it lowered benchmark scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are right and the check
     cannot read them: look at some texts first.
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("truncation", "entropy-explosion")
+    causes: ClassVar[tuple[str, ...]] = ("truncation", "entropy-explosion", "train-inference-mismatch")
 
     half: float = 0.5
     """Share of all-wrong groups above which, for sure, it is a warning: more is then paid for nothing than for something."""
@@ -64,8 +65,11 @@ class OverlyHard:
         return score.tau > 0 and score.p_value < self.hint
 
     def _leaves_room(self, hard: Hardness, score: Trend, width: float) -> bool:
-        """Say whether as large a rise again as the noise allows would bring half of the groups to a right answer."""
-        most = score.change.high if hard.rise is None else width * hard.rise.high
+        """Say whether a rise as fast as the noise allows would bring half of the groups to a right answer in as many steps again.
+
+        The middles of the two halves lie half a run apart.
+        """
+        most = score.change.high if hard.rise is None else 2 * width * hard.rise.high
         return most >= width * hard.missing(self.half)
 
     def _by_score(self, evidence: Evidence) -> Hardness | CannotTell | None:
@@ -119,10 +123,10 @@ def _score(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, f
 
 
 def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]:
-    how = f"counted in {hard.groups:,} groups of the last eighth" if hard.groups else "a bound by the score; more where problems differ"
+    how = f"counted in {hard.groups:,} groups of the second half" if hard.groups else "a bound by the score; more where problems differ"
     facts = [Fact("groups that are all wrong", hard.share, "%", how)]
     if hard.start is not None:
-        facts.append(Fact("at the start", hard.start, "%", "counted in the first eighth"))
+        facts.append(Fact("before", hard.start, "%", "counted in the first half"))
     facts.append(Fact("rollouts of a prompt", hard.group, "", evidence.knobs.given("group") if evidence.knobs.group else ""))
     facts.append(Fact("rollouts that are right", hard.chance, "%"))
     facts.append(Fact("change of the score", score.change, "", f"{score.verdict}, {evidence.steps('reward') or 'by graded rollouts'}"))

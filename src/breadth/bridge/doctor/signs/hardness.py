@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.bridge.windows import SHARE
 from breadth.measure.clustered import quotient, resample
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.runs.outcomes import Outcomes
@@ -17,17 +16,17 @@ class Hardness:
     """Groups without a right answer."""
 
     share: Interval
-    """Share of the groups of late."""
+    """Share of the groups of the second half."""
     start: Interval | None
-    """The same at the start; None where it was not counted."""
+    """The same of the first half; None where it was not counted."""
     chance: float
-    """Share of the rollouts that are right of late."""
+    """Share of the rollouts that are right in the second half."""
     group: float
     """Rollouts of a group."""
     groups: int
     """Groups it was counted in; 0 where it is a bound."""
     rise: Interval | None = None
-    """By how much more of the rollouts are right of late than at the start; None where it was not counted."""
+    """By how much more of the rollouts are right in the second half than in the first; None where it was not counted."""
 
     def missing(self, share: float) -> float:
         """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
@@ -38,14 +37,14 @@ class Hardness:
 
 
 def counted(graded: Outcomes | None) -> Hardness | None:
-    """Count in the first and the last eighth of the steps; None where no group of two or more is graded."""
+    """Count in the first and the second half of the steps; None where no group of two or more is graded."""
     if graded is None or not (graded.drawn > 1).any():
         return None
     several = graded.drawn > 1
     groups = Outcomes(graded.steps[several], graded.problems[several], graded.drawn[several], graded.right[several])
     steps = np.unique(groups.steps)
-    size = max(1, len(steps) // SHARE)
-    early, late = groups.at(steps[:size]), groups.at(steps[-size:])
+    half = len(steps) // 2
+    early, late = groups.at(steps[:half]), groups.at(steps[half:])
     several_steps = len(steps) > 1
     return Hardness(
         _all_wrong(late),
