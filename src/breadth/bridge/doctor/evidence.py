@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from breadth.base.errors import BreadthError, CatalogueError
 from breadth.bridge.doctor.dialects import Dialect
 from breadth.bridge.doctor.finding import CannotTell
 from breadth.bridge.doctor.knobs import Knobs
+from breadth.bridge.possible import possible
 from breadth.bridge.windows import Window, windows
 from breadth.measure.trends import Trend, factor_trend, trend
 from breadth.runs.importer import IMPORTERS
@@ -132,4 +133,5 @@ class Evidence:
 
 
 def _trend(name: str, found: Series) -> Trend:
-    return (factor_trend if name in BY_FACTORS else trend)(found.steps, found.values)
+    judged = (factor_trend if name in BY_FACTORS else trend)(found.steps, found.values)
+    return replace(judged, start=possible(name, judged.start), end=possible(name, judged.end))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from breadth.bridge.possible import possible
 from breadth.measure.changes import ChangePoint, change_points
-from breadth.measure.intervals import Interval
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell
 from breadth.report.sections import Axis, Column, Curve, Event, Section, Table
@@ -26,11 +24,6 @@ UNITS = {"entropy": "nats", "kl_reference": "nats", "kl_old": "nats", "length": 
 
 SMALLEST_JUMP = 0.1
 """Jumps smaller than this share of the whole range are not marked."""
-BOUNDS = {
-    **dict.fromkeys(("starved_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))), (0.0, 1.0)),
-    **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
-}
-"""Values a quantity can take, where they are limited."""
 
 
 def metrics(run: Run) -> Sequence[Section]:
@@ -54,14 +47,8 @@ def _table(run: Run, names: Sequence[str]) -> Table:
         series = run.series(name)
         found = trend(series.steps, series.values)
         unit = f" ({UNITS[name]})" if name in UNITS else ""
-        rows.append([spoken(name) + unit, _possible(name, found.start), _possible(name, found.end), found.verdict])
+        rows.append([spoken(name) + unit, possible(name, found.start), possible(name, found.end), found.verdict])
     return Table("Metrics", columns, rows, note="Start and now are medians of the first and last eighth of the run, with 95% intervals.")
-
-
-def _possible(name: str, interval: Interval) -> Interval:
-    """Cut an interval to the values the quantity can take: a share cannot be below nothing."""
-    low, high = BOUNDS.get(name, (-math.inf, math.inf))
-    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
 
 
 def _curve(run: Run, name: str) -> Curve | None:
