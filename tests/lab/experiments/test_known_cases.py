@@ -35,7 +35,7 @@ def small(label: str, steps: int = 4) -> Case:
 def test_every_label_is_a_finding_and_small_enough_for_two_minutes() -> None:
     assert CASES.keys() == FINDINGS
     for case in CASES.values():
-        assert case.course.steps <= 40
+        assert case.course.steps <= 80
         assert case.course.prompts * case.course.group <= 64
         assert case.signs
 

@@ -43,14 +43,14 @@ class Case:
 
 
 def _course(chain: Chain = PLAIN, **settings: Any) -> Course:
-    """Return a course of the size all cases have: forty steps at most, of eight problems out of 256, and eight replies."""
+    """Return a course of the size cases have: forty steps, of eight problems out of 256, and eight replies."""
     return Course(chain, **{"steps": 40, "prompts": 8, "group": 8, "rate": 2e-4, "problems": 256, **settings})
 
 
 CASES: dict[str, Case] = {
     "entropy-collapse": Case(
-        "A high learning rate over the same eight problems again and again.",
-        _course(rate=2e-3, problems=8),
+        "A high learning rate over the same eight problems again and again, until the score stands still.",
+        _course(rate=1e-3, problems=8, steps=80),  # at 2e-3 one run in four breaks and gets its entropy back
         (Sign("entropy_ratio", most=0.5),),
         also=("fork-collapse", "diversity-transfer", "overconfidence", "starved-groups", "format-collapse", "drift"),
     ),

@@ -77,10 +77,9 @@ def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
 
 def test_counts_exclude_a_rise_that_medians_of_small_shares_leave_open(make: Any) -> None:
     # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In a half 1,280 rollouts are drawn, whose share
-    # right differs from that of the other half by 0.008 by chance, and twice that is a run's rise; the medians of the five shares in
-    # 64ths of an eighth differ by 0.022.
+    # right differs from that of the other half by 0.008 by chance: a run's rise is known to 0.016.
     outcomes = [FINDING.check(make(rollouts=groups(np.full(40, 0.04), prompts=8, seed=seed))) for seed in range(16)]
-    assert sum(isinstance(one, Finding) for one in outcomes) >= 12
+    assert sum(isinstance(one, Finding) for one in outcomes) >= 14
     rising = [FINDING.check(make(rollouts=groups(0.01 + 0.08 * np.linspace(0, 1, 40), prompts=8, seed=seed))) for seed in range(8)]
     assert not any(isinstance(one, Finding) for one in rising)
 

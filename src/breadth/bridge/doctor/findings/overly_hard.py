@@ -22,8 +22,8 @@ class OverlyHard:
     Counted where rollouts are graded: the share of groups in the second half of the steps without a right one, with an interval over
     problems. The last few steps alone have few groups, and where only they are all wrong the policy broke, not the problems. Else by
     arithmetic: with a reward of two values and groups of G at least (1 - score)^G of the groups are all wrong, and more where problems
-    differ. A run that begins low and rises is no case of it; nor is one whose noise leaves room for a rise that would bring half of the
-    groups to a right answer in as many steps again. Training on problems that are never solved does not only waste
+    differ. A run that begins low and rises is no case of it; nor is one that is not shown to rise, and yet at its best estimate would
+    bring half of the groups to a right answer in as many steps again. Training on problems that are never solved does not only waste
     rollouts: it lowered benchmark scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are right and the check
     cannot read them: look at some texts first.
     """
@@ -65,12 +65,13 @@ class OverlyHard:
         return score.tau > 0 and score.p_value < self.hint
 
     def _leaves_room(self, hard: Hardness, score: Trend, width: float) -> bool:
-        """Say whether a rise as fast as the noise allows would bring half of the groups to a right answer in as many steps again.
+        """Say whether a rise as fast as it seems would bring half of the groups to a right answer in as many steps again.
 
-        The middles of the two halves lie half a run apart.
+        The middles of the two halves lie half a run apart. Were the fastest rise asked that the noise allows, few runs of less than a
+        hundred steps would ever be called too hard.
         """
-        most = score.change.high if hard.rise is None else 2 * width * hard.rise.high
-        return most >= width * hard.missing(self.half)
+        rise = score.change.high if hard.rise is None else 2 * width * hard.rise.value
+        return rise >= width * hard.missing(self.half)
 
     def _by_score(self, evidence: Evidence) -> Hardness | CannotTell | None:
         """Bound the share of all-wrong groups by the score, where that has two values and no group is drawn anew."""
