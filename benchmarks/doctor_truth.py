@@ -3,7 +3,7 @@
 Lab: every run folder under FOLDER whose header has a truth (`breadth lab run known-truth`); the doctor is given the folder without it. A
 failure is named when a finding of its label is there at warning or above; a healthy run is alarmed when any is. What else is found at
 warning or above counts against the doctor unless the case lists it as right to name beside it, or the doctor names the truth too and says
-that the truth explains it.
+that the truth explains it. A run that by its own signs (`result.json` beside it) does not show what it was made for is named, not judged.
 
 Faults: curves of runs labelled healthy (BREADTH_FIXTURES/training_logs) with one fault put in from a known step on, in several
 strengths; and the same curves with the needed series taken out, where no verdict may come.
@@ -91,8 +91,17 @@ def known_runs(folder: Path, skipped: int) -> Iterator[tuple[str, Run, Mapping[s
         run = Run.open(path.parent)
         truth = run.header.config.get("truth")
         seed = next((int(part.removeprefix("seed-")) for part in path.parts if part.startswith("seed-")), 0)
-        if isinstance(truth, Mapping) and seed >= skipped:
-            yield f"{truth['label']}, seed {seed}", run, truth
+        if not isinstance(truth, Mapping) or seed < skipped:
+            continue
+        if missing := _missing(path.parent.parent / "result.json"):
+            print(f"not judged: {truth['label']}, seed {seed}: {missing}")
+            continue
+        yield f"{truth['label']}, seed {seed}", run, truth
+
+
+def _missing(result: Path) -> str:
+    """Return which signs of its failure a run of the lab lacks."""
+    return "; ".join(json.loads(result.read_text(encoding="utf-8"))["result"]["missing"]) if result.is_file() else ""
 
 
 def _collapse(series: dict[str, Floats], late: Floats, strength: float) -> None:
