@@ -109,13 +109,13 @@ def test_a_request_cannot_spend_more_than_the_operator_allows(serving: Any) -> N
 
 def test_a_vote_is_streamed_with_signs_of_life_then_the_text_and_the_object(serving: Any) -> None:
     async def main() -> None:
-        slow = Reply.of("So the answer is 4.", wait=0.25)
+        slow = Reply.of("So the answer is 4.", wait=1.5)
         async with serving(slow, "vote,n=3", limits=Limits(heartbeat=0.05)) as served:
             got = await served.ask(stream=True, stream_options={"include_usage": True})
             beats = got.raw.count(b": drawing\n\n")
             assert got.status == 200
             assert got.headers["Content-Type"].startswith("text/event-stream")
-            assert 2 <= beats <= 6
+            assert 2 <= beats <= 60  # thirty, fewer on a machine that stalls
             *told, end, done = got.events
             assert (end["choices"], done) == ([], "[DONE]")
             assert "".join(event["choices"][0]["delta"].get("content", "") for event in told) == "So the answer is 4."
