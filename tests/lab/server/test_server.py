@@ -235,8 +235,7 @@ def test_what_is_in_flight_is_finished_before_the_end(endless: Reasoner) -> None
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless) as server:
                 asking = asyncio.create_task(session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0, "max_tokens": 200}))
-                while not server.in_flight:
-                    await asyncio.sleep(0.001)
+                await until(lambda: server.in_flight)
             async with await asking as response:
                 return await response.json()
 
@@ -249,8 +248,7 @@ def test_what_takes_too_long_is_ended(endless: Reasoner) -> None:
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless, ServerSettings(drain=0.05)) as server:
                 asking = asyncio.create_task(session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0}))
-                while not server.in_flight:
-                    await asyncio.sleep(0.001)
+                await until(lambda: server.in_flight)
             with pytest.raises(aiohttp.ClientError):
                 await asking
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from breadth.runtime.samplers.retries import Backoff
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer, Script
 from breadth.testing.faults import Fault, Scheduled
+from breadth.testing.waiting import until
 
 CHAT = "/v1/chat/completions"
 
@@ -49,11 +49,9 @@ class Served:
         async with self.http.get(self.url + path, headers=headers) as response:
             return Got(response.status, response.headers.copy(), await response.read())
 
-    async def at_rest(self, seconds: float = 20.0) -> None:
+    async def at_rest(self) -> None:
         """Wait until nothing is left of any request: no draw upstream, no promise in the ledger."""
-        async with asyncio.timeout(seconds):
-            while self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.promised:
-                await asyncio.sleep(0.005)
+        await until(lambda: not (self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.promised))
 
 
 @dataclass

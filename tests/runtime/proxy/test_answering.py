@@ -148,8 +148,7 @@ def test_a_client_that_leaves_ends_its_draws_at_once(serving: Any, policy: str, 
         async with serving(slow, policy, limits=Limits(heartbeat=0.05)) as served:
             body = orjson.dumps({"messages": [{"role": "user", "content": "?"}], "stream": stream})
             response = asyncio.create_task(served.http.post(served.url + "/v1/chat/completions", data=body, headers=JSON))
-            while not served.fake.requests or served.fake.in_flight < len(served.fake.requests):
-                await asyncio.sleep(0.01)
+            await until(lambda: served.fake.requests and served.fake.in_flight == len(served.fake.requests))
             await until(lambda: all(arrival.events >= 10 or not arrival.body.get("stream") for arrival in served.fake.requests))
             if response.done():
                 (await response).close()

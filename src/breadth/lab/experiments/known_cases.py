@@ -50,7 +50,7 @@ def _course(chain: Chain = PLAIN, **settings: Any) -> Course:
 CASES: dict[str, Case] = {
     "entropy-collapse": Case(
         "A high learning rate over the same eight problems again and again, until the score stands still.",
-        _course(rate=1e-3, problems=8, steps=80),  # at 2e-3 one run in four breaks and gets its entropy back
+        _course(rate=1e-3, problems=8, steps=80),  # at 2e-3 two runs of nineteen got their entropy back
         (Sign("entropy_ratio", most=0.5),),
         also=("fork-collapse", "diversity-transfer", "overconfidence", "starved-groups", "format-collapse", "drift"),
     ),
