@@ -24,12 +24,12 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from breadth.bridge.tuning.options import Option
-from breadth.bridge.tuning.tuned import Tuned, tuned
 from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
 from breadth.measure.intervals import Interval, mean_interval
-from breadth.measure.paired import paired_difference
+from breadth.measure.paired_tests import paired_difference
 from breadth.runs.reader import Run
+from breadth.tuning.options import Option
+from breadth.tuning.tuned import Tuned, tuned
 
 WIDTHS = (1, 2, 4, 8, 16)
 BREADTH = (sys.executable, "-m", "breadth")
@@ -67,7 +67,7 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
 
 def sweep(url: str, tasks: Path, out: Path, widths: Sequence[int], *options: str) -> Tuned:
     """Run the command as a user would, and read what it came to."""
-    command = [*BREADTH, "tune", url, "--tasks", str(tasks), "--out", str(out), "--reading", "whole", "--max-tokens", "512", "--yes"]
+    command = [*BREADTH, "tune", url, "--tasks", str(tasks), "--out", str(out), "--answer-format", "whole", "--max-tokens", "512", "--yes"]
     done = subprocess.run([*command, "--widths", ",".join(map(str, widths)), "--json", *options], capture_output=True, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(done.stderr.decode(errors="replace"))

@@ -21,15 +21,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from breadth.bridge.doctor.diagnosis import diagnose
-from breadth.bridge.doctor.gathering import gather
+from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.gathering import gather
 from breadth.measure.intervals import wilson
 
 MEANT: Mapping[str, frozenset[str]] = {
     "collapse": frozenset({"entropy-collapse"}),
     "explosion": frozenset({"entropy-explosion", "drift"}),
     "truncation": frozenset({"truncation"}),
-    "starved": frozenset({"starved-groups", "overly-hard"}),
+    "starved": frozenset({"zero-variance-groups", "overly-hard"}),
     "reward hacking": frozenset({"reward-hacking"}),
 }
 """Label -> findings that say the same."""

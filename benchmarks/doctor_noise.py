@@ -31,8 +31,8 @@ from doctor_peers import theirs
 from numpy.typing import NDArray
 from peers.cases import Case
 
-from breadth.bridge.doctor.diagnosis import diagnose
-from breadth.bridge.doctor.gathering import gather
+from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.gathering import gather
 from breadth.measure.intervals import wilson
 
 Floats = NDArray[np.float64]

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from breadth.runs.header import HEADER, Header
-from breadth.runs.schema import EntropyKind
+from breadth.runs.schema import HEADER, EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
 LOG_STEPS = 1_000

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.bridge.doctor.diagnosis import diagnose
-from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.gathering import gather
+from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.gathering import gather
 from breadth.measure.intervals import wilson
-from breadth.runs.header import Header
 from breadth.runs.reader import Run
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
 Floats = NDArray[np.float64]
@@ -143,7 +143,7 @@ FAULTS: Mapping[str, tuple[Callable[[dict[str, Floats], Floats, float], None], s
     "entropy-collapse": (_collapse, "entropy"),
     "entropy-explosion": (_explosion, "entropy"),
     "truncation": (_truncation, "truncated"),
-    "starved-groups": (_starved, "starved_groups"),
+    "zero-variance-groups": (_starved, "starved_groups"),
 }
 """Finding -> what puts it into a run, and the series it is told by."""
 STRENGTHS = (0.05, 0.15, 0.3)
@@ -178,7 +178,7 @@ class Faulty:
     @property
     def also(self) -> tuple[str, ...]:
         """What else it would be right to name: a healthy curve moves too."""
-        return ("drift", "saturation", "length-collapse", *(("starved-groups",) if self.truth == "entropy-collapse" else ()))
+        return ("drift", "saturation", "length-collapse", *(("zero-variance-groups",) if self.truth == "entropy-collapse" else ()))
 
 
 def faulty(folder: Path) -> Iterator[Faulty]:

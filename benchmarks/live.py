@@ -41,7 +41,7 @@ from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, Standing
-from breadth.measure.paired import paired_difference
+from breadth.measure.paired_tests import paired_difference
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import Driver, Solved
 

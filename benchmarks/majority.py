@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.measure.votes import maj_at_k_by_problem
+from breadth.measure.vote_counting import maj_at_k_by_problem
 
 Ints: TypeAlias = NDArray[np.int64]
 """Counts and positions."""

@@ -35,8 +35,7 @@ from typing import Any
 import aiohttp
 
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_sending import Arrival
-from breadth.testing.fake_server import FakeServer, served
+from breadth.testing.fake_server import Arrival, FakeServer, served
 from breadth.testing.faults import Fault, Hang, Scheduled, Status, every
 
 PAIRS, WARM_UP, STARTS = 300, 20, 5

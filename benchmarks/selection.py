@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from breadth.training.effect import Selection
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.loss.covariances import covariance
 from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.kl_cov import KLCov
-from breadth.training.mechanism import Mechanism
-from breadth.training.records import Batch, required
+from breadth.training.loss.token_selection import covariance
+from breadth.training.mechanism import Mechanism, Selection
+from breadth.training.records import Batch, not_none
 
 SEQUENCES, TOKENS = 512, 2048
 """Shape of the batch: 2^20 positions, and about 3 % more with padding."""
@@ -64,17 +63,17 @@ def make_batch(seed: int = 0) -> Batch:
 def races() -> list[Race]:
     """Return what is timed."""
     batch = make_batch()
-    tied = replace(batch, entropy=required(batch.entropy).bfloat16().float())
-    certain = replace(batch, entropy=torch.where(required(batch.entropy) > 0.4, batch.entropy, torch.zeros(())))
+    tied = replace(batch, entropy=not_none(batch.entropy).bfloat16().float())
+    certain = replace(batch, entropy=torch.where(not_none(batch.entropy) > 0.4, batch.entropy, torch.zeros(())))
     cost, mask = covariance(batch), batch.mask
     return [
         Race("clip-cov, one token in 120 a candidate", ClipCov(), batch, cost[mask]),
         Race("clip-cov, one token in 20 a candidate", ClipCov(lower=0.3), batch, cost[mask]),
         Race("kl-cov, 2e-4 by covariance", KLCov(share=2e-4), batch, cost[mask]),
         Race("kl-cov, 2e-3 by covariance", KLCov(), batch, cost[mask]),
-        Race("forking tokens, 0.2", ForkingTokens(), batch, required(batch.entropy)[mask]),
-        Race("forking tokens, 0.2, tied by bfloat16", ForkingTokens(), tied, required(tied.entropy)[mask]),
-        Race("forking tokens, 0.2, most entropies 0", ForkingTokens(), certain, required(certain.entropy)[mask]),
+        Race("forking tokens, 0.2", ForkingTokens(), batch, not_none(batch.entropy)[mask]),
+        Race("forking tokens, 0.2, tied by bfloat16", ForkingTokens(), tied, not_none(tied.entropy)[mask]),
+        Race("forking tokens, 0.2, most entropies 0", ForkingTokens(), certain, not_none(certain.entropy)[mask]),
     ]
 
 

@@ -31,8 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
-from breadth.adapters.trl.feed import ROWS, forward
-from breadth.adapters.trl.hook import BreadthGRPOTrainer
+from breadth.adapters.trl.convert import ROWS, forward
+from breadth.adapters.trl.trainer import BreadthGRPOTrainer
 from breadth.training.chain import Chain
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy

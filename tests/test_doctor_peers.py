@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from breadth.bridge.doctor.catalogue import FINDINGS
+from breadth.doctor.catalogue import FINDINGS
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -39,10 +39,10 @@ def verdict(scoring: ModuleType, truth: str, *said: tuple[str, str, bool], **res
 
 
 def test_a_rule_of_several_meanings_counts_for_each(scoring: ModuleType) -> None:
-    both = ("DEAD", "starved-groups overly-hard", True)
+    both = ("DEAD", "zero-variance-groups overly-hard", True)
     assert verdict(scoring, "overly-hard", both).named()
-    assert verdict(scoring, "starved-groups", both).named()
-    assert not verdict(scoring, "starved-groups", both).astray
+    assert verdict(scoring, "zero-variance-groups", both).named()
+    assert not verdict(scoring, "zero-variance-groups", both).astray
     assert not verdict(scoring, "truncation", both).named()
     assert verdict(scoring, "truncation", both).astray
     assert not verdict(scoring, "truncation", both, also=frozenset({"overly-hard"})).astray
@@ -52,7 +52,7 @@ def test_a_note_names_only_where_notes_count_and_alarms_nobody(scoring: ModuleTy
     note = ("hint", "truncation", False)
     assert not verdict(scoring, "truncation", note).named()
     assert verdict(scoring, "truncation", note).named(notes=True)
-    assert not verdict(scoring, "starved-groups", note).astray
+    assert not verdict(scoring, "zero-variance-groups", note).astray
     assert verdict(scoring, "healthy", note).alarms == ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from breadth.measure.intervals import Interval
-from breadth.report.numerals import interval
+from breadth.report.cells import interval
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "docs" / "data" / "lab" / "demo.json"

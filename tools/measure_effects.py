@@ -38,7 +38,7 @@ from scipy.special import stdtrit
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 from trl import GRPOConfig
 
-from breadth.adapters.trl.hook import BreadthGRPOTrainer
+from breadth.adapters.trl.trainer import BreadthGRPOTrainer
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut

@@ -12,7 +12,7 @@ from pathlib import Path
 from doctor_logs import MEANT
 from doctor_truth import HEALTHY, Faulty, faulty, healthy_series, known_runs
 
-from breadth.bridge.doctor.gathering import gather
+from breadth.doctor.gathering import gather
 from breadth.runs.reader import Run
 
 Row = dict[str, float]

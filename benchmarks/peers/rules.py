@@ -30,10 +30,13 @@ def _rule(name: str, labels: str, why: str, words: str = "") -> Rule:
 RULES = {
     "rldoctor": (
         _rule("entropy_collapse", "entropy-collapse", "the same"),
-        _rule("advantage_collapse", "starved-groups overly-hard", "groups of equal reward, called too hard", "too hard"),
-        _rule("advantage_collapse", "starved-groups", "groups of equal reward, called too easy", "too easy"),
+        _rule("advantage_collapse", "zero-variance-groups overly-hard", "groups of equal reward, called too hard", "too hard"),
+        _rule("advantage_collapse", "zero-variance-groups", "groups of equal reward, called too easy", "too easy"),
         _rule(
-            "advantage_collapse", "starved-groups overly-hard", "groups of equal reward, of no stated cause", "Most groups are degenerate"
+            "advantage_collapse",
+            "zero-variance-groups overly-hard",
+            "groups of equal reward, of no stated cause",
+            "Most groups are degenerate",
         ),
         _rule("length_pathology", "truncation", "rollouts cut at the cap", "truncated"),
         _rule("length_pathology", "reward-hacking", "reward bought with length", "paid by the token"),
@@ -46,9 +49,12 @@ RULES = {
         _rule("kl_drift", "drift", "divergence from the reference", "KL is"),
         _rule("clip_saturation", "drift", "updates leave the trust region"),
         _rule(
-            "gradient_pathology", "starved-groups overly-hard", "no gradient: it names equal rewards as the cause", "exactly zero gradient"
+            "gradient_pathology",
+            "zero-variance-groups overly-hard",
+            "no gradient: it names equal rewards as the cause",
+            "exactly zero gradient",
         ),
-        _rule("gradient_pathology", "starved-groups overly-hard", "hardly any gradient: the same", "barely moving"),
+        _rule("gradient_pathology", "zero-variance-groups overly-hard", "hardly any gradient: the same", "barely moving"),
         _rule("gradient_pathology", "drift", "unstable updates", "spike"),
         _rule("gradient_pathology", "", "NaN: none of ours", "non-finite"),
         _rule("plateau", "saturation", "the score has stopped"),
@@ -59,13 +65,13 @@ RULES = {
         _rule("REWARD_HACK_LENGTH", "reward-hacking", "reward bought with length"),
         _rule("FORMAT_GAMING", "reward-hacking", "one component saturates while the others stand still"),
         _rule("CLIP_SATURATION", "drift", "updates leave the trust region"),
-        _rule("DEGENERATE_GROUPS", "starved-groups overly-hard", "groups of equal reward; it names both causes"),
-        _rule("ADV_COLLAPSE", "starved-groups", "advantages near zero"),
+        _rule("DEGENERATE_GROUPS", "zero-variance-groups overly-hard", "groups of equal reward; it names both causes"),
+        _rule("ADV_COLLAPSE", "zero-variance-groups", "advantages near zero"),
         _rule("VALUE_DIVERGENCE", "", "a value head: none of ours"),
         _rule("GRAD_PATHOLOGY", "drift", "unstable updates"),
         _rule("TRUNCATION_STARVE", "truncation", "the same"),
         _rule("REPETITION_SPIRAL", "entropy-collapse degenerate-rollouts", "it calls loops a sign of collapse"),
-        _rule("REWARD_STD_DEATH", "starved-groups overly-hard entropy-collapse saturation", "it names all of these as causes"),
+        _rule("REWARD_STD_DEATH", "zero-variance-groups overly-hard entropy-collapse saturation", "it names all of these as causes"),
         _rule("REF_POLICY_DRIFT_ASYMMETRY", "drift", "divergence at certain positions"),
         _rule("THROUGHPUT_ROT", "", "time: none of ours"),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from breadth.measure.intervals import Interval
-from breadth.report.numerals import cell_text
+from breadth.report.cells import cell_text
 
 DATA = Path(__file__).parents[1] / "data" / "lab"
 ORDER = ("gate", "choices", "choices-several", "corners", "confirmation", "smollm2", "remedies", "known-truth")

@@ -11,8 +11,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import TensorDict, ppo_loss
 
-from breadth.adapters.verl.config import BreadthLoss
-from breadth.adapters.verl.loss import LossSeat, fed_loss
+from breadth.adapters.verl.loss import BreadthLoss, LossSeat, fed_loss
 from breadth.training.chain import Chain
 from tests.adapters.same_tensors import Outcome, Tokens, leaves
 

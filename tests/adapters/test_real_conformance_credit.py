@@ -14,7 +14,7 @@ from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
 from breadth.training.mechanism import Mechanism
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
 
@@ -30,7 +30,7 @@ ESTIMATORS: dict[str, tuple[Mechanism[Any, Any], dict[str, Any]]] = {
 
 def credited(estimator: Mechanism[Any, Any], rewards: torch.Tensor, groups: list[int]) -> list[float]:
     rollouts = Rollouts(rewards=rewards, groups=torch.tensor(groups), lengths=torch.full((len(groups),), 5))
-    advantages: list[float] = required(Objective(Chain((estimator,))).credit(rollouts)[0].advantages).tolist()
+    advantages: list[float] = not_none(Objective(Chain((estimator,))).credit(rollouts)[0].advantages).tolist()
     return advantages
 
 

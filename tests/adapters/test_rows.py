@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from breadth.adapters.rows import RowReader, arrow_type, as_text, reward_columns, with_steps
-from breadth.runs.problems import problem_id
+from breadth.runs.writer import problem_id
 
 PATH = Path("rows.jsonl")
 READER = RowReader({"q": "prompt", "a": "completion", "r": "reward", "ok": "correct", "t": "step", "ids": "token_ids"}, frozenset({"same"}))

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
-from breadth.runs.header import Header
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
 
@@ -37,7 +37,7 @@ def test_checkpoints_of_one_run_and_two_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "b", {9: NARROW})
     one = json.loads(run(tmp_path / "a", "--json"))
     assert one["subtitle"].count("step") == 2
-    two = json.loads(run(f"{tmp_path / 'a'}@0", tmp_path / "b", "--draws", 4, "--json", "--html", tmp_path / "x.html"))
+    two = json.loads(run(f"{tmp_path / 'a'}@0", tmp_path / "b", "--samples", 4, "--json", "--html", tmp_path / "x.html"))
     assert two["subtitle"].endswith("b, step 9")
     assert (tmp_path / "x.html").exists()
 
@@ -47,6 +47,6 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     with pytest.raises(BreadthError, match="one policy only"):
         run(tmp_path / "a")
     with pytest.raises(BreadthError, match="Both"):
-        run(tmp_path / "a", tmp_path / "a", "--draws", 2, "--tokens", 2)
+        run(tmp_path / "a", tmp_path / "a", "--samples", 2, "--tokens", 2)
     with pytest.raises(BreadthError, match="not a run folder"):
         run(tmp_path / "nothing", tmp_path / "a")

@@ -84,7 +84,7 @@ def test_an_interruption_is_two_sentences(base: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr("breadth.lab.demo.run.run_demo", interrupted)
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out"), "--base", str(base)])
     assert done.exit_code == 130
-    assert "the same command goes on from there" in done.stderr
+    assert "the same command resumes from there" in done.stderr
 
 
 def test_a_base_that_is_none_is_an_error_with_a_remedy(breadth: Command, tmp_path: Path) -> None:

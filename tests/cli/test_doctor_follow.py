@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from breadth.cli.doctor_follow import announcements
-from breadth.runs.header import Header
-from breadth.runs.schema import EntropyKind
+from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from breadth.api import importers_with
 from breadth.base.errors import SettingsError
-from breadth.cli.import_ import importers
+from breadth.cli.import_ import parse_columns
 from breadth.runs.reader import Run
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -55,6 +56,6 @@ def test_a_log_cannot_write_to_the_terminal(breadth: Command, tmp_path: Path) ->
 
 def test_a_mapping_that_is_none_is_refused() -> None:
     with pytest.raises(SettingsError, match="--map reward=score"):
-        importers(["reward"])
-    assert importers(None) is None
-    assert importers([]) is None
+        parse_columns(["reward"])
+    assert importers_with(parse_columns(None)) is None
+    assert importers_with({}) is None

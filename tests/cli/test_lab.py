@@ -73,7 +73,8 @@ def test_it_says_what_can_be_done_with_it_and_ends_when_told(base: Path) -> None
         curl = next(line for line in lines if "curl" in line)
         body = curl.partition("-d '")[2].removesuffix("'")
         with urlopen(Request(f"{url}/v1/chat/completions", body.encode()), timeout=60) as reply:  # noqa: S310 - our own server
-            assert json.loads(reply.read())["choices"][0]["message"]["content"]
+            message = json.loads(reply.read())["choices"][0]["message"]
+        assert isinstance(message["content"], str)  # untrained weights may end at once: an empty reply is a reply
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0

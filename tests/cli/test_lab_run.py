@@ -26,7 +26,7 @@ def work(settings, folder, base, told):
 EXPERIMENT = """
 from dataclasses import dataclass
 from breadth.lab.trials.experiment import Trial
-from breadth.report.page import Page
+from breadth.report.sections import Page
 from breadth.report.sections import Fact, Facts
 @dataclass(frozen=True)
 class Small:

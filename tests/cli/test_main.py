@@ -54,5 +54,5 @@ def test_a_full_disk_under_our_output_is_told(log: Path, buffered: bool) -> None
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     assert ended.returncode == 2
-    assert "cannot be written to standard output" in ended.stderr
+    assert "Cannot write to standard output" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from breadth.cli.output import deliver, progress
-from breadth.report.page import Page
-from breadth.report.sections import Text
+from breadth.report.sections import Page, Text
 
 PAGE = Page("A title", [Text("Some words.")])
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from breadth.runtime.capabilities import Capabilities
+from breadth.runtime.probe import Capabilities
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

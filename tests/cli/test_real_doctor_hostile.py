@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
 from breadth.report.markup import ATTRIBUTES, TAGS
-from breadth.runs.header import Header
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
 HOSTILE = [

@@ -114,13 +114,13 @@ def test_several_upstreams_share_the_work() -> None:
         (["--upstream", "http://127.0.0.1:9", "--policy", "adaptve-vote"], "'adaptive-vote'"),
         (["--upstream", "http://127.0.0.1:9", "--policy", "absent.toml"], "absent.toml"),
         (["--upstream", "http://127.0.0.1:9", "--host", "0.0.0.0"], "everybody"),  # noqa: S104 - refused
-        (["--upstream", "http://127.0.0.1:9", "--most-clients", "0"], "clients"),
-        (["--upstream", "http://127.0.0.1:9", "--most-draws", "0"], "draws"),
+        (["--upstream", "http://127.0.0.1:9", "--max-requests", "0"], "clients"),
+        (["--upstream", "http://127.0.0.1:9", "--max-samples", "0"], "draws"),
         (["--upstream", "http://127.0.0.1:9", "--deadline", "nan"], "seconds"),
         (["--upstream", "http://127.0.0.1:9", "--max-body", "nan"], "body"),
         (["--upstream", "http://127.0.0.1:9", "--max-body", "0"], "body"),
         (["--upstream", "http://127.0.0.1:9", "--drain", "-1"], "drain"),
-        (["--upstream", "http://127.0.0.1:9", "--named", "x"], "--named"),
+        (["--upstream", "http://127.0.0.1:9", "--add-policy", "x"], "--add-policy"),
         (["--upstream", "http://127.0.0.1:9", "--keys-file", "absent"], "absent"),
         (["--upstream", "nonsense://x"], "nonsense"),
     ],
@@ -139,7 +139,7 @@ def test_a_key_that_would_be_guessed_is_refused_and_not_printed(failed: Callable
 def test_every_policy_is_prepared_before_anything_is_served(failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     prepared: list[object] = []
     monkeypatch.setattr(AdaptiveVote, "prepare", lambda strategy: prepared.append(strategy))
-    failed("--upstream", "http://127.0.0.1:9", "--policy", "adaptive-vote,most=3", "--named", "more=adaptive-vote,most=9")
+    failed("--upstream", "http://127.0.0.1:9", "--policy", "adaptive-vote,most=3", "--add-policy", "more=adaptive-vote,most=9")
     assert prepared == [AdaptiveVote(most=3), AdaptiveVote(most=9)]
 
 

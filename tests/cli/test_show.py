@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from breadth.cli.show import opened
-from breadth.runs.ingest import import_files
+from breadth.runs.importing import import_files
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from breadth.api import api_key, resolve_policy, server_urls
 from breadth.base.errors import ServerError, SettingsError
-from breadth.cli.solve import addresses, asked, key, settled_policy, solve
+from breadth.cli.solve import asked, solve
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.runs.reader import Run
 
@@ -56,7 +57,7 @@ def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, alloc
         {"id": f"q{number}", "question": f"What is {number} + 1? Write only the answer.", "answer": str(number + 1)} for number in range(3)
     ]
     (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    arguments = ("--url", llama, "--max-tokens", 12, "--reading", "number", "--policy", "vote,n=2", "--budget-tokens", 150)
+    arguments = ("--url", llama, "--max-tokens", 12, "--answer-format", "number", "--policy", "vote,n=2", "--budget-tokens", 150)
     done = breadth("solve", "--tasks", tmp_path / "tasks.jsonl", *arguments, *allocator)
     assert done.returncode == 0, done.stderr
     assert "3 questions" in done.stdout
@@ -70,14 +71,14 @@ def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, alloc
         (("q", "--url", "http://127.0.0.1:9"), "No server answers"),
         (("q", "--url", "http://127.0.0.1:9", "--policy", "adaptve-vote"), "Did you mean 'adaptive-vote'"),
         (("q", "--url", "http://127.0.0.1:9", "--temperature", "-1"), "temperature"),
-        (("q", "--url", "http://127.0.0.1:9", "--reading", "wohle"), "whole"),
+        (("q", "--url", "http://127.0.0.1:9", "--answer-format", "wohle"), "whole"),
         (("--url", "http://127.0.0.1:9"), "Give one question or --tasks"),
         (("--url", "http://127.0.0.1:9", "--tasks", "missing.jsonl"), "missing.jsonl"),
         (("q",), "No server was named"),
         (("caf\udce9", "--url", "http://127.0.0.1:9"), "not UTF-8"),
         (("q", "--system", "caf\udce9", "--url", "http://127.0.0.1:9"), "not UTF-8"),
         (("q", "--policy", "nowhere.toml", "--url", "http://127.0.0.1:9"), "nowhere.toml: cannot be read"),
-        (("q", "--at-once", "0", "--url", "http://127.0.0.1:9"), "--at-once"),
+        (("q", "--concurrency", "0", "--url", "http://127.0.0.1:9"), "--concurrency"),
     ],
 )
 def test_bad_input_gets_two_sentences(breadth: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
@@ -105,17 +106,17 @@ def test_what_the_server_cannot_do_is_said(breadth: Command, llama: str, argumen
 
 
 def test_the_command_line_comes_on_top_of_the_policy() -> None:
-    policy = settled_policy("adaptive-vote,most=3", None, {"max_tokens": 9, "temperature": None}, {"model": None, "system": "Be brief."})
+    policy = resolve_policy("adaptive-vote,most=3", None, {"max_tokens": 9, "temperature": None}, {"model": None, "system": "Be brief."})
     assert (policy.sampling.max_tokens, policy.sampling.temperature, policy.system) == (9, 0.7, "Be brief.")
 
 
 def test_addresses_come_from_the_environment_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BREADTH_URL", "http://one")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://two/v1")
-    assert addresses(None) == ["http://one"]
-    assert addresses(["http://three"]) == ["http://three"]
+    assert server_urls(None) == ["http://one"]
+    assert server_urls(["http://three"]) == ["http://three"]
     monkeypatch.delenv("BREADTH_URL")
-    assert addresses([]) == ["http://two/v1"]
+    assert server_urls([]) == ["http://two/v1"]
 
 
 def test_one_question_or_a_file() -> None:
@@ -126,13 +127,13 @@ def test_one_question_or_a_file() -> None:
 
 def test_a_key_with_a_line_break_is_trimmed_and_one_with_two_lines_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BREADTH_KEY", "secret\n")
-    assert key() == "secret"
+    assert api_key() == "secret"
     monkeypatch.setenv("BREADTH_KEY", "se\ncret")
     with pytest.raises(SettingsError, match="BREADTH_KEY"):
-        key()
+        api_key()
     monkeypatch.setenv("BREADTH_KEY", " ")
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    assert key() is None
+    assert api_key() is None
 
 
 def test_the_policy_is_prepared_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from breadth.cli.solved import show_many, show_one, sums_of, vote_lines
-from breadth.runtime.summary import MOST_VOTES
+from breadth.runtime.driver import MOST_VOTES
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def test_an_interrupt_says_how_to_go_on(tune: Command, url: str, monkeypatch: py
         patched.setattr(Sweep, "collect", interrupted)
         done = tune(url, *SMALL, "--budgets", "none", "--yes")
     assert done.exit_code == verb.INTERRUPTED
-    assert "goes on from there" in done.stderr
+    assert "resumes from there" in done.stderr
     assert tune(url, *SMALL, "--budgets", "none", "--yes").exit_code == verb.CANNOT_TELL
 
 
@@ -187,7 +187,7 @@ def test_questions_without_answers_beside_others_are_left_out_and_told(tune: Com
         (("--widths", "0"), SettingsError, "--widths got '0'"),
         (("--budgets", "64;128"), SettingsError, "--budgets got"),
         (("--budgets", "64", "--max-tokens", "64"), SettingsError, "thinking budget of 64"),
-        (("--reading", "guess"), SettingsError, "guess"),
+        (("--answer-format", "guess"), SettingsError, "guess"),
         (("--model", "gpt-9"), ServerError, "gpt-9"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from breadth.base.errors import BrokenFileError, CatalogueError, SettingsError
 from breadth.base.settings import dump
 from breadth.inference.budget import Budget
-from breadth.inference.halts.loop import Loop
+from breadth.inference.halting import Loop
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.stopping.lead import Lead

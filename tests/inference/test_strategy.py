@@ -13,13 +13,12 @@ import pytest
 from breadth.base.errors import CatalogueError, SettingsError
 from breadth.base.settings import dumps, from_table, loads, to_table
 from breadth.inference.confidence import Gauge
-from breadth.inference.reading import Reading
-from breadth.inference.records import Answer, Ask, Candidate, Finish, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Candidate, Finish, Reading, Run, Sampling, Task
 from breadth.inference.strategies.batch_exploration import BatchExploration
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.cascade import Cascade, Stage
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
-from breadth.inference.strategies.early_exit import EarlyExit
+from breadth.inference.strategies.early_exit import EarlyExit, Trial
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
 from breadth.inference.strategies.panel import Panel
 from breadth.inference.strategies.parallel_thinking import ParallelThinking
@@ -29,7 +28,6 @@ from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import STRATEGIES, Strategy
 from breadth.inference.thinking import PLAIN
-from breadth.inference.trials import Trial
 from breadth.testing.strategies import drive
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.base.settings import dumps, loads
-from breadth.inference.reading import Reading
-from breadth.inference.records import Candidate, Finish, Sampling, Task
+from breadth.inference.records import Candidate, Finish, Reading, Sampling, Task
 from breadth.inference.thinking import PLAIN, Thinking, Trace, on_new_line
 
 MARKED = Thinking()

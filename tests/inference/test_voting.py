@@ -11,8 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.inference.records import Candidate, Task
-from breadth.inference.voting import Poll, Standing, best_scored, class_weights, drawn, majority, unread, weighted_best
+from breadth.inference.records import Candidate, Judge, Task
+from breadth.inference.voting import (
+    Poll,
+    Standing,
+    best_scored,
+    class_weights,
+    drawn,
+    judged,
+    majority,
+    selected,
+    unread,
+    weighted_best,
+    worth,
+)
 
 KEYS = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=12)
 
@@ -214,3 +226,36 @@ def test_ten_thousand_different_answers_are_counted_in_no_time() -> None:
     best = best_scored(poll)
     assert len(best.tied) == 10_000
     assert time.process_time() - begun < 3, "twenty times as long where each is held against all the others"
+
+
+def poll(*scored: tuple[str, float | None]) -> Poll:
+    made = Poll(Task("q"))
+    made.add(Candidate(key, key, key, score=score) for key, score in scored)
+    return made
+
+
+def test_the_best_single_score_or_the_best_sum() -> None:
+    made = poll(("4", 0.5), ("4", 0.5), ("5", 0.9))
+    assert selected(made, by="x").key == "5"
+    assert selected(made, by="x", weighted=True).key == "4"
+    assert selected(made).key == "4"
+
+
+def test_a_judge_that_says_nothing_leaves_it_to_the_vote() -> None:
+    answer = selected(poll(("4", None), ("4", None), ("5", None)), by="strict")
+    assert answer.key == "4"
+    assert answer.notes == ("The judge 'strict' scored nothing: the plain vote decided.",)
+    assert selected(poll(), by="strict").notes == ()
+
+
+def test_solved_is_a_score_where_there_is_no_other() -> None:
+    assert worth(Candidate("", solved=True)) == 1
+    assert worth(Candidate("", solved=False)) == 0
+    assert worth(Candidate("", solved=True, score=0.25)) == 0.25
+    assert worth(Candidate("")) is None
+
+
+def test_nobody_is_asked_without_a_judge_or_a_candidate() -> None:
+    assert list(judged([Candidate("a")], "")) == []
+    assert list(judged([], "x")) == []
+    assert list(judged([Candidate("a")], "x")) == [Judge((Candidate("a"),), "x")]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import (
@@ -19,10 +20,51 @@ from breadth.measure.intervals import (
     curve_intervals,
     interval_from_draws,
     mean_interval,
+    quotient,
     ratio_interval,
+    resample,
     resampled_counts,
+    student_chance,
+    student_reach,
     wilson,
 )
+
+FREEDOMS = [1, 1.3, 2, 2.5, 4.7, 10, 33, 99, 199.9, 200, 201, 598, 2998]
+
+
+@pytest.mark.parametrize(("freedom", "level", "reach"), [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.9, 1.812), (30, 0.99, 2.750)])
+def test_the_table_of_every_textbook(freedom: float, level: float, reach: float) -> None:
+    assert student_reach(freedom, level) == pytest.approx(reach, abs=5e-4)
+    assert student_chance(freedom, student_reach(freedom, level)) == pytest.approx(1 - level, rel=1e-12)
+
+
+def test_two_degrees_of_freedom_have_a_formula() -> None:
+    # The chance is 1 - t / sqrt(2 + t^2); that of t = 1 is 1 - 1 / sqrt(3), that of t = 5 is 1 - 5 / sqrt(27).
+    assert student_chance(2, 1) == pytest.approx(1 - 1 / math.sqrt(3), rel=1e-14)
+    assert student_chance(2, -5) == pytest.approx(1 - 5 / math.sqrt(27), rel=1e-13)
+
+
+@pytest.mark.parametrize("freedom", FREEDOMS)
+@pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.975, 0.999, 0.999999])
+def test_reaches_as_far_as_scipy(freedom: float, level: float) -> None:
+    assert student_reach(freedom, level) == pytest.approx(-special.stdtrit(freedom, (1 - level) / 2), rel=1e-13)
+
+
+@pytest.mark.parametrize("freedom", FREEDOMS)
+@pytest.mark.parametrize("distance", [1e-3, 0.1, 1, 1.5, 2, 3, 8, 30, 1e4])
+def test_gives_the_chances_of_scipy_far_out_too(freedom: float, distance: float) -> None:
+    assert student_chance(freedom, distance) == pytest.approx(2 * special.stdtr(freedom, -distance), rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("freedom", [1e4, 1e5, 1e6])
+def test_holds_ten_digits_up_to_a_million_degrees_of_freedom(freedom: float) -> None:
+    assert student_reach(freedom, 0.95) == pytest.approx(special.stdtrit(freedom, 0.975), rel=1e-10)
+
+
+def test_the_ends_of_the_scale() -> None:
+    assert student_chance(5, 0.0) == 1.0
+    assert student_chance(5, math.inf) == student_chance(5, 1e200) == 0.0
+    assert math.isnan(student_chance(5, math.nan))
 
 
 def _ends(interval: Interval) -> tuple[float, float]:
@@ -197,3 +239,72 @@ def test_bad_input_is_refused() -> None:
         cluster_bootstrap(_grand_mean, [np.empty(0), np.ones(2)])
     with pytest.raises(MeasureError, match="no problems"):
         cluster_bootstrap(_grand_mean, [])
+
+
+def test_value_is_the_ratio_of_sums() -> None:
+    resamples = resample({"a": [1, 2, 1], "b": [0, 1, 0], "n": [2, 2, 4], "one": [1, 1, 1]}, ["x", "x", "y"])
+    assert resamples.ratio("a", "n", (0, 1)).value == 4 / 8
+    assert resamples.ratio("b", "one", (0, 1)).value == 1 / 3
+    assert resamples.ratio("a", "n", (0, 1)).method == "cluster bootstrap over 2 problems"
+    assert resamples.sums["a"].tolist() == [3, 1]
+
+
+def test_agrees_with_the_bootstrap_of_summed_clusters() -> None:
+    rng = np.random.default_rng(1)
+    counts = rng.integers(1, 9, 120)
+    totals = rng.binomial(counts, 0.4)
+    ours = resample({"t": totals, "n": counts}, np.arange(120) // 3, seed=5).ratio("t", "n", (0, 1))
+    theirs = ratio_interval(totals.reshape(40, 3).sum(1), counts.reshape(40, 3).sum(1), seed=5)
+    assert (ours.value, ours.low, ours.high) == pytest.approx((theirs.value, theirs.low, theirs.high), abs=1e-12)
+
+
+def test_rows_of_one_problem_are_not_independent_evidence() -> None:
+    rng = np.random.default_rng(2)
+    columns = {"t": np.repeat(rng.integers(0, 2, 40), 10), "n": np.ones(400)}
+    rows = resample(columns, np.arange(400)).ratio("t", "n", (0, 1))
+    problems = resample(columns, np.repeat(np.arange(40), 10)).ratio("t", "n", (0, 1))
+    # Ten copies of each row: the honest interval is wider by about the square root of ten.
+    assert 2.5 < (problems.high - problems.low) / (rows.high - rows.low) < 4
+
+
+def test_a_difference_rests_on_the_same_resamples() -> None:
+    rng = np.random.default_rng(3)
+    hard = rng.normal(0, 5, 60)
+    resamples = resample({"a": hard + 1, "b": hard, "n": np.ones(60)}, np.arange(60))
+    gap = resamples.interval(lambda c: c["a"] / c["n"] - c["b"] / c["n"], "n", (-100, 100))
+    # The two columns differ by exactly 1 on every problem, however much the problems differ.
+    assert gap.value == pytest.approx(1)
+    assert gap.method.endswith("no spread")
+    assert resamples.ratio("a", "n", (-100, 100)).high - resamples.ratio("a", "n", (-100, 100)).low > 2
+
+
+def test_a_ratio_without_counts_is_nan_and_the_others_stand() -> None:
+    resamples = resample({"t": [0, 1], "n": [1, 1], "none": [0, 0]}, [1, 2])
+    empty = resamples.ratio("t", "none", (0, 1))
+    assert math.isnan(empty.value)
+    assert (empty.low, empty.high, empty.method) == (0, 1, "no problems")
+    assert resamples.ratio("t", "n", (0, 1)).value == 0.5
+
+
+def test_problems_without_a_count_are_not_counted_as_evidence() -> None:
+    resamples = resample({"t": [1, 0, 0, 0], "n": [2, 1, 0, 0]}, [1, 2, 3, 4])
+    interval = resamples.ratio("t", "n", (0, 1))
+    assert interval.value == 1 / 3
+    assert interval.method.startswith("cluster bootstrap over 2 problems")
+
+
+def test_no_rows_at_all() -> None:
+    only = resample({"t": [], "n": []}, []).ratio("t", "n", (0, 8))
+    assert math.isnan(only.value)
+    assert (only.low, only.high) == (0, 8)
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(MeasureError, match="Lengths differ"):
+        resample({"t": [1.0]}, [1, 2])
+    with pytest.raises(MeasureError, match="1 of 1 values of t are NaN or infinite"):
+        resample({"t": [math.nan]}, [1])
+
+
+def test_quotient_has_nan_for_nothing() -> None:
+    assert quotient(np.array([1.0, 1.0]), np.array([4.0, 0.0])).tolist() == pytest.approx([0.25, math.nan], nan_ok=True)

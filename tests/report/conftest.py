@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from breadth.report.cells import Missing
-from breadth.report.page import Page
 from breadth.report.sections import (
     Axis,
     Column,
@@ -26,6 +25,7 @@ from breadth.report.sections import (
     Groups,
     Listing,
     Outcome,
+    Page,
     Section,
     Series,
     Severity,

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.report.jsonable import render_json
-from breadth.report.page import Page
-from breadth.report.sections import Fact, Table, Text
+from breadth.report.sections import Fact, Page, Table, Text
 
 GOLDEN = """\
 {

@@ -1,4 +1,4 @@
-"""The records of a report: what they accept, what they refuse."""
+"""Sections and pages: what they store and what they refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import MeasureError
-from breadth.report.sections import Axis, Column, Curve, Event, Fact, Group, Outcome, Series, Severity, Table, Token, Verdict
+from breadth.report.sections import Axis, Column, Curve, Event, Fact, Group, Outcome, Page, Series, Severity, Table, Text, Token, Verdict
 
 
 def test_sequences_and_arrays_are_stored_as_tuples() -> None:
@@ -57,3 +57,9 @@ def test_a_logarithmic_axis_refuses_what_is_not_above_zero(xs: list[float], even
 def test_a_token_keeps_plain_numbers() -> None:
     assert type(Token("a", np.float32(0.5)).value) is float  # type: ignore[arg-type]  # numpy's numbers are accepted
     assert Token("a").value is None
+
+
+def test_lists_are_stored_as_tuples() -> None:
+    page = Page("t", [Text("a")], provenance=[Fact("seed", 0)])
+    assert page.sections == (Text("a"),)
+    assert page.provenance == (Fact("seed", 0),)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from breadth.runs.header import Header
 from breadth.runs.outcomes import outcomes, rightness, rollout_steps, samples
 from breadth.runs.reader import Run
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
 ROWS = {"problem": ["a", "a", "b", "b"], "reward": [1.0, 0.0, 0.0, 0.0], "answer": ["3", "4", None, "3"]}

@@ -31,10 +31,10 @@ from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import STRATEGIES, Strategy
 from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.retries import Backoff
-from breadth.runtime.solving import Drawing, Verdict
+from breadth.runtime.samplers.refusals import Backoff
+from breadth.runtime.solve_context import Drawing, Verdict
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer
+from breadth.testing.fake_server import FakeServer, until
 from breadth.testing.faults import (
     Cut,
     DuplicatedChunks,
@@ -52,7 +52,6 @@ from breadth.testing.faults import (
     WrongContentType,
     every,
 )
-from breadth.testing.waiting import until
 
 TASK = Task(({"role": "user", "content": "What is 6 times 7?"},), sampling=Sampling(max_tokens=40), seed=3)
 EVERY: dict[str, Strategy] = {

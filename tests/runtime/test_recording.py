@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from breadth.bridge.overview import overview
+from breadth.doctor.overview import overview
 from breadth.inference.policy import Policy
 from breadth.inference.records import Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

@@ -13,7 +13,7 @@ from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.single import Single
 from breadth.inference.sweep_plan import SweepPlan, plain_arm
-from breadth.runs.header import Header
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 from breadth.runtime.driver import Driver
 from breadth.runtime.journal import FILE

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.report.sections import Fact, Severity
 from breadth.testing.findings import check_finding, check_said
 

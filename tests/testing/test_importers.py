@@ -13,8 +13,7 @@ import pytest
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.records import MetricRow, Record, Remark, RolloutBatch, SeenSettings
-from breadth.runs.schema import EntropyKind
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, SeenSettings
 from breadth.testing.importers import FOREIGN_HEADS, check_importer, check_records
 
 GOOD_TABLE = pa.table({"step": pa.array([1], pa.int64()), "problem": ["p"], "prompt": ["1+1?"], "reward/form": [0.5]})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +16,17 @@ import torch
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.testing import mechanisms
-from breadth.testing.mechanisms import chain_around, check_mechanism, close
+from breadth.testing.mechanisms import chain_around, check_mechanism, check_ranks, close, run_chain
 from breadth.training import records, reduction
 from breadth.training.catalogue import MECHANISMS
+from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.effect import Effect, Selection
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, Role, Selection, name_of
 from breadth.training.objective import Objective
 from breadth.training.ops import group_mean, masked_mean
-from breadth.training.records import Batch, Plan, Rollouts, required
+from breadth.training.records import Batch, Plan, Rollouts, not_none
+from breadth.training.reduction import Reduction
 
 FILLER = ClippedPolicy(high=0.28)
 
@@ -107,7 +110,7 @@ class Secretive(Good):
     """Reads the entropy and does not say so."""
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        return Effect(batch.weighted(required(batch.entropy).detach()))
+        return Effect(batch.weighted(not_none(batch.entropy).detach()))
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Freeloading(Needy):
     """Pays for entropy, but asks for no gradient of it."""
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        return Effect(batch, (-self.factor * required(batch.entropy),))
+        return Effect(batch, (-self.factor * not_none(batch.entropy),))
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ class Scribbling(Good):
     """Multiplies in place, in the record it is given."""
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        required(batch.weights).mul_(self.factor)
+        not_none(batch.weights).mul_(self.factor)
         return Effect(batch)
 
 
@@ -202,7 +205,7 @@ class Renumbering(Mechanism[Batch, None]):
     """Writes into the rows of the whole batch while it looks at it."""
 
     def survey(self, whole: Batch, state: None) -> Selection:
-        required(whole.rows).add_(0)
+        not_none(whole.rows).add_(0)
         return Selection()
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
@@ -222,7 +225,7 @@ class Waking(Mechanism[Batch, None]):
     """Gives tokens a weight that had none."""
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        return Effect(replace(batch, weights=required(batch.weights) + 1))
+        return Effect(replace(batch, weights=not_none(batch.weights) + 1))
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,7 @@ class Curious(Mechanism[Rollouts, None]):
         return frozenset({"entropy"})
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
-        return Effect(batch.credited(torch.where(batch.scored, required(batch.entropy).mean(-1), 0.0)))
+        return Effect(batch.credited(torch.where(batch.scored, not_none(batch.entropy).mean(-1), 0.0)))
 
 
 @dataclass(frozen=True)
@@ -451,3 +454,107 @@ def test_the_chain_around_a_mechanism() -> None:
 def test_states_agree_to_the_tolerance(left: Any, right: Any, same: bool) -> None:
     assert close(left, right) is same
     assert mechanisms.TOLERANCE == 1e-6
+
+
+TOLD = ("losses", "gradients", "advantages", "plans")
+
+
+def make(name: str, **options: Any) -> Mechanism[Any, Any]:
+    mechanism: Mechanism[Any, Any] = MECHANISMS.load(name)(**options)
+    return mechanism
+
+
+def acting_chains() -> list[Chain]:
+    """Chains that together hold every mechanism of the catalogue, with settings under which each does something here."""
+    degenerate: Any = make("degenerate-guard")
+    shaped = [make("brier-reward"), make("group-advantage"), make("outcome-bonus"), make("repeat-penalty"), make("planning-credit")]
+    entropies = [
+        make("entropy-advantage"),
+        make("entropy-pi", target=0.5, threshold=0.3),
+        make("repo", settle=2),
+        make("clipped-policy", high=0.28, dual=3.0),
+        make("entropy-bonus", coefficient=0.1),
+        make("entropy-target", target=1.3, reads="exact", increment=0.05, largest=1.0),
+        make("fork-thermostat", settle=2, floor=0.9, ceiling=1.1, proportional=0.5, integral=0.1, limit=1.0),
+        make("reference-kl", coefficient=0.1),
+    ]
+    guards = [
+        make("leave-one-out"),
+        replace(degenerate, gates=replace(degenerate.gates, needed=1), settle=2),
+        make("rare-success-cap", cap=0.5, size=4),
+        make("length-guard", floor=0.99, settle=1, smoothing=1.0),
+    ]
+    picking = [
+        make("sequence-ratio", low=0.2, high=0.28),
+        make("clip-cov", share=0.2, lower=0.0, upper=math.inf),
+        make("kl-cov", share=0.2),
+        make("forking-tokens", share=0.5),
+    ]
+    return [
+        Chain((*shaped, *entropies)),
+        Chain((*guards, *picking), Reduction("sequence-mean"), seed=5),
+        Chain((make("pass-at-k", k=2), make("flat-filter"), make("gradient-preserving"), make("temperature", start=1.0, end=0.5, over=4))),
+        Chain((make("maxrl"), make("cispo"), make("difficulty", pilot=8)), Reduction("fixed-length", 12)),
+    ]
+
+
+def test_every_mechanism_gives_the_same_on_two_processes() -> None:
+    chains = acting_chains()
+    ours = {name for name in MECHANISMS.entries if not name.startswith("test-")}
+    assert {name_of(mechanism) for chain in chains for mechanism in chain.mechanisms} == ours
+    check_ranks(chains)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_every_mechanism_of_those_chains_acts(place: int) -> None:
+    chain = acting_chains()[place]
+    whole = run_chain(chain, 0, 1)
+    for one in chain.mechanisms:
+        if one.role is None:
+            without = run_chain(replace(chain, mechanisms=tuple(other for other in chain.mechanisms if other is not one)), 0, 1)
+            assert any(without[name] != whole[name] for name in TOLD), name_of(one)
+
+
+@pytest.fixture
+def doctored(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[list[Any]], object]], None]:
+    """Return a check of one chain on two made-up ranks, whose results a function may spoil before they are compared."""
+    chain = Chain((make("group-advantage"), make("clipped-policy"), make("fork-thermostat"), make("difficulty")))
+
+    def check(spoil: Callable[[list[Any]], object]) -> None:
+        def spawn(worker: Any, args: tuple[str, list[str]], nprocs: int) -> None:
+            alone = run_chain(Chain.loads(args[1][0]), 0, 1)
+            nothing = {name: _scaled(alone[name], 0.0) for name in ("losses", "gradients")}
+            told = [alone, alone | nothing | {"advantages": []}]
+            spoil(told)
+            for rank in range(nprocs):
+                Path(args[0], f"rank-{rank}.json").write_text(json.dumps([told[rank]]), encoding="utf-8")
+
+        monkeypatch.setattr("breadth.testing.mechanisms.spawning.spawn", spawn)
+        check_ranks([chain])
+
+    return check
+
+
+def _scaled(values: Any, factor: float) -> Any:
+    return [_scaled(one, factor) for one in values] if isinstance(values, list) else factor * values
+
+
+def test_results_that_add_up_pass(doctored: Callable[[Callable[[list[Any]], object]], None]) -> None:
+    doctored(len)  # spoils nothing
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda told: told[1]["losses"].__setitem__(3, 1e-4), "other losses"),
+        (lambda told: told[1]["gradients"][0].__setitem__(7, 1e-4), "other gradients"),
+        (lambda told: told[1]["advantages"].append(told[0]["advantages"][0]), "other advantages"),
+        (lambda told: told[0]["advantages"][0].__setitem__(3, 9.0), "other advantages"),
+        (lambda told: told[1].update(plans=[]), "rank 1 plans otherwise"),
+        (lambda told: told[1].update(states={}), "rank 1 ends in another state"),
+    ],
+    ids=["loss", "gradient", "rollouts", "advantage", "plan", "state"],
+)
+def test_results_that_differ_are_told(doctored: Callable[..., None], spoil: Callable[[list[Any]], None], told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        doctored(spoil)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -74,3 +76,22 @@ def test_roles_are_taken_by_those_that_can_stand_alone() -> None:
     for name, kind in kinds.items():
         for other in (kind.precedes, kind.follows):
             assert other is None or (other is Role.SURROGATE) == (kind.seat is Seat.LOSS), name
+
+
+def test_every_mechanism_has_a_short_import() -> None:
+    import breadth.training
+
+    for name, place in MECHANISMS.entries.items():
+        assert getattr(breadth.training, place.partition(":")[2]) is MECHANISMS.load(name)
+    for name in breadth.training.__all__:
+        assert getattr(breadth.training, name) is not None
+    source = Path(breadth.training.__file__).read_text(encoding="utf-8")
+    assert all(f" import {name} as {name}" in source for name in breadth.training.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        breadth.training.Nothing  # noqa: B018
+
+
+def test_importing_the_package_does_not_load_torch() -> None:
+    script = "import sys, breadth.training; print('torch' in sys.modules); breadth.training.KLCov; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]

@@ -13,19 +13,17 @@ import torch
 
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max, Mean
-from breadth.testing.mechanism_records import pick, sample_rollouts, sample_step, take
+from breadth.testing.mechanism_samples import pick, sample_rollouts, sample_step, take
 from breadth.testing.mechanisms import chain_around
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.effect import Effect, Selection
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
-from breadth.training.mechanism import Mechanism, name_of
+from breadth.training.mechanism import Effect, Mechanism, Regime, Selection, name_of
 from breadth.training.objective import Objective
-from breadth.training.records import Batch, Plan, Rollouts, required
+from breadth.training.records import Batch, Plan, Rollouts, not_none
 from breadth.training.reduction import Reduction, Totals
-from breadth.training.regime import Regime
 
 NAN = math.nan
 OnTwoRanks = Callable[[Callable[[int], Any]], list[Any]]
@@ -51,7 +49,7 @@ class Witness(Mechanism[Batch, Diary]):
         return Diary()
 
     def apply(self, batch: Batch, state: Diary, selection: Selection | None) -> Effect[Batch]:
-        rows = required(batch.rows)
+        rows = not_none(batch.rows)
         stats = {
             "tokens": Mean(batch.mask.sum(), 1),
             "row": Max(rows.max()),
@@ -70,7 +68,7 @@ class Halver(Mechanism[Batch, None]):
     """Surveys, and halves the weight of every token whose row is even among all."""
 
     def survey(self, whole: Batch, state: None) -> Selection:
-        return Selection({"half": required(whole.rows) % 2 == 0})
+        return Selection({"half": not_none(whole.rows) % 2 == 0})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         assert selection is not None
@@ -83,7 +81,7 @@ class Mirror(Mechanism[Batch, None]):
 
     def survey(self, whole: Batch, state: None) -> Selection:
         assert not torch.is_grad_enabled()
-        return Selection({"seen": required(whole.surrogate)})
+        return Selection({"seen": not_none(whole.surrogate)})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         assert selection is not None
@@ -123,7 +121,7 @@ def test_grpo_from_rewards_to_loss_by_hand() -> None:
     objective = Objective(Chain((GroupAdvantage(scale="population", epsilon=0.0), ClippedPolicy(high=0.28))))
     rewards = torch.tensor([1.0] + [0.0] * 7, dtype=torch.float64)
     credited, metrics = objective.credit(Rollouts(rewards, torch.zeros(8), torch.full((8,), 2)))
-    advantages = required(credited.advantages)
+    advantages = not_none(credited.advantages)
     assert advantages.tolist() == pytest.approx([2.645751] + [-0.377964] * 7, abs=1e-6)
     assert metrics == {"group-advantage/flat": 0.0, "group-advantage/size": pytest.approx((2.645751 + 7 * 0.377964) / 8, abs=1e-6)}
     # the one success has ratios 1.5 (clipped at 1.28) and 1.2; the failures stay at 1
@@ -170,7 +168,7 @@ def test_equal_rewards_give_no_gradient_at_all() -> None:
     credited, metrics = objective.credit(Rollouts(torch.full((4,), 0.1), torch.tensor([0, 0, 1, 1]), torch.ones(4)))
     assert metrics["group-advantage/flat"] == 1.0
     logprobs = torch.full((4, 2), -1.0, requires_grad=True)
-    batch = Batch(logprobs, required(credited.advantages), torch.ones(4, 2).bool(), torch.full((4, 2), -1.4))
+    batch = Batch(logprobs, not_none(credited.advantages), torch.ones(4, 2).bool(), torch.full((4, 2), -1.4))
     assert total(objective, batch, 2) == 0.0
     assert not logprobs.grad.any()
 
@@ -179,7 +177,7 @@ def test_one_rollout_per_group_is_neutral_and_said_so_before() -> None:
     objective = Objective(GRPO)
     assert [one.mechanism for one in objective.explain(Regime(group_size=1))] == ["group-advantage"]
     credited, _ = objective.credit(Rollouts(torch.tensor([1.0, 0.0]), torch.tensor([0, 1]), torch.ones(2)))
-    assert required(credited.advantages).tolist() == [0.0, 0.0]
+    assert not_none(credited.advantages).tolist() == [0.0, 0.0]
 
 
 def test_loss_and_finish_outside_a_step_are_refused() -> None:
@@ -363,7 +361,7 @@ def test_groups_may_straddle_ranks_of_different_size(on_two_ranks: OnTwoRanks) -
     alone, metrics = Objective(GRPO).credit(rollouts)
     shares = [list(range(9)), list(range(9, len(rollouts)))]  # the third group of four is cut after its first rollout
     parts = on_two_ranks(lambda rank: Objective(GRPO).credit(pick(rollouts, shares[rank])))
-    assert torch.equal(torch.cat([required(part.advantages) for part, _ in parts]), required(alone.advantages))
+    assert torch.equal(torch.cat([not_none(part.advantages) for part, _ in parts]), not_none(alone.advantages))
     assert [told for _, told in parts] == [metrics, metrics]
 
 
@@ -373,21 +371,21 @@ def test_a_rank_without_rollouts_takes_part(on_two_ranks: OnTwoRanks) -> None:
     shares: list[list[int]] = [[], list(range(len(rollouts)))]
     nobody, everybody = (part for part, _ in on_two_ranks(lambda rank: Objective(GRPO).credit(pick(rollouts, shares[rank]))))
     assert len(nobody) == 0
-    assert torch.equal(required(everybody.advantages), required(alone.advantages))
+    assert torch.equal(not_none(everybody.advantages), not_none(alone.advantages))
 
 
 def test_token_advantages_come_back_in_the_ranks_own_width(on_two_ranks: OnTwoRanks) -> None:
     chain, rollouts = Chain((GroupAdvantage(), MECHANISMS.load("planning-credit")())), sample_rollouts(1)
     alone, _ = Objective(chain).credit(rollouts)
-    widths = [5, required(rollouts.mask).shape[1]]
+    widths = [5, not_none(rollouts.mask).shape[1]]
 
     def own(rank: int) -> torch.Tensor:
         part = pick(rollouts, list(range(12 * rank, 12 * rank + 12)))
         cut = {name: value[:, : widths[rank]] for name, value in vars(part).items() if isinstance(value, torch.Tensor) and value.ndim == 2}
-        return required(Objective(chain).credit(replace(part, **cut))[0].advantages)
+        return not_none(Objective(chain).credit(replace(part, **cut))[0].advantages)
 
     for rank, found in enumerate(on_two_ranks(own)):
-        assert torch.equal(found, required(alone.advantages)[12 * rank : 12 * rank + 12, : widths[rank]])
+        assert torch.equal(found, not_none(alone.advantages)[12 * rank : 12 * rank + 12, : widths[rank]])
 
 
 def test_ranks_of_different_size_and_width_share_survey_totals_and_states(on_two_ranks: OnTwoRanks) -> None:
@@ -420,7 +418,7 @@ def test_the_plan_seat_is_run_once_with_step_and_seed() -> None:
 def test_no_rollouts_and_no_tokens() -> None:
     objective = Objective(GRPO)
     nothing, metrics = objective.credit(Rollouts(torch.zeros(0), torch.zeros(0), torch.zeros(0)))
-    assert required(nothing.advantages).tolist() == []
+    assert not_none(nothing.advantages).tolist() == []
     assert math.isnan(metrics["group-advantage/size"])
     empty = Batch(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, 4).bool())
     objective.begin(empty)

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from breadth.base.errors import CatalogueError
-from breadth.testing.mechanism_records import SEQUENCES, sample_rollouts, sample_step
+from breadth.testing.mechanism_samples import SEQUENCES, sample_rollouts, sample_step
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.objective import Objective
 from breadth.training.recipes import RECIPES, Recipe, chain_of
-from breadth.training.records import required
+from breadth.training.records import not_none
 from breadth.training.reduction import Reduction
 
 WANTED = {"grpo", "dr_grpo", "dapo", "gspo", "rloo", "cispo", "clip_cov", "kl_cov", "gppo", "ce_gppo", "forking", "passk", "maxrl"}
@@ -44,7 +44,7 @@ def test_it_runs_from_rewards_to_states(recipe: Recipe) -> None:
     step, rollouts = sample_step(1), sample_rollouts(1)
     rollouts = replace(rollouts, groups=rollouts.groups // 2)  # groups of eight: of four, pass@4 has nothing to learn
     credited, metrics = objective.credit(rollouts)
-    advantages = required(credited.advantages)
+    advantages = not_none(credited.advantages)
     assert bool(torch.isfinite(advantages).all())
     assert advantages.any()
     batch = replace(step.batch, advantages=advantages[:SEQUENCES], weights=None)

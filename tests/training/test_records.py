@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError
-from breadth.training.records import Batch, Plan, Rollouts, required
+from breadth.training.records import Batch, Plan, Rollouts, not_none
 
 NAN = math.nan
 
@@ -27,9 +27,9 @@ def test_cleaning_fills_in_every_default() -> None:
     clean = batch().cleaned()
     assert clean.logprobs.tolist() == [[-1.0, 0.0], [-2.0, -3.0]]
     assert clean.advantages.tolist() == [[1.0, 0.0], [-1.0, -1.0]]
-    assert required(clean.old_logprobs).tolist() == clean.logprobs.tolist()
-    assert required(clean.weights).tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    assert required(clean.rows).tolist() == [0, 1]
+    assert not_none(clean.old_logprobs).tolist() == clean.logprobs.tolist()
+    assert not_none(clean.weights).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert not_none(clean.rows).tolist() == [0, 1]
     assert clean.entropy is None
 
 
@@ -37,7 +37,7 @@ def test_cleaning_keeps_the_gradient_and_only_inside_the_mask() -> None:
     logprobs = torch.tensor([[-1.0, NAN], [-2.0, -3.0]], requires_grad=True)
     old = torch.zeros(2, 2, requires_grad=True)
     clean = batch(logprobs=logprobs, old_logprobs=old).cleaned()
-    assert not required(clean.old_logprobs).requires_grad
+    assert not not_none(clean.old_logprobs).requires_grad
     clean.logprobs.sum().backward()
     assert logprobs.grad.tolist() == [[1.0, 0.0], [1.0, 1.0]]
 
@@ -53,8 +53,8 @@ def test_half_precision_is_widened_and_garbage_left_out_of_every_field() -> None
     garbage = torch.tensor([[0.5, NAN], [0.25, 0.5]], dtype=torch.bfloat16)
     clean = batch(entropy=garbage, reference_logprobs=garbage, weights=garbage, mask=torch.tensor([[1, 0], [1, 1]])).cleaned()
     for values in (clean.entropy, clean.reference_logprobs, clean.weights):
-        assert required(values).dtype is torch.float32
-        assert required(values).tolist() == [[0.5, 0.0], [0.25, 0.5]]
+        assert not_none(values).dtype is torch.float32
+        assert not_none(values).tolist() == [[0.5, 0.0], [0.25, 0.5]]
     assert clean.mask.dtype is torch.bool
 
 
@@ -67,7 +67,7 @@ def test_cleaning_writes_into_nothing() -> None:
 
 def test_weighing_multiplies() -> None:
     clean = batch(weights=torch.tensor([[0.5, 1.0], [1.0, 2.0]])).cleaned().weighted(torch.tensor([[2.0, 2.0], [0.0, 1.0]]))
-    assert required(clean.weights).tolist() == [[1.0, 0.0], [0.0, 2.0]]
+    assert not_none(clean.weights).tolist() == [[1.0, 0.0], [0.0, 2.0]]
 
 
 def test_a_survey_sees_no_gradient() -> None:
@@ -83,7 +83,7 @@ def test_wrong_shapes_are_refused(shape: tuple[int, ...]) -> None:
 
 def test_a_field_nobody_provided_is_named_as_such() -> None:
     with pytest.raises(MechanismError, match="nobody provided"):
-        required(batch().entropy)
+        not_none(batch().entropy)
 
 
 def rollouts(**changes: object) -> Rollouts:
@@ -94,10 +94,10 @@ def rollouts(**changes: object) -> Rollouts:
 def test_rollouts_are_cleaned() -> None:
     clean = rollouts(truncated=torch.tensor([0, 1, 0]), rewards=torch.tensor([1.0, NAN, 0.0], dtype=torch.bfloat16)).cleaned()
     assert clean.rewards.dtype is torch.float32
-    assert required(clean.advantages).tolist() == [0.0, 0.0, 0.0]
-    assert required(clean.kept).tolist() == [True, True, True]
-    assert required(clean.truncated).tolist() == [False, True, False]
-    assert required(rollouts(advantages=torch.tensor([1.0, NAN, 2.0])).cleaned().advantages).tolist() == [1.0, 0.0, 2.0]
+    assert not_none(clean.advantages).tolist() == [0.0, 0.0, 0.0]
+    assert not_none(clean.kept).tolist() == [True, True, True]
+    assert not_none(clean.truncated).tolist() == [False, True, False]
+    assert not_none(rollouts(advantages=torch.tensor([1.0, NAN, 2.0])).cleaned().advantages).tolist() == [1.0, 0.0, 2.0]
 
 
 def test_scored_are_those_with_a_reward_that_were_kept() -> None:
@@ -108,9 +108,9 @@ def test_scored_are_those_with_a_reward_that_were_kept() -> None:
 
 def test_credit_is_added_to_rollouts_or_to_all_their_tokens() -> None:
     change = torch.tensor([1.0, 0.0, -1.0])
-    assert required(rollouts().cleaned().credited(change).advantages).tolist() == [1.0, 0.0, -1.0]
+    assert not_none(rollouts().cleaned().credited(change).advantages).tolist() == [1.0, 0.0, -1.0]
     by_token = rollouts(advantages=torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).credited(change)
-    assert required(by_token.advantages).tolist() == [[2.0, 3.0], [3.0, 4.0], [4.0, 5.0]]
+    assert not_none(by_token.advantages).tolist() == [[2.0, 3.0], [3.0, 4.0], [4.0, 5.0]]
 
 
 def test_joined_and_parted_again() -> None:
@@ -120,7 +120,7 @@ def test_joined_and_parted_again() -> None:
     assert whole.rewards.nan_to_num(nan=-1.0).tolist() == [1.0, -1.0, 0.0, 2.0]
     assert whole.groups.tolist() == [4, 4, 5, 4]
     assert whole.outcomes == ["1", None, "2", "9"]
-    assert required(whole.mask).tolist() == [[True, True, False], [True, False, False], [True, True, False], [True, True, True]]
+    assert not_none(whole.mask).tolist() == [[True, True, False], [True, False, False], [True, True, False], [True, True, True]]
     assert whole.texts is None
     last = whole.part(slice(3, 4))
     assert (last.rewards.tolist(), last.outcomes) == ([2.0], ["9"])

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from breadth.base.errors import BrokenFileError
-from breadth.runs.lines import unreadable
+from breadth.runs.jsonl import unreadable
 
 LARGEST = 200_000
 """Bytes of a configuration at most: verl's whole tree has 40,000; what is larger is data, or an attack on the parser, which is slow."""

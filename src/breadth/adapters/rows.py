@@ -14,12 +14,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from breadth.adapters.printed import beginning
-from breadth.adapters.scalars import storable_name
-from breadth.measure.answers import stated_answer
-from breadth.runs.problems import problem_id
-from breadth.runs.records import Remark
-from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, column_type
+from breadth.adapters.parse_values import beginning, storable_name
+from breadth.measure.answer_extraction import stated_answer
+from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, Remark, column_type
+from breadth.runs.writer import problem_id
 
 Rows = Sequence[Mapping[str, Any]]
 LEFT_OUT = object()

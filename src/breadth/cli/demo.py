@@ -52,8 +52,8 @@ def demo(
     from breadth.lab.demo.page import demo_page, short_page
     from breadth.lab.demo.plan import FAST, FULL
     from breadth.lab.demo.run import PAGE, PICTURE
-    from breadth.report.picture import save_picture
-    from breadth.report.webpage import save_html
+    from breadth.report.html_page import save_html
+    from breadth.report.svg_chart import save_picture
 
     plan = replace(FAST if fast else FULL, seed=seed)
     folder = out or Path("-".join(["breadth-demo", *(["fast"] if fast else []), *([f"seed-{seed}"] if seed else [])]))
@@ -81,5 +81,5 @@ def _watched(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
         with Screen(Console(stderr=True), plan) as screen:
             return run_demo(plan, folder, base, screen.heard)
     except KeyboardInterrupt:
-        typer.echo(f"\nbreadth: interrupted; what is done is in {folder}, and the same command goes on from there.", err=True)
+        typer.echo(f"\nbreadth: interrupted; what is done is in {folder}, and the same command resumes from there.", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -56,11 +56,12 @@ def _stat(file: Path) -> os.stat_result | None:
 
 def _verdicts(paths: Sequence[Path], columns: Sequence[str] | None) -> Verdicts | None:
     """Diagnose as things stand; None while there is nothing that can be read yet."""
-    from breadth.cli.doctor import look
+    from breadth.api import diagnose_runs
+    from breadth.cli.import_ import parse_columns
 
     with TemporaryDirectory(prefix="breadth-") as workshop:
         try:
-            diagnoses, _ = look(paths, columns, Path(workshop))
+            diagnoses, _ = diagnose_runs(paths, Path(workshop), columns=parse_columns(columns))
         except BreadthError:
             return None
     return {(one.evidence.name, finding.name): (finding.severity.value, finding.headline) for one in diagnoses for finding in one.findings}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from breadth.api import importers_with
 from breadth.base.errors import SettingsError
 from breadth.cli.output import Json, progress
 from breadth.report.plaintext import one_line
@@ -14,9 +15,8 @@ from breadth.report.plaintext import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from breadth.runs.importer import Importer
-    from breadth.runs.ingest import Imported
-    from breadth.runs.records import Remark
+    from breadth.runs.importing import Imported
+    from breadth.runs.schema import Remark
 
 Paths = Annotated[list[Path], typer.Argument(help="Log files, rollout dumps or a trainer's output folder.", show_default=False)]
 Mapping = Annotated[
@@ -31,10 +31,10 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Bring any trainer's files into a run folder. Nothing is overwritten, and a failed import leaves nothing behind."""
-    from breadth.runs.ingest import import_files
+    from breadth.runs.importing import import_files
 
     with progress("importing") as said:
-        made = import_files(paths, to, importers=importers(columns), progress=said)
+        made = import_files(paths, to, importers=importers_with(parse_columns(columns)), progress=said)
     if as_json:
         import orjson
 
@@ -47,17 +47,13 @@ def import_(
         typer.echo(f"... and {len(made.remarks) - 5} more notes, kept in {made.folder / 'run.toml'}", err=True)
 
 
-def importers(columns: Sequence[str] | None) -> list[Importer] | None:
-    """Return the importer that a user's ``--map`` describes, or None for choosing by content."""
-    if not columns:
-        return None
-    from breadth.adapters.generic.files import GenericFiles
-
-    pairs = [column.partition("=") for column in columns]
+def parse_columns(columns: Sequence[str] | None) -> dict[str, str]:
+    """Return our names and the user's columns, as ``--map`` gives them."""
+    pairs = [column.partition("=") for column in columns or ()]
     for ours, equals, theirs in pairs:
         if not (ours and equals and theirs):
             raise SettingsError(f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score")
-    return [GenericFiles(mapping={ours: theirs for ours, _, theirs in pairs})]
+    return {ours: theirs for ours, _, theirs in pairs}
 
 
 def _where(remark: Remark) -> str:

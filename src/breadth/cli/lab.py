@@ -82,7 +82,8 @@ def tasks(
     prime = prime_of(base)
     write_tasks(file, draw_tasks(count, prime, chosen, seed), prime)
     typer.echo(
-        f"wrote {count} {chosen} questions to {file}; their answers are numbers modulo {prime}: read them with --reading whole", err=True
+        f"wrote {count} {chosen} questions to {file}; their answers are numbers modulo {prime}: use --answer-format whole",
+        err=True,
     )
 
 
@@ -120,9 +121,9 @@ def _welcome(server: LabServer) -> str:
             f"It reckons modulo {prime} and is not always right. The right answer to {question} is {(a + b) * (c + d) % prime}.",
             "",
             f"  ask it    curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
-            f'  a vote    breadth solve "{question}" --url {url} --reading whole',
+            f'  a vote    breadth solve "{question}" --url {url} --answer-format whole',
             "  measure   breadth lab tasks tasks.jsonl",
-            f"            breadth tune {url} --tasks tasks.jsonl --out tuned --reading whole --max-tokens 512",
+            f"            breadth tune {url} --tasks tasks.jsonl --out tuned --answer-format whole --max-tokens 512",
             f"  look      breadth probe {url}",
             "  stop      Ctrl-C",
         ]

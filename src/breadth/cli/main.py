@@ -27,7 +27,7 @@ from breadth.report.plaintext import plain
 BAD_INPUT = 2
 """Exit status when the input or the command line is at fault."""
 YOUNG = 50_000
-"""Objects made before Python looks for garbage among them, in the place of 700: starting up makes a hundred thousand, nearly all to stay,
+"""Objects made before Python looks for garbage among them, instead of 700: starting up makes a hundred thousand, nearly all to stay,
 and looking through them 150 times takes a tenth of a short verb's time."""
 
 app = typer.Typer(
@@ -86,7 +86,5 @@ def run() -> None:
         if error.errno != errno.ENOSPC:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what still waits to be written goes there
-        typer.echo(
-            f"breadth: Our words cannot be written to standard output: {error.strerror}.\n  -> Send it where there is room.", err=True
-        )
+        typer.echo(f"breadth: Cannot write to standard output: {error.strerror}.\n  -> Redirect it to a disk with free space.", err=True)
         sys.exit(BAD_INPUT)

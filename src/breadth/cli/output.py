@@ -13,7 +13,7 @@ import typer
 from breadth.report.plaintext import one_line, shortened
 
 if TYPE_CHECKING:
-    from breadth.report.page import Page
+    from breadth.report.sections import Page
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of the report.")]
 Html: TypeAlias = Annotated[Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)]
@@ -24,7 +24,7 @@ LONGEST = 200
 def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | None = None) -> None:
     """Write the page where the user asked for it; a verb with a JSON schema of its own gives that document in the page's place."""
     if html is not None:
-        from breadth.report.webpage import save_html
+        from breadth.report.html_page import save_html
 
         save_html(page, html)
     if as_json:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from breadth.api import api_key
 from breadth.cli.output import Json, progress
-from breadth.cli.solve import Dialect, Model, key
+from breadth.cli.solve import Dialect, Model
 
 
 def probe(
@@ -27,7 +28,7 @@ def probe(
 
     spoken = None if dialect == "auto" else DIALECTS.load(dialect)()
     with progress("probing"):
-        found = asyncio.run(probing.probe(url, key=key(), model=model or "", dialect=spoken))
+        found = asyncio.run(probing.probe(url, key=api_key(), model=model or "", dialect=spoken))
     if save is not None:
         found.save(save)
     if as_json:

@@ -17,10 +17,9 @@ from breadth.cli.output import Json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from breadth.runtime.proxy.auth import Keys
-    from breadth.runtime.proxy.limits import Limits
-    from breadth.runtime.proxy.policies import Policies
+    from breadth.runtime.proxy.access import Keys, Limits
     from breadth.runtime.proxy.proxy import Proxy
+    from breadth.runtime.proxy.routing import Policies
 
 CLIENT_KEY = "BREADTH_KEY"
 UPSTREAM_KEYS = ("BREADTH_UPSTREAM_KEY", "OPENAI_API_KEY")
@@ -35,7 +34,7 @@ PolicyText = Annotated[
 ]
 Named = Annotated[
     list[str] | None,
-    typer.Option("--named", help="A further policy under a name, as name=policy.toml; clients ask for model@name. Repeatable."),
+    typer.Option("--add-policy", help="A further policy under a name, as name=policy.toml; clients ask for model@name. Repeatable."),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all, which needs a key.")]
 Port = Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)]
@@ -43,10 +42,10 @@ KeysFile = Annotated[
     Path | None,
     typer.Option("--keys-file", help=f"Keys that clients may use, one a line. A single one can stand in {CLIENT_KEY}.", dir_okay=False),
 ]
-WithoutKey = Annotated[bool, typer.Option("--without-key", help="Listen to the network without a key all the same.")]
+WithoutKey = Annotated[bool, typer.Option("--allow-unauthenticated", help="Allow requests from the network without a key.")]
 Dialect = Annotated[str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")]
-Clients = Annotated[int, typer.Option("--most-clients", help="Requests answered at once; more are told to come back (429).")]
-Draws = Annotated[int, typer.Option("--most-draws", help="Draws for one request, whatever its policy says.")]
+Clients = Annotated[int, typer.Option("--max-requests", help="Maximum concurrent requests; more get status 429.")]
+Draws = Annotated[int, typer.Option("--max-samples", help="Maximum samples per request, whatever the policy says.")]
 Deadline = Annotated[float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
 Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight are given when told to end.")]
@@ -78,9 +77,8 @@ def serve(
     """
     import asyncio
 
-    from breadth.runtime.proxy.auth import require_key
-    from breadth.runtime.proxy.limits import Limits
-    from breadth.runtime.proxy.policies import Policies
+    from breadth.runtime.proxy.access import Limits, require_key
+    from breadth.runtime.proxy.routing import Policies
 
     limits = Limits(
         body=int(max_body * 1e6) if 0 < max_body < 1e6 else 0, clients=most_clients, draws=most_draws, seconds=deadline, drain=drain
@@ -138,7 +136,7 @@ def _announce(url: str, proxy: Proxy, *, as_json: bool) -> None:
 
 
 def _keys(path: Path | None) -> Keys:
-    from breadth.runtime.proxy.auth import Keys, read_keys
+    from breadth.runtime.proxy.access import Keys, read_keys
 
     single = os.environ.get(CLIENT_KEY)
     return Keys.of([*([single] if single else []), *(read_keys(path) if path is not None else [])])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from breadth.cli.import_ import Mapping, importers
+from breadth.api import importers_with
+from breadth.cli.import_ import Mapping, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def show(
     html: Html = None,
 ) -> None:
     """Show what is there, what is missing and how to switch it on, and the instruments with their intervals."""
-    from breadth.bridge.overview import overview
+    from breadth.doctor.overview import overview
 
     with opened(paths, columns) as run:
         with progress("reading"):
@@ -38,10 +39,10 @@ def show(
 @contextmanager
 def opened(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> Iterator[Run]:
     """Open a run folder, or import foreign files into a temporary one."""
-    from breadth.runs.header import HEADER
-    from breadth.runs.ingest import import_files
-    from breadth.runs.places import is_remote, located
+    from breadth.runs.importing import import_files
+    from breadth.runs.paths import is_remote, located
     from breadth.runs.reader import Run
+    from breadth.runs.schema import HEADER
 
     places = [located(path) for path in paths]
     if len(places) == 1 and (is_remote(places[0]) or (places[0] / HEADER).is_file()):
@@ -50,7 +51,7 @@ def opened(paths: Sequence[Path | str], columns: Sequence[str] | None = None) ->
     with TemporaryDirectory(prefix="breadth-") as folder:
         target = Path(folder) / _called(places[0].resolve())
         with progress("importing") as said:
-            import_files(places, target, importers=importers(columns), progress=said)
+            import_files(places, target, importers=importers_with(parse_columns(columns)), progress=said)
         yield Run.open(target)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from breadth.api import api_key, require_utf8, resolve_policy, server_urls
 from breadth.base.errors import BreadthError, ServerError, SettingsError
 from breadth.cli.output import Json, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from breadth.inference.budget import Budget
     from breadth.inference.policy import Policy
     from breadth.runtime.driver import Driver, Solved
@@ -24,15 +22,13 @@ if TYPE_CHECKING:
 
 NO_ANSWER = 1
 """Exit status when the server gave nothing to answer from."""
-ADDRESS = ("BREADTH_URL", "OPENAI_BASE_URL")
-KEYS = ("BREADTH_KEY", "OPENAI_API_KEY")
 
 Url = Annotated[
     list[str] | None, typer.Option("--url", help="Address of the server; several share the work. Default: BREADTH_URL or OPENAI_BASE_URL.")
 ]
 PolicyText = Annotated[str, typer.Option("--policy", help="A policy.toml, or a strategy with settings: adaptive-vote,most=16.")]
-Dialect = Annotated[str, typer.Option("--dialect", help="How the server speaks: auto, openai, llama-cpp, vllm, sglang.")]
-Model = Annotated[str | None, typer.Option("--model", help="Model to ask; the server's only one if left out.")]
+Dialect = Annotated[str, typer.Option("--dialect", help="API dialect of the server: auto, openai, llama-cpp, vllm, sglang.")]
+Model = Annotated[str | None, typer.Option("--model", help="Model name; may be left out if the server has only one.")]
 
 
 def solve(
@@ -46,17 +42,17 @@ def solve(
         str | None, typer.Option("--allocator", help="Spread one budget over the file: elimination, round-robin, greedy.")
     ] = None,
     model: Model = None,
-    system: Annotated[str | None, typer.Option("--system", help="What the model is told before the question.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Most tokens of one completion.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Randomness of the draws.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option("--budget-tokens", help="Most tokens written in all.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Most seconds in all.")] = None,
-    reading: Annotated[str | None, typer.Option("--reading", help="Where the answer is: stated, number or whole.")] = None,
-    at_once: Annotated[int, typer.Option("--at-once", help="Questions of a file solved side by side.", min=1)] = 4,
-    seed: Annotated[int, typer.Option("--seed", help="Root of every chance taken.")] = 0,
+    system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option("--budget-tokens", help="Maximum output tokens in total.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Maximum seconds in total.")] = None,
+    reading: Annotated[str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")] = None,
+    at_once: Annotated[int, typer.Option("--concurrency", help="Questions solved at the same time.", min=1)] = 4,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
     dialect: Dialect = "auto",
     out: Annotated[
-        Path | None, typer.Option("--out", help="Run folder for every candidate; a killed run goes on from it.", file_okay=False)
+        Path | None, typer.Option("--out", help="Run folder for every candidate; a killed run resumes from it.", file_okay=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -66,47 +62,14 @@ def solve(
     from breadth.inference.budget import Budget
 
     sampling = {"max_tokens": max_tokens, "temperature": temperature}
-    chosen = settled_policy(policy, reading, sampling, {"model": model, "system": system})
+    chosen = resolve_policy(policy, reading, sampling, {"model": model, "system": system})
     questions = asked(question, tasks)
     chosen.strategy.prepare()
     job = Job(chosen, questions, Budget(output_tokens=budget_tokens, seconds=seconds), allocator, at_once, seed)
-    done = asyncio.run(_solve_all(job, addresses(url), dialect, out))
+    done = asyncio.run(_solve_all(job, server_urls(url), dialect, out))
     _deliver(done, chosen, questions, single=tasks is None, as_json=as_json)
     if not any(solved.arrived for solved in done):
         raise typer.Exit(NO_ANSWER)
-
-
-def addresses(given: Sequence[str] | None, example: str = "--url http://localhost:8000") -> list[str]:
-    """Return the servers' addresses, from the command line or the environment; ``example`` is how to write one."""
-    found = list(given or [])
-    found = found or [address for name in ADDRESS if (address := os.environ.get(name))][:1]
-    if not found:
-        raise SettingsError("No server was named.", f"Give {example}, or set BREADTH_URL or OPENAI_BASE_URL.")
-    return found
-
-
-def key() -> str | None:
-    """Return the key for the server, from the environment: never from the command line, where others can see it."""
-    name, value = next(((name, value) for name in KEYS if (value := os.environ.get(name, "").strip())), ("", ""))
-    if not value.isprintable():
-        raise SettingsError(f"{name} holds characters that no key has.", "Copy the key again, all of it on one line.")
-    return value or None
-
-
-def settled_policy(text: str, reading: str | None, sampling: Mapping[str, Any], others: Mapping[str, Any]) -> Policy:
-    """Return the policy with what the command line says on top; None leaves a setting as it is."""
-    from breadth.base.settings import from_table, to_table
-    from breadth.inference.policy import Policy
-
-    for name, value in others.items():
-        readable(f"--{name}", value or "")
-    policy = Policy.named(text)
-    table = to_table(policy)
-    given = {"sampling": sampling, "reading": {"how": reading}}
-    for part, changes in given.items():
-        table[part] |= {name: value for name, value in changes.items() if value is not None}
-    table |= {name: value for name, value in others.items() if value is not None}
-    return from_table(Policy, table, "the command line")
 
 
 def asked(question: str | None, tasks: Path | None) -> list[Question]:
@@ -117,19 +80,10 @@ def asked(question: str | None, tasks: Path | None) -> list[Question]:
         raise SettingsError("Give one question or --tasks FILE, not both and not neither.", 'Write: breadth solve "What is 6 x 7?"')
     if tasks is not None:
         return list(read_questions(tasks))
-    text = readable("question", _standard_input() if question == "-" else question or "")
+    text = require_utf8("question", _standard_input() if question == "-" else question or "")
     if not text.strip():
         raise SettingsError("The question is empty.", 'Write: breadth solve "What is 6 x 7?"')
     return [Question("question", text)]
-
-
-def readable(what: str, text: str) -> str:
-    """Return a text of the command line; refuse one that is not UTF-8, which no server reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise SettingsError(f"The {what} is not UTF-8 text: a byte after {text[: error.start][-20:]!r}.", "Write it in UTF-8.") from error
-    return text
 
 
 def _standard_input() -> str:
@@ -154,19 +108,19 @@ class Job:
     at_once: int
     """Questions side by side."""
     seed: int
-    """Root of every chance taken."""
+    """Random seed."""
 
 
 async def _solve_all(job: Job, urls: list[str], dialect: str, out: Path | None) -> list[Solved]:
     from breadth.runtime.connect import connect
     from breadth.runtime.driver import Driver
     from breadth.runtime.journal import Journal
-    from breadth.runtime.judges import ModelJudge
     from breadth.runtime.ledger import Ledger
     from breadth.runtime.recording import Recording
+    from breadth.runtime.solve_context import ModelJudge
 
     recording = Recording(out, job.policy) if out is not None else None
-    sampler = await connect(urls, dialect=dialect, key=key(), model=job.policy.model)
+    sampler = await connect(urls, dialect=dialect, key=api_key(), model=job.policy.model)
     try:
         journal = recording.journal if recording else Journal()
         driver = Driver(sampler, Ledger(job.ceiling, job.policy.prices), {"default": ModelJudge()}, journal)
@@ -179,7 +133,7 @@ async def _solve_all(job: Job, urls: list[str], dialect: str, out: Path | None) 
 
 async def _run(job: Job, driver: Driver, recording: Recording | None) -> list[Solved]:
     from breadth.inference.allocation.allocator import ALLOCATORS
-    from breadth.runtime.many import allocate, solve_all
+    from breadth.runtime.driver import allocate, solve_all
 
     references = {question.name: question.reference for question in job.questions}
     tasks = [job.policy.task(question.prompt, name=question.name, seed=job.seed) for question in job.questions]
@@ -202,7 +156,7 @@ async def _run(job: Job, driver: Driver, recording: Recording | None) -> list[So
 
 
 def _deliver(done: list[Solved], policy: Policy, questions: list[Question], *, single: bool, as_json: bool) -> None:
-    from breadth.runtime.summary import summary
+    from breadth.runtime.driver import summary
 
     if single and not done[0].arrived:
         raise why_nothing(done[0])

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from breadth.report.plaintext import plain
-from breadth.runtime.summary import MOST_VOTES
+from breadth.runtime.driver import MOST_VOTES
 
 SHOWN = 6
 """Answers shown of a vote."""

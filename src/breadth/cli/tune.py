@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from breadth.api import api_key, resolve_policy, server_urls
 from breadth.base.errors import SettingsError
 from breadth.cli.output import Html, Json, deliver, progress
-from breadth.cli.solve import Dialect, Model, addresses, key, settled_policy
+from breadth.cli.solve import Dialect, Model
 
 if TYPE_CHECKING:
     from breadth.inference.budget import Spend
     from breadth.runtime.questions import Question
-    from breadth.runtime.sweep import Sweep, Told
-    from breadth.runtime.sweep_estimate import Estimate
+    from breadth.runtime.sweep import Estimate, Sweep, Told
     from breadth.runtime.sweep_folder import Wishes
 
 CANNOT_TELL = 1
@@ -37,7 +37,7 @@ Tasks = Annotated[
 ]
 Out = Annotated[
     Path,
-    typer.Option("--out", help="Run folder to keep every sample in; a killed sweep goes on from it.", file_okay=False, show_default=False),
+    typer.Option("--out", help="Run folder to keep every sample in; a killed sweep resumes from it.", file_okay=False, show_default=False),
 ]
 
 
@@ -62,24 +62,24 @@ def tune(
         Path | None,
         typer.Option("--policy-out", help="Where to write the policy; policy.toml in the run folder if left out.", dir_okay=False),
     ] = None,
-    budget_tokens: Annotated[int | None, typer.Option("--budget-tokens", help="Most tokens the whole sweep may write.", min=1)] = None,
+    budget_tokens: Annotated[int | None, typer.Option("--budget-tokens", help="Maximum output tokens of the whole sweep.", min=1)] = None,
     budgets: Annotated[
         str | None,
         typer.Option("--budgets", help="Thinking tokens to force, as in 64,128,256; none for widths only. Default: by the model."),
     ] = None,
-    widths: Annotated[str, typer.Option("--widths", help="Votes to look at.")] = "1,2,4,8",
+    widths: Annotated[str, typer.Option("--widths", help="Vote sizes to measure.")] = "1,2,4,8",
     samples: Annotated[int, typer.Option("--samples", help="Samples of each question at each budget.", min=1)] = 4,
-    questions: Annotated[int | None, typer.Option("--questions", help="Use so many of the questions, drawn at random.", min=1)] = None,
+    questions: Annotated[int | None, typer.Option("--questions", help="Number of questions to use, sampled at random.", min=1)] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     policy: Annotated[str, typer.Option("--policy", help="A policy.toml for sampling, reading, prompt and prices.")] = "single",
     model: Model = None,
-    system: Annotated[str | None, typer.Option("--system", help="What the model is told before the question.")] = None,
-    reading: Annotated[str | None, typer.Option("--reading", help="Where the answer is: stated, number or whole.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Most tokens of one completion.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Randomness of the draws.")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
+    reading: Annotated[str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")] = None,
     logprobs: Annotated[bool, typer.Option("--logprobs", help="Ask for log-probs, to see whether confidence can be trusted.")] = False,
-    at_once: Annotated[int, typer.Option("--at-once", help="Samples drawn side by side.", min=1)] = 8,
-    seed: Annotated[int, typer.Option("--seed", help="Root of every chance taken.")] = 0,
+    at_once: Annotated[int, typer.Option("--concurrency", help="Samples in flight at the same time.", min=1)] = 8,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
     dialect: Dialect = "auto",
     as_json: Json = False,
     html: Html = None,
@@ -93,14 +93,14 @@ def tune(
     from breadth.runtime.sweep_folder import Wishes
 
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_logprobs": CONFIDENCE if logprobs else None}
-    measured = settled_policy(policy, reading, sampling, {"model": model, "system": system})
+    measured = resolve_policy(policy, reading, sampling, {"model": model, "system": system})
     wishes = Wishes(measured, _numbers(widths, "--widths"), _budgets(budgets), samples, seed)
     limits = Limits(budget_tokens, yes, at_once)
     _require_consent(limits)
     try:
-        asyncio.run(_sweep(addresses(urls, "http://localhost:8000"), dialect, _asked(tasks, questions, seed), wishes, out, limits))
+        asyncio.run(_sweep(server_urls(urls, "http://localhost:8000"), dialect, _asked(tasks, questions, seed), wishes, out, limits))
     except KeyboardInterrupt:
-        typer.echo(f"stopped; what arrived is kept in {out}: the same command goes on from there.", err=True)
+        typer.echo(f"stopped; what arrived is kept in {out}: the same command resumes from there.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     _judge(out, policy_out or out / "policy.toml", as_json=as_json, html=html)
 
@@ -146,7 +146,7 @@ async def _sweep(urls: list[str], dialect: str, questions: tuple[Question, ...],
     from breadth.runtime.connect import connect
     from breadth.runtime.sweep import Sweep
 
-    sampler = await connect(urls, dialect=dialect, key=key(), model=wishes.policy.model)
+    sampler = await connect(urls, dialect=dialect, key=api_key(), model=wishes.policy.model)
     try:
         sweep = Sweep(sampler, questions, wishes, out, ceiling=limits.tokens, at_once=limits.at_once)
         with progress("a few samples, to tell what the sweep will cost"):
@@ -164,7 +164,7 @@ async def _sweep(urls: list[str], dialect: str, questions: tuple[Question, ...],
 
 
 def _show_estimate(sweep: Sweep, estimate: Estimate) -> None:
-    from breadth.report.numerals import number
+    from breadth.report.cells import number
     from breadth.report.plaintext import counted
 
     plan, coming = sweep.plan, estimate.coming
@@ -187,7 +187,7 @@ def _show_estimate(sweep: Sweep, estimate: Estimate) -> None:
         )
     unread = sum(sample.row["answer"] is None for sample in sweep.samples.values())
     if 2 * unread > len(sweep.samples):
-        lines.append(f"note: no answer could be read in {unread} of these samples; see --reading, --system and --max-tokens")
+        lines.append(f"note: no answer could be read in {unread} of these samples; see --answer-format, --system and --max-tokens")
     for line in [*lines, *(f"note: {note}" for note in plan.notes)]:
         typer.echo(line, err=True)
 
@@ -217,9 +217,9 @@ def _bar() -> Iterator[Told]:
 
 def _judge(out: Path, policy_out: Path, *, as_json: bool, html: Path | None) -> None:
     from breadth.base.settings import dump
-    from breadth.bridge.tuning.page import tuning_page
-    from breadth.bridge.tuning.tuned import tuned
     from breadth.runs.reader import Run
+    from breadth.tuning.page import tuning_page
+    from breadth.tuning.tuned import tuned
 
     run = Run.open(out)
     with progress("choosing"):

@@ -12,8 +12,7 @@ from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.base.settings import from_table, load
 from breadth.inference.budget import Budget, Prices
 from breadth.inference.halting import Halt
-from breadth.inference.reading import Reading
-from breadth.inference.records import Prompt, Sampling, Task
+from breadth.inference.records import Prompt, Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategy import STRATEGIES, Strategy
 

@@ -1,11 +1,12 @@
-"""Prompts that say more than the task's: further turns, a line for the system, words behind the question."""
+"""Change what a strategy asks: further turns, a system line, a suffix to the question, another model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from breadth.inference.records import Message, Prompt
+from breadth.inference.records import Answer, Ask, Fork, Message, Prompt, Run
 
 
 def with_turns(prompt: Prompt, turns: Sequence[tuple[str, str]]) -> Prompt:
@@ -47,3 +48,27 @@ def _longer(content: Any, text: str) -> Any:
     if isinstance(content, (list, tuple)):
         return [*content, {"type": "text", "text": text}]
     return f"{content}\n\n{text}" if content else text
+
+
+def rewritten(run: Run, change: Callable[[Ask], Ask]) -> Run:
+    """Run a strategy with every ask of it, and of the runs it forks, changed."""
+    reply: Any = None
+    try:
+        while True:
+            try:
+                request = run.send(reply)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            if isinstance(request, Ask):
+                request = change(request)
+            elif isinstance(request, Fork):
+                request = replace(request, runs=tuple(rewritten(part, change) for part in request.runs))
+            reply = yield request
+    finally:
+        run.close()
+
+
+def with_model(run: Run, model: str) -> Run:
+    """Run a strategy with another model than the task's; requests that name one keep it. An empty name changes nothing."""
+    return rewritten(run, lambda ask: replace(ask, model=model) if ask.model is None else ask) if model else run

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.inference.coins import coin
 from breadth.inference.records import Candidate
 from breadth.inference.stopping.paths import Paths
+from breadth.inference.stopping.rule import coin
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

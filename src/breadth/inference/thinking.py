@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from breadth.base.checks import require
-from breadth.inference.reading import Reading
-from breadth.inference.records import Answer, Ask, Candidate, Request, Sampling, Task
+from breadth.inference.records import Answer, Ask, Candidate, Reading, Request, Sampling, Task
 
 Ending = Literal["closed", "cut", "reply", "nothing"]
 """How thinking ended: closed, cut at its maximum, with a reply that is complete as it is, or with nothing more to be drawn."""

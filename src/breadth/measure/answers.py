@@ -1,24 +1,117 @@
 """Answers and when two of them are the same: canonical keys, then classes by key and by an optional stronger test.
 
-Finding the answer in a completion is the work of `breadth.measure.statements`; its two functions are offered here too.
+Finding the answer in a completion is the work of `breadth.measure.answer_extraction`; its two functions are offered here too.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.measure.numerals import number_key
-from breadth.measure.statements import stated_answer, stated_answers
+from breadth.measure.answer_extraction import stated_answer
+from breadth.measure.validate import IntArray
 
-__all__ = ["answer_classes", "answer_key", "is_wording", "reference_key", "stated_answer", "stated_answers", "stated_key"]
+_MAX_NUMERAL_CHARS = 400
+"""Characters beyond which a number is left as text: exact arithmetic on hostile input must stay cheap."""
 
-_LONGEST = 1000
+_DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)"
+_PLAIN = re.compile(rf"([+-]?)({_DECIMAL})(?:[eE]([+-]?\d{{1,3}}))?", re.ASCII)
+_POWER_OF_TEN = re.compile(
+    rf"([+-]?)(?:({_DECIMAL})\s*(?:\\times|\\cdot|×|·|\*|x)\s*)?10\^(?:\{{([+-]?\d{{1,3}})\}}|(\d{{1,3}}))", re.ASCII
+)
+_FRAC = re.compile(rf"([+-]?)\s*(\d*)\s*\\frac\{{([+-]?)({_DECIMAL})\}}\{{({_DECIMAL})\}}", re.ASCII)
+_SLASH = re.compile(rf"([+-]?)(?:(\d+)\s+)?()({_DECIMAL})\s*/\s*({_DECIMAL})", re.ASCII)
+_CURRENCY = re.compile(r"([+-]?)\s*[$€£¥]\s*")
+_DEGREES = re.compile(r"\s*(?:\^\s?(?:\\circ|\{\s?\\circ\s?\})|°|degrees?)$")
+
+
+def number_key(text: str) -> str | None:
+    r"""Return the one way to write this number, or None when the text is not exactly one number.
+
+    Whole numbers lose plus sign and leading zeros, terminating fractions become decimals, others reduced fractions: '3',
+    '-0.5', '1/3'. A currency sign before it and a degree sign after it are dropped, for one question asks in one unit;
+    any other unit makes it no number. A comma separates thousands only where it can. A whole number before a fraction
+    below 1 is a mixed number: ``1\frac{1}{2}`` and '1 1/2' are 1.5. More than 400 characters are not read.
+    """
+    if len(text) > _MAX_NUMERAL_CHARS:
+        return None
+    currency = _CURRENCY.match(text)
+    bare = _DEGREES.sub("", currency[1] + text[currency.end() :] if currency else text)
+    for form, reading in _FORMS:
+        found = form.fullmatch(bare)
+        if found:
+            return reading(*found.groups())
+    return None
+
+
+def _plain(sign: str, digits: str, exponent: str | None) -> str:
+    if exponent:
+        return _written(_signed(sign) * _decimal(digits) * _ten_to(exponent))
+    # By far the most frequent form, so without arithmetic: the digits less the zeros that say nothing.
+    whole, _, part = digits.replace(",", "").partition(".")
+    whole, part = whole.lstrip("0"), part.rstrip("0")
+    return ("-" if sign == "-" and (whole or part) else "") + (whole or "0") + (f".{part}" if part else "")
+
+
+def _power_of_ten(sign: str, digits: str | None, braced: str | None, bare: str | None) -> str:
+    return _written(_signed(sign) * (_decimal(digits) if digits else 1) * _ten_to(braced or bare))
+
+
+def _fraction(sign: str, whole: str | None, inner_sign: str, top: str, bottom: str) -> str | None:
+    numerator, denominator = _decimal(top), _decimal(bottom)
+    if denominator == 0:
+        return None
+    if whole and (inner_sign or not top.isdigit() or not bottom.isdigit() or numerator >= denominator):
+        # '2 3/2' may be a product or a slip: not one number for certain.
+        return None
+    return _written(_signed(sign) * (int(whole or 0) + _signed(inner_sign) * numerator / denominator))
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[..., str | None]], ...] = (
+    (_PLAIN, _plain),
+    (_FRAC, _fraction),
+    (_SLASH, _fraction),
+    (_POWER_OF_TEN, _power_of_ten),
+)
+
+
+def _decimal(digits: str) -> Fraction:
+    whole, _, part = digits.replace(",", "").partition(".")
+    return Fraction(int(f"{whole}{part}" or 0), 10 ** len(part))
+
+
+def _signed(sign: str) -> int:
+    return -1 if sign == "-" else 1
+
+
+def _ten_to(exponent: str | None) -> Fraction:
+    return Fraction(10) ** int(exponent or 0)
+
+
+def _written(value: Fraction) -> str:
+    places = _decimal_places(value.denominator)
+    if places is None:
+        return f"{value.numerator}/{value.denominator}"
+    digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
+    sign = "-" if value < 0 else ""
+    return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
+
+
+def _decimal_places(denominator: int) -> int | None:
+    """Return how many decimals write a fraction with this denominator exactly, or None when none do."""
+    twos = (denominator & -denominator).bit_length() - 1
+    odd, fives = denominator >> twos, 0
+    while odd % 5 == 0:
+        odd, fives = odd // 5, fives + 1
+    return max(twos, fives) if odd == 1 else None
+
+
+_MAX_ANSWER_CHARS = 1000
 """Characters beyond which an answer is compared as plain text."""
 _DEEPEST = 3
 """Brackets within brackets that are read element by element."""
@@ -60,7 +153,7 @@ def answer_key(answer: str | float | None) -> str | None:
     Equal keys mean equal answers; different keys may still be (``\sqrt{8}`` and ``2\sqrt{2}``): see `answer_classes`.
     """
     if isinstance(answer, str):
-        return _short_key(answer) if len(answer) <= _LONGEST else _plain_text(answer)
+        return _short_key(answer) if len(answer) <= _MAX_ANSWER_CHARS else _plain_text(answer)
     if answer is None or answer != answer:
         return None
     raise MeasureError(
@@ -80,7 +173,7 @@ def reference_key(reference: str | None) -> str | None:
     return answer_key(stated_answer(reference)) or answer_key(reference)
 
 
-def answer_classes(answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None) -> NDArray[np.int64]:
+def answer_classes(answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None) -> IntArray:
     """Give each answer to one problem the number of its class, in order of first appearance; -1 where there is no answer.
 
     Equal keys make a class. ``equivalent`` (such as `breadth.measure.symbolic.SymbolicEquivalence`) may join classes with

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.finite import BoolArray, FloatArray, finite, same_length, yes_or_no
 from breadth.measure.intervals import Interval, check_level
+from breadth.measure.validate import BoolArray, FloatArray, finite, same_length, yes_or_no
 
 BINS = 10
 """Bins of the calibration errors: the number nearly every paper reports with."""

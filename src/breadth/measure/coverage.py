@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
-
-Floats: TypeAlias = NDArray[np.float64]
-"""Numbers in double precision."""
-Ints: TypeAlias = NDArray[np.int64]
-"""Counts and positions."""
+from breadth.measure.validate import FloatArray, IntArray
 
 _CELLS = 1 << 22
 """Numbers held at once (32 MB): bounds the memory when many different (n, c) meet a large k."""
 
 
-def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Floats:
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     """Estimate, per problem, the chance that at least one of ``k`` fresh samples is right, from ``c`` right among ``n``.
 
     ``1 - C(n-c, k) / C(n, k)`` (arXiv 2107.03374), unbiased for independent samples, computed as
@@ -37,7 +31,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Floats:
     return curves if np.ndim(k) else np.asarray(curves[..., 0])
 
 
-def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Floats:
+def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     """Average `pass_at_k` over all problems, each with equal weight; one number per k.
 
     Every problem must have at least k samples: leaving the smaller ones out for large k would compare different problems
@@ -71,7 +65,7 @@ def all_solved(n: ArrayLike, c: ArrayLike) -> float:
     return float(np.mean(hits == totals))
 
 
-def draw_sizes(k: ArrayLike, n: ArrayLike) -> Ints:
+def draw_sizes(k: ArrayLike, n: ArrayLike) -> IntArray:
     """Check the numbers of draws asked for against the samples there are, and return them as a flat array."""
     sizes = np.atleast_1d(whole_numbers(k, "k"))
     if sizes.ndim > 1 or sizes.size == 0 or sizes.min() < 1:
@@ -87,7 +81,7 @@ def draw_sizes(k: ArrayLike, n: ArrayLike) -> Ints:
     return sizes
 
 
-def whole_numbers(values: ArrayLike, name: str) -> Ints:
+def whole_numbers(values: ArrayLike, name: str) -> IntArray:
     """Return ``values`` as integers; refuse NaN, fractions and anything that is not a number. Keeps the shape."""
     array = np.asarray(values)
     if array.dtype.kind in "iub":
@@ -97,7 +91,7 @@ def whole_numbers(values: ArrayLike, name: str) -> Ints:
     raise MeasureError(f"{name} must be whole numbers; got {array.dtype} such as {array.ravel()[:3].tolist()}.", f"Give counts for {name}.")
 
 
-def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[Ints, Ints]:
+def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
     try:
         totals, hits = np.broadcast_arrays(whole_numbers(n, "n"), whole_numbers(c, "c"))
     except ValueError as error:
@@ -112,27 +106,27 @@ def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[Ints, Ints]:
     return totals, hits
 
 
-def _pair_codes(totals: Ints, hits: Ints) -> Ints:
+def _pair_codes(totals: IntArray, hits: IntArray) -> IntArray:
     """One number for each (n, c), so that equal problems are computed once."""
-    codes: Ints = totals * (hits.max() + 1) + hits
+    codes: IntArray = totals * (hits.max() + 1) + hits
     return codes.ravel()
 
 
-def _from_codes(codes: Ints, hits: Ints) -> tuple[Ints, Ints]:
+def _from_codes(codes: IntArray, hits: IntArray) -> tuple[IntArray, IntArray]:
     totals, found = np.divmod(codes, hits.max() + 1)
     return totals, found
 
 
-def _parts(pairs: Ints, sizes: Ints) -> list[Ints]:
+def _parts(pairs: IntArray, sizes: IntArray) -> list[IntArray]:
     rows = max(1, _CELLS // int(sizes.max()))
     return [pairs[start : start + rows] for start in range(0, pairs.size, rows)]
 
 
-def _pass_table(totals: Ints, hits: Ints, sizes: Ints) -> Floats:
+def _pass_table(totals: IntArray, hits: IntArray, sizes: IntArray) -> FloatArray:
     """[pairs, k] pass@k; the running sum over draws gives every k in one pass."""
     left = totals[:, None] - np.arange(sizes.max())
     # Once fewer than c wrong-or-right samples are left the next draw is right for certain: log 0, pass 1.
     with np.errstate(divide="ignore"):
         log_miss = np.cumsum(np.log1p(-np.minimum(hits[:, None] / left, 1.0)), axis=1)
-    chances: Floats = -np.expm1(log_miss[:, sizes - 1])
+    chances: FloatArray = -np.expm1(log_miss[:, sizes - 1])
     return chances + 0.0  # no minus zero

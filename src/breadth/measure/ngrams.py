@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.errors import MeasureError
+from breadth.measure.validate import IntArray
 
 # At most four letters or digits at a time: about the length of a subword, so that gates given in tokens keep their scale.
 _ROUGH_TOKEN = re.compile(r"[^\W_]{1,4}|[^\w\s]|_")
@@ -107,7 +107,7 @@ def _bags(samples: Sequence[str | Sequence[Hashable]], size: int) -> list[set[tu
     return [bag for bag in bags if bag]
 
 
-def _shared_counts(bags: Sequence[set[tuple[Hashable, ...]]]) -> NDArray[np.int64]:
+def _shared_counts(bags: Sequence[set[tuple[Hashable, ...]]]) -> IntArray:
     """Return the matrix of how many n-grams each two bags share (on the diagonal: how many each holds)."""
     from scipy.sparse import csr_array
 

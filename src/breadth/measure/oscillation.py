@@ -6,6 +6,7 @@ lose the right answer as find it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,113 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.measure.clustered import resample
-from breadth.measure.finite import BoolArray, FloatArray, same_length
-from breadth.measure.intervals import Interval, wilson
-from breadth.measure.restatements import Restatements, neighbour_pairs
-from breadth.measure.tallies import Ints
+from breadth.measure.answer_extraction import stated_answers
+from breadth.measure.answers import answer_classes
+from breadth.measure.diversity import class_column
+from breadth.measure.intervals import Interval, resample, wilson
+from breadth.measure.validate import BoolArray, FloatArray, IntArray, finite, same_length, yes_or_no
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Restatements:
+    """Answers stated within traces: four columns, one row a statement, in any order."""
+
+    traces: NDArray[Any]
+    """The trace of each statement."""
+    positions: FloatArray
+    """Where in the trace: a step number, or a share of its length. No two statements of a trace may share one."""
+    classes: IntArray
+    """Answer classes, -1 for no parsable answer: such a step is not right, and it is no other answer."""
+    correct: BoolArray
+    """Whether the answer is right."""
+
+    def __init__(self, traces: ArrayLike, positions: ArrayLike, classes: ArrayLike, correct: ArrayLike) -> None:
+        columns = {
+            "traces": np.asarray(traces),
+            "positions": finite(positions, "positions"),
+            "classes": class_column(classes),
+            "correct": yes_or_no(correct, "correct"),
+        }
+        same_length(**columns)
+        for name, column in columns.items():
+            object.__setattr__(self, name, column)
+
+    def order(self) -> IntArray:
+        """Return the row numbers in order of trace and position."""
+        order = np.lexsort((self.positions, np.unique(self.traces, return_inverse=True)[1]))
+        traces, positions = self.traces[order], self.positions[order]
+        if ((traces[1:] == traces[:-1]) & (positions[1:] == positions[:-1])).any():
+            raise MeasureError("A trace states two answers at one position, so their order is unknown.", "Keep one row per trace and step.")
+        return order
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourPairs:
+    """Every statement that is followed by another in its trace, with what the next one is. Arrays have one entry a pair."""
+
+    rows: IntArray
+    """The earlier statement's row."""
+    before: BoolArray
+    """Whether the earlier one is right."""
+    after: BoolArray
+    """Whether the later one is right."""
+    moved: BoolArray
+    """Whether both are wrong and state different answers."""
+
+    @property
+    def lost(self) -> BoolArray:
+        """Right, then not."""
+        return self.before & ~self.after
+
+    @property
+    def found(self) -> BoolArray:
+        """Not right, then right."""
+        return ~self.before & self.after
+
+    @property
+    def kept_right(self) -> BoolArray:
+        """Right and right."""
+        return self.before & self.after
+
+    @property
+    def kept_wrong(self) -> BoolArray:
+        """Wrong and wrong without a new answer."""
+        return ~self.before & ~self.after & ~self.moved
+
+    @property
+    def changed(self) -> BoolArray:
+        """Whether the stated answer changed: lost, found or moved."""
+        return self.lost | self.found | self.moved
+
+
+def neighbour_pairs(statements: Restatements) -> NeighbourPairs:
+    """Pair each statement with the next one of its trace."""
+    order = statements.order()
+    earlier = np.flatnonzero(statements.traces[order][1:] == statements.traces[order][:-1])
+    here, there = order[earlier], order[earlier + 1]
+    before, after = statements.correct[here], statements.correct[there]
+    left, right = statements.classes[here], statements.classes[there]
+    return NeighbourPairs(here, before, after, ~before & ~after & (left >= 0) & (right >= 0) & (left != right))
+
+
+def stated_in(texts: Sequence[str], truths: Sequence[str]) -> Restatements:
+    """Find every answer stated in each text, where (as a share of the text's length), and whether it equals the truth.
+
+    The trace of a statement is its text's number. Texts that state nothing have no rows; if none states anything that is
+    an error. Only statements in boxes, tags and phrases are seen, not answers that the text merely leans to.
+    """
+    if len(texts) != len(truths):
+        raise MeasureError(f"Got {len(texts)} texts and {len(truths)} right answers.", "Give one right answer per text.")
+    found = [stated_answers(text) for text in texts]
+    if not any(found):
+        raise MeasureError(
+            f"None of the {len(texts)} texts states an answer.", "Ask for answers in a box, a tag or as 'The answer is ...'."
+        )
+    traces = np.repeat(np.arange(len(texts)), [len(statements) for statements in found])
+    positions = [place / len(text) for text, statements in zip(texts, found, strict=True) for place, _ in statements]
+    classes = answer_classes([*(answer for statements in found for _, answer in statements), *truths])
+    told, right = classes[: len(traces)], classes[len(traces) :][traces]
+    return Restatements(traces, positions, told, (told == right) & (told >= 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,21 +129,21 @@ class TraceOscillations:
 
     traces: NDArray[Any]
     """Trace ids, sorted."""
-    statements: Ints
+    statements: IntArray
     """How often an answer was stated."""
-    first_right: Ints
+    first_right: IntArray
     """The statement (1 is the first) that was right first; 0 if none was."""
     final_right: BoolArray
     """Whether the last statement is right."""
-    lost: Ints
+    lost: IntArray
     """Pairs of neighbours right, then not."""
-    found: Ints
+    found: IntArray
     """Pairs not right, then right."""
-    moved: Ints
+    moved: IntArray
     """Pairs of two different wrong answers."""
-    kept_right: Ints
+    kept_right: IntArray
     """Pairs right and right."""
-    kept_wrong: Ints
+    kept_wrong: IntArray
     """Pairs wrong and wrong without a new answer."""
 
     @property
@@ -49,17 +152,17 @@ class TraceOscillations:
         return self.first_right > 0
 
     @property
-    def changes(self) -> Ints:
+    def changes(self) -> IntArray:
         """How often the stated answer changed."""
         return self.lost + self.found + self.moved
 
     @property
-    def oracle_stop(self) -> Ints:
+    def oracle_stop(self) -> IntArray:
         """The statement at which one who knows the truth would stop: the first right one, or at once if there is none."""
         return np.maximum(self.first_right, 1)
 
     @property
-    def flip_matrix(self) -> Ints:
+    def flip_matrix(self) -> IntArray:
         """Pairs over all traces: rows right and wrong before, columns right and wrong after."""
         wrong = self.moved.sum() + self.kept_wrong.sum()
         return np.array([[self.kept_right.sum(), self.lost.sum()], [self.found.sum(), wrong]])
@@ -100,7 +203,7 @@ def trace_oscillations(statements: Restatements) -> TraceOscillations:
     np.minimum.at(first, trace[statements.correct], number[statements.correct])
     pairs = neighbour_pairs(statements)
 
-    def per_trace(which: BoolArray) -> Ints:
+    def per_trace(which: BoolArray) -> IntArray:
         return np.bincount(trace[pairs.rows[which]], minlength=len(ids))
 
     return TraceOscillations(

@@ -1,16 +1,18 @@
-"""Series of logged values: in step order, without what is not a number, spikes pulled in."""
+"""Series of a run cleaned for statistics, and the autocorrelated noise around their smooth course."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from breadth.base.errors import MeasureError
-from breadth.measure.finite import BoolArray, FloatArray, numbers
+from breadth.measure.intervals import student_chance, student_reach
+from breadth.measure.validate import BoolArray, FloatArray, numbers
 
 _SPIKE_WINDOW = 7
 # Points of the running median a spike is measured against: it outvotes spikes of up to three points.
@@ -123,3 +125,163 @@ def _within_neighbours(window: FloatArray, place: int) -> float:
     low, high = float(inner[0]), float(inner[-1])
     reach = _END_LIMIT * (high - low)
     return min(max(float(window[place]), low - reach), high + reach)
+
+
+_MOST_AUTOCORRELATION = 0.95
+# Beyond this a sluggish wander and a trend cannot be told apart on a few hundred points.
+_LEAST_LEFT = 0.2
+# Share of the variance a curve is trusted to leave; below it the correction would divide by nearly nothing.
+_BENT_POINTS = 14
+# Fewest points on which a bent curve is tried besides the line; on fewer, noise bends as much as curves do.
+_KNOTTED_POINTS = 24
+# Fewest points on which a line with two knots is tried; with four knots half as many again.
+_RATES = (2, 4, 8, 16)
+# Decay rates tried, per length of the series: from hardly bent to over in its first sixth.
+_TURNS, _TURN_WIDTHS = tuple(np.linspace(0.2, 0.8, 13)), (0.02, 0.04, 0.08)
+# Middles and widths of the S-shaped passages from one level to another that are tried; what lies between them is had by their derivatives.
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is left of a series when a smooth curve is taken out, described as first-order autoregressive noise."""
+
+    curve: FloatArray
+    """The smooth curve."""
+    residuals: FloatArray
+    """The series minus the curve."""
+    sd: float
+    """Standard deviation of the noise, corrected for what the curve swallowed."""
+    autocorrelation: float
+    """Correlation of neighbouring points, corrected for the bias of short series; between 0 and 0.95."""
+
+    @property
+    def effective_points(self) -> float:
+        """How many independent points would say as much about the level: ``n (1 - rho) / (1 + rho)``."""
+        return len(self.residuals) * (1 - self.autocorrelation) / (1 + self.autocorrelation)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Effective points less the two of a line, at least 2: the noise was itself estimated, so intervals use Student's t."""
+        return max(self.effective_points - 2, 2.0)
+
+    @property
+    def rounding(self) -> float:
+        """What arithmetic alone makes of a series without noise: differences up to this are none."""
+        return 1e-9 * float(np.max(np.abs(self.curve)))
+
+    def quantile(self, level: float) -> float:
+        """How many standard errors a two-sided interval of this level reaches to each side."""
+        return student_reach(self.degrees_of_freedom, level)
+
+    def p_value(self, standard_errors: float) -> float:
+        """How often noise alone lands at least so many standard errors from zero, on either side."""
+        return student_chance(self.degrees_of_freedom, standard_errors)
+
+    def weighted_sd(self, weights: FloatArray) -> float:
+        """Give the standard deviation of a weighted sum of neighbouring points."""
+        powers = self.autocorrelation ** np.arange(len(weights))
+        reach = min(len(weights), int(np.count_nonzero(powers > 1e-12)))
+        echo = sum(powers[lag] * float(weights[lag:] @ weights[: len(weights) - lag]) for lag in range(1, reach))
+        return self.sd * math.sqrt(max(float(weights @ weights) + 2 * echo, 0.0))
+
+
+def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
+    """Estimate a series' noise around the smooth curve that describes it best, spikes pulled in, known jumps allowed.
+
+    The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another, and lines with
+    knots. The choice is by
+    BIC on what each point adds to its predecessor, so that sluggish noise does not pass for shape. ``jumps_at`` lists
+    indices from which on the level may be another. Misleads when the noise is a slow wander: that looks like shape.
+    """
+    if len(values) < 4:
+        raise MeasureError(f"Noise cannot be told from trend on {len(values)} points; at least 4 needed.", "Log more steps.")
+    calm = tame(values)
+    fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _shapes(len(values), jumps_at)]
+    shape, curve = min(fits, key=lambda fit: _bic(calm - fit[1], fit[0]))
+    return noise_of(calm - curve, shape.parameters, curve)
+
+
+def noise_of(residuals: FloatArray, parameters: int, curve: FloatArray | None = None) -> Noise:
+    """Describe the residuals of a fit with p parameters as first-order autoregressive noise.
+
+    After the fit the raw autocorrelation is too small by about ``(p + (p + 2) rho) / n`` (Marriott and Pope 1954 and Kendall
+    1954 for p = 1) and the raw variance by the share ``p (1 + rho) / (1 - rho) / n``; both are put right. Negative
+    autocorrelation counts as none, which errs to the side of wide intervals. Residuals at rounding error count as zero.
+    """
+    n, power = len(residuals), float(residuals @ residuals)
+    curve = np.zeros(n) if curve is None else curve
+    rounding = 1e-12 * float(np.max(np.abs(curve)) + np.max(np.abs(residuals)))
+    if power <= n * rounding**2:
+        return Noise(curve, np.zeros(n), 0.0, 0.0)
+    raw = float(residuals[1:] @ residuals[:-1]) / power
+    corrected = (raw + parameters / n) / max(1 - (parameters + 2) / n, _LEAST_LEFT)
+    rho = min(max(corrected, 0.0), _MOST_AUTOCORRELATION)
+    left = max(1 - parameters * (1 + rho) / (1 - rho) / n, _LEAST_LEFT)
+    return Noise(curve, residuals, math.sqrt(power / n / left), rho)
+
+
+def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Draw windows of noise, one a row, by the moving-block bootstrap, at the noise's corrected size and sluggishness.
+
+    Block lengths follow the n^(1/3) rule for first-order autoregressive noise (Carlstein 1986). Cutting into blocks and
+    fitting a curve both lose autocorrelation, so the draws are scaled by the standard deviation of a window's mean with and
+    without that loss; without the scaling the intervals are too narrow on every series under a hundred points.
+    """
+    if noise.sd == 0:
+        return np.zeros((draws, points))
+    n, rho = len(noise.residuals), noise.autocorrelation
+    block = min(max(math.ceil((2 * rho**2 / (1 - rho**2) ** 2 * n) ** (1 / 3)), 1), max(n // 4, 1))
+    centred = noise.residuals - noise.residuals.mean()
+    power = float(centred @ centred)
+    raw = max(float(centred[1:] @ centred[:-1]) / power, 0.0)
+    lost = power / n * _variance_of_mean(raw, points, block)
+    blocks = sliding_window_view(centred * noise.sd * math.sqrt(_variance_of_mean(rho, points) / lost), block)
+    chained = blocks[rng.integers(0, n - block + 1, (draws, points // block + 2))].reshape(draws, -1)
+    return np.asarray(sliding_window_view(chained, points, axis=1)[np.arange(draws), rng.integers(0, block, draws)], dtype=np.float64)
+
+
+def _variance_of_mean(rho: float, points: int, block: float = math.inf) -> float:
+    # Of a mean of neighbouring points, over that of as many independent ones; pairs in different blocks are independent.
+    lag = np.arange(1, points)
+    return float(1 + 2 * np.sum((1 - lag / points) * np.clip(1 - lag / block, 0, None) * rho**lag))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    parameters: int
+    bent: bool
+    basis: FloatArray
+
+
+def _bic(residuals: FloatArray, shape: _Shape) -> float:
+    n, power = len(residuals), float(residuals @ residuals)
+    raw = min(max(float(residuals[1:] @ residuals[:-1]) / power, 0.0), _MOST_AUTOCORRELATION) if power else 0.0
+    news = residuals[1:] - raw * residuals[:-1]
+    # A bent shape was picked among many and pays for that (extended BIC), or short noise would often pass for a bend.
+    price = shape.parameters * math.log(n) + (2 * math.log(_bent_shapes(n)) if shape.bent else 0.0)
+    return n * math.log(float(np.mean(news**2)) + 1e-300) + price
+
+
+def _passage(distance: FloatArray) -> list[FloatArray]:
+    """Return an S-shaped curve, and how it changes when its middle is moved and when it is made wider."""
+    level = np.tanh(distance / 2)
+    return [level, 1 - level**2, distance * (1 - level**2)]
+
+
+def _bent_shapes(n: int) -> int:
+    return 1 + 2 * len(_RATES) + (len(_TURNS) * len(_TURN_WIDTHS) if n >= _KNOTTED_POINTS else 0)
+
+
+@lru_cache(maxsize=8)
+def _shapes(n: int, jumps_at: tuple[int, ...]) -> tuple[_Shape, ...]:
+    t, jumps = np.linspace(0, 1, n), [np.arange(n) >= at for at in jumps_at]
+    columns: list[tuple[int, list[FloatArray]]] = [(2, [t])]
+    if n >= _BENT_POINTS:
+        columns += [(3, [t, t**2])] + [(3, [np.exp(-rate * side)]) for rate in _RATES for side in (t, 1 - t)]
+    if n >= _KNOTTED_POINTS:
+        columns += [(5, _passage((t - middle) / width)) for middle in _TURNS for width in _TURN_WIDTHS]
+        columns += [(4, [t, *(np.maximum(t - knot, 0) for knot in (0.25, 0.5))])]
+    if n >= _KNOTTED_POINTS * 3 // 2:
+        columns += [(6, [t, *(np.maximum(t - knot, 0) for knot in (0.125, 0.25, 0.5, 0.75))])]
+    bases = ((count, np.linalg.qr(np.column_stack([np.ones(n), *jumps, *made]))[0]) for count, made in columns)
+    return tuple(_Shape(count + len(jumps), count > 2, basis) for count, basis in bases)

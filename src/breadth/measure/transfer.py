@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.measure.clustered import Columns, Resamples, quotient, resample
-from breadth.measure.finite import BoolArray, FloatArray, same_length, yes_or_no
-from breadth.measure.intervals import Interval
-from breadth.measure.tallies import Ints, class_column, tally
+from breadth.measure.diversity import class_column, tally
+from breadth.measure.intervals import Columns, Interval, Resamples, quotient, resample
+from breadth.measure.validate import BoolArray, FloatArray, IntArray, same_length, yes_or_no
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -25,7 +24,7 @@ class ArmSamples:
 
     problems: NDArray[Any]
     """Problem ids."""
-    classes: Ints
+    classes: IntArray
     """Answer classes, -1 for no parsable answer; only answers of one problem are compared."""
     correct: BoolArray
     """Whether the sample was right."""
@@ -139,13 +138,13 @@ class _Arm:
     """The same given that none of them is right."""
     samples: FloatArray
     parsed: FloatArray
-    places: Ints
+    places: IntArray
     """Of each wrong, parsable sample: its problem."""
-    classes: Ints
+    classes: IntArray
     """Of each wrong, parsable sample: its answer."""
 
 
-def _common(trained: ArmSamples, base: ArmSamples) -> tuple[NDArray[Any], Ints]:
+def _common(trained: ArmSamples, base: ArmSamples) -> tuple[NDArray[Any], IntArray]:
     """Return the problems both arms have, and how many samples the poorer arm has on each."""
     ids, counts = np.unique(trained.problems, return_counts=True)
     base_ids, base_counts = np.unique(base.problems, return_counts=True)
@@ -170,7 +169,7 @@ def _arm(samples: ArmSamples, ids: NDArray[Any], draws: int) -> _Arm:
     )
 
 
-def _expected(places: Ints, classes: Ints, draws: Ints) -> FloatArray:
+def _expected(places: IntArray, classes: IntArray, draws: IntArray) -> FloatArray:
     """Return expected distinct answers per problem, 0 where there are too few samples (such problems get no weight)."""
     expected = np.zeros(len(draws))
     if len(places):

@@ -11,13 +11,49 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.finite import FloatArray
-from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_quantile
-from breadth.measure.jumps import find_jumps
-from breadth.measure.levels import edge, measured_levels
-from breadth.measure.noise import Noise, noise_around, resampled_windows
-from breadth.measure.series import Series, clean_series, robust_sd, sorted_medians, thin
-from breadth.measure.slopes import FEWEST_POINTS, RobustSlope, slope_of
+from breadth.measure.change_points import find_jumps
+from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_quantile, student_reach
+from breadth.measure.linear_fit import FEWEST_POINTS, RobustSlope, slope_of
+from breadth.measure.series import Noise, Series, clean_series, noise_around, resampled_windows, robust_sd, sorted_medians, tame, thin
+from breadth.measure.validate import FloatArray
+
+_METHOD = "medians; noise from differences of neighbours"
+
+
+def edge(points: int) -> int:
+    """Return how many points of either end its level is read from: an eighth, at least three."""
+    return max(3, points // 8)
+
+
+def measured_levels(values: FloatArray, level: float) -> tuple[Interval, Interval, Interval]:
+    """Return the level at the start, that at the end and the change between them; needs eight points.
+
+    Levels are medians of the edges. Their noise is half the mean square of differences between neighbours in the nearer quarter of the
+    points, at least five (von Neumann 1941), each end its own: a trend and a slow wander hardly add to it, for they are no errors of
+    measuring. With k differences it has about 2 k / 3 degrees of freedom. A median of m points has pi / 2 times the variance of their mean.
+    """
+    size, near, calm = edge(len(values)), max(len(values) // 4, 5), tame(values)
+    start, end = _Level.of(values[:size], calm[:near]), _Level.of(values[-size:], calm[-near:])
+    change = _Level(end.value - start.value, math.hypot(start.error, end.error), min(start.freedom, end.freedom))
+    return start.interval(level), end.interval(level), change.interval(level)
+
+
+@dataclass(frozen=True)
+class _Level:
+    value: float
+    error: float
+    freedom: float
+
+    @classmethod
+    def of(cls, part: FloatArray, around: FloatArray) -> _Level:
+        differences = np.diff(around)
+        variance = float(np.mean(differences**2)) / 2
+        return cls(float(np.median(part)), math.sqrt(math.pi / 2 * variance / len(part)), 2 * len(differences) / 3)
+
+    def interval(self, level: float) -> Interval:
+        reach = student_reach(self.freedom, level) * self.error
+        return Interval(self.value, self.value - reach, self.value + reach, level, _METHOD)
+
 
 Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
 """What can be said about a series' direction."""
@@ -75,7 +111,7 @@ def trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None
     ``1 - level``. It is flat when both the change and the slope over the whole run stay within ``relevant`` of zero, even if
     they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of the start level, or the start's
     spread where the start is not clear of zero. Needs eight points. Misleads when the noise is a slow wander over the whole
-    run, which no single run can tell from a trend, and when the series turned: see `breadth.measure.changes`.
+    run, which no single run can tell from a trend, and when the series turned: see `breadth.measure.change_points`.
     """
     if relevant is not None and not 0 <= relevant < math.inf:
         raise MeasureError(

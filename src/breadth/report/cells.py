@@ -1,14 +1,17 @@
-"""What one place in a table may hold: text, a number, a number with its interval, or the reason there is none."""
+"""Cells: text, a number, a number with its interval, or the reason there is none; and how each is written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from breadth.base.errors import MeasureError
 from breadth.base.spelling import suggestion
+from breadth.report.plaintext import one_line
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -88,3 +91,142 @@ def interval_origin(cell: Cell) -> str:
     level, method = getattr(cell, "level", None), getattr(cell, "method", "")
     words = f"{level * 100:g}% interval" if isinstance(level, float) else "interval"
     return f"{words}, {method}" if method else words
+
+
+PERCENT = "%"
+"""The unit of a fraction to be shown as a percentage: 0.42 is shown as 42%. No other unit rescales a number."""
+
+ABSENT = "n/a"
+"""What stands where there is no value."""
+
+SIGNIFICANT = 3
+"""Digits of a number that comes without an interval: enough to compare, too few to pretend."""
+
+_SMALLEST, _LARGEST, _MOST_DECIMALS = 1e-4, 1e15, 6
+_ENDLESS = ("NaN", "∞", "-∞")
+
+
+def number(value: float, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
+    """Write one number: ``0.423``, ``12,345``, ``42%``, ``NaN``; ``bare`` leaves the unit to a heading.
+
+    Without ``decimals`` a float gets three significant digits and no trailing zeros; whole numbers keep all their digits.
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    digits = _digits(_scaled(value, unit), decimals)
+    return digits if bare or digits in _ENDLESS else _with_unit(digits, unit)
+
+
+def interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
+    """Write a number with its interval: ``0.42 (0.38 to 0.47)``, ``0.42 nats (0.38 to 0.47)``, ``42% (38% to 47%)``.
+
+    Without ``decimals`` the digits follow the half width (``interval_decimals``). An interval whose ends are both NaN is
+    said to be none.
+    """
+    value, low, high = (float(part) for part in (cell.value, cell.low, cell.high))
+    if math.isnan(low) and math.isnan(high):
+        return f"{number(value, unit, decimals, bare=bare)} (no interval)"
+    digits = interval_decimals(cell, unit) if decimals is None else decimals
+    ends = [number(end, unit, digits, bare=bare or unit != PERCENT) for end in (low, high)]
+    return f"{number(value, unit, digits, bare=bare)} ({ends[0]} to {ends[1]})"
+
+
+def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
+    """Return the decimals an interval deserves: two significant digits of its half width if they are below 35, else one.
+
+    That is the rounding rule of the Particle Data Group (Review of Particle Physics, introduction, "Rounding"). None leaves
+    each number its own three digits: the interval has no width, or its numbers are too small or too large to write out.
+    """
+    finite = [_scaled(float(part), unit) for part in (cell.value, cell.low, cell.high) if math.isfinite(part)]
+    width = max(finite, default=0.0) - min(finite, default=0.0)
+    half = width / 2 if len(finite) == 3 else width
+    largest = max(map(abs, finite), default=0.0)
+    if not 0 < half < math.inf or not _SMALLEST <= largest < _LARGEST:
+        return None
+    exponent = math.floor(math.log10(half))
+    return min(_MOST_DECIMALS, (1 if half / 10.0**exponent < 3.55 else 0) - exponent)
+
+
+def cell_text(cell: Cell, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
+    """Write any cell on one line; nothing and ``Missing`` become ``n/a``."""
+    if cell is None or isinstance(cell, Missing):
+        return ABSENT
+    if isinstance(cell, str):
+        return one_line(cell)
+    if isinstance(cell, int | float):
+        return number(cell, unit, decimals, bare=bare)
+    return interval(cell, unit, decimals, bare=bare)
+
+
+def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
+    """Return the decimals that let a column line up, or None when its numbers are too far apart in size.
+
+    Where there are intervals with a width they decide: the finest of them, unless they differ by more than one digit.
+    """
+    listed = list(cells)
+    ranges = {interval_decimals(cell, unit) for cell in listed if is_interval(cell) and 0 < cell.high - cell.low < math.inf}
+    if ranges:
+        known = [decimals for decimals in ranges if decimals is not None]
+        return max(known) if len(known) == len(ranges) and max(known) - min(known) <= 1 else None
+    return _lone_decimals([cell for cell in listed if isinstance(cell, float) and math.isfinite(cell)], unit)
+
+
+def unit_words(unit: str) -> str:
+    """Return the unit as data should carry it: a percentage is stored as the fraction it is."""
+    return "fraction" if unit == PERCENT else unit
+
+
+def typeset(text: str) -> str:
+    """Return a written number with the true minus sign, for the page; the terminal keeps the hyphen that can be pasted."""
+    return re.sub(r"(?<!\w)-(?=[\d∞])", "−", text)
+
+
+def _lone_decimals(values: Sequence[float], unit: str) -> int | None:
+    lone = [_scaled(value, unit) for value in values]
+    if not lone or any(value and not _SMALLEST <= abs(value) < _LARGEST for value in lone):
+        return None
+    decimals = max(len(_digits(value, None).partition(".")[2]) for value in lone)
+    largest = max(len(f"{abs(value):.0f}") for value in lone)
+    return decimals if decimals + largest <= 2 * SIGNIFICANT + 1 else None
+
+
+def _scaled(value: float, unit: str) -> float:
+    return value * 100 if unit == PERCENT else value
+
+
+def _with_unit(digits: str, unit: str) -> str:
+    if not unit:
+        return digits
+    return digits + unit if unit == PERCENT else f"{digits} {one_line(unit)}"
+
+
+def _digits(value: float, decimals: int | None) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value and not _SMALLEST <= abs(value) < _LARGEST and decimals is None:
+        return _scientific(value)
+    if decimals is not None:
+        return _fixed(value, decimals)
+    return _trimmed(_fixed(value, _significant_decimals(value)))
+
+
+def _significant_decimals(value: float) -> int:
+    return max(0, SIGNIFICANT - 1 - math.floor(math.log10(abs(value)))) if value else 0
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{round(value, decimals):,.{max(decimals, 0)}f}"
+    return text.removeprefix("-") if not text.strip("-0.,") else text
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _scientific(value: float) -> str:
+    mantissa, _, exponent = f"{value:.{SIGNIFICANT - 1}e}".partition("e")
+    return f"{_trimmed(mantissa)}e{int(exponent)}"

@@ -21,11 +21,9 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from breadth.report.cells import IntervalLike, Missing
-from breadth.report.numerals import unit_words
-from breadth.report.page import Page
+from breadth.report.cells import IntervalLike, Missing, unit_words
 from breadth.report.plaintext import encodable
-from breadth.report.sections import Curve, Facts, Groups, Listing, Table, Text, Trace, Verdict
+from breadth.report.sections import Curve, Facts, Groups, Listing, Page, Table, Text, Trace, Verdict
 
 SCHEMA = "breadth.report"
 """Name of the format, first key of every document."""

@@ -1,7 +1,6 @@
-"""The kinds of section a report is made of: plain frozen records that know nothing of how they are drawn.
+"""The sections of a report, and the page that holds them: frozen records that know nothing of how they are drawn.
 
-Every text may come from a log or a model: the renderers treat all of it as plain text. Sequences are stored as tuples,
-so lists and arrays may be given.
+Any text may come from a log or a model; renderers treat it as plain text. Sequences are stored as tuples, so lists and arrays work too.
 """
 
 from __future__ import annotations
@@ -289,3 +288,21 @@ def _set(record: Any, **values: Any) -> None:
     """Store normalised fields on a frozen record that is still being made."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything one command has to say, ready for the terminal, for JSON or for a browser."""
+
+    title: str
+    """What the report is about."""
+    sections: Sequence[Section] = ()
+    """Its parts, most important first."""
+    subtitle: str = ""
+    """One line under the title, e.g. what was read."""
+    provenance: Sequence[Fact] = ()
+    """Where the numbers come from: files, versions, settings, seeds. Shown last."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sections", tuple(self.sections))
+        object.__setattr__(self, "provenance", tuple(self.provenance))

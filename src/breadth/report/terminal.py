@@ -1,20 +1,328 @@
-"""A report in the terminal: width-aware, readable without colour, piped or not, and deaf to escapes in the data."""
+"""A report in the terminal: fits the width, reads well without colour, and ignores escapes in the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.console import Group as Stack
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
 
 from breadth.report import sections
-from breadth.report.page import Page
-from breadth.report.pen import Pen, indented, pairs
-from breadth.report.sections import Fact, Facts, Listing, Text, Verdict
-from breadth.report.style import SEVERITIES
-from breadth.report.tabulation import fact_text
-from breadth.report.textfigures import curve, groups, trace
-from breadth.report.texttable import table
+from breadth.report.cells import number
+from breadth.report.layout import (
+    Entry,
+    Shading,
+    Tabulation,
+    axis_label,
+    by_kind,
+    course,
+    fact_text,
+    left_out,
+    letter,
+    scale_words,
+    shading,
+    tabulate,
+)
+from breadth.report.plaintext import counted, one_line, paragraphs, plain, shortened
+from breadth.report.sections import Curve, Fact, Facts, Group, Groups, Listing, Outcome, Page, Table, Token, Trace, Verdict
+from breadth.report.style import (
+    ASCII_FOR,
+    OUTCOMES,
+    SEVERITIES,
+    SHOWN_EVENTS,
+    SHOWN_GROUPS,
+    SHOWN_ROWS,
+    SHOWN_TOKENS,
+    TERMINAL_COLORS,
+    Sign,
+    line_style,
+    line_symbol,
+)
+from breadth.report.textplot import HEIGHT, plot_rows
+
+WIDEST = 160
+"""Columns a report fills at most: longer lines are hard to follow."""
+
+
+@dataclass(frozen=True)
+class Pen:
+    """Writes for one console: knows its width and whether it can print more than ASCII."""
+
+    width: int
+    """Columns to fill."""
+    ascii_only: bool = False
+    """Whether only ASCII can be printed."""
+
+    @staticmethod
+    def of(console: Console) -> Pen:
+        """Return the pen for a console."""
+        return Pen(min(console.width, WIDEST), not console.encoding.lower().startswith("utf"))
+
+    def safe(self, text: str) -> str:
+        """Return text without escapes and, where needed, in ASCII; line breaks stay."""
+        clean = plain(text)
+        if not self.ascii_only:
+            return clean
+        spelt = "".join(ASCII_FOR.get(character, character) for character in clean)
+        return spelt.encode("ascii", "replace").decode("ascii")
+
+    def words(self, text: str, role: str = "") -> Text:
+        """Return one line of text in the style of a role (a colour's name, or a style such as ``bold``)."""
+        return Text(self.safe(one_line(text)), TERMINAL_COLORS.get(role, role), overflow="fold")
+
+    def block(self, text: str, role: str = "") -> Text:
+        """Return text to be copied as it stands: no line is broken or cut, whatever the width."""
+        return Text(self.safe(text), TERMINAL_COLORS.get(role, role), no_wrap=True, overflow="ignore")
+
+    def prose(self, text: str) -> list[Text]:
+        """Return the paragraphs of a text, with an empty line between them."""
+        parts = [part for paragraph in paragraphs(text) for part in (Text(""), self.words(paragraph))]
+        return parts[1:]
+
+    def symbol(self, sign: Sign) -> str:
+        """Return the mark of a role as this console can print it."""
+        return sign.ascii if self.ascii_only else sign.symbol
+
+    def heading(self, title: str) -> list[Text]:
+        """Return a title underlined as far as it reaches; nothing for no title."""
+        line = self.words(title, "bold")
+        return [line, Text(("-" if self.ascii_only else "─") * min(line.cell_len, self.width), "dim")] if line.plain else []
+
+    def notes(self, *texts: str) -> list[Text]:
+        """Return captions, leaving out empty ones."""
+        return [self.words(text, "muted") for text in texts if one_line(text)]
+
+
+def more(hidden: int, noun: str) -> str:
+    """Say how much was left out, and where it is; empty when nothing was."""
+    return f"… {counted(hidden, noun)}; the JSON and the page have them all" if hidden > 0 else ""
+
+
+def indented(parts: list[RenderableType]) -> RenderableType:
+    """Move parts to the right."""
+    return Padding(Stack(*parts), (0, 0, 0, 2), expand=False)
+
+
+def pairs(rows: list[tuple[Text, RenderableType]], width: int) -> Grid:
+    """Put names and values side by side; names take at most two fifths of the width."""
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    longest = max((name.cell_len for name, _ in rows), default=0)
+    grid.add_column(width=min(longest, max(8, 2 * width // 5)), overflow="fold")
+    grid.add_column(overflow="fold", ratio=1)
+    for name, value in rows:
+        grid.add_row(name, value)
+    return grid
+
+
+_NARROWEST = 12
+"""Columns a text may be squeezed to before the table is printed row by row."""
+_GAP = 2
+"""Spaces between columns."""
+
+
+def print_table(rows: Table, pen: Pen) -> list[RenderableType]:
+    """Print a table with its heading, footnotes and caption."""
+    known = tabulate(rows)
+    widths = _widths(known, pen)
+    shown: list[RenderableType] = [_grid(known, widths, pen)] if widths else _cards(known, pen)
+    hidden = len(known.rows) - SHOWN_ROWS
+    footnotes = [f"{flag}  {reason}" for flag, reason in known.footnotes]
+    return [*pen.heading(rows.title), *shown, *pen.notes("" if rows.rows else "No rows.", more(hidden, "more row"), *footnotes, rows.note)]
+
+
+def _widths(known: Tabulation, pen: Pen) -> list[int]:
+    """Share the width out: every column as wide as it likes, or numbers whole and words squeezed; none when even that is too wide."""
+    wanted = [_column_width(known, index, heading, pen) for index, heading in enumerate(known.headings)]
+    least = [_least(known, index, want, pen) for index, want in enumerate(wanted)]
+    spare = pen.width - sum(least) - _GAP * len(least)
+    if spare < 0:
+        return []
+    widths = list(least)
+    by_need = sorted(range(len(least)), key=lambda index: wanted[index] - least[index])
+    for place, index in enumerate(by_need):  # those who lack little get it all, the others share what is left
+        extra = min(wanted[index] - least[index], spare // (len(least) - place))
+        widths[index] += extra
+        spare -= extra
+    return widths
+
+
+def _column_width(known: Tabulation, index: int, heading: str, pen: Pen) -> int:
+    cells = [cell_len(_written(row[index], pen).plain) for row in known.rows[:SHOWN_ROWS]]
+    return max([1, cell_len(pen.safe(heading)), *cells])
+
+
+def _least(known: Tabulation, index: int, wanted: int, pen: Pen) -> int:
+    longest_word = max(map(cell_len, pen.safe(known.headings[index]).split()), default=0)
+    if any(row[index].numeric for row in known.rows[:SHOWN_ROWS]):
+        return _column_width(known, index, longest_word * "x", pen)
+    return min(wanted, max(longest_word, _NARROWEST))
+
+
+def _grid(known: Tabulation, widths: Sequence[int], pen: Pen) -> Grid:
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
+    for width, right in zip(widths, known.right, strict=True):
+        grid.add_column(justify="right" if right else "left", width=width, overflow="fold")
+    grid.add_row(*(pen.words(heading, "bold") for heading in known.headings))
+    grid.add_row(*(pen.block("─" * width, "muted") for width in widths))
+    for row in known.rows[:SHOWN_ROWS]:
+        grid.add_row(*(_written(entry, pen) for entry in row))
+    return grid
+
+
+def _cards(known: Tabulation, pen: Pen) -> list[RenderableType]:
+    """Print each row as its first cell and a list of the others."""
+    cards: list[RenderableType] = []
+    for row in known.rows[:SHOWN_ROWS]:
+        listed = [(pen.words(heading), _written(entry, pen)) for heading, entry in zip(known.headings[1:], row[1:], strict=True)]
+        cards.append(pen.words(f"{known.headings[0]}: {_written(row[0], pen).plain}", "bold"))
+        cards.append(indented([pairs([*listed], pen.width)]))
+    return cards
+
+
+def _written(entry: Entry, pen: Pen) -> Text:
+    return pen.words(f"{entry.text} [{entry.footnote}]" if entry.footnote else entry.text)
+
+
+_CHUNK = 8
+_BARS, _DIGITS = " ▁▂▃▅█", " 12345"
+
+
+def print_curve(lines: Curve, pen: Pen) -> list[RenderableType]:
+    """Print a chart of about a dozen lines, then every line of it in words."""
+    return [
+        *pen.heading(lines.title),
+        pen.words(axis_label(lines.y)),
+        *plot(lines, pen),
+        Text(" " * max(0, pen.width - cell_len(axis_label(lines.x)))) + pen.words(axis_label(lines.x)),
+        pairs(list(_legend(lines, pen)), pen.width),
+        *pen.notes(more(len(lines.events) - SHOWN_EVENTS, "more event"), f"{lines.note} {left_out(lines)}"),
+    ]
+
+
+def plot(lines: Curve, pen: Pen, height: int = HEIGHT) -> list[Text]:
+    """Draw the lines of a chart with their axes and nothing else."""
+    return [_colored(row, pen) for row in plot_rows(lines, pen.width, ascii_only=pen.ascii_only, height=height)]
+
+
+def _colored(row: list[tuple[str, int | None]], pen: Pen) -> Text:
+    line = Text(no_wrap=True, overflow="crop")
+    for character, index in row:
+        line.append(pen.safe(character), TERMINAL_COLORS[line_style(index).color] if index is not None else "")
+    line.rstrip()
+    return line
+
+
+def _legend(lines: Curve, pen: Pen) -> Iterator[tuple[Text, RenderableType]]:
+    for index, one in enumerate(lines.series):
+        style = line_style(index)
+        symbol = line_symbol(index, len(lines.series), ascii_only=pen.ascii_only)
+        yield pen.words(f"{symbol} {one_line(one.name)}", style.color), pen.words(course(one, lines.x, lines.y))
+    if any(one.low for one in lines.series):
+        yield pen.words("░ band"), pen.words(lines.band)
+    for index, event in enumerate(lines.events[:SHOWN_EVENTS]):
+        place = f"{one_line(lines.x.label)} {number(event.x, lines.x.unit)}"
+        yield pen.words(f"{letter(index)} {place}"), pen.words(event.label)
+
+
+def print_groups(picture: Groups, pen: Pen) -> list[RenderableType]:
+    """Print one row per problem and one mark per sample."""
+    shown = picture.groups[:SHOWN_GROUPS]
+    kinds = [kind for kind in Outcome if any(kind in group.outcomes for group in picture.groups)]
+    legend = "   ".join(f"{pen.symbol(OUTCOMES[kind])} {kind.value}" for kind in kinds) or "No samples."
+    room = min(24, max((cell_len(one_line(group.name)) for group in shown), default=0))
+    hidden = len(picture.groups) - len(shown)
+    return [
+        *pen.heading(picture.title),
+        Text(pen.safe(legend)),
+        *(line for group in shown for line in _group(group, room, pen)),
+        *pen.notes(more(hidden, "more problem"), picture.note),
+    ]
+
+
+def _group(group: Group, room: int, pen: Pen) -> Iterator[Text]:
+    """Yield the lines of one problem: name, marks in chunks of eight, and how many are correct."""
+    tally = Counter(group.outcomes)
+    count = f"{tally[Outcome.CORRECT]}/{len(group.outcomes)}"
+    across = max(1, (pen.width - room - len(count) - 4) // (_CHUNK + 1)) * _CHUNK
+    starts = range(0, max(1, len(group.outcomes)), across)
+    for start in starts:
+        name = pen.words(shortened(group.name, room) if start == 0 else "")
+        name.truncate(room, overflow="ellipsis", pad=True)
+        line = name + Text("  ")
+        for place, outcome in enumerate(group.outcomes[start : start + across]):
+            sign = OUTCOMES[outcome]
+            line.append(" " if place and place % _CHUNK == 0 else "").append(pen.symbol(sign), TERMINAL_COLORS[sign.color])
+        yield line + Text(f"  {count}") if start == starts[-1] else line
+
+
+def print_trace(text: Trace, pen: Pen) -> list[RenderableType]:
+    """Print a text with a line of bars under it, as high as each token's number."""
+    steps = shading(text)
+    hidden = len(text.tokens) - SHOWN_TOKENS
+    marks = _DIGITS if pen.ascii_only else _BARS
+    edges = steps.edges() if steps and steps.high > steps.low else ()
+    scale = "   ".join(f"{marks[level]} from {number(edge, text.unit)}" for level, edge in enumerate(edges, 1))
+    lines = _Lines(pen.width)
+    for piece, level in _pieces(text, steps, pen):
+        lines.add(piece, marks[level])
+    return [
+        *pen.heading(text.title),
+        *pen.notes(scale_words(text, steps)),
+        *([Text(pen.safe(scale) if pen.ascii_only else scale)] if scale else []),
+        *lines.printed(),
+        *pen.notes(more(hidden, "more token"), text.note),
+    ]
+
+
+def _pieces(text: Trace, steps: Shading | None, pen: Pen) -> Iterator[tuple[str, int]]:
+    """Yield each token's text with its step; the name of a kind stands before its tokens."""
+    for kind, run in by_kind(text.tokens[:SHOWN_TOKENS]):
+        if kind:
+            yield pen.safe(f"[{kind}: "), 0
+        yield from ((_shown(token, pen), steps.level(token.value) if steps else 0) for token in run)
+        if kind:
+            yield "]", 0
+
+
+def _shown(token: Token, pen: Pen) -> str:
+    text = pen.safe(token.text).replace("\t", "    ")
+    return "↵" + text if text and not text.strip("\n") and not pen.ascii_only else text
+
+
+class _Lines:
+    """Lines of text being filled, each with a line of marks below it."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.rows: list[tuple[str, str]] = [("", "")]
+
+    def add(self, piece: str, mark: str) -> None:
+        """Append a piece, on a new line where it would not fit."""
+        if self._used() + cell_len(piece.rstrip()) > self.width >= cell_len(piece):
+            self.rows.append(("", ""))
+        for character in piece:
+            wide = cell_len(character)
+            full = self._used() + wide > self.width
+            if character == "\n" or (full and character != " "):
+                self.rows.append(("", ""))
+            if character != "\n" and not (full and character == " "):
+                text, marks = self.rows[-1]
+                self.rows[-1] = (text + character, marks + (" " if character == " " and piece.strip() else mark) * wide)
+
+    def printed(self) -> list[Text]:
+        """Return the lines, without lines of marks that hold none."""
+        lines = [part.rstrip() for row in self.rows for part in (row if row[1].strip() else row[:1])]
+        return [Text(line, no_wrap=True, overflow="crop") for line in lines]
+
+    def _used(self) -> int:
+        return cell_len(self.rows[-1][0])
 
 
 def render_terminal(page: Page, console: Console) -> None:
@@ -25,11 +333,11 @@ def render_terminal(page: Page, console: Console) -> None:
     if page.provenance:
         parts.append([*pen.heading("Where this comes from"), _listed(page.provenance, pen)])
     for part in parts:
-        console.print(Group(*part), width=pen.width, highlight=False, crop=False)
+        console.print(Stack(*part), width=pen.width, highlight=False, crop=False)
         console.print()
 
 
-def _verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
+def _print_verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
     sign = SEVERITIES[found.severity]
     head = pen.words(f"{pen.symbol(sign)} {found.severity.value.upper()}", sign.color)
     inside: list[RenderableType] = [pen.words(found.headline, "bold"), *pen.prose(found.body)]
@@ -37,31 +345,31 @@ def _verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
     return [head, indented([*inside, *numbers])]
 
 
-def _text(words: Text, pen: Pen) -> list[RenderableType]:
+def _print_text(words: sections.Text, pen: Pen) -> list[RenderableType]:
     return [*pen.heading(words.title), *pen.prose(words.text)]
 
 
-def _listing(lines: Listing, pen: Pen) -> list[RenderableType]:
+def _print_listing(lines: Listing, pen: Pen) -> list[RenderableType]:
     copied = pen.block(lines.text.rstrip("\n"))
     return [*pen.heading(lines.title), copied, *pen.notes(lines.note)]
 
 
-def _facts(listed: Facts, pen: Pen) -> list[RenderableType]:
+def _print_facts(listed: Facts, pen: Pen) -> list[RenderableType]:
     return [*pen.heading(listed.title), _listed(listed.facts, pen)]
 
 
 def _listed(facts: Sequence[Fact], pen: Pen) -> RenderableType:
-    rows = [(pen.words(fact.name), Group(pen.words(fact_text(fact)), *pen.notes(fact.note))) for fact in facts]
+    rows = [(pen.words(fact.name), Stack(pen.words(fact_text(fact)), *pen.notes(fact.note))) for fact in facts]
     return pairs([(name, value) for name, value in rows], pen.width)
 
 
 _DRAWN_BY: Mapping[type, Callable[[Any, Pen], list[RenderableType]]] = {
-    sections.Verdict: _verdict,
-    sections.Text: _text,
-    sections.Listing: _listing,
-    sections.Facts: _facts,
-    sections.Table: table,
-    sections.Curve: curve,
-    sections.Groups: groups,
-    sections.Trace: trace,
+    sections.Verdict: _print_verdict,
+    sections.Text: _print_text,
+    sections.Listing: _print_listing,
+    sections.Facts: _print_facts,
+    sections.Table: print_table,
+    sections.Curve: print_curve,
+    sections.Groups: print_groups,
+    sections.Trace: print_trace,
 }

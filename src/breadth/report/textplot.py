@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from breadth.report.outline import Axes, Point, axes, band_stretches, is_empty, letter, stretches, tick_texts
-from breadth.report.scales import drawable
+from breadth.report.layout import Axes, Point, axes, band_stretches, drawable, is_empty, letter, stretches, tick_texts
 from breadth.report.sections import Axis, Curve, Series
 from breadth.report.style import SHOWN_EVENTS, line_symbol
 

@@ -9,9 +9,8 @@ from typing import Protocol
 
 from breadth.base.catalogue import Catalogue, Parts
 from breadth.base.errors import UnknownFormatError, UnsafeFileError
-from breadth.runs.lines import head
-from breadth.runs.records import Record
-from breadth.runs.schema import EntropyKind
+from breadth.runs.jsonl import head
+from breadth.runs.schema import EntropyKind, Record
 
 
 class Importer(Protocol):
@@ -51,12 +50,12 @@ class Importer(Protocol):
 IMPORTERS = Catalogue(
     "importers",
     {
-        "trl": "breadth.adapters.trl.files:FILES",
-        "verl": "breadth.adapters.verl.files:FILES",
-        "prime-rl": "breadth.adapters.prime_rl.files:FILES",
-        "tinker": "breadth.adapters.tinker.files:FILES",
-        "tensorboard": "breadth.adapters.tensorboard.files:FILES",
-        "generic": "breadth.adapters.generic.files:FILES",
+        "trl": "breadth.adapters.trl.importer:IMPORTER",
+        "verl": "breadth.adapters.verl.importer:IMPORTER",
+        "prime-rl": "breadth.adapters.prime_rl.importer:IMPORTER",
+        "tinker": "breadth.adapters.tinker.importer:IMPORTER",
+        "tensorboard": "breadth.adapters.tensorboard.importer:IMPORTER",
+        "generic": "breadth.adapters.generic.importer:IMPORTER",
     },
 )
 """Asked in this order; the first that recognises a file reads it."""

@@ -1,28 +1,67 @@
-"""Open a run folder and ask it questions; what is broken is set aside with its reason, the rest still opens."""
+"""Open a run folder and query it; broken files are set aside with their reason, the rest still opens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from breadth.base.errors import BrokenFileError, FileError
 from breadth.base.spelling import suggestion
-from breadth.runs.apart import runs_apart
-from breadth.runs.header import Header, read_header
-from breadth.runs.lines import json_rows
+from breadth.runs.jsonl import json_rows
 from breadth.runs.names import translate
-from breadth.runs.places import is_remote, located
-from breadth.runs.records import Remark
-from breadth.runs.schema import PROBLEM_COLUMNS, REQUIRED, ROLLOUT_COLUMNS, Column, column_type
-from breadth.runs.series import MetricPoint, Series, gather
+from breadth.runs.paths import is_remote, located
+from breadth.runs.schema import PROBLEM_COLUMNS, REQUIRED, ROLLOUT_COLUMNS, Column, Header, MetricPoint, Remark, column_type, read_header
+from breadth.runs.split_runs import split_concatenated_runs
 from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric over steps, in order of steps, one value a step."""
+
+    name: str
+    """Our metric name."""
+    steps: npt.NDArray[np.int64] = field(repr=False)
+    """Strictly increasing."""
+    values: npt.NDArray[np.float64] = field(repr=False)
+    """One value a step; may hold NaN or infinities as logged."""
+    superseded: int = 0
+    """Values of earlier attempts that a later attempt replaced."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def finite(self) -> Series:
+        """The same series without NaN and infinities."""
+        keep = np.isfinite(self.values)
+        return Series(self.name, self.steps[keep], self.values[keep], self.superseded)
+
+
+def gather(points: Iterable[MetricPoint], name: str, split: str) -> Series:
+    """Collect one metric; where a step was logged more than once, the newest file and attempt win, then the last row."""
+    newest: dict[int, tuple[tuple[int, int], float]] = {}
+    superseded = 0
+    for point in points:
+        if point.split != split or name not in point.values:
+            continue
+        order = (point.source, point.attempt)
+        known = newest.get(point.step)
+        superseded += known is not None
+        if known is None or order >= known[0]:
+            newest[point.step] = (order, point.values[name])
+    steps = np.array(sorted(newest), dtype=np.int64)
+    return Series(name, steps, np.array([newest[int(step)][1] for step in steps], dtype=np.float64), superseded)
+
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,7 +95,7 @@ class Run:
         if not header.files:
             header, points = _named(header, points)
         files, columns, bad_files = _rollout_files(path / ROLLOUTS)
-        *earlier, last = runs_apart(points)
+        *earlier, last = split_concatenated_runs(points)
         return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
 
     @property
@@ -205,10 +244,10 @@ def _check(path: Path) -> set[str]:
     for name in REQUIRED:
         if name not in schema.names:
             raise BrokenFileError(path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN")
-    for field in schema:
-        wanted = column_type(field.name)
-        if wanted is not None and not _same(wanted, field.type):
-            raise BrokenFileError(path, f"is foreign: column {field.name!r} is {field.type}, not {wanted}.", "Import it again.")
+    for stored in schema:
+        wanted = column_type(stored.name)
+        if wanted is not None and not _same(wanted, stored.type):
+            raise BrokenFileError(path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again.")
     return set(schema.names)
 
 

@@ -1,11 +1,18 @@
-"""The columns of a run folder: what each is called, its type and what it means."""
+"""The schema of a run folder: columns, the records an importer yields, metric rows, and the header ``run.toml``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
+
+from breadth.base import settings
+from breadth.base.errors import BrokenFileError, FileError, NotARunError
 
 SCHEMA_VERSION = 1
 """Raised when a reader of the old layout would misread the new one."""
@@ -93,3 +100,164 @@ class EntropyKind:
     def comparable(self, other: EntropyKind) -> bool:
         """Say whether two series measure the same quantity; an unknown part is comparable with nothing but its own run."""
         return self == other and "unknown" not in (self.estimator, self.aggregation, self.token_set)
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """Numbers logged at one step, under the trainer's own names."""
+
+    values: Mapping[str, float]
+    """Trainer's name -> number."""
+    step: int | None = None
+    """Step the trainer printed; None when the log prints none, then rows are numbered in order."""
+    time: float | None = None
+    """Unix seconds, where the trainer logs them."""
+    split: Split = "train"
+    """train, or eval for held-out scores."""
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """A table of rollouts with columns of the schema; ``prompt``, ``reference`` and ``origin`` may stand in it too.
+
+    Where ``problem`` is absent it is derived from the prompt, where ``answer`` is absent it is read from the completion.
+    """
+
+    table: pa.Table
+    """Columns named as in :data:`breadth.runs.schema.ROLLOUT_COLUMNS`."""
+    split: Split = "train"
+    """train or eval."""
+
+
+@dataclass(frozen=True)
+class SeenSettings:
+    """Settings found beside the data (a trainer's configuration)."""
+
+    table: Mapping[str, Any]
+    """As found, nested."""
+
+
+@dataclass(frozen=True)
+class SeenEntropy:
+    """Which entropy a file logs, where it is not the one its trainer usually logs."""
+
+    kind: EntropyKind
+    """Takes the place of the importer's own."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something about the input a reader of the run should know: skipped rows, repaired values, guesses made."""
+
+    problem: str
+    """What was found and what was done about it."""
+    file: str = ""
+    """File it is about."""
+    row: int | None = None
+    """1-based row, where one is to blame."""
+    remedy: str = ""
+    """What the user can do, where there is something to do."""
+
+    @classmethod
+    def of(cls, error: FileError) -> Remark:
+        """Turn an error about one file into a remark on the rest of the run."""
+        return cls(error.problem.partition(": ")[2], str(error.path), error.row, error.remedy)
+
+
+Record: TypeAlias = MetricRow | RolloutBatch | SeenSettings | SeenEntropy | Remark
+"""Anything an importer may yield."""
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One row of ``metrics.jsonl``."""
+
+    step: int
+    """Optimiser step."""
+    values: dict[str, float]
+    """Our metric name -> number."""
+    split: str = "train"
+    """train or eval."""
+    rank: int = 0
+    """Process that wrote it."""
+    attempt: int = 0
+    """Restart it belongs to: 0 for the first start."""
+    source: int = 0
+    """Place in the header's list of files."""
+    time: float | None = None
+    """Unix seconds."""
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> MetricPoint:
+        """Read a stored row; raises ValueError, KeyError or TypeError when it is not one."""
+        values = {str(name): float("nan") if value is None else float(value) for name, value in row["values"].items()}
+        places = {key: int(row[key]) for key in ("rank", "attempt", "source") if key in row}
+        time = row.get("time")
+        return cls(int(row["step"]), values, str(row.get("split", "train")), time=None if time is None else float(time), **places)
+
+
+HEADER = "run.toml"
+
+
+@dataclass(frozen=True)
+class Header:
+    """Everything about a run that is not a row."""
+
+    schema: int = SCHEMA_VERSION
+    """Version of the layout."""
+    name: str = ""
+    """What people call the run."""
+    created: str = ""
+    """When the folder was made, ISO 8601 in UTC."""
+    trainer: str = ""
+    """Who trained: trl, verl, ...; empty when unknown."""
+    files: tuple[str, ...] = ()
+    """Files it was imported from; metric rows refer to them by position."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Our metric name -> the trainer's."""
+    entropies: Mapping[str, EntropyKind] = field(default_factory=dict)
+    """Metric name (or rollouts column) -> which entropy it is."""
+    reward_levels: tuple[float, ...] = ()
+    """The distinct rewards, when the whole run has exactly two: then the higher one means right."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The trainer's configuration, as far as it was seen."""
+    remarks: tuple[Remark, ...] = ()
+    """What was odd about the input."""
+    remarks_left_out: int = 0
+    """How many remarks were too many to keep."""
+
+
+def read_header(folder: Path) -> Header:
+    """Read ``run.toml`` of a run folder."""
+    path = folder / HEADER
+    if not path.is_file():
+        raise NotARunError(
+            folder,
+            f"is not a run folder (it has no {HEADER}).",
+            "Point at a run folder, or make one from logs with: breadth import PATH --to RUN",
+        )
+    header = settings.load(Header, path)
+    if header.schema > SCHEMA_VERSION:
+        raise BrokenFileError(
+            path, f"was written by a newer breadth (layout {header.schema}, this one reads {SCHEMA_VERSION}).", "Upgrade breadth."
+        )
+    return header
+
+
+def write_header(header: Header, folder: Path) -> None:
+    """Write ``run.toml`` whole or not at all; a header without a date gets today's."""
+    created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
+    settings.dump(replace(header, created=created), folder / HEADER)
+
+
+def storable(value: Any) -> Any:
+    """Return a foreign configuration value in a form TOML can hold: tables, lists, text and numbers, nothing lost but nulls."""
+    if isinstance(value, Mapping):
+        return {str(key): storable(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return ["null" if item is None else storable(item) for item in value]
+    if isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    if isinstance(value, float) and not math.isnan(value):
+        return value
+    return str(value)

@@ -1,13 +1,158 @@
-"""A sampler for a server by its address: who it is, how it is spoken to, which model it has."""
+"""Connect to a server by its address: identify it, choose its dialect, check its model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+import orjson
 
 from breadth.base.errors import ServerError
 from breadth.runtime.dialect import DIALECTS, Dialect, Identity
-from breadth.runtime.identity import identify, recognised, root
+from breadth.runtime.samplers.connection import base_url, bearer
 from breadth.runtime.samplers.openai import OpenAISampler
+from breadth.runtime.samplers.refusals import quoted, refusal
+
+LARGEST_REPLY = 4 * 2**20
+"""Bytes of a reply that are read at most."""
+
+
+class Site:
+    """A server under one address."""
+
+    def __init__(self, url: str, *, key: str | None = None, seconds: float = 60.0) -> None:
+        self.url = base_url(url)
+        """Its address, without ``/v1``."""
+        self._headers = bearer(key)
+        self._seconds = seconds
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=self._seconds, sock_connect=min(self._seconds, 10.0))
+        # llama.cpp promises to keep a connection after a stream and closes it: the next request on it would be lost.
+        connector = aiohttp.TCPConnector(force_close=True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Send a request and return the reply as it is."""
+        return await self._ask(path, body)
+
+    async def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and return the reply, a JSON object."""
+        return self._object(path, await self.post(path, body))
+
+    async def _ask(self, path: str, body: Mapping[str, Any]) -> bytes:
+        if self._session is None:
+            raise RuntimeError("a Site is used inside its context")
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with self._session.post(self.url + path, data=msgspec.json.encode(body), headers=headers, allow_redirects=False) as reply:
+                content = await limited(reply)
+                if reply.status != 200:
+                    raise refusal(self.url, reply.status, reply.headers, content)
+                return content
+        except TimeoutError as error:
+            raise ServerError(f"{self.url}{path} did not answer in {self._seconds:g} s.", "See whether the server hangs.") from error
+        except (aiohttp.ClientError, OSError) as error:
+            said = quoted(str(error)) or type(error).__name__
+            raise ServerError(f"{self.url} cannot be reached: {said}.", "Start the server, or check the address and the port.") from error
+
+    def _object(self, path: str, body: bytes) -> dict[str, Any]:
+        try:
+            found = msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            found = None
+        if not isinstance(found, dict):
+            said = quoted(body[:400].decode("utf-8", "replace"))
+            raise ServerError(f"{self.url}{path} answered with no JSON object: {said}", "Check that this is a model server's address.")
+        return found
+
+
+async def limited(reply: aiohttp.ClientResponse) -> bytes:
+    """Return a whole body, or as much of it as is read at most: what a stranger sends is not to fill our memory."""
+    pieces, size = [], 0
+    async for piece in reply.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > LARGEST_REPLY:
+            reply.close()
+            break
+    return b"".join(pieces)
+
+
+PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/get_model_info")
+"""Pages on which servers describe themselves: llama.cpp, vLLM, vLLM and newer SGLang, SGLang (twice)."""
+PATIENCE = aiohttp.ClientTimeout(total=10)
+
+
+async def identify(url: str, key: str | None = None) -> Identity:
+    """Ask a server for its models and for the pages that tell servers apart; only the models must be there."""
+    base = root(url)
+    async with aiohttp.ClientSession(headers=bearer(key), timeout=PATIENCE) as session:
+        status, said, models = await _page(session, base, "/v1/models")
+        if status in (401, 403):
+            raise ServerError(
+                f"{base} refuses the key (status {status}).",
+                "Set BREADTH_KEY or OPENAI_API_KEY to the server's key.",
+                status=status,
+                fatal=True,
+            )
+        if not isinstance(models, Mapping):
+            raise ServerError(
+                f"{base}/v1/models answered with status {status} and no list of models: this is no OpenAI-compatible server.",
+                "Give the address of the server without /v1/..., for example http://localhost:8000.",
+                status=status,
+                fatal=True,
+            )
+        pages = await asyncio.gather(*(_page(session, base, path) for path in PAGES))
+    props = {path: body for path, (code, _, body) in zip(PAGES, pages, strict=True) if code == 200 and body is not None}
+    return Identity(models, said, props)
+
+
+def recognised(identity: Identity) -> Dialect:
+    """Return the dialect of the server, fitted to it; the plain one when no other recognises it."""
+    for _, kind in DIALECTS:
+        dialect: Dialect = kind()
+        if dialect.recognises(identity):
+            return dialect.fitted(identity)
+    return Dialect()
+
+
+def root(url: str) -> str:
+    """Return a server's address without a trailing slash or ``/v1``, as people paste it."""
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[int, dict[str, str], Any]:
+    """Return status, headers and JSON body of a page; None for a body that is none."""
+    try:
+        async with session.get(base + path) as response:
+            raw = await limited(response)
+            headers = {name.lower(): value for name, value in response.headers.items()}
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        raise ServerError(f"{base!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True) from error
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if path != "/v1/models":
+            return 0, {}, None
+        raise ServerError(
+            f"No server answers at {base} ({str(error) or type(error).__name__}).",
+            "Start it, or correct the address.",
+            fatal=True,
+        ) from error
+    try:
+        return response.status, headers, orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return response.status, headers, None
+
 
 ANY = "auto"
 

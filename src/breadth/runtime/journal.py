@@ -18,7 +18,7 @@ from breadth.base.atomic import write_error
 from breadth.base.errors import BrokenFileError
 from breadth.inference.budget import Spend
 from breadth.inference.records import Candidate
-from breadth.runs.lines import unreadable
+from breadth.runs.jsonl import unreadable
 
 FILE = "replies.jsonl"
 ARRAYS = ("logprobs", "confidences")

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from breadth.base.errors import BrokenFileError, UnknownFormatError
 from breadth.inference.records import Prompt, text_of
 from breadth.measure.answers import reference_key
-from breadth.runs.lines import json_rows, unreadable
-from breadth.runs.problems import problem_id
-from breadth.runs.records import Remark
+from breadth.runs.jsonl import json_rows, unreadable
+from breadth.runs.schema import Remark
+from breadth.runs.writer import problem_id
 
 ASKED = ("question", "prompt", "messages", "problem")
 """Fields that may hold the question, the first one there is taken."""

@@ -14,8 +14,7 @@ from breadth.base.settings import to_table
 from breadth.inference.policy import Policy
 from breadth.inference.records import Candidate, Task, text_of
 from breadth.measure.answers import reference_key
-from breadth.runs.header import Header
-from breadth.runs.schema import SCHEMA_VERSION
+from breadth.runs.schema import SCHEMA_VERSION, Header
 from breadth.runs.writer import RunWriter
 from breadth.runtime.driver import Solved
 from breadth.runtime.journal import Journal

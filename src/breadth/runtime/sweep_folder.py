@@ -17,8 +17,8 @@ from breadth.base.settings import from_table, to_table
 from breadth.inference.confidence import Gauge
 from breadth.inference.policy import Policy
 from breadth.inference.sweep_plan import WIDTHS, SweepPlan
-from breadth.runs.header import HEADER, Header, read_header, storable, write_header
 from breadth.runs.reader import Run
+from breadth.runs.schema import HEADER, Header, read_header, storable, write_header
 from breadth.runs.writer import RunWriter
 from breadth.runtime.driver import Solved
 from breadth.runtime.journal import FILE, Journal

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from breadth.bridge.doctor.dialects import DIALECTS
-from breadth.bridge.doctor.evidence import Evidence
-from breadth.bridge.doctor.explanation import reasons
-from breadth.bridge.doctor.finding import SEVERITIES, CannotTell, Check, Finding
+from breadth.doctor.dialects import DIALECTS
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.explanation import reasons
+from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding
 from breadth.report.jsonable import jsonable
-from breadth.runs.header import Header
 from breadth.runs.names import METRICS
 from breadth.runs.reader import Run
-from breadth.runs.schema import EntropyKind
+from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
 POINTS = 60

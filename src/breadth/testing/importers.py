@@ -14,12 +14,23 @@ from typing import Any
 import pyarrow as pa
 
 from breadth.base.errors import BreadthError
-from breadth.runs.header import storable
 from breadth.runs.importer import Importer
-from breadth.runs.lines import head
+from breadth.runs.jsonl import head
 from breadth.runs.names import METRICS
-from breadth.runs.records import MetricRow, Record, Remark, RolloutBatch, SeenEntropy, SeenSettings
-from breadth.runs.schema import PROBLEM_SCHEMA, REQUIRED, ROLLOUT_TYPES, EntropyKind, column_type
+from breadth.runs.schema import (
+    PROBLEM_SCHEMA,
+    REQUIRED,
+    ROLLOUT_TYPES,
+    EntropyKind,
+    MetricRow,
+    Record,
+    Remark,
+    RolloutBatch,
+    SeenEntropy,
+    SeenSettings,
+    column_type,
+    storable,
+)
 
 CUTS = 40
 """Places at which each sample is cut off, besides its first and last bytes."""

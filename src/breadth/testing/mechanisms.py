@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import json
 import pickle
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as spawning
 from torch import Tensor
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError
-from breadth.testing.mechanism_records import SEQUENCES, Step, pick, sample_rollouts, sample_step
-from breadth.testing.mechanism_runs import STEPS, run_all, run_credit, run_loss, run_plan, run_step
+from breadth.testing.mechanism_samples import (
+    SEQUENCES,
+    STEPS,
+    Step,
+    pick,
+    run_all,
+    run_credit,
+    run_loss,
+    run_plan,
+    run_step,
+    sample_plan,
+    sample_rollouts,
+    sample_step,
+    take,
+)
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.mechanism import Mechanism, Role, Seat
 from breadth.training.objective import Objective
-from breadth.training.records import Batch, Rollouts, required
+from breadth.training.records import Batch, Rollouts, not_none
 
 AnyMechanism = Mechanism[Any, Any]
 Record = TypeVar("Record", Batch, Rollouts)
@@ -171,7 +188,7 @@ def _applied(objective: Objective, batch: Batch) -> Batch:
     objective.begin(batch)
     after = replace(batch.cleaned(), step=objective.step, seed=objective.chain.seed)
     for index, mechanism in objective._seated(Seat.LOSS):
-        selection = objective._slice(index, objective._places(required(after.rows)), after.mask.shape[1])
+        selection = objective._slice(index, objective._places(not_none(after.rows)), after.mask.shape[1])
         held = _versions(batch) | _versions(after)
         effect = mechanism.apply(after, objective.states[index], selection)
         for tensor, (name, version) in held.items():
@@ -202,7 +219,7 @@ def _check_empty(chain: Chain) -> None:
         nothing = replace(step.batch, mask=torch.zeros_like(step.batch.mask))
         total = run_step(objective, Step(step.logits, nothing), [torch.arange(SEQUENCES)])
         _require(float(total) == 0.0, f"an empty mask gives a loss of {float(total)}")
-        _require(not bool(required(step.logits.grad).any()), "an empty mask gives a gradient")
+        _require(not bool(not_none(step.logits.grad).any()), "an empty mask gives a gradient")
     _json(objective.state())
 
 
@@ -217,8 +234,8 @@ def _check_weightless(chain: Chain) -> None:
     """Without weights and without extra terms nothing must move."""
     step = sample_step(3)
     after = _applied(Objective(chain), replace(step.batch, weights=torch.zeros_like(step.batch.logprobs)))
-    (required(after.weights) * required(after.surrogate)).sum().backward()
-    _require(not bool(required(step.logits.grad).any()), "the gradient is not zero where the weights are zero")
+    (not_none(after.weights) * not_none(after.surrogate)).sum().backward()
+    _require(not bool(not_none(step.logits.grad).any()), "the gradient is not zero where the weights are zero")
 
 
 def _check_credit(chain: Chain) -> None:
@@ -234,12 +251,12 @@ def _check_credit(chain: Chain) -> None:
     objective, rollouts = Objective(chain), sample_rollouts(0)
     unscored = torch.isnan(rollouts.rewards)
     credited, _ = objective.credit(rollouts)
-    _require(not bool(required(credited.advantages)[unscored].any()), "a rollout without a reward gets an advantage")
+    _require(not bool(not_none(credited.advantages)[unscored].any()), "a rollout without a reward gets an advantage")
     for places in ([], [0], [0, 1], list(range(0, 24, 4))):
         result, _ = Objective(chain).credit(pick(rollouts, places))
-        _require(bool(torch.isfinite(required(result.advantages)).all()), f"{len(places)} rollouts give an advantage that is not finite")
+        _require(bool(torch.isfinite(not_none(result.advantages)).all()), f"{len(places)} rollouts give an advantage that is not finite")
     flat, _ = Objective(chain).credit(replace(rollouts, rewards=torch.ones_like(rollouts.rewards)))
-    _require(bool(torch.isfinite(required(flat.advantages)).all()), "equal rewards give an advantage that is not finite")
+    _require(bool(torch.isfinite(not_none(flat.advantages)).all()), "equal rewards give an advantage that is not finite")
 
 
 def _check_plan(chain: Chain) -> None:
@@ -284,3 +301,77 @@ def close(left: Any, right: Any) -> bool:
 def _require(held: bool, otherwise: str) -> None:
     if not held:
         raise AssertionError(otherwise)
+
+
+RANKS = 2
+
+
+def check_ranks(chains: Sequence[Chain]) -> None:
+    """Run each chain on two processes with half of every batch each, and alone; raises AssertionError where they differ.
+
+    Groups straddle the processes. Loss and gradient are sums over the processes; the states must be the same on both.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [chain.dumps() for chain in chains]
+        spawning.spawn(_worker, args=(folder, texts), nprocs=RANKS)
+        told = [json.loads(Path(folder, f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)]
+    for place, chain in enumerate(chains):
+        alone, together = run_chain(chain, 0, 1), [one[place] for one in told]
+        for rank, part in enumerate(together):
+            if not close(alone["states"], part["states"]):
+                raise AssertionError(f"rank {rank} ends in another state: {part['states']} against {alone['states']} of {chain.dumps()}")
+            if not close(alone["plans"], part["plans"]):
+                raise AssertionError(f"rank {rank} plans otherwise than one process with {chain.dumps()}")
+        for name in ("losses", "gradients", "advantages"):
+            joined = together[0][name] + together[1][name] if name == "advantages" else _sum([part[name] for part in together])
+            expected = alone[name]
+            if name == "advantages":
+                expected, joined = sorted(map(tuple, expected)), sorted(map(tuple, joined))
+            if not close(expected, joined):
+                raise AssertionError(f"two ranks give other {name} than one process with {chain.dumps()}")
+
+
+def run_chain(chain: Chain, rank: int, size: int) -> dict[str, Any]:
+    """Run some generations and optimizer steps with every ``size``-th row; returns what came out, as plain numbers."""
+    objective = Objective(chain)
+    told: dict[str, Any] = {"losses": [], "gradients": [], "advantages": [], "plans": []}
+    for number in range(STEPS):
+        if chain.seated(Seat.PLAN):
+            plan, _ = objective.plan(sample_plan(0, number))
+            told["plans"].append([plan.temperature, *plan.samples])
+        if chain.seated(Seat.CREDIT):
+            rollouts = sample_rollouts(number)
+            own = list(range(rank, len(rollouts), size))
+            after, _ = objective.credit(pick(rollouts, own))
+            kept, advantages = not_none(after.kept), not_none(after.advantages)
+            told["advantages"] += [[number, row, float(kept[at]), *_row(advantages[at])] for at, row in enumerate(own)]
+        if chain.seated(Seat.LOSS):
+            step = sample_step(number, sharpness=3.0 / (1 + number / 4))
+            part = take(step.batch, torch.arange(rank, SEQUENCES, size))
+            objective.begin(part)
+            loss = objective.loss(part)
+            loss.backward()
+            objective.finish()
+            told["losses"].append(float(loss.detach()))
+            told["gradients"].append(not_none(step.logits.grad).flatten().tolist())
+    return told | {"states": objective.state()["states"]}
+
+
+def _worker(rank: int, folder: str, texts: Sequence[str]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS)
+    try:
+        told = [run_chain(Chain.loads(text), rank, RANKS) for text in texts]
+        Path(folder, f"rank-{rank}.json").write_text(json.dumps(told), encoding="utf-8")
+    finally:
+        dist.destroy_process_group()
+
+
+def _row(value: Any) -> list[float]:
+    return [float(value)] if value.ndim == 0 else value.tolist()
+
+
+def _sum(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], list):
+        return [_sum(items) for items in zip(*parts, strict=True)]
+    return sum(parts)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from breadth.base.settings import dumps, loads
-from breadth.inference.pump import Pump
 from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task
 from breadth.inference.strategy import Strategy
+from breadth.inference.sync_driver import Pump
 
 MOST_REQUESTS = 20_000
 """A run that asks more often than this does not end."""

@@ -1,19 +1,98 @@
-"""The Mechanism: a frozen dataclass whose fields are the hyper-parameters, with pure methods over one record."""
+"""The Mechanism: a frozen dataclass of hyper-parameters with pure methods; its effect on a record; the regime it runs in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin
+
+import torch
 
 from breadth.base.catalogue import Catalogue
 from breadth.training.catalogue import MECHANISMS
-from breadth.training.effect import Effect, Selection
 from breadth.training.records import Batch, Plan, Rollouts
-from breadth.training.regime import Inert, Regime
 
 R = TypeVar("R")
 S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Effect(Generic[R]):
+    """What one mechanism did to one record."""
+
+    after: R
+    """The record the next mechanism sees."""
+    terms: tuple[torch.Tensor, ...] = ()
+    """(B, T) losses to add to each token's policy loss; not multiplied by the batch's weights. Loss seat only."""
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    """Name -> Mean, Max, Counts or another stat that adds up over micro-batches and ranks. Detached."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a survey of the whole batch decided, to be handed to each micro-batch as its slice."""
+
+    tokens: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Name -> (N, T) or (N,) decision for each token or sequence of the whole batch."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Name -> one number for the whole batch."""
+
+    def at(self, places: torch.Tensor, width: int) -> Self:
+        """Return the slice for the sequences at these places of the whole batch, in their order."""
+        return type(self)(
+            {name: value[places][..., :width] if value.ndim == 2 else value[places] for name, value in self.tokens.items()}, self.numbers
+        )
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The circumstances of a run that are known before it starts. Leave unknown what is not known."""
+
+    updates_per_generation: int | None = None
+    """Optimizer steps taken on the rollouts of one generation."""
+    sequences_per_update: int | None = None
+    """Responses in one optimizer step, over all ranks."""
+    group_size: int | None = None
+    """Rollouts of one problem in one generation."""
+    tokens_per_response: float | None = None
+    """Response tokens to expect, or at most; without it quotas of tokens cannot be judged."""
+    temperature: float | None = None
+    """Sampling temperature."""
+
+    @property
+    def on_policy(self) -> bool | None:
+        """Whether every update is strictly on-policy: one optimizer step a generation, so the ratio is always exactly 1."""
+        return None if self.updates_per_generation is None else self.updates_per_generation <= 1
+
+    @property
+    def tokens_per_update(self) -> float | None:
+        """Response tokens in one optimizer step, over all ranks."""
+        if self.sequences_per_update is None or self.tokens_per_response is None:
+            return None
+        return self.sequences_per_update * self.tokens_per_response
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """A mechanism that cannot act, or not as its settings say, in this regime."""
+
+    mechanism: str
+    """Its name in the catalogue."""
+    reason: str
+    """Why it cannot act."""
+    remedy: str
+    """What to change so that it can."""
+
+    def __str__(self) -> str:
+        return f"{self.mechanism}: {self.reason}\n  -> {self.remedy}"
+
+
+ON_POLICY_REMEDY = (
+    "Take several optimizer steps per generation (TRL: steps_per_generation above gradient_accumulation_steps, or num_iterations > 1; "
+    "verl: ppo_mini_batch_size below train_batch_size), or use a mechanism that acts on-policy, e.g. fork-thermostat."
+)
+"""The remedy most drift-driven mechanisms share."""
 
 
 class Seat(Enum):
@@ -91,7 +170,7 @@ class Mechanism(Generic[R, S]):
         """Return the next state from the stats of the period that just ended, summed over micro-batches and ranks."""
         return state
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say why the mechanism cannot act in a regime, or None when it can or nothing is known against it."""
         return None
 

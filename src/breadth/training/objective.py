@@ -15,11 +15,9 @@ from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max, Mean, add_up
 from breadth.training import ranks
 from breadth.training.chain import Chain
-from breadth.training.effect import Selection
-from breadth.training.mechanism import Mechanism, Seat, name_of
-from breadth.training.records import Batch, Plan, Rollouts, required
+from breadth.training.mechanism import Mechanism, NoEffect, Regime, Seat, Selection, name_of
+from breadth.training.records import Batch, Plan, Rollouts, not_none
 from breadth.training.reduction import Totals
-from breadth.training.regime import Inert, Regime
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -63,9 +61,9 @@ class Objective:
                 "Leave the mechanism out, or give the adapter a provider for the field.",
             )
 
-    def explain(self, regime: Regime) -> tuple[Inert, ...]:
+    def explain(self, regime: Regime) -> tuple[NoEffect, ...]:
         """List every mechanism that cannot act in a regime, with the reason and the remedy, before training starts."""
-        verdicts = [one.inert(regime) for one in self.chain.mechanisms]
+        verdicts = [one.no_effect(regime) for one in self.chain.mechanisms]
         return tuple(verdict for verdict in verdicts if verdict is not None)
 
     def plan(self, plan: Plan) -> tuple[Plan, dict[str, float]]:
@@ -116,14 +114,14 @@ class Objective:
         after = replace(batch.cleaned(), step=self.step, seed=self.chain.seed)
         if batch.rows is None and self._rows is not None and len(self._rows) != len(batch.mask):
             raise _without_rows()
-        places = self._places(required(after.rows))
+        places = self._places(not_none(after.rows))
         terms: list[Tensor] = []
         for index, mechanism in self._seated(Seat.LOSS):
             effect = mechanism.apply(after, self.states[index], self._slice(index, places, after.mask.shape[1]))
             after, terms = effect.after, [*terms, *effect.terms]
             if record:
                 self._stats[index] = add_up([self._stats.get(index, {}), effect.stats])
-        losses = required(after.weights) * required(after.surrogate) + sum(terms)
+        losses = not_none(after.weights) * not_none(after.surrogate) + sum(terms)
         return self.chain.reduction(losses, after.mask, self._totals)
 
     def finish(self) -> dict[str, float]:
@@ -176,7 +174,7 @@ class Objective:
         names = [name for name, value in vars(local).items() if isinstance(value, Tensor)]
         gathered = {name: ranks.gather_rows(getattr(local, name)) for name in names}
         whole = replace(local, **gathered, step=self.step, seed=self.chain.seed)
-        self._rows = required(whole.rows)
+        self._rows = not_none(whole.rows)
         with torch.no_grad():
             for index, mechanism in self._seated(Seat.LOSS):
                 self._selections[index] = mechanism.survey(whole, self.states[index])

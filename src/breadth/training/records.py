@@ -83,7 +83,7 @@ class Batch:
 
     def weighted(self, factor: Tensor) -> Self:
         """Return the batch with the tokens' policy losses multiplied by a factor."""
-        return replace(self, weights=required(self.weights) * factor)
+        return replace(self, weights=not_none(self.weights) * factor)
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class Rollouts:
     @property
     def scored(self) -> Tensor:
         """(N,) True where a rollout has a reward and was not dropped."""
-        return torch.isfinite(self.rewards) & required(self.kept)
+        return torch.isfinite(self.rewards) & not_none(self.kept)
 
     def credited(self, change: Tensor) -> Self:
         """Return the rollouts with a change of one value a rollout added to the advantages."""
-        advantages = required(self.advantages)
+        advantages = not_none(self.advantages)
         return replace(self, advantages=advantages + (change[:, None] if advantages.ndim == 2 else change))
 
     def part(self, rows: slice) -> Self:
@@ -181,7 +181,7 @@ class Plan:
             )
 
 
-def required(value: Tensor | None) -> Tensor:
+def not_none(value: Tensor | None) -> Tensor:
     """Return a field that ``cleaned`` fills in or ``needs`` guarantees."""
     if value is None:
         raise MechanismError(

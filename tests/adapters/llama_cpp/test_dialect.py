@@ -10,12 +10,56 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.adapters.llama_cpp.dialect import SETTINGS, LlamaCppDialect
 from breadth.base.errors import StrategyError
+from breadth.doctor.finding import Change
+from breadth.doctor.knobs import Knobs
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.dialect import CHAT, COMPLETIONS, Identity
 from breadth.runtime.sampler import Draw, Meter
 from breadth.runtime.samplers.openai import OpenAISampler
+
+
+def fields(*changes: Change) -> dict[str, Any]:
+    request = SETTINGS.patch(changes, Knobs())[0]
+    found: dict[str, Any] = json.loads(request.removeprefix("request: "))
+    return found
+
+
+def chat_reply(url: str, **more: Any) -> Any:
+    body = {"messages": [{"role": "user", "content": "Say a word again and again."}], "temperature": 0.0, "seed": 1, **more}
+    request = Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})  # noqa: S310 - ours
+    with urlopen(request, timeout=120) as reply:  # noqa: S310 - the address of our own server
+        return json.load(reply)
+
+
+def test_fields_are_those_of_the_dialect() -> None:
+    assert fields(Change("thinking_budget", 64)) == LlamaCppDialect().thinking_fields(64)
+    assert SETTINGS.patch([Change("votes", 4)], Knobs()) == ('request: {"n": 4}', "server: --parallel 4")
+
+
+def test_the_real_server_votes_caps_and_sends_raw_alternatives(llama: str) -> None:
+    reply = chat_reply(
+        llama, **fields(Change("votes", 2), Change("max_tokens", 5), Change("top_logprobs", 3), Change("logprobs_raw", True))
+    )
+    assert len(reply["choices"]) == 2
+    assert all(choice["finish_reason"] == "length" for choice in reply["choices"])
+    assert [len(one["top_logprobs"]) for one in reply["choices"][0]["logprobs"]["content"]] == [3] * 5
+
+
+def test_the_real_server_s_guard_against_loops_changes_what_it_writes(llama: str) -> None:
+    plain = chat_reply(llama, max_tokens=120, dry_multiplier=0.0)["choices"][0]["message"]["content"]
+    guarded = chat_reply(llama, max_tokens=120, **fields(Change("loop_guard", True)))["choices"][0]["message"]["content"]
+    assert plain != guarded
+
+
+def test_the_real_server_keeps_to_a_cap_on_thinking(thinking_llama: str) -> None:
+    def thought(budget: int) -> str:
+        reply = chat_reply(thinking_llama, max_tokens=80, **fields(Change("thinking_budget", budget)))
+        return str(reply["choices"][0]["message"].get("reasoning_content") or "")
+
+    assert len(thought(5)) < len(thought(60))
+
 
 QUESTION = ({"role": "user", "content": "What is 7*8?"},)
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
@@ -32,7 +76,7 @@ def drawn(url: str, *draws: Draw, dialect: LlamaCppDialect | None = None) -> lis
     return asyncio.run(main())
 
 
-def asked(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
+def server_reply(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = Request(url + path, data, {"content-type": "application/json"})  # noqa: S310 - the address of our own server
     with urlopen(request, timeout=60) as reply:  # noqa: S310 - the same
@@ -42,7 +86,7 @@ def asked(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
 def rendered(url: str, dialect: LlamaCppDialect, prefix: str) -> str:
     """Return the reply's beginning as the server's chat template writes it."""
     _, body = dialect.request(Draw(QUESTION, prefix=prefix))
-    prompt: str = asked(url, "/apply-template", {"messages": body["messages"]})["prompt"]
+    prompt: str = server_reply(url, "/apply-template", {"messages": body["messages"]})["prompt"]
     return prompt.rpartition("<|im_start|>assistant\n")[2]
 
 
@@ -58,7 +102,7 @@ def test_the_server_takes_every_sampling_field_under_these_names(llama: str) -> 
         max_tokens=1,
     )
     path, body = LlamaCppDialect().request(Draw(QUESTION, sampling, seed=11))
-    seen = asked(llama, path, body | {"stream": False, "stream_options": None, "verbose": True})["__verbose"]["generation_settings"]
+    seen = server_reply(llama, path, body | {"stream": False, "stream_options": None, "verbose": True})["__verbose"]["generation_settings"]
     names = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "max_tokens", "seed"}
     others = {"typical_p", "top_n_sigma", "xtc_probability", "dry_multiplier", "mirostat", "dynatemp_range"}
     assert body.keys() >= names | others
@@ -109,7 +153,7 @@ def test_plain_text_goes_to_completions_with_log_probs(llama: str) -> None:
 def test_it_recognises_the_server_and_fits_itself(llama: str, thinking_llama: str) -> None:
     for url, thinks in ((llama, False), (thinking_llama, True)):
         nothing = Identity({}, {}, {})
-        identity = Identity(asked(url, "/v1/models"), {}, {"/props": asked(url, "/props")})
+        identity = Identity(server_reply(url, "/v1/models"), {}, {"/props": server_reply(url, "/props")})
         assert LlamaCppDialect().recognises(identity)
         assert LlamaCppDialect().recognises(replace(identity, props={}))
         assert LlamaCppDialect().recognises(replace(identity, models={}))

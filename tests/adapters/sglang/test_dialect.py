@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from breadth.adapters.sglang.dialect import SglangDialect
+from breadth.adapters.sglang.dialect import SETTINGS, SglangDialect
+from breadth.doctor.finding import Change
+from breadth.doctor.knobs import Knobs
 from breadth.inference.records import Sampling
 from breadth.runtime.dialect import CHAT, COMPLETIONS, Identity
 from breadth.runtime.sampler import Draw
+
+
+def test_request_and_flags() -> None:
+    request, server = SETTINGS.patch([Change("thinking_budget", 512), Change("votes", 4), Change("logprobs_raw", True)], Knobs())
+    assert json.loads(request.removeprefix("request: ")) == {**SglangDialect().thinking_fields(512), "n": 4}
+    assert "--enable-strict-thinking" in server
+    assert "SGLANG_RETURN_ORIGINAL_LOGPROB=1" in server
+
+
+def test_it_has_no_guard_against_loops() -> None:
+    assert SETTINGS.patch([Change("loop_guard", True)], Knobs()) == ()
+
 
 QUESTION = ({"role": "user", "content": "2+2?"},)
 

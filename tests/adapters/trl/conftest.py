@@ -85,7 +85,7 @@ class Tiny:
         """Build TRL's own trainer, or ours when there is an objective."""
         from trl import GRPOTrainer
 
-        from breadth.adapters.trl.hook import BreadthGRPOTrainer
+        from breadth.adapters.trl.trainer import BreadthGRPOTrainer
 
         ours = {} if objective is None else {"objective": objective}
         kind = GRPOTrainer if objective is None else BreadthGRPOTrainer

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from breadth.adapters.trl import completions
 from breadth.adapters.trl.completions import has_completions, read_completions, spoken
 from breadth.base.errors import BreadthError, BrokenFileError
-from breadth.runs.problems import problem_id
-from breadth.runs.records import Record, Remark, RolloutBatch
+from breadth.runs.schema import Record, Remark, RolloutBatch
+from breadth.runs.writer import problem_id
 
 
 def write(folder: Path, columns: dict[str, Any], step: int = 10) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from breadth.adapters.trl.console import log_rows, read_console
-from breadth.runs.records import MetricRow, Record, Remark
+from breadth.runs.schema import MetricRow, Record, Remark
 
 
 def read(folder: Path, text: str | bytes) -> list[Record]:

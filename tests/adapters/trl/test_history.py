@@ -1,4 +1,4 @@
-"""Tests of reading trainer states and log histories."""
+"""Tests of reading saved training arguments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from typing import Any
 import pytest
 
 from breadth.adapters.trl import history
-from breadth.adapters.trl.history import load_history, output_folder, read_history
-from breadth.base.errors import BrokenFileError
-from breadth.runs.records import MetricRow, Remark, SeenSettings
+from breadth.adapters.trl.history import (
+    SAVED,
+    load_history,
+    newest_history,
+    output_folder,
+    read_arguments,
+    read_history,
+    refuse_pickle,
+    reward_weights,
+    states_in,
+    without_older_copies,
+)
+from breadth.base.errors import BrokenFileError, UnsafeFileError
+from breadth.runs.schema import MetricRow, Remark, SeenSettings
 
 
 def log_row(step: int, **more: Any) -> dict[str, Any]:
@@ -122,3 +133,82 @@ def test_an_evaluated_run_with_completions_is_remarked(tmp_path: Path) -> None:
     (tmp_path / "completions").mkdir()
     (remark,) = (record for record in read_history(path) if isinstance(record, Remark))
     assert "evaluated at 1 steps" in remark.problem
+
+
+def test_only_the_newest_copy_of_one_log_is_kept(tmp_path: Path) -> None:
+    rows = [log_row(step) for step in (5, 10, 15)]
+    rows[1]["grad_norm"] = math.nan
+    paths = [write(tmp_path / f"checkpoint-{count * 5}" / "trainer_state.json", state(rows[:count])) for count in (1, 2, 3)]
+    other = write(tmp_path / "other" / "checkpoint-5" / "trainer_state.json", state([log_row(5, kl=0.1)]))
+    console = tmp_path / "train.log"
+    assert without_older_copies([*paths, other, console]) == [paths[2], other, console]
+    final = write(tmp_path / "trainer_state.json", state(rows))
+    assert without_older_copies([*paths, final]) == [final]
+
+
+def test_states_of_a_run_started_afresh_all_stay(tmp_path: Path) -> None:
+    old = write(tmp_path / "checkpoint-500" / "trainer_state.json", state([log_row(5), log_row(500)]))
+    new = write(tmp_path / "checkpoint-100" / "trainer_state.json", state([log_row(5, reward=0.9), log_row(100)]))
+    broken = tmp_path / "checkpoint-700" / "trainer_state.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    assert without_older_copies([new, old, broken]) == [new, old, broken]
+
+
+def test_the_newest_history_of_a_folder_passes_over_broken_ones(tmp_path: Path) -> None:
+    assert newest_history(tmp_path) is None
+    good = write(tmp_path / "checkpoint-9" / "trainer_state.json", state([log_row(9)]))
+    bad = tmp_path / "checkpoint-10" / "trainer_state.json"
+    bad.parent.mkdir()
+    bad.write_text("{")
+    assert states_in(tmp_path) == [good, bad]
+    found = newest_history(tmp_path)
+    assert found is not None
+    assert [row["step"] for row in found.rows] == [9]
+
+
+def test_a_state_nested_beyond_reason_stays(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    path.write_text('{"log_history": [{"loss": ' + "[" * 990 + "]" * 990 + "}]}")
+    assert without_older_copies([path]) == [path]
+
+
+def test_the_newest_history_is_read_again_when_the_file_has_changed(tmp_path: Path) -> None:
+    write(tmp_path / "trainer_state.json", state([log_row(1)]))
+    first = newest_history(tmp_path)
+    assert newest_history(tmp_path) is first
+    write(tmp_path / "trainer_state.json", state([log_row(1), log_row(2)]))
+    second = newest_history(tmp_path)
+    assert second is not None
+    assert [row["step"] for row in second.rows] == [1, 2]
+
+
+def test_saved_arguments_are_settings(tmp_path: Path) -> None:
+    path = tmp_path / SAVED
+    path.write_text(json.dumps({"temperature": 0.9, "num_generations": 8, "output_dir": "out"}))
+    assert list(read_arguments(path)) == [SeenSettings({"temperature": 0.9, "num_generations": 8, "output_dir": "out"})]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("{", "is not JSON"), ("[1]", "holds no settings"), ('{"a":' * 200 + "1" + "}" * 200, "holds no settings")]
+)
+def test_broken_arguments_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / SAVED).write_text(text)
+    with pytest.raises(BrokenFileError, match=problem):
+        list(read_arguments(tmp_path / SAVED))
+
+
+def test_the_pickle_is_refused_with_the_safe_way_named() -> None:
+    with pytest.raises(UnsafeFileError) as caught:
+        list(refuse_pickle(Path("training_args.bin")))
+    assert "args.to_json_string()" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("document", "weights"),
+    [('{"reward_weights": [1, 0.5]}', [1, 0.5]), ('{"reward_weights": null}', None), ('{"reward_weights": ["a"]}', None), ("{", None)],
+)
+def test_weights_are_read_where_they_are_numbers(tmp_path: Path, document: str, weights: list[float] | None) -> None:
+    (tmp_path / SAVED).write_text(document)
+    assert reward_weights(tmp_path) == weights
+    assert reward_weights(tmp_path / "absent") is None

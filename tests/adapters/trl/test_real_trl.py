@@ -16,11 +16,11 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from breadth.adapters.trl.files import FILES, SWITCHES
-from breadth.runs.ingest import Imported, import_files
+from breadth.adapters.trl.importer import IMPORTER, SWITCHES
+from breadth.runs.importing import Imported, import_files
 from breadth.runs.names import match
-from breadth.runs.problems import problem_id
 from breadth.runs.reader import Run
+from breadth.runs.writer import problem_id
 
 pytestmark = [
     pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed (extra 'train')"),
@@ -118,7 +118,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.fixture(scope="module")
 def imported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, Run]:
     target = tmp_path_factory.mktemp("imported") / "run"
-    return import_files([trained.folder], target, importers=[FILES]), Run.open(target)
+    return import_files([trained.folder], target, importers=[IMPORTER]), Run.open(target)
 
 
 def test_every_number_logged_comes_back_to_the_last_digit(trained: Trained, imported: tuple[Imported, Run]) -> None:
@@ -204,7 +204,7 @@ def test_the_settings_are_seen_and_the_pickle_is_refused(imported: tuple[Importe
 def test_the_console_output_gives_the_same_rows(trained: Trained, tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(trained.printed)
-    import_files([log], tmp_path / "run", importers=[FILES])
+    import_files([log], tmp_path / "run", importers=[IMPORTER])
     run = Run.open(tmp_path / "run")
     rows = [row for row in trained.history if "reward" in row]
     assert run.series("reward").steps.tolist() == [row["step"] for row in rows]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.adapters.trl.feed import Scored
+from breadth.adapters.trl.convert import Scored
 from breadth.adapters.trl.recorder import Recorder
 from breadth.runs.reader import Run
 from breadth.training.chain import Chain

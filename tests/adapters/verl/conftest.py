@@ -126,7 +126,7 @@ def configured() -> Callable[..., Any]:
 
     def compose(chain: str, *overrides: str, loss_mode: str = "breadth") -> Any:
         ours = [
-            f"{PLACE}._target_=breadth.adapters.verl.config.BreadthLoss",
+            f"{PLACE}._target_=breadth.adapters.verl.loss.BreadthLoss",
             f"{PLACE}.loss_mode={loss_mode}",
             "trainer.v1.trainer_mode=breadth",
         ]

@@ -1,71 +1,349 @@
-"""The chain's place in verl's configuration: verl's own Hydra instantiates it, in every form a chain can be named."""
+"""verl's configuration in every form it comes in, translated: what is set, what is verl's default, what is not known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("verl", reason="verl is not installed")
+from breadth.adapters.configs import flat, table_of
+from breadth.adapters.verl.config import CLIPPED, COVARIANCES, DEFAULTS, DUAL, FIELDS, GROUPED, MANAGERS, SETTINGS
+from breadth.base.errors import BrokenFileError
+from breadth.doctor.knobs import Knobs
+from breadth.runs.jsonl import head
 
-from hydra.errors import InstantiationException
-from verl.trainer.ppo import core_algos
-from verl.utils.config import omega_conf_to_dataclass
+verl = pytest.importorskip("verl", reason="verl is not installed")
 
-from breadth.adapters.verl.config import TARGET, BreadthLoss, chain_in, load_chain
-from breadth.base.errors import SettingsError
-from breadth.training.chain import Chain
-from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.recipes import RECIPES
-
-CHAIN = Chain((ClippedPolicy(high=0.28),))
+ADDED = {"actor_rollout_ref.rollout.repetition_penalty"}
+"""Settings of verl's dataclasses that its YAML does not list."""
 
 
-def test_verl_builds_it_by_hydra(configured: Callable[..., Any], tmp_path: Path) -> None:
-    path = tmp_path / "chain.toml"
-    path.write_text(CHAIN.dumps(), encoding="utf-8")
-    for text, chain in (("thermostat", RECIPES["thermostat"].chain), (str(path), CHAIN), (CHAIN.dumps(), CHAIN)):
-        actor = omega_conf_to_dataclass(configured(text).actor_rollout_ref.actor)
-        assert isinstance(actor.policy_loss, BreadthLoss)
-        assert chain_in(actor.policy_loss) == chain
-        assert actor.policy_loss.get("loss_mode") == "breadth"
+@pytest.fixture(scope="module")
+def tree() -> dict[str, Any]:
+    """verl's whole configuration, by dotted path."""
+    return dict(flat(table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)))
 
 
-def test_the_target_is_the_class() -> None:
-    module, _, name = TARGET.rpartition(".")
-    assert (BreadthLoss.__module__, BreadthLoss.__name__) == (module, name)
+def test_the_defaults_are_those_of_the_installed_verl(tree: dict[str, Any]) -> None:
+    assert {name: tree[name] for name in DEFAULTS} == dict(DEFAULTS)
+    assert set(FIELDS.values()) - ADDED <= tree.keys()
+    assert MANAGERS[0] in tree
 
 
-def test_verls_own_class_refuses_the_field(configured: Callable[..., Any]) -> None:
-    config = configured("thermostat")
-    config.actor_rollout_ref.actor.policy_loss._target_ = "verl.workers.config.PolicyLossConfig"
-    with pytest.raises(InstantiationException, match="chain"):
-        omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+def test_the_losses_are_those_of_the_installed_verl() -> None:
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+
+    known = set(POLICY_LOSS_REGISTRY) - {"breadth", "bypass_mode"}
+    assert known == set(CLIPPED)
+    assert set(COVARIANCES) | set(DUAL) <= known
 
 
-def test_building_it_registers_the_loss_even_if_the_plugin_did_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(core_algos.POLICY_LOSS_REGISTRY, "breadth", raising=False)
-    BreadthLoss(loss_mode="vanilla", chain="grpo")
-    assert "breadth" not in core_algos.POLICY_LOSS_REGISTRY
-    BreadthLoss(loss_mode="breadth", chain="grpo")
-    assert "breadth" in core_algos.POLICY_LOSS_REGISTRY
+def test_which_losses_clip_is_what_verl_s_source_reads() -> None:
+    import inspect
+
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+
+    for name, clips in CLIPPED.items():
+        source = inspect.getsource(POLICY_LOSS_REGISTRY[name])
+        assert ("config.clip_ratio_low" in source) == clips, name
+        assert ("clip_ratio_c" in source) == (name in DUAL), name
 
 
-@pytest.mark.parametrize("text", ["", "thermostatt", "/nowhere/chain.toml"])
-def test_a_chain_that_is_not_there_is_refused_when_verl_reads_its_settings(text: str) -> None:
-    with pytest.raises(SettingsError, match="no recipe, and no file") as caught:
-        BreadthLoss(loss_mode="breadth", chain=text)
-    assert "thermostat" in caught.value.remedy
+def test_the_estimators_are_verl_s() -> None:
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    assert {str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY} >= GROUPED
 
 
-def test_settings_without_a_chain_say_what_to_add(configured: Callable[..., Any]) -> None:
-    with pytest.raises(SettingsError, match="names no chain") as caught:
-        chain_in(configured("grpo").critic)
-    assert TARGET in caught.value.remedy
+ACTOR = "actor_rollout_ref.actor"
+LOSS = "actor_rollout_ref.actor.policy_loss"
+BASE = {"actor_rollout_ref.rollout.n": 4}
 
 
-def test_a_misspelt_mechanism_is_named() -> None:
-    with pytest.raises(Exception, match="clipped-polcy"):
-        load_chain('[[mechanisms]]\nkind = "clipped-polcy"\n')
+def idle(settings: dict[str, Any]) -> list[tuple[str, bool]]:
+    return [(one.setting, one.meant) for one in SETTINGS.knobs({**BASE, **settings}).idle]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "meant"),
+    [
+        ({f"{ACTOR}.kl_loss_coef": 0.01}, f"{ACTOR}.kl_loss_coef=0.01", True),
+        ({f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.use_kl_loss": False}, f"{ACTOR}.kl_loss_coef=0.01", False),
+        ({"algorithm.kl_ctrl.kl_coef": 0.01}, "algorithm.kl_ctrl.kl_coef=0.01", True),
+        ({"algorithm.kl_ctrl.kl_coef": 0.01, f"{ACTOR}.use_kl_loss": True}, "algorithm.kl_ctrl.kl_coef=0.01", False),
+        ({f"{ACTOR}.clip_ratio": 0.4}, f"{ACTOR}.clip_ratio=0.4", True),
+        ({f"{ACTOR}.clip_ratio": 0.3, f"{ACTOR}.clip_ratio_high": 0.4}, f"{ACTOR}.clip_ratio=0.3", False),
+        ({f"{LOSS}.kl_cov_ratio": 0.002}, f"{LOSS}.kl_cov_ratio=0.002", True),
+        ({f"{LOSS}.ppo_kl_coef": 1, f"{LOSS}.loss_mode": "clip_cov"}, f"{LOSS}.ppo_kl_coef=1", False),
+        ({f"{ACTOR}.clip_ratio_high": 0.28, f"{LOSS}.loss_mode": "kl_cov"}, f"{ACTOR}.clip_ratio_high=0.28", False),
+        ({f"{ACTOR}.clip_ratio_c": 10.0, f"{LOSS}.loss_mode": "gspo"}, f"{ACTOR}.clip_ratio_c=10.0", False),
+        (
+            {"algorithm.rollout_correction.rollout_is_threshold": 2.0},
+            "algorithm.rollout_correction.rollout_is_threshold=2.0",
+            True,
+        ),
+        (
+            {"reward.reward_kwargs.overlong_buffer_cfg.enable": True, "reward_model.reward_manager": "naive"},
+            "reward.reward_kwargs.overlong_buffer_cfg.enable=True",
+            True,
+        ),
+    ],
+)
+def test_a_setting_that_nothing_reads(settings: dict[str, Any], said: str, meant: bool) -> None:
+    assert idle(settings) == [(said, meant)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {f"{ACTOR}.kl_loss_coef": 0.0},
+        {f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.use_kl_loss": True},
+        {f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.use_kl_loss": "$KL"},
+        {f"{ACTOR}.clip_ratio": 0.2},
+        {f"{ACTOR}.clip_ratio": 0.28, f"{ACTOR}.clip_ratio_high": 0.28},
+        {f"{ACTOR}.clip_ratio_high": 0.28, f"{LOSS}.loss_mode": "a_fork_s"},
+        {f"{LOSS}.kl_cov_ratio": 0.002, f"{LOSS}.loss_mode": "kl_cov"},
+        {"reward.reward_kwargs.overlong_buffer_cfg.enable": True, "reward_model.reward_manager": "a_fork_s"},
+        {"config_name": "mine", f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.clip_ratio": 0.4},
+    ],
+    ids=str,
+)
+def test_what_acts_or_may_act_is_not_idle(settings: dict[str, Any]) -> None:
+    assert idle(settings) == []
+
+
+def test_the_losses_of_verl_do_not_read_clip_ratio_as_it_is_configured() -> None:
+    """The claim behind the trap: with low and high at their default, clip_ratio changes no loss."""
+    torch = pytest.importorskip("torch")
+    algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from verl.workers.config import FSDPActorConfig
+
+    rows = torch.linspace(-1, 1, 12).reshape(2, 6)
+    losses = []
+    for clip in (0.05, 0.2, 0.9):
+        actor = FSDPActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, clip_ratio=clip)
+        arguments = {"old_log_prob": rows * 0, "log_prob": rows, "advantages": torch.sign(rows), "response_mask": torch.ones_like(rows)}
+        losses.append(float(algorithms.compute_policy_loss_vanilla(**arguments, loss_agg_mode="token-mean", config=actor)[0]))
+    assert losses[0] == losses[1] == losses[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "weight"),
+    [
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 128}, "refused"),
+        ({"data.train_batch_size": 64}, "refused"),  # verl's own mini-batch of 256
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 128, f"{ACTOR}.use_dynamic_bsz": True}, "wrong"),
+        ({"data.train_batch_size": 64, f"{ACTOR}.use_dynamic_bsz": True}, "slight"),
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 48}, "slight"),
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16}, None),
+        ({f"{ACTOR}.ppo_mini_batch_size": 2048}, None),  # the size of the generation is not the user's: it may be set elsewhere
+        ({"data.train_batch_size": 6, f"{ACTOR}.ppo_mini_batch_size": 6, "trainer.n_gpus_per_node": 16, "trainer.nnodes": 1}, "refused"),
+        ({"data.train_batch_size": 8, f"{ACTOR}.ppo_mini_batch_size": 8, "trainer.n_gpus_per_node": 16, "trainer.nnodes": 2}, None),
+        ({f"{ACTOR}.use_kl_loss": True, "algorithm.use_kl_in_reward": True}, "slight"),
+        ({f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm", "algorithm.adv_estimator": "grpo"}, "slight"),
+        (
+            {
+                f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm",
+                "algorithm.adv_estimator": "grpo",
+                "algorithm.norm_adv_by_std_in_grpo": False,
+            },
+            None,
+        ),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None) -> None:
+    found = SETTINGS.knobs({**BASE, **settings}).clashes
+    assert [one.weight for one in found] == ([] if weight is None else [weight])
+    if weight == "refused":
+        _refused(settings)
+
+
+def _refused(settings: dict[str, Any]) -> None:
+    """Hold the claim against verl's own validation."""
+    hydra = pytest.importorskip("hydra")
+    validate = pytest.importorskip("verl.utils.config").validate_config
+    overrides = [f"{name}={value}" for name, value in {**BASE, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, **settings}.items()]
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer", overrides=overrides)
+    with pytest.raises((ValueError, AssertionError), match=r"must be >=|divisible"):
+        validate(config, use_reference_policy=False, use_critic=False)
+
+
+def read(folder: Path, text: str, name: str) -> Knobs:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    assert SETTINGS.recognises(path, head(path))
+    return SETTINGS.knobs(SETTINGS.read(path))
+
+
+def knobs(**settings: Any) -> Knobs:
+    """Return the knobs of settings of the actor."""
+    return SETTINGS.knobs({f"{ACTOR}.{name}": value for name, value in settings.items()} | {f"{ACTOR}.strategy": "fsdp"})
+
+
+FORMS = {
+    "train.yaml": """
+data: {train_batch_size: 64, max_response_length: 1024}
+actor_rollout_ref:
+  actor:
+    optim: {lr: 1e-6}
+    ppo_mini_batch_size: 16
+    clip_ratio_high: 0.28
+  rollout: {n: 8, name: vllm}
+algorithm: {adv_estimator: grpo}
+""",
+    "run.sh": """
+n=8; LENGTH=$((256 * 4))
+MINI=${MINI:-16}
+python3 -m verl.trainer.main_ppo \\
+  data.train_batch_size=64 data.max_response_length=$LENGTH \\
+  actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.ppo_mini_batch_size=$MINI \\
+  actor_rollout_ref.actor.clip_ratio_high=0.28 actor_rollout_ref.rollout.n=$n actor_rollout_ref.rollout.name=vllm \\
+  algorithm.adv_estimator=grpo
+""",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_yaml_and_script_say_the_same(tmp_path: Path, name: str) -> None:
+    found = read(tmp_path, FORMS[name], name)
+    assert (found.group, found.prompts, found.mini_batch, found.updates) == (8, 64, 16, 4.0)
+    assert (found.learning_rate, found.longest, found.engine, found.estimator) == (1e-6, 1024, "vllm", "grpo")
+    assert (found.clip_low, found.clip_high, found.clips, found.dual_clip, found.loss) == (0.2, 0.28, True, 3.0, "vanilla")
+    assert (found.kl, found.kl_given, found.filter_flat, found.correct_mismatch, found.logs_rollouts) == (0.0, None, False, False, False)
+    assert found.theirs["group"] == "actor_rollout_ref.rollout.n=8"
+    assert "clip_low" not in found.theirs
+
+
+def test_the_overrides_that_hydra_keeps_are_laid_over_what_nobody_knows(tmp_path: Path) -> None:
+    lines = [
+        "data.train_batch_size=2",
+        f"+{ACTOR}.clip_ratio=0.2",
+        "actor_rollout_ref.rollout.n=4",
+        "~trainer.gone",
+        f"{ACTOR}.optim.lr=1e-6",
+    ]
+    found = read(tmp_path, "".join(f"- {line}\n" for line in lines), "overrides.yaml")
+    assert (found.prompts, found.group, found.learning_rate, found.clip_low) == (2, 4, 1e-6, 0.2)
+    assert (found.updates, found.kl, found.loss, found.temperature, found.correct_mismatch) == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "known"),
+    [
+        ("a.yaml", "defaults: [ppo_trainer, _self_]\nactor_rollout_ref: {rollout: {n: 4}}\n", True),
+        ("a.yaml", "defaults:\n  - /actor@actor_rollout_ref.actor: dp_actor\n  - _self_\nactor_rollout_ref: {rollout: {n: 4}}\n", True),
+        ("a.yaml", "defaults: [my_base, _self_]\nactor_rollout_ref: {rollout: {n: 4}}\n", False),
+        ("a.sh", "python main.py --config-name=ppo_trainer actor_rollout_ref.rollout.n=4\n", True),
+        ("a.sh", "python main.py --config-name mine actor_rollout_ref.rollout.n=4\n", False),
+        ("a.sh", "python main.py --config-name $NAME actor_rollout_ref.rollout.n=4\n", False),
+    ],
+)
+def test_defaults_hold_over_verl_s_own_configuration_only(tmp_path: Path, name: str, text: str, known: bool) -> None:
+    found = read(tmp_path, text, name)
+    assert found.group == 4
+    assert (found.prompts == 1024) == known
+    assert (found.temperature == 1.0) == known
+
+
+def test_a_log_that_prints_the_configuration_is_none(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("actor_rollout_ref: {}")
+    assert not SETTINGS.recognises(tmp_path / "train.log", b"actor_rollout_ref")
+    assert not SETTINGS.recognises(tmp_path / "a.yaml", b"data: {}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "updates"),
+    [
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64}, 1.0),
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16, f"{ACTOR}.ppo_epochs": 2}, 8.0),  # 64 / 16 * 2
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 48}, 2.0),  # the second is short
+        ({"data.train_batch_size": 2}, 1.0),  # verl's mini-batch of 256 is more than there is
+        ({"data.train_batch_size": "$BATCH"}, None),
+        ({"data.train_batch_size": "$BATCH", f"{ACTOR}.ppo_epochs": 3}, 3.0),  # at least
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, "algorithm.rollout_correction.bypass_mode": True}, None),
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, "trainer.v1.trainer_mode": "separate_async"}, None),
+        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, f"{ACTOR}.use_rollout_log_probs": True}, None),
+    ],
+)
+def test_updates_a_generation(settings: dict[str, Any], updates: float | None) -> None:
+    assert SETTINGS.knobs({**settings, "actor_rollout_ref.rollout.n": 4}).updates == updates
+
+
+def test_a_clip_ratio_by_itself_is_not_what_the_losses_read() -> None:
+    both = knobs(clip_ratio=0.4)
+    assert (both.clip_low, both.clip_high) == (0.2, 0.2)
+    null = knobs(clip_ratio=0.4, clip_ratio_low=None)
+    assert (null.clip_low, null.clip_high) == (0.4, 0.2)
+
+
+@pytest.mark.parametrize("switches", [(False, False), (True, False), (False, True), (True, True)])
+def test_the_price_of_leaving_the_reference_needs_a_switch(switches: tuple[bool, bool]) -> None:
+    in_loss, in_reward = switches
+    found = SETTINGS.knobs(
+        {
+            f"{ACTOR}.use_kl_loss": in_loss,
+            f"{ACTOR}.kl_loss_coef": 0.02,
+            "algorithm.use_kl_in_reward": in_reward,
+            "algorithm.kl_ctrl.kl_coef": 0.3,
+        }
+    )
+    assert found.kl == (0.02 if in_loss else 0.3 if in_reward else 0.0)
+    assert found.kl_given == 0.02
+
+
+@pytest.mark.parametrize(
+    ("mode", "covariance", "share", "clips"),
+    [("vanilla", "", None, True), ("kl_cov", "kl-cov", 0.0002, False), ("clip_cov", "clip-cov", 0.0002, True), ("mine", "", None, None)],
+)
+def test_losses(mode: str, covariance: str, share: float | None, clips: bool | None) -> None:
+    found = SETTINGS.knobs({f"{ACTOR}.policy_loss.loss_mode": mode})
+    assert (found.loss, found.covariance, found.covariance_share, found.clips) == (mode, covariance, share, clips)
+
+
+def test_a_chain_of_ours_goes_by_its_name_and_ranks_the_whole_batch() -> None:
+    place = f"{ACTOR}.policy_loss"
+    found = SETTINGS.knobs({f"{place}.loss_mode": "breadth", f"{place}.chain": "kl_cov"})
+    assert (found.loss, found.covariance) == ("kl_cov", "")
+
+
+def test_micro_batches_are_not_of_one_size_where_they_are_cut_by_tokens() -> None:
+    assert knobs(ppo_micro_batch_size_per_gpu=1).micro_batch == 1
+    assert knobs(ppo_micro_batch_size_per_gpu=1, use_dynamic_bsz=True).micro_batch is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "penalised"),
+    [
+        ({}, None),
+        ({"reward_model.overlong_buffer.enable": True, "reward_model.reward_manager": "dapo"}, True),
+        ({"reward.reward_kwargs.overlong_buffer_cfg.enable": True}, False),  # naive by default, which does not read it
+        ({"reward.reward_kwargs.overlong_buffer_cfg.enable": True, "reward.reward_manager.name": "dapo"}, True),
+        ({"reward_model.reward_kwargs.overlong_buffer_cfg.enable": False, "reward_model.reward_manager": "dapo"}, None),
+        ({"custom_reward_function.overlong_buffer.enable": True}, None),
+    ],
+)
+def test_a_penalty_for_length_acts_where_the_manager_reads_it(settings: dict[str, Any], penalised: bool | None) -> None:
+    found = SETTINGS.knobs({**settings, "actor_rollout_ref.rollout.n": 4})
+    assert found.length_penalty is penalised
+    assert found.shaped_reward is (True if penalised else None)
+
+
+def test_a_whole_configuration_is_the_user_s_where_it_is_no_default(tmp_path: Path) -> None:
+    verl = pytest.importorskip("verl")
+    text = (Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text(encoding="utf-8")
+    found = read(tmp_path, text.replace("clip_ratio_high: 0.2", "clip_ratio_high: 0.28", 1), "config.yaml")
+    assert (found.clip_high, found.prompts, found.mini_batch, found.updates, found.estimator) == (0.28, 1024, 256, 4.0, "gae")
+    assert "clip_high" in found.theirs
+    assert not {"clip_low", "prompts", "kl_given", "temperature", "estimator"} & found.theirs.keys()
+    assert (found.idle, found.clashes) == ((), ())
+
+
+@pytest.mark.parametrize("text", ["actor_rollout_ref", "3 # actor_rollout_ref", "'actor_rollout_ref"])
+def test_what_is_no_configuration_is_a_clear_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(BrokenFileError):
+        SETTINGS.read(tmp_path / "a.yaml")

@@ -16,12 +16,11 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from breadth.adapters.verl.credit import CreditSeat, Sessions
 from breadth.base.errors import MechanismError
-from breadth.runs.problems import problem_id
+from breadth.runs.writer import problem_id
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Effect, Mechanism, Selection
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts
 

@@ -64,7 +64,7 @@ def test_the_trainers_are_there_when_verls_are(installed: Path) -> None:
     assert run(script, installed).splitlines()[-1] == "BreadthTrainer"
 
 
-@pytest.mark.parametrize("first", ["loss", "hook", "trainer"])
+@pytest.mark.parametrize("first", ["loss", "self_check", "trainer"])
 def test_our_modules_may_be_imported_first(installed: Path, first: str) -> None:
     if first == "trainer":
         pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")

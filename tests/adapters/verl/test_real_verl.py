@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.adapters.verl.files import FILES, SWITCHES
-from breadth.runs.ingest import import_files
+from breadth.adapters.verl.importer import IMPORTER, SWITCHES
+from breadth.runs.importing import import_files
 from breadth.runs.reader import Run
 
 pytestmark = [
@@ -72,7 +72,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["console.log", "metrics.jsonl"])
 def test_every_number_logged_comes_back_to_the_last_digit(written: Path, tmp_path: Path, name: str) -> None:
-    import_files([written / name], tmp_path / "run", importers=[FILES])
+    import_files([written / name], tmp_path / "run", importers=[IMPORTER])
     run = Run.open(tmp_path / "run")
     for ours, theirs in RENAMED.items():
         series = run.series(ours)
@@ -130,7 +130,7 @@ def test_dumps_of_the_current_trainer(tmp_path: Path, capsys: pytest.CaptureFixt
         "pred": ["1", "2", "3", "[INVALID]"],
     }
     dump(trainer, tmp_path / "out" / "validation", 7, {**extras, "uid": uids})
-    got = import_files([tmp_path / "out"], tmp_path / "run", importers=[FILES])
+    got = import_files([tmp_path / "out"], tmp_path / "run", importers=[IMPORTER])
     assert got.rollouts == 8
     run = Run.open(tmp_path / "run")
     rows = run.query("SELECT * FROM rollouts JOIN problems USING (problem) WHERE split = 'train' ORDER BY \"group\", sample").to_pylist()
@@ -157,7 +157,7 @@ def test_dumps_of_the_legacy_trainer(tmp_path: Path, capsys: pytest.CaptureFixtu
         "request_id": ["r1", "r2", "r3", "r4"],
     }
     dump(trainer, tmp_path / "rollouts", 12, extras)
-    import_files([tmp_path / "rollouts"], tmp_path / "run", importers=[FILES])
+    import_files([tmp_path / "rollouts"], tmp_path / "run", importers=[IMPORTER])
     rows = Run.open(tmp_path / "run").query("SELECT * FROM rollouts ORDER BY sample").to_pylist()
     assert [row["correct"] for row in rows] == [True, False, True, False]
     assert [row["reward/format_reward"] for row in rows] == [0.5, 0.5, 0.0, 0.0]

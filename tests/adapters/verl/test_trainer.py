@@ -22,8 +22,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.config import chain_in
-from breadth.adapters.verl.loss import LossSeat, fed_loss
+from breadth.adapters.verl.loss import LossSeat, chain_in, fed_loss
 from breadth.adapters.verl.trainer import BreadthTrainer
 from breadth.adapters.verl.worker import ChainedWorker
 from breadth.base.errors import MechanismError, SettingsError

@@ -23,8 +23,7 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.utils.losses import ppo_loss
 
 from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.config import BreadthLoss, load_chain
-from breadth.adapters.verl.loss import LossSeat, fed_loss
+from breadth.adapters.verl.loss import BreadthLoss, LossSeat, fed_loss, load_chain
 
 RANKS, COUNT, MINI, RATE = 2, 8, 4, 0.5
 

@@ -19,7 +19,7 @@ from breadth.inference.stopping.lead import Lead
 from breadth.inference.stopping.never import Never
 from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.risk import Risk
-from breadth.inference.stopping.rule import STOP_RULES, StopRule, leading, shortfall
+from breadth.inference.stopping.rule import STOP_RULES, StopRule, coin, leading, shortfall
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.shapes import Shapes
 from breadth.inference.stopping.sprt import Sprt
@@ -113,3 +113,13 @@ def test_a_risk_has_its_table_ready_when_told_to_prepare() -> None:
     assert stop_table.cache_info().currsize == 1
     prepared.decided(standing_of([0, 0]))
     assert stop_table.cache_info().misses == 1
+
+
+def test_coins_are_uniform_fixed_and_differ_by_name_and_seed() -> None:
+    tossed = np.array([coin(f"question {number}", 3) for number in range(4000)])
+    assert tossed.min() >= 0
+    assert tossed.max() < 1
+    # Largest gap between the shares and the diagonal: 1.63 / sqrt(n) is exceeded once in a hundred (Kolmogorov).
+    assert np.abs(np.sort(tossed) - np.arange(4000) / 4000).max() < 1.63 / np.sqrt(4000)
+    assert coin("a", 1) == coin("a", 1)
+    assert len({coin("a", 1), coin("a", 2), coin("b", 1), coin("", 1)}) == 4

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from breadth.base.errors import SettingsError
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.shapes import Shapes
+from breadth.inference.stopping.shapes import Shapes, kinds, leader_posterior
 from breadth.inference.voting import Standing
 
 SHARES = (0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.01, 0.01)
@@ -47,3 +50,75 @@ def test_without_a_library_or_beyond_it_it_is_the_beta_rule() -> None:
 def test_an_impossible_delta_is_refused() -> None:
     with pytest.raises(SettingsError, match="delta"):
         Shapes(0.0)
+
+
+FOUR = ShapeLibrary(((0.45, 0.25, 0.2, 0.1),), (1.0,))
+EIGHT = ShapeLibrary(((0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.01, 0.01),), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("library", "standing", "chance"),
+    [
+        (FOUR, (6, 0, 0), 0.964107),
+        (FOUR, (5, 1, 0), 0.910517),
+        (FOUR, (4, 2, 0), 0.759997),
+        (FOUR, (3, 3, 0), 0.468940),
+        (FOUR, (2, 2, 2), 0.348592),
+        (EIGHT, (1, 0, 0), 0.5),
+        (EIGHT, (3, 0, 0), 0.92487),
+        (EIGHT, (5, 1, 0), 0.98275),
+        (EIGHT, (9, 2, 3), 0.99877),
+    ],
+)
+def test_the_published_form(library: ShapeLibrary, standing: tuple[int, int, int], chance: float) -> None:
+    digits = 5e-7 if library is FOUR else 5e-6
+    assert leader_posterior(library, *standing) == pytest.approx(chance, abs=digits)
+
+
+def by_counting(shapes: list[tuple[float, ...]], weights: list[float], votes: int) -> dict[tuple[int, int, int], float]:
+    """Look at every sequence of votes; leader and runner-up drawn at random among equals; the share where a largest share leads."""
+    every: dict[tuple[int, int, int], float] = defaultdict(float)
+    right: dict[tuple[int, int, int], float] = defaultdict(float)
+    for shape, weight in zip(shapes, weights, strict=True):
+        for sequence in product(range(len(shape)), repeat=votes):
+            counts = Counter(sequence)
+            ranked = [*sorted(counts.values(), reverse=True), 0]
+            standing = (ranked[0], ranked[1], votes - ranked[0] - ranked[1])
+            chance = weight * float(np.prod([shape[label] for label in sequence]))
+            leaders = [label for label, count in counts.items() if count == ranked[0]]
+            every[standing] += chance
+            right[standing] += chance * float(np.mean([shape[label] == shape[0] for label in leaders]))
+    return {standing: right[standing] / every[standing] for standing in every}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "weights"),
+    [
+        ([(0.45, 0.25, 0.2, 0.1)], [1.0]),
+        ([(0.6, 0.2, 0.1, 0.1), (0.4, 0.3, 0.2, 0.1)], [0.7, 0.3]),
+        ([(0.35, 0.35, 0.2, 0.1), (0.25, 0.25, 0.25, 0.25)], [0.5, 0.5]),
+    ],
+)
+def test_every_standing_is_what_counting_all_sequences_gives(shapes: list[tuple[float, ...]], weights: list[float]) -> None:
+    library = ShapeLibrary(tuple(shapes), tuple(weights))
+    for votes in range(1, 7):
+        for standing, chance in by_counting(shapes, weights, votes).items():
+            assert leader_posterior(library, *standing) == pytest.approx(chance, abs=1e-12), standing
+
+
+def test_rare_answers_are_answers() -> None:
+    # .7 and twelve of .025: after a tie of one to one the leader is the first answer with chance 1/2 * P(first was drawn).
+    library = ShapeLibrary(((0.7,),), (1.0,))
+    shape = (0.7, *[0.025] * 12)
+    assert kinds(library).sizes.tolist() == [[1, 12]]
+    for standing, chance in by_counting([shape], [1.0], 3).items():
+        assert leader_posterior(library, *standing) == pytest.approx(chance, abs=1e-12)
+
+
+def test_a_standing_no_shape_can_give_is_unknown() -> None:
+    assert leader_posterior(ShapeLibrary(((0.6, 0.4),), (1.0,)), 2, 1, 1) is None
+
+
+def test_a_hundred_votes_do_not_break_it() -> None:
+    assert leader_posterior(EIGHT, 60, 25, 35) == pytest.approx(1, abs=1e-9)
+    assert leader_posterior(EIGHT, 21, 20, 60) is not None

@@ -2,14 +2,78 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from itertools import product
 
 import numpy as np
 import pytest
 
-from breadth.inference.stopping.lattice import lattice
-from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.stop_table import best_stops, expected, stop_table
+from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary
+from breadth.inference.stopping.stop_table import NEW_PATHS, PATHS, Lattice, best_stops, expected, lattice, stop_table
+
+MANY = 10**9
+"""So many questions that none is unlike them."""
+
+
+def at(field: Lattice, *standing: int) -> int:
+    return int(field.number(*(np.array(part) for part in standing)))
+
+
+def test_three_votes_by_hand() -> None:
+    # Shares .6 and .4. The first vote is not the mode of three: .6 * .4^2 + .4 * .6^2 = .24; the second equals it: .52.
+    field = lattice(ShapeLibrary(((0.6, 0.4),), (1.0,), questions=MANY), 3)
+    error = 4 * np.sqrt(0.25 / PATHS)
+    assert field.visits[at(field, 1, 0, 0)] == pytest.approx(1)
+    assert field.loss[at(field, 1, 0, 0)] == pytest.approx(0.24, abs=error)
+    assert field.visits[at(field, 2, 0, 0)] == pytest.approx(0.52, abs=error)
+    assert field.grows[at(field, 1, 0, 0)] == pytest.approx([0.52, 0.48, 0], abs=error)
+    assert field.loss[at(field, 2, 0, 0)] == 0, "two of three cannot be overtaken"
+    assert field.loss[at(field, 1, 1, 0)] == pytest.approx(0.5, abs=1e-9), "one of the two tied answers wins"
+
+
+def test_the_chances_are_those_of_counting_every_sequence() -> None:
+    shape, most = (0.5, 0.3, 0.2), 6
+    field = lattice(ShapeLibrary((shape,), (1.0,), questions=MANY), most)
+    visits: dict[tuple[int, int, int], float] = defaultdict(float)
+    losses: dict[tuple[int, int, int], float] = defaultdict(float)
+    for sequence in product(range(3), repeat=most):
+        chance = float(np.prod([shape[label] for label in sequence]))
+        full = Counter(sequence)
+        modes = {label for label, count in full.items() if count == max(full.values())}
+        for votes in range(1, most + 1):
+            seen = Counter(sequence[:votes])
+            ranked = [*sorted(seen.values(), reverse=True), 0]
+            standing = (ranked[0], ranked[1], votes - ranked[0] - ranked[1])
+            leaders = [label for label, count in seen.items() if count == ranked[0]]
+            visits[standing] += chance
+            losses[standing] += chance * float(np.mean([label not in modes for label in leaders]))
+    for standing, weight in visits.items():
+        assert field.visits[at(field, *standing)] == pytest.approx(weight, abs=0.045)
+        assert field.losses[at(field, *standing)] == pytest.approx(losses[standing], abs=0.045)
+
+
+def test_a_library_of_one_question_leaves_half_to_questions_unlike_it() -> None:
+    # Two equal votes: certain for the shape, 1 / (1 + c) for a restaurant process.
+    novelty = tuple(float(place == 5) for place in range(len(CONCENTRATIONS)))
+    field = lattice(ShapeLibrary(((1.0,),), (1.0,), novelty, questions=1), 4)
+    chance = 1 / 2 + 1 / 2 / (1 + CONCENTRATIONS[5])
+    assert field.visits[at(field, 2, 0, 0)] == pytest.approx(chance, abs=4 * 0.5 * np.sqrt(0.25 / NEW_PATHS))
+
+
+def test_the_same_library_gives_the_same_draws() -> None:
+    library = ShapeLibrary(((0.7, 0.2),), (1.0,), questions=20)
+    first = lattice(library, 5)
+    lattice.cache_clear()
+    np.testing.assert_array_equal(first.losses, lattice(library, 5).losses)
+
+
+def test_every_layer_is_a_chance() -> None:
+    field = lattice(ShapeLibrary.fit([[9, 1], [5, 3, 2], [10]]), 10)
+    for here, onward, chance in field.layers[:-1]:
+        np.testing.assert_allclose(chance.sum(axis=1), 1)
+        assert np.all(field.visits[onward[chance > 0]] > 0)
+        assert len(here) == len(set(here.tolist()))
+
 
 LIBRARY = ShapeLibrary.fit([[40], [38, 2], [30, 8, 2], [20, 14, 4, 2], [25, 15], [39, 1], [12, 10, 9, 5, 4]] * 5)
 

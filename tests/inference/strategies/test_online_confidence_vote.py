@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.inference.confidence import Gauge
-from breadth.inference.gate import ConfidenceGate
-from breadth.inference.halts.low_confidence import LowConfidence
+from breadth.inference.confidence import ConfidenceGate, Gauge
+from breadth.inference.halting import LowConfidence
 from breadth.inference.records import Ask, Candidate, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.confidence_vote import ConfidenceVote

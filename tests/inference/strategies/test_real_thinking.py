@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from breadth.inference.reading import Reading
-from breadth.inference.records import Sampling, Task
+from breadth.inference.records import Reading, Sampling, Task
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.early_exit import EarlyExit
 from breadth.inference.strategies.parallel_thinking import ParallelThinking

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from breadth.lab.courses.train_curve import train_curve
-from breadth.runs.problems import problem_id
-from breadth.runs.writer import RunWriter
+from breadth.runs.writer import RunWriter, problem_id
 
 PROMPT = "( 3 + 4 ) * 2 ="
 REPLY = "<think> add 3 + 4 =0 0 * 2 =0 </think> 0"

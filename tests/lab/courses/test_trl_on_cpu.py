@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
-from breadth.adapters.trl.hook import STATE
+from breadth.adapters.trl.trainer import STATE
 from breadth.lab.courses.trl_on_cpu import arguments, keep_quiet, last_checkpoint, listener
 from breadth.lab.demo.plan import protected_by
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from breadth.lab.demo.doctored import doctored, knobs_of
 from breadth.lab.demo.plan import ANCHOR, FULL
-from breadth.runs.header import Header
-from breadth.runs.schema import EntropyKind
+from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
 

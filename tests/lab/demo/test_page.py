@@ -8,10 +8,10 @@ from rich.console import Console
 
 from breadth.lab.demo.page import breadth_table, coverage_table, demo_page, effects, short_page, spending, two_by_two
 from breadth.lab.demo.results import DemoResults
+from breadth.report.html_page import render_html
 from breadth.report.jsonable import render_json
 from breadth.report.sections import Curve, Table, Trace, Verdict
 from breadth.report.terminal import render_terminal
-from breadth.report.webpage import render_html
 
 
 def test_every_part_is_there(demo_results: DemoResults) -> None:

@@ -17,7 +17,7 @@ from breadth.lab.demo.page import demo_page
 from breadth.lab.demo.plan import FAST
 from breadth.lab.demo.results import DemoResults
 from breadth.lab.demo.run import run_demo
-from breadth.report.webpage import render_html
+from breadth.report.html_page import render_html
 
 
 @pytest.fixture(scope="module")

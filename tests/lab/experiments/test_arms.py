@@ -7,8 +7,8 @@ import pytest
 from breadth.lab.courses.course import SEVERAL
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
 from breadth.training.chain import Chain
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.regime import Regime
 
 REMEDIES = [name for name in ARMS if name not in (ON_POLICY, PLAIN)]
 

@@ -9,8 +9,8 @@ import pytest
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.lab.experiments.gate import Check, Gate, Passage, gate_page, pass_gate
 from breadth.lab.model.reasoner import Reasoner, save
-from breadth.measure.humps import hump_test
 from breadth.measure.intervals import Interval
+from breadth.measure.paired_tests import hump_test
 from breadth.report.jsonable import render_json
 from breadth.report.sections import Severity, Table, Verdict
 

@@ -11,17 +11,17 @@ from breadth.base.errors import SettingsError
 from breadth.lab.courses.signs import numbers_of
 from breadth.lab.courses.training import RUN
 from breadth.lab.experiments.known_cases import CASES, Case, mark, train_case
-from breadth.runs.header import read_header
 from breadth.runs.reader import Run
+from breadth.runs.schema import read_header
 
 FINDINGS = {
     "entropy-collapse",
     "entropy-explosion",
     "truncation",
-    "starved-groups",
+    "zero-variance-groups",
     "overly-hard",
     "train-inference-mismatch",
-    "metric-artefact",
+    "unreliable-metric",
     "healthy",
 }
 
@@ -42,7 +42,7 @@ def test_every_label_is_a_finding_and_small_enough_for_two_minutes() -> None:
 
 def test_a_restart_repeats_steps_and_the_log_alone_changes(tmp_path: Path, memorised_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("breadth.lab.courses.training.SAVED_EVERY", 2)
-    case = small("metric-artefact", steps=6)
+    case = small("unreliable-metric", steps=6)
     case = replace(case, fault=replace(case.fault, restarted_from=3))
     train_case(case, tmp_path, memorised_folder, lambda units: None)
     run = Run.open(tmp_path / RUN)

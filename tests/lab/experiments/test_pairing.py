@@ -7,9 +7,8 @@ import pytest
 from breadth.base.errors import MechanismError
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
 from breadth.lab.experiments.pairing import ALL_ARMS, best_pair, joined
-from breadth.training.mechanism import name_of
+from breadth.training.mechanism import Regime, name_of
 from breadth.training.objective import Objective
-from breadth.training.regime import Regime
 
 
 def names(first: str, second: str) -> list[str]:

@@ -16,8 +16,7 @@ from breadth.lab.rung.plan import RungPlan
 from breadth.lab.rung.went import Went
 from breadth.lab.trials.experiment import Bench
 from breadth.measure.intervals import Interval
-from breadth.report.page import Page
-from breadth.report.sections import Severity, Table, Verdict
+from breadth.report.sections import Page, Severity, Table, Verdict
 
 PLAN = RungPlan(samples=8, votes=4, problems=16, asked=16)
 

@@ -8,7 +8,7 @@ import pytest
 
 from breadth.base.errors import MeasureError
 from breadth.lab.rung.went import Went, went
-from breadth.runs.header import Header
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
 

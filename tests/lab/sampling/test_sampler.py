@@ -13,8 +13,7 @@ import pytest
 from breadth.base.errors import ServerError
 from breadth.inference.budget import Budget
 from breadth.inference.halting import Halt, Watcher
-from breadth.inference.reading import Reading
-from breadth.inference.records import Answer, Ask, Candidate, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Candidate, Reading, Run, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
@@ -26,8 +25,7 @@ from breadth.lab.task.facts import Facts
 from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem
 from breadth.lab.task.teacher import Teacher
-from breadth.runtime.driver import Driver
-from breadth.runtime.many import solve_all
+from breadth.runtime.driver import Driver, solve_all
 from breadth.runtime.sampler import Draw, Meter
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")

@@ -19,7 +19,7 @@ from breadth.lab.task.facts import Facts
 from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.wording import Wording, question_words
 from breadth.runtime.dialect import CHAT
-from breadth.testing.waiting import until
+from breadth.testing.fake_server import until
 
 
 @pytest.fixture(scope="module")

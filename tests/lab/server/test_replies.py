@@ -15,8 +15,7 @@ from breadth.lab.server.writing import Piece, Writing
 from breadth.lab.task.vocabulary import build_tokenizer
 from breadth.lab.task.wording import Wording
 from breadth.runtime.dialect import CHAT, COMPLETIONS
-from breadth.runtime.samplers.sse import DONE
-from breadth.runtime.samplers.wire import CHUNKS
+from breadth.runtime.samplers.wire import CHUNKS, DONE
 
 WORDING = Wording(build_tokenizer(7))
 NUMBERS = build_tokenizer(7).get_vocab()

@@ -15,8 +15,7 @@ from openai import AsyncOpenAI
 from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
 from breadth.base.errors import SettingsError
 from breadth.inference.policy import Policy
-from breadth.inference.reading import Reading
-from breadth.inference.records import Sampling
+from breadth.inference.records import Reading, Sampling
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
@@ -29,7 +28,7 @@ from breadth.runtime.connect import connect
 from breadth.runtime.dialect import CHAT
 from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.probe import probe
-from breadth.testing.waiting import until
+from breadth.testing.fake_server import until
 
 QUESTION = "(3+4)*(5+6)="
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]

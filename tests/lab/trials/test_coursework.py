@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.bridge.overview import overview
+from breadth.doctor.overview import overview
 from breadth.lab.courses.course import Course
 from breadth.lab.courses.training import RUN
 from breadth.lab.measuring.looks import Look

@@ -11,8 +11,7 @@ from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.lab.trials.folder import prepare, write_found
 from breadth.lab.trials.results import RESULTS, finish
 from breadth.lab.trials.runner import Failure
-from breadth.report.page import Page
-from breadth.report.sections import Fact, Facts
+from breadth.report.sections import Fact, Facts, Page
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,15 @@ import orjson
 import pytest
 from multidict import CIMultiDict
 
-from breadth.runtime.proxy.auth import Keys
-from breadth.runtime.proxy.limits import Limits
-from breadth.runtime.proxy.policies import Policies
+from breadth.runtime.proxy.access import Keys, Limits
 from breadth.runtime.proxy.proxy import Proxy
+from breadth.runtime.proxy.routing import Policies
 from breadth.runtime.proxy.server import Server
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.retries import Backoff
+from breadth.runtime.samplers.refusals import Backoff
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer, Script
+from breadth.testing.fake_server import FakeServer, Script, until
 from breadth.testing.faults import Fault, Scheduled
-from breadth.testing.waiting import until
 
 CHAT = "/v1/chat/completions"
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.inference.budget import Budget
-from breadth.inference.reading import Reading
-from breadth.inference.records import Sampling
+from breadth.inference.records import Reading, Sampling
 from breadth.runtime.proxy.body import Call, read_call
 from breadth.runtime.proxy.faults import Refusal
 

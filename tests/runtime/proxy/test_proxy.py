@@ -9,11 +9,11 @@ import pytest
 
 from breadth.base.errors import StrategyError
 from breadth.inference.budget import Budget
+from breadth.runtime.proxy.access import Limits
 from breadth.runtime.proxy.body import read_call
 from breadth.runtime.proxy.faults import Refusal
-from breadth.runtime.proxy.limits import Limits
-from breadth.runtime.proxy.policies import Policies
 from breadth.runtime.proxy.proxy import Note, Proxy, fresh_seed
+from breadth.runtime.proxy.routing import Policies
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer

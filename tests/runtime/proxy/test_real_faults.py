@@ -10,7 +10,7 @@ import pytest
 
 from breadth.inference.policy import Policy
 from breadth.inference.strategy import STRATEGIES
-from breadth.runtime.proxy.limits import Limits
+from breadth.runtime.proxy.access import Limits
 from breadth.testing.fake_replies import Reply
 from breadth.testing.faults import (
     Cut,

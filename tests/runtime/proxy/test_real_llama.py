@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from breadth.runtime.connect import connect
-from breadth.runtime.proxy.policies import Policies
 from breadth.runtime.proxy.proxy import Proxy
+from breadth.runtime.proxy.routing import Policies
 from breadth.runtime.proxy.server import Server
 
 openai = pytest.importorskip("openai", reason="the openai SDK is not installed (extra 'dev')")

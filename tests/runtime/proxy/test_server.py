@@ -3,23 +3,321 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
 import signal
 import time
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.runtime.proxy.limits import Limits
-from breadth.runtime.proxy.policies import Policies
+from breadth.runtime.proxy.access import Limits
 from breadth.runtime.proxy.proxy import Proxy
+from breadth.runtime.proxy.routing import Policies
 from breadth.runtime.proxy.server import Server, told_to_end
+from breadth.runtime.samplers.connection import Endpoint
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer
-from breadth.testing.waiting import until
+from breadth.testing.fake_server import FakeServer, until
+from breadth.testing.faults import Status
+
+FOUR = Reply.of("So the answer is 4.")
+KEY = "correct-horse-battery"
+SECRET = "the-prompt-nobody-may-log"
+
+
+def test_models_are_the_upstreams_and_those_under_named_policies(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, models=("a", "b"), named=["careful=vote,n=5"]) as served:
+            listed = (await served.get("/v1/models")).json
+            assert [entry["id"] for entry in listed["data"]] == ["a", "b", "a@careful", "b@careful"]
+
+    asyncio.run(main())
+
+
+def test_the_policy_is_the_fields_then_the_suffixs_then_the_servers(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single", named=["careful=vote,n=5"]) as served:
+            asked: list[tuple[dict[str, Any], int]] = [
+                ({"model": "fake"}, 1),
+                ({"model": "fake@careful"}, 5),
+                ({"model": "fake@vote,n=2"}, 2),
+                ({"model": "fake", "breadth": {"policy": "vote,n=3"}}, 3),
+                ({"model": "fake@careful", "breadth": {"policy": "vote,n=4"}}, 4),
+            ]
+            for fields, draws in asked:
+                got = await served.ask(**fields)
+                assert (got.status, got.json["breadth"]["drawn"]) == (200, draws)
+                assert got.json["model"] == "fake"
+            assert {arrival.body["model"] for arrival in served.fake.requests} == {"fake"}
+            wrong = await served.ask(model="fake@carful")
+            assert (wrong.status, wrong.error["param"]) == (400, "breadth.policy")
+            assert "'careful'" in wrong.error["message"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["single", "vote,n=3"])
+def test_a_model_that_is_not_there_is_404_in_words(serving: Any, policy: str) -> None:
+    async def main() -> None:
+        async with serving(FOUR, policy) as served:
+            got = await served.ask(model="nonsense")
+            assert (got.status, got.error["type"]) == (404, "not_found_error")
+            assert "nonsense" in got.error["message"]
+
+    asyncio.run(main())
+
+
+def test_every_page_but_health_and_readiness_needs_the_key(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, keys=[KEY]) as served:
+            for path in ("/v1/models", "/metrics", "/nowhere"):
+                assert (await served.get(path)).status == 401
+            for path in ("/health", "/ready"):
+                assert (await served.get(path)).json == {"status": "ok"}
+            refused = await served.ask()
+            assert (refused.status, refused.error["code"], refused.headers["WWW-Authenticate"]) == (401, "missing_api_key", "Bearer")
+            assert served.fake.requests == []
+            assert (await served.get("/v1/models", Authorization=f"Bearer {KEY}")).status == 200
+            said = {"messages": [{"role": "user", "content": "?"}]}
+            assert (await served.post(headers={"Authorization": f"Bearer {KEY}"}, **said)).status == 200
+            assert "authorization" not in served.fake.requests[0].headers
+
+    asyncio.run(main())
+
+
+def test_unknown_pages_and_wrong_methods_have_the_shape_too(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.get("/v1/embeddings")
+            assert (got.status, got.error["code"]) == (404, "unknown_path")
+            got = await served.get("/v1/chat/completions")
+            assert (got.status, got.error["message"]) == (405, "Use POST here, not GET.")
+
+    asyncio.run(main())
+
+
+def test_readiness_is_the_upstreams_and_health_is_ours(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            await served.fake.__aexit__(None, None, None)
+            assert (await served.get("/health")).status == 200
+            assert ((await served.get("/ready")).status, (await served.get("/v1/models")).status) == (503, 502)
+            for policy in ("single", "vote,n=2"):
+                got = await served.ask(breadth={"policy": policy})
+                assert (got.status, got.error["code"]) == (502, "upstream_failed")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_of_10_mb_is_refused_before_it_is_read_whole(serving: Any, announced: bool) -> None:
+    sent = 0
+
+    async def main() -> None:
+        async def body() -> Any:
+            nonlocal sent
+            yield b'{"messages": "'
+            for _ in range(160):
+                sent += 65536
+                yield b"x" * 65536
+
+        async with serving(FOUR) as served:
+            headers = {"Content-Type": "application/json"} | ({"Content-Length": str(160 * 65536 + 14)} if announced else {})
+            async with served.http.post(served.url + "/v1/chat/completions", data=body(), headers=headers) as response:
+                assert response.status == 413
+                assert (await response.json())["error"]["code"] == "body_too_large"
+            assert served.fake.requests == []
+
+    asyncio.run(main())
+    assert sent > 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "headers", "status"),
+    [(b"{", {}, 400), (b"", {}, 400), (b"x=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415), (b"\x00\xff", {}, 400)],
+)
+def test_a_bad_body_is_refused_in_words(serving: Any, raw: bytes, headers: dict[str, str], status: int) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.post(raw=raw, headers=headers)
+            assert got.status == status
+            assert got.error["message"]
+
+    asyncio.run(main())
+
+
+def test_one_too_many_is_told_to_come_back(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(Reply.of("4", wait=0.2), limits=Limits(clients=2)) as served:
+            got = await asyncio.gather(*(served.ask() for _ in range(5)))
+            assert Counter(one.status for one in got) == {200: 2, 429: 3}
+            assert {one.headers.get("Retry-After") for one in got if one.status == 429} == {"1"}
+            assert (await served.ask()).status == 200
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Allow more open files while a test lasts: clients, proxy and upstream share this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16384 if hard == resource.RLIM_INFINITY else min(hard, max(before[0], 16384)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize(("policy", "clients"), [("single", 2000), ("vote,n=2", 256)])
+def test_a_thousand_clients_leave_nothing_behind(serving: Any, policy: str, clients: int) -> None:
+    async def main() -> None:
+        async with serving(Reply.of("So the answer is 4.", wait=0.05), policy, limits=Limits(clients=clients)) as served:
+            await served.ask()
+            await asyncio.sleep(0.2)
+            before = len(asyncio.all_tasks())
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+                served.http, small = http, served.http
+                async with asyncio.timeout(60):
+                    got = await asyncio.gather(*(served.ask() for _ in range(1000)))
+                served.http = small
+            told = Counter(one.status for one in got)
+            assert set(told) <= {200, 429}
+            assert told[200] >= min(clients, 1000)
+            assert all(one.text == "So the answer is 4." for one in got if one.status == 200)
+            await served.at_rest()
+            assert served.proxy.ledger.promised == []
+            assert served.proxy.ledger.spent.calls == len(served.fake.requests)
+            assert served.proxy.sampler.endpoints.all[0].in_flight == 0
+            page = (await served.get("/metrics")).raw.decode()
+            assert "breadth_requests_in_flight 0.0" in page
+            await served.proxy.close()  # connections to the upstream that were kept for the next request
+            async with asyncio.timeout(5):
+                while len(asyncio.all_tasks()) > before:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+
+
+def test_the_log_has_one_line_a_request_and_no_prompt(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving(Reply.of(SECRET), "vote,n=3") as served:
+            trace = (await served.ask(SECRET)).json["breadth"]["trace"]
+            await served.ask(SECRET, model=SECRET)
+            await served.ask(SECRET, n="x")
+            await served.get(f"/{SECRET}")
+            lines = [record.getMessage() for record in caplog.records if record.name == "breadth.serve"]
+            assert len(lines) == 4
+            assert lines[0].startswith(f"{trace} /v1/chat/completions policy=vote status=200 ")
+            assert lines[0].endswith("draws=3 arrived=3 failed=0 discarded=0 tokens=30+3")
+            assert "status=404" in lines[1]
+            assert "upstream=404" in lines[1]
+            assert "policy=none status=400" in lines[2]
+            assert "other" in lines[3]
+            page = (await served.get("/metrics")).raw.decode()
+            assert not any(SECRET in text for text in (*lines, page))
+
+    with caplog.at_level(logging.INFO, logger="breadth.serve"):
+        asyncio.run(main())
+
+
+def test_what_breaks_on_our_side_in_a_stream_cuts_it_off(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=3", limits=Limits(heartbeat=0.05)) as served:
+
+            async def broken(*_: object, **__: object) -> None:
+                await asyncio.sleep(0.2)
+                raise ZeroDivisionError
+
+            monkeypatch.setattr(served.proxy.driver, "solve", broken)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await served.ask(stream=True)
+            assert 'status="500"} 1.0' in (await served.get("/metrics")).raw.decode()
+
+    asyncio.run(main())
+
+
+def test_one_upstream_of_two_is_enough_to_be_ready(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=3") as served:
+            gone = Endpoint("http://127.0.0.1:9")
+            served.proxy.sampler.endpoints.all.append(gone)
+            assert (await served.get("/ready")).status == 200
+            got = await served.ask(model="fake")
+            assert (got.status, got.json["breadth"]["arrived"]) == (200, 3)
+
+    asyncio.run(main())
+
+
+def test_what_breaks_on_our_side_is_500_with_the_trace_and_in_the_log(
+    serving: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=3") as served:
+
+            async def broken(*_: object, **__: object) -> None:
+                raise ZeroDivisionError("secret")
+
+            monkeypatch.setattr(served.proxy.driver, "solve", broken)
+            got = await served.ask()
+            assert (got.status, got.error["code"]) == (500, "internal")
+            assert got.headers["x-request-id"] in got.error["message"]
+            assert "secret" not in got.raw.decode()
+            assert "ZeroDivisionError" in caplog.text
+            assert served.proxy.in_flight == 0
+
+    asyncio.run(main())
+
+
+def test_a_prompt_that_is_too_long_is_the_upstreams_400_in_words(serving: Any) -> None:
+    async def main() -> None:
+        for policy in ("single", "vote,n=3"):
+            async with serving(FOUR, policy, faults=[Status(400)]) as served:
+                got = await served.ask()
+                assert (got.status, got.error["code"]) == (400, "upstream_refused")
+                assert "fault: status 400" in got.error["message"]
+                assert len(served.fake.requests) <= 3  # not tried again
+
+    asyncio.run(main())
+
+
+def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.post(raw=b"no gzip at all", headers={"Content-Encoding": "gzip"})
+            assert (got.status, got.error["code"]) == (400, "bad_body")
+
+    asyncio.run(main())
+    assert "broke on our side" not in caplog.text
+
+
+@pytest.mark.parametrize("fields", [{"n": 9}, {"n_cmpl": 9}, {"best_of": 9}, {"path": "/v1/completions", "prompt": ["x"] * 9}])
+def test_no_request_gets_more_replies_than_the_operator_allows(serving: Any, fields: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with serving(FOUR, limits=Limits(draws=8)) as served:
+            got = await served.post(**{"messages": [{"role": "user", "content": "?"}]} | fields)
+            assert (got.status, got.error["code"]) == (400, "too_many_draws")
+            assert served.fake.requests == []
+
+    asyncio.run(main())
+
+
+def test_where_the_upstream_is_stays_inside_when_it_is_gone(serving: Any) -> None:
+    async def main() -> None:
+        for policy in ("single", "vote,n=2"):
+            async with serving(FOUR, policy, attempts=1) as served:
+                served.proxy.sampler.endpoints.all[0].url = "http://127.0.0.1:9"
+                got = await served.ask()
+                assert got.status == 502
+                assert b"127.0.0.1" not in got.raw
+
+    asyncio.run(main())
+
 
 ASKED = {"messages": [{"role": "user", "content": "?"}]}
 

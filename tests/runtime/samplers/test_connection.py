@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -12,9 +13,185 @@ import pytest
 from aiohttp import web
 
 from breadth.base.errors import ServerError, SettingsError
-from breadth.runtime.samplers.connection import Connection, bearer, hang_up
+from breadth.runtime.samplers.connection import Connection, Endpoint, Endpoints, Patience, base_url, bearer, hang_up
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer
+from breadth.testing.fake_server import FakeServer, until
+
+
+def test_silence_ends_it_once() -> None:
+    async def main() -> None:
+        ended: list[float] = []
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        patience = Patience(0.05, 0.05, lambda: ended.append(loop.time() - started))
+        await until(lambda: patience.lost)
+        await asyncio.sleep(0.2)
+        assert len(ended) == 1
+        assert 0.05 <= ended[0] < 10
+
+    asyncio.run(main())
+
+
+def test_being_heard_puts_it_off() -> None:
+    async def main() -> None:
+        ended: list[bool] = []
+        loop = asyncio.get_running_loop()
+        patience = Patience(0.1, 0.1, lambda: ended.append(True))
+        for _ in range(8):
+            await asyncio.sleep(0.03)
+            patience.heard = loop.time()
+        assert not patience.lost
+        patience.stop()
+        await asyncio.sleep(0.15)
+        assert not ended
+
+    asyncio.run(main())
+
+
+def test_the_first_word_may_take_longer_than_the_next() -> None:
+    async def main() -> None:
+        ended: list[float] = []
+        loop = asyncio.get_running_loop()
+        patience = Patience(60, 0.05, lambda: ended.append(loop.time()))
+        await asyncio.sleep(0.2)
+        assert not ended
+        patience.heard = loop.time()
+        await until(lambda: patience.lost)  # it is not asleep until the first limit
+        began = loop.time()
+        silent = Patience(0.15, 0.05, lambda: ended.append(loop.time()))
+        await until(lambda: silent.lost)
+        assert 0.15 <= ended[1] - began < 10
+
+    asyncio.run(main())
+
+
+def test_a_pause_of_the_whole_process_is_no_silence() -> None:
+    """As when a laptop sleeps or a job is stopped: the word came, and only its reader had no turn."""
+
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            reader, writer = await asyncio.open_connection(sock=ours)
+            patience = Patience(0.05, 0.05, writer.close)
+
+            async def read() -> None:
+                await reader.readexactly(1)
+                patience.heard = loop.time()
+
+            reading = asyncio.create_task(read())
+            await asyncio.sleep(0)
+            theirs.send(b"x")
+            time.sleep(0.2)
+            await reading
+            patience.stop()
+            writer.close()
+            return patience.lost
+
+    assert not asyncio.run(main())
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fail(endpoints: Endpoints, endpoint: Endpoint, error: ServerError) -> None:
+    with pytest.raises(ServerError), endpoints.work(endpoint):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/", "http://localhost:8000"),
+        ("http://localhost:8000/v1", "http://localhost:8000"),
+        ("https://host/some/path/v1/", "https://host/some/path"),
+        ("localhost:8000", "http://localhost:8000"),
+        (" 127.0.0.1:1 ", "http://127.0.0.1:1"),
+    ],
+)
+def test_addresses_as_people_write_them(given: str, used: str) -> None:
+    assert base_url(given) == used
+
+
+@pytest.mark.parametrize("given", ["", "ftp://host", "http://", "http://host:port", "http://[::1", "http://h:99999"])
+def test_what_is_no_address(given: str) -> None:
+    with pytest.raises(SettingsError, match="not the address"):
+        base_url(given)
+
+
+def test_no_address_at_all() -> None:
+    with pytest.raises(SettingsError, match="No server"):
+        Endpoints([])
+
+
+def test_the_least_loaded_is_chosen() -> None:
+    endpoints = Endpoints(["a", "b"])
+    first, second = endpoints.all
+    assert endpoints.choose() is first
+    with endpoints.work(first):
+        assert endpoints.choose() is second
+        with endpoints.work(second):
+            assert endpoints.choose() is first
+    assert (first.in_flight, second.in_flight) == (0, 0)
+
+
+def test_one_that_failed_rests_twice_as_long_each_time() -> None:
+    clock = Clock()
+    endpoints = Endpoints(["a", "b"], clock=clock)
+    first, second = endpoints.all
+    error = ServerError("down", "wait")
+    for seconds in (1, 2, 4, 8, 16, 30, 30):
+        fail(endpoints, first, error)
+        assert first.rests_until == clock.now + seconds
+    with endpoints.work(second):
+        assert endpoints.choose() is second, "the loaded one that is awake goes before the idle one that rests"
+    clock.now += 30
+    with endpoints.work(second):
+        assert endpoints.choose() is first
+    with endpoints.work(first):
+        pass
+    assert first.failures == 0
+
+
+def test_one_that_asks_for_quiet_gets_it() -> None:
+    clock = Clock()
+    endpoints = Endpoints("a", clock=clock)
+    only = endpoints.all[0]
+    fail(endpoints, only, ServerError("busy", "wait", retry_after=5))
+    assert endpoints.choose() is only
+    assert endpoints.quiet_for(only) == 5
+    assert endpoints.resting(only)
+    clock.now += 6
+    assert endpoints.quiet_for(only) == 0
+    assert not endpoints.resting(only)
+
+
+def test_a_refused_request_is_no_failure_of_the_server() -> None:
+    endpoints = Endpoints("a")
+    fail(endpoints, endpoints.all[0], ServerError("too long", "shorten", fatal=True))
+    assert endpoints.all[0].failures == 0
+    assert endpoints.all[0].in_flight == 0
+
+
+def test_when_all_rest_the_first_to_wake_is_chosen() -> None:
+    clock = Clock()
+    endpoints = Endpoints(["a", "b"], clock=clock)
+    fail(endpoints, endpoints.all[0], ServerError("busy", "wait", retry_after=9))
+    fail(endpoints, endpoints.all[1], ServerError("busy", "wait", retry_after=3))
+    assert endpoints.choose() is endpoints.all[1]
+
+
+def test_nobody_is_left_alone_for_ever() -> None:
+    clock = Clock()
+    endpoints = Endpoints("a", clock=clock)
+    fail(endpoints, endpoints.all[0], ServerError("busy", "wait", retry_after=86400.0))
+    assert endpoints.quiet_for(endpoints.all[0]) == 600.0
+
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -18,10 +18,10 @@ from breadth.base.errors import ServerError, StrategyError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
 from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.retries import Backoff
+from breadth.runtime.samplers.openai import MOST, OpenAISampler, PromptSizes, characters
+from breadth.runtime.samplers.refusals import Backoff
 from breadth.testing.fake_replies import Reply, Token
-from breadth.testing.fake_server import FakeServer, Script
+from breadth.testing.fake_server import FakeServer, Script, until
 from breadth.testing.faults import (
     Cut,
     DuplicatedChunks,
@@ -38,7 +38,41 @@ from breadth.testing.faults import (
     every,
     first,
 )
-from breadth.testing.waiting import until
+
+
+def test_before_anything_is_learned() -> None:
+    assert PromptSizes().estimate(Draw("x" * 40)) == 10
+    assert PromptSizes().estimate(Draw("")) == 1
+
+
+def test_the_same_prompt_costs_the_same() -> None:
+    sizes = PromptSizes()
+    chat = Draw(({"role": "user", "content": "What is 2 + 2?"},))
+    sizes.learn(chat, 41)
+    assert sizes.estimate(Draw(({"role": "user", "content": "What is 2 + 2?"},), seed=9)) == 41
+    assert sizes.estimate(Draw(({"role": "user", "content": "What is 2 + 2?"},), prefix="It is")) != 41
+
+
+def test_other_prompts_are_estimated_by_what_was_learned() -> None:
+    sizes = PromptSizes()
+    sizes.learn(Draw("x" * 100), 50)
+    assert sizes.estimate(Draw("y" * 30)) == 15
+    sizes.learn(Draw("z" * 100), 0)
+    assert sizes.estimate(Draw("y" * 30)) == 15, "a server that says nothing teaches nothing"
+
+
+def test_characters_of_a_chat() -> None:
+    parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:..."}}]
+    assert characters(Draw(({"role": "system", "content": "ab"}, {"role": "user", "content": parts}), prefix="p")) == 1 + 2 + 3 + 2 * 16
+
+
+def test_memory_is_bounded() -> None:
+    sizes = PromptSizes()
+    for number in range(MOST + 10):
+        sizes.learn(Draw(f"{number:05}"), 1000)
+    assert len(sizes._known) == MOST
+    assert sizes.estimate(Draw(f"{MOST + 9:05}")) == 1000
+
 
 CHAT = ({"role": "user", "content": "What is 2 + 2?"},)
 QUICK = Backoff(first=0.01, most=0.02)

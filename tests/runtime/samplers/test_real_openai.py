@@ -14,7 +14,7 @@ import pytest
 
 from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
 from breadth.base.errors import ServerError
-from breadth.inference.halts.phrase import Phrase
+from breadth.inference.halting import Phrase
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.sampler import Draw, Meter
 from breadth.runtime.samplers.openai import OpenAISampler

@@ -13,7 +13,7 @@ from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.sampler import Draw, Meter
 from breadth.runtime.samplers.scripted import ScriptedSampler
-from breadth.testing.waiting import until
+from breadth.testing.fake_server import until
 
 
 def test_a_list_is_handed_out_in_order() -> None:

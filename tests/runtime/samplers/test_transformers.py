@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,12 +15,66 @@ from breadth.base.errors import ServerError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
 from breadth.runtime.sampler import Draw, Meter
-from breadth.testing.waiting import until
+from breadth.runtime.samplers.transformers import (
+    TransformersSampler,
+    chosen_token,
+)
+from breadth.testing.fake_server import until
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
+
+
+PLAIN = Sampling(temperature=1.0, top_p=1.0)
+LOGITS = [math.log(share) for share in (0.5, 0.3, 0.15, 0.05)]
+
+
+def drawn(sampling: Sampling, count: int = 400, prompt: tuple[int, ...] = (), written: tuple[int, ...] = ()) -> Counter[int]:
+    generator = torch.Generator().manual_seed(0)
+    return Counter(chosen_token(torch.tensor(LOGITS), sampling, prompt, written, generator) for _ in range(count))
+
+
+def test_shares_are_those_of_the_model() -> None:
+    counts = drawn(PLAIN, 4000)
+    for token, share in enumerate((0.5, 0.3, 0.15, 0.05)):
+        assert counts[token] / 4000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 4000))
+
+
+def test_temperature_sharpens_and_zero_is_greedy() -> None:
+    assert drawn(replace(PLAIN, temperature=0.0)) == {0: 400}
+    # At 0.5 shares are squared: .25, .09, .0225, .0025 of .365 in all.
+    assert drawn(replace(PLAIN, temperature=0.5), 4000)[0] / 4000 == pytest.approx(0.25 / 0.365, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("cut", "kept"),
+    [
+        ({"top_k": 2}, {0, 1}),
+        ({"top_k": 9}, {0, 1, 2, 3}),
+        ({"top_p": 0.5}, {0}),
+        ({"top_p": 0.6}, {0, 1}),
+        ({"top_p": 0.81}, {0, 1, 2}),
+        ({"min_p": 0.5}, {0, 1}),
+        ({"min_p": 0.2}, {0, 1, 2}),
+        ({"top_k": 3, "top_p": 0.9}, {0, 1, 2}),
+    ],
+)
+def test_cuts(cut: dict[str, Any], kept: set[int]) -> None:
+    assert set(drawn(replace(PLAIN, **cut))) == kept
+
+
+def test_penalties() -> None:
+    greedy = replace(PLAIN, temperature=0.0)
+    # ln .5 = -0.69 doubled is -1.39, below ln .3 = -1.20.
+    assert drawn(replace(greedy, repetition_penalty=2.0), 1, prompt=(0,)) == {1: 1}
+    assert drawn(replace(greedy, presence_penalty=1.0), 1, prompt=(0,)) == {0: 1}, "only the reply counts"
+    assert drawn(replace(greedy, presence_penalty=1.0), 1, written=(0, 0)) == {1: 1}
+    # 0.2 once leaves -0.89; three times -1.29, below -1.20.
+    assert drawn(replace(greedy, frequency_penalty=0.2), 1, written=(0,)) == {0: 1}
+    assert drawn(replace(greedy, frequency_penalty=0.2), 1, written=(0, 0, 0)) == {1: 1}
+
+
 transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
-from breadth.runtime.samplers.transformers import TransformersSampler  # noqa: E402 - only where torch is
 
 CHAT = ({"role": "user", "content": "hi"},)
 TEMPLATE = (
@@ -57,13 +113,13 @@ def sampler() -> TransformersSampler:
     return TransformersSampler(transformers.LlamaForCausalLM(sizes).eval(), tokenizer())
 
 
-def drawn(sampler: TransformersSampler, draw: Draw, meter: Meter | None = None) -> Any:
+def drawn_transformers(sampler: TransformersSampler, draw: Draw, meter: Meter | None = None) -> Any:
     return asyncio.run(sampler.draw(draw, meter or Meter()))
 
 
 def test_numbers_are_those_of_one_pass_over_the_whole(sampler: TransformersSampler) -> None:
     meter = Meter()
-    candidate = drawn(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=12, top_logprobs=5)), meter)
+    candidate = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=12, top_logprobs=5)), meter)
     prompt = sampler.tokenizer("[user]hi[assistant]")["input_ids"]
     ids, logprobs = list(prompt), []
     with torch.no_grad():
@@ -81,30 +137,30 @@ def test_numbers_are_those_of_one_pass_over_the_whole(sampler: TransformersSampl
 
 def test_the_same_seed_draws_the_same(sampler: TransformersSampler) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=12)
-    texts = [drawn(sampler, Draw(CHAT, sampling, seed=seed)).text for seed in (1, 1, 2)]
+    texts = [drawn_transformers(sampler, Draw(CHAT, sampling, seed=seed)).text for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
 
 
 def test_a_beginning_is_continued(sampler: TransformersSampler) -> None:
     greedy = Sampling(temperature=0, max_tokens=8)
-    whole = drawn(sampler, Draw("count: ", greedy))
+    whole = drawn_transformers(sampler, Draw("count: ", greedy))
     meter = Meter()
-    rest = drawn(sampler, Draw("count", greedy, prefix=": "), meter)
+    rest = drawn_transformers(sampler, Draw("count", greedy, prefix=": "), meter)
     assert rest.text == whole.text
     assert (rest.prefix, meter.prompt_tokens) == (": ", 7)
     assert whole.tokens > 0
 
 
 def test_caps_stop_texts_and_the_end(sampler: TransformersSampler) -> None:
-    long = drawn(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20)))
+    long = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20)))
     assert long.tokens <= 20
     assert long.finish == ("length" if long.tokens == 20 else "stop")
     mark = next(letter for letter in long.text[2:] if letter.strip())
-    stopped = drawn(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20, stop=(mark,))))
+    stopped = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20, stop=(mark,))))
     assert (stopped.text, stopped.finish) == (long.text[: long.text.index(mark)], "stop")
     sampler.model.generation_config.eos_token_id, kept = list(range(257)), sampler.model.generation_config.eos_token_id
     try:
-        ended = drawn(sampler, Draw(CHAT, Sampling(temperature=0)))
+        ended = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0)))
         assert (ended.text, ended.tokens, ended.finish) == ("", 1, "stop")
     finally:
         sampler.model.generation_config.eos_token_id = kept
@@ -130,7 +186,7 @@ class _Counter:
 
 
 def test_a_halt_rule_ends_it(sampler: TransformersSampler) -> None:
-    candidate = drawn(sampler, Draw(CHAT, Sampling(temperature=0), halt=After(3)))
+    candidate = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0), halt=After(3)))
     assert (candidate.tokens, candidate.finish) == (3, "halt")
 
 
@@ -175,18 +231,18 @@ def test_a_cancelled_draw_stops_before_its_next_token(sampler: TransformersSampl
 
 def test_a_draw_that_takes_too_long_fails(sampler: TransformersSampler) -> None:
     with pytest.raises(ServerError, match="longer than"):
-        drawn(sampler, Draw(CHAT, Sampling(max_tokens=200), seconds=0.001))
+        drawn_transformers(sampler, Draw(CHAT, Sampling(max_tokens=200), seconds=0.001))
 
 
 def test_what_does_not_fit_is_refused(sampler: TransformersSampler) -> None:
     with pytest.raises(ServerError, match="context holds 256") as caught:
-        drawn(sampler, Draw("x" * 256, Sampling(max_tokens=20)))
+        drawn_transformers(sampler, Draw("x" * 256, Sampling(max_tokens=20)))
     assert caught.value.fatal
-    cut = drawn(sampler, Draw("x" * 250, Sampling(temperature=0, max_tokens=20)))
+    cut = drawn_transformers(sampler, Draw("x" * 250, Sampling(temperature=0, max_tokens=20)))
     assert cut.tokens <= 6
     assert cut.finish == "length" or cut.tokens < 6
     with pytest.raises(ServerError, match="no tokens"):
-        drawn(sampler, Draw("", Sampling(max_tokens=20)))
+        drawn_transformers(sampler, Draw("", Sampling(max_tokens=20)))
 
 
 def test_closing_ends_the_thread() -> None:

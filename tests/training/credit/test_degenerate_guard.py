@@ -16,7 +16,7 @@ from breadth.training.credit.degenerate_guard import DETECTORS, DegenerateGuard,
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
 
 WORKED = """Janet's ducks lay 16 eggs per day. She eats 3 for breakfast and bakes muffins with 4, so 3 + 4 = 7 eggs are used.
 That leaves 16 - 7 = 9 eggs. She sells each of them for $2, so she earns 9 * 2 = 18 dollars every day at the market.
@@ -39,7 +39,7 @@ def rollouts(texts: list[str], advantages: list[float] | torch.Tensor) -> Rollou
 
 def guarded(batch: Rollouts, state: Workload | None = None, guard: DegenerateGuard | None = None) -> list[Any]:
     one = guard or DegenerateGuard()
-    after: list[Any] = required(one.apply(batch, state or one.init(), None).after.advantages).tolist()
+    after: list[Any] = not_none(one.apply(batch, state or one.init(), None).after.advantages).tolist()
     return after
 
 

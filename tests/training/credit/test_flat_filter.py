@@ -14,10 +14,9 @@ from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.maxrl import MaxRL
 from breadth.training.credit.repeat_penalty import RepeatPenalty
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Mechanism, Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 NAN = math.nan
 
@@ -31,7 +30,7 @@ def _rollouts(groups: list[int], correct: list[float] | None, rewards: list[floa
 
 def _kept(record: Rollouts, *chain: Mechanism[Rollouts, None]) -> tuple[list[bool], dict[str, float]]:
     after, metrics = Objective(Chain(chain)).credit(record)
-    return list(required(after.kept).tolist()), {name.removeprefix("flat-filter/"): value for name, value in metrics.items()}
+    return list(not_none(after.kept).tolist()), {name.removeprefix("flat-filter/"): value for name, value in metrics.items()}
 
 
 def test_it_drops_what_is_all_right_or_all_wrong_and_counts_it() -> None:
@@ -67,13 +66,13 @@ def test_equal_rewards_of_a_large_group_in_single_precision_are_flat() -> None:
 
 
 def test_groups_of_one_leave_nothing() -> None:
-    verdict = FlatFilter().inert(Regime(group_size=1))
+    verdict = FlatFilter().no_effect(Regime(group_size=1))
     assert verdict is not None
     assert "every rollout is dropped" in verdict.reason
-    assert FlatFilter("reward").inert(Regime(group_size=1)) is not None
-    assert FlatFilter("advantage").inert(Regime(group_size=1)) is None
-    assert FlatFilter().inert(Regime(group_size=2)) is None
-    assert FlatFilter().inert(Regime()) is None
+    assert FlatFilter("reward").no_effect(Regime(group_size=1)) is not None
+    assert FlatFilter("advantage").no_effect(Regime(group_size=1)) is None
+    assert FlatFilter().no_effect(Regime(group_size=2)) is None
+    assert FlatFilter().no_effect(Regime()) is None
 
 
 def test_by_the_advantage_a_bonus_is_a_signal() -> None:

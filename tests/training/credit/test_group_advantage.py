@@ -11,8 +11,8 @@ import torch
 from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.mechanism import Regime
+from breadth.training.records import Rollouts, not_none
 
 NAN = math.nan
 ONE_IN_EIGHT = [1.0] + [0.0] * 7
@@ -21,7 +21,7 @@ ONE_IN_EIGHT = [1.0] + [0.0] * 7
 def advantages(mechanism: GroupAdvantage, rewards: list[float], groups: list[int] | None = None) -> list[float]:
     values = torch.tensor(rewards, dtype=torch.float64)
     rollouts = Rollouts(values, torch.tensor(groups or [0] * len(rewards)), torch.ones(len(rewards)))
-    result: list[float] = required(mechanism.apply(rollouts.cleaned(), None, None).after.advantages).tolist()
+    result: list[float] = not_none(mechanism.apply(rollouts.cleaned(), None, None).after.advantages).tolist()
     return result
 
 
@@ -80,7 +80,7 @@ def test_equal_rewards_give_exactly_nothing(scale: Literal["sample", "population
 def test_equal_rewards_in_single_precision_give_exactly_nothing() -> None:
     rollouts = Rollouts(torch.full((7,), 0.1), torch.zeros(7, dtype=torch.long), torch.ones(7))
     effect = GroupAdvantage(epsilon=0.0).apply(rollouts.cleaned(), None, None)
-    assert required(effect.after.advantages).tolist() == [0.0] * 7
+    assert not_none(effect.after.advantages).tolist() == [0.0] * 7
     assert effect.stats["flat"].value == 1.0
 
 
@@ -89,7 +89,7 @@ def test_equal_rewards_in_single_precision_give_exactly_nothing() -> None:
 def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(size: int, reward: float) -> None:
     # summed in single precision, the mean of sixteen times 3.3 is not 3.3, and the difference over itself is no small advantage
     rollouts = Rollouts(torch.full((size,), reward), torch.zeros(size, dtype=torch.long), torch.ones(size)).cleaned()
-    after = required(GroupAdvantage().apply(rollouts, None, None).after.advantages)
+    after = not_none(GroupAdvantage().apply(rollouts, None, None).after.advantages)
     assert after.tolist() == [0.0] * size
     assert after.dtype == torch.float32
 
@@ -109,7 +109,7 @@ def test_a_rollout_without_a_reward_is_left_out_of_the_baseline() -> None:
 def test_a_dropped_rollout_is_left_out_too() -> None:
     rollouts = Rollouts(torch.tensor([1.0, 9.0, 0.0]), torch.zeros(3), torch.ones(3), kept=torch.tensor([True, False, True]))
     effect = GroupAdvantage(scale="none").apply(rollouts.cleaned(), None, None)
-    assert required(effect.after.advantages).tolist() == [0.5, 0.0, -0.5]
+    assert not_none(effect.after.advantages).tolist() == [0.5, 0.0, -0.5]
 
 
 def test_stats() -> None:
@@ -131,12 +131,12 @@ def test_contract() -> None:
 def test_bad_settings_and_inert() -> None:
     with pytest.raises(SettingsError, match="epsilon = -1"):
         GroupAdvantage(epsilon=-1.0)
-    verdict = GroupAdvantage().inert(Regime(group_size=1))
+    verdict = GroupAdvantage().no_effect(Regime(group_size=1))
     assert verdict is not None
     assert "one rollout per problem" in verdict.reason
     assert "two" in verdict.remedy
-    assert GroupAdvantage().inert(Regime(group_size=2)) is None
-    assert GroupAdvantage().inert(Regime()) is None
+    assert GroupAdvantage().no_effect(Regime(group_size=2)) is None
+    assert GroupAdvantage().no_effect(Regime()) is None
 
 
 def test_a_misspelt_choice_is_refused() -> None:

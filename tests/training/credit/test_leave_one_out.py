@@ -10,9 +10,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 
 def _advantages(rewards: list[float], groups: list[int] | None = None) -> list[float]:
@@ -21,7 +21,7 @@ def _advantages(rewards: list[float], groups: list[int] | None = None) -> list[f
         groups=torch.tensor(groups or [0] * len(rewards), dtype=torch.long),
         lengths=torch.ones(len(rewards)),
     )
-    return list(required(Objective(Chain((LeaveOneOut(),))).credit(record)[0].advantages).tolist())
+    return list(not_none(Objective(Chain((LeaveOneOut(),))).credit(record)[0].advantages).tolist())
 
 
 def test_each_reward_against_the_mean_of_the_others() -> None:
@@ -47,7 +47,7 @@ def test_a_group_of_one_and_a_flat_group_give_exactly_nothing() -> None:
 @pytest.mark.parametrize("reward", [0.1, 3.3, 1000.1])
 def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(reward: float) -> None:
     record = Rollouts(torch.full((64,), reward), torch.zeros(64), torch.ones(64)).cleaned()
-    after = required(LeaveOneOut().apply(record, None, None).after.advantages)
+    after = not_none(LeaveOneOut().apply(record, None, None).after.advantages)
     assert after.tolist() == [0.0] * 64
     assert after.dtype == torch.float32
 
@@ -55,7 +55,7 @@ def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(
 def test_it_is_the_centred_reward_times_n_over_n_minus_1() -> None:
     rewards = torch.tensor([0.2, 0.9, 0.4, 0.4, 1.3], dtype=torch.float64)
     record = Rollouts(rewards=rewards, groups=torch.zeros(5), lengths=torch.ones(5)).cleaned()
-    centred = required(GroupAdvantage(scale="none").apply(record, None, None).after.advantages)
+    centred = not_none(GroupAdvantage(scale="none").apply(record, None, None).after.advantages)
     assert _advantages(rewards.tolist()) == pytest.approx((centred * 5 / 4).tolist(), abs=1e-6)
 
 
@@ -70,9 +70,9 @@ def test_it_is_unbiased_by_enumeration() -> None:
 
 
 def test_it_tells_of_groups_of_one() -> None:
-    assert LeaveOneOut().inert(Regime(group_size=1)) is not None
-    assert LeaveOneOut().inert(Regime(group_size=2)) is None
-    assert LeaveOneOut().inert(Regime()) is None
+    assert LeaveOneOut().no_effect(Regime(group_size=1)) is not None
+    assert LeaveOneOut().no_effect(Regime(group_size=2)) is None
+    assert LeaveOneOut().no_effect(Regime()) is None
 
 
 def test_contract() -> None:

@@ -10,14 +10,14 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.stats import Mean
-from breadth.measure.collapse import run_collapse
+from breadth.measure.degeneracy import run_collapse
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.length_guard import LengthGuard, Lengths
 from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
 
 COLLAPSED = Lengths(generations=40, start=500.0, smoothed=200.0, collapsed=True)
 
@@ -32,7 +32,7 @@ def rollouts(lengths: list[int], advantages: list[float] | torch.Tensor) -> Roll
 
 
 def after(guard: LengthGuard, batch: Rollouts, state: Lengths) -> list[Any]:
-    told: list[Any] = required(guard.apply(batch, state, None).after.advantages).tolist()
+    told: list[Any] = not_none(guard.apply(batch, state, None).after.advantages).tolist()
     return told
 
 
@@ -84,7 +84,7 @@ def test_through_the_objective_it_collapses_mutes_and_recovers() -> None:
     told = []
     for length in (100, 20, 20, 90, 20):
         credited, metrics = objective.credit(rollouts([length], [1.0]))
-        told.append((required(credited.advantages).tolist(), metrics["length-guard/collapsed"]))
+        told.append((not_none(credited.advantages).tolist(), metrics["length-guard/collapsed"]))
     # The state of the generations before decides: the first short generation is only noticed, the second muted, and 90 recovers.
     assert told == [([1.0], 0.0), ([1.0], 1.0), ([0.0], 1.0), ([1.0], 0.0), ([1.0], 1.0)]
 

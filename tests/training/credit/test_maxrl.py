@@ -10,9 +10,9 @@ from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.maxrl import MaxRL
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 
 def _advantages(mechanism: MaxRL, rewards: list[float], correct: list[float] | None = None) -> list[float]:
@@ -22,7 +22,7 @@ def _advantages(mechanism: MaxRL, rewards: list[float], correct: list[float] | N
         lengths=torch.ones(len(rewards)),
         correct=None if correct is None else torch.tensor(correct),
     )
-    return list(required(Objective(Chain((mechanism,))).credit(record)[0].advantages).tolist())
+    return list(not_none(Objective(Chain((mechanism,))).credit(record)[0].advantages).tolist())
 
 
 def _expected(mechanism: MaxRL, n: int, p: float) -> float:
@@ -86,8 +86,8 @@ def test_it_tells_the_share_of_unsolved_problems() -> None:
 
 
 def test_it_tells_of_groups_of_one() -> None:
-    assert MaxRL().inert(Regime(group_size=1)) is not None
-    assert MaxRL().inert(Regime(group_size=8)) is None
+    assert MaxRL().no_effect(Regime(group_size=1)) is not None
+    assert MaxRL().no_effect(Regime(group_size=8)) is None
 
 
 @pytest.mark.parametrize("mechanism", [MaxRL(), MaxRL(all_fail="zero")])

@@ -13,9 +13,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus, SeenOutcomes
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 ANSWERS = ["a", "b", "c", "d", "e"]
 SEEN = SeenOutcomes({"x": {"b": 1, "c": 4, "d": 16, "e": 25}, "y": {"a": 100}})
@@ -33,7 +33,7 @@ def _rollouts(outcomes: list[str | None], rewards: list[float] | None = None) ->
 
 
 def _bonus(mechanism: OutcomeBonus, record: Rollouts, state: SeenOutcomes = SEEN) -> list[float]:
-    return list(required(mechanism.apply(record.cleaned(), state, None).after.advantages).tolist())
+    return list(not_none(mechanism.apply(record.cleaned(), state, None).after.advantages).tolist())
 
 
 def test_bonus_of_each_baseline() -> None:
@@ -50,10 +50,10 @@ def test_the_mean_baseline_sums_to_nothing() -> None:
 
 def test_it_adds_to_the_estimators_advantage() -> None:
     record = _rollouts([*ANSWERS], [1.0, 0, 0, 0, 0])
-    bare = required(Objective(Chain((GroupAdvantage(),))).credit(record)[0].advantages)
+    bare = not_none(Objective(Chain((GroupAdvantage(),))).credit(record)[0].advantages)
     objective = Objective(Chain((GroupAdvantage(), OutcomeBonus(0.1, "constant"))))
     objective.states[1] = SEEN
-    added = required(objective.credit(record)[0].advantages) - bare
+    added = not_none(objective.credit(record)[0].advantages) - bare
     assert added.tolist() == pytest.approx([0.05, 0.05, 0, -0.025, -0.03], abs=1e-6)
 
 
@@ -66,7 +66,7 @@ def test_an_unparsable_answer_gets_nothing_and_is_not_counted() -> None:
     for baseline in ("none", "mean", "constant"):
         mechanism = OutcomeBonus(1.0, "mean" if baseline == "mean" else "none" if baseline == "none" else "constant")
         effect = mechanism.apply(_rollouts([None, "c", "", None]).cleaned(), SEEN, None)
-        assert required(effect.after.advantages)[[0, 3]].tolist() == [0.0, 0.0]
+        assert not_none(effect.after.advantages)[[0, 3]].tolist() == [0.0, 0.0]
         assert effect.stats["answers"].value == {("x", "c"): 1.0, ("x", ""): 1.0}
     # the mean is over the two parsed ones only: (.5 + 1) / 2 = .75
     assert _bonus(OutcomeBonus(1.0, "mean"), _rollouts([None, "c", "a"])) == pytest.approx([0.0, -0.25, 0.25], abs=1e-6)
@@ -75,13 +75,13 @@ def test_an_unparsable_answer_gets_nothing_and_is_not_counted() -> None:
 def test_a_rollout_without_reward_gets_nothing_but_its_answer_is_counted() -> None:
     record = _rollouts(["a", "b"], [math.nan, 1.0])
     effect = OutcomeBonus(1.0, "none").apply(record.cleaned(), SEEN, None)
-    assert required(effect.after.advantages).tolist() == [0.0, 1.0]
+    assert not_none(effect.after.advantages).tolist() == [0.0, 1.0]
     assert effect.stats["answers"].value == {("x", "a"): 1.0, ("x", "b"): 1.0}
 
 
 def test_token_advantages_get_it_on_every_token() -> None:
     record = replace(_rollouts(["a", "e"]), advantages=torch.zeros(2, 3, dtype=torch.float64)).cleaned()
-    after = required(OutcomeBonus(1.0, "none").apply(record, SEEN, None).after.advantages)
+    after = not_none(OutcomeBonus(1.0, "none").apply(record, SEEN, None).after.advantages)
     assert after.flatten().tolist() == pytest.approx([1.0] * 3 + [0.2] * 3, abs=1e-6)
 
 
@@ -91,7 +91,7 @@ def test_counts_are_those_from_before_the_generation() -> None:
     found = []
     for _ in range(3):
         after, metrics = objective.credit(record)
-        found.append(required(after.advantages).tolist())
+        found.append(not_none(after.advantages).tolist())
     # "7" was given 0, 4 and 8 times before, "5" 0, 1 and 2 times
     assert found[0] == pytest.approx([1, 1, 1, 1, 1, 0], abs=1e-6)
     assert found[1] == pytest.approx([0.5] * 4 + [1, 0], abs=1e-6)
@@ -136,9 +136,9 @@ def test_settings_are_checked() -> None:
 
 
 def test_it_tells_where_it_cannot_act() -> None:
-    assert OutcomeBonus(baseline="mean").inert(Regime(group_size=1)) is not None
-    assert OutcomeBonus(baseline="constant").inert(Regime(group_size=1)) is None
-    assert OutcomeBonus(baseline="mean").inert(Regime(group_size=4)) is None
+    assert OutcomeBonus(baseline="mean").no_effect(Regime(group_size=1)) is not None
+    assert OutcomeBonus(baseline="constant").no_effect(Regime(group_size=1)) is None
+    assert OutcomeBonus(baseline="mean").no_effect(Regime(group_size=4)) is None
 
 
 @pytest.mark.parametrize("mechanism", [OutcomeBonus(baseline="none"), OutcomeBonus(baseline="mean"), OutcomeBonus(baseline="constant")])

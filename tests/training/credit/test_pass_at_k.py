@@ -12,10 +12,9 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
 from breadth.training.credit.pass_at_k import PassAtK
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Mechanism, Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 
 def _advantages(mechanism: Mechanism[Rollouts, None], rewards: list[float], correct: list[float] | None = None) -> list[float]:
@@ -25,7 +24,7 @@ def _advantages(mechanism: Mechanism[Rollouts, None], rewards: list[float], corr
         lengths=torch.ones(len(rewards)),
         correct=None if correct is None else torch.tensor(correct),
     )
-    return list(required(Objective(Chain((mechanism,))).credit(record)[0].advantages).tolist())
+    return list(not_none(Objective(Chain((mechanism,))).credit(record)[0].advantages).tolist())
 
 
 def _group(n: int, c: int) -> list[float]:
@@ -162,11 +161,11 @@ def test_metrics() -> None:
 
 
 def test_it_tells_of_groups_too_small_for_k() -> None:
-    assert PassAtK(k=4).inert(Regime(group_size=4)) is not None
-    assert PassAtK(k=4).inert(Regime(group_size=5)) is None
-    assert PassAtK(k=4, form="unbiased").inert(Regime(group_size=3)) is not None
-    assert PassAtK(k=4, form="unbiased").inert(Regime(group_size=4)) is None
-    assert PassAtK(k=4).inert(Regime()) is None
+    assert PassAtK(k=4).no_effect(Regime(group_size=4)) is not None
+    assert PassAtK(k=4).no_effect(Regime(group_size=5)) is None
+    assert PassAtK(k=4, form="unbiased").no_effect(Regime(group_size=3)) is not None
+    assert PassAtK(k=4, form="unbiased").no_effect(Regime(group_size=4)) is None
+    assert PassAtK(k=4).no_effect(Regime()) is None
 
 
 def test_settings_are_checked() -> None:
@@ -191,5 +190,5 @@ def test_one_try_of_a_group_of_one_has_no_others_to_be_compared_with() -> None:
         correct = [0.0 if math.isnan(one) else one for one in rewards]
         assert _advantages(PassAtK(k=1, form="unbiased"), rewards, correct) == [0.0] * len(rewards)
     assert _advantages(PassAtK(k=1, form="unbiased", baseline=False), [1.0], [1.0]) == [1.0]
-    assert PassAtK(k=1, form="unbiased").inert(Regime(group_size=1)) is not None
-    assert PassAtK(k=1, form="unbiased", baseline=False).inert(Regime(group_size=1)) is None
+    assert PassAtK(k=1, form="unbiased").no_effect(Regime(group_size=1)) is not None
+    assert PassAtK(k=1, form="unbiased", baseline=False).no_effect(Regime(group_size=1)) is None

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanism_records import sample_rollouts
+from breadth.testing.mechanism_samples import sample_rollouts
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.planning_credit import PlanningCredit
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 
 def rollouts(advantages: list[float], planning: list[list[int]], **more: object) -> Rollouts:
@@ -32,7 +32,7 @@ def rollouts(advantages: list[float], planning: list[list[int]], **more: object)
 
 
 def credited(mechanism: PlanningCredit, batch: Rollouts) -> torch.Tensor:
-    return required(mechanism.apply(batch, None, mechanism.survey(batch, None)).after.advantages)
+    return not_none(mechanism.apply(batch, None, mechanism.survey(batch, None)).after.advantages)
 
 
 def test_the_numbers_of_the_spec() -> None:
@@ -43,7 +43,7 @@ def test_the_numbers_of_the_spec() -> None:
 def test_within_a_response_only_planning_tokens_gain_and_the_bias_is_logged() -> None:
     batch = rollouts([0.8, -0.8], [[1, 0, 1], [0, 1, 0]], mask=torch.tensor([[1, 1, 0], [1, 1, 1]]))
     effect = PlanningCredit().apply(batch, None, None)
-    assert required(effect.after.advantages).flatten().tolist() == pytest.approx([0.96, 0.8, 0.8, -0.8, -0.64, -0.8], abs=1e-12)
+    assert not_none(effect.after.advantages).flatten().tolist() == pytest.approx([0.96, 0.8, 0.8, -0.8, -0.64, -0.8], abs=1e-12)
     assert effect.stats["bias"].value == pytest.approx((0.16 + 0.16) / 5)
     assert effect.stats["planning"].value == pytest.approx(2 / 5)
 
@@ -65,10 +65,10 @@ def test_no_alpha_or_no_grams_is_the_plain_group_advantage(form: str) -> None:
     sample = sample_rollouts(0)
     plain, _ = Objective(Chain((GroupAdvantage(),))).credit(sample)
     off, _ = Objective(Chain((GroupAdvantage(), PlanningCredit(0.0, form)))).credit(sample)  # type: ignore[arg-type]  # a literal
-    assert torch.equal(required(off.advantages), required(plain.advantages))
-    empty = replace(sample, planning=torch.zeros_like(required(sample.planning)))
+    assert torch.equal(not_none(off.advantages), not_none(plain.advantages))
+    empty = replace(sample, planning=torch.zeros_like(not_none(sample.planning)))
     none, _ = Objective(Chain((GroupAdvantage(), PlanningCredit()))).credit(empty)
-    assert torch.equal(required(none.advantages), required(plain.advantages)[:, None].expand_as(required(none.advantages)))
+    assert torch.equal(not_none(none.advantages), not_none(plain.advantages)[:, None].expand_as(not_none(none.advantages)))
 
 
 def test_the_codes_form_by_hand() -> None:
@@ -106,11 +106,11 @@ def test_needs_follow_the_form_and_bad_settings_are_refused() -> None:
 
 
 def test_the_codes_form_cannot_act_on_groups_of_one() -> None:
-    verdict = PlanningCredit(form="code").inert(Regime(group_size=1))
+    verdict = PlanningCredit(form="code").no_effect(Regime(group_size=1))
     assert verdict is not None
     assert "longer" in verdict.reason
-    assert PlanningCredit(form="code").inert(Regime(group_size=2)) is None
-    assert PlanningCredit().inert(Regime(group_size=1)) is None
+    assert PlanningCredit(form="code").no_effect(Regime(group_size=2)) is None
+    assert PlanningCredit().no_effect(Regime(group_size=1)) is None
 
 
 @pytest.mark.parametrize("form", ["paper", "code"])

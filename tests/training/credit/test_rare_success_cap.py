@@ -12,10 +12,9 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.maxrl import MaxRL
 from breadth.training.credit.rare_success_cap import RareSuccessCap
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Mechanism, Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 POPULATION = GroupAdvantage(scale="population", epsilon=0.0)
 
@@ -29,7 +28,7 @@ def _rollouts(rewards: list[float]) -> Rollouts:
 
 
 def _advantages(rewards: list[float], *chain: Mechanism[Rollouts, None]) -> list[float]:
-    return list(required(Objective(Chain(chain)).credit(_rollouts(rewards))[0].advantages).tolist())
+    return list(not_none(Objective(Chain(chain)).credit(_rollouts(rewards))[0].advantages).tolist())
 
 
 def test_one_success_in_eight_is_capped() -> None:
@@ -64,7 +63,7 @@ def test_token_advantages_are_capped_each() -> None:
     advantages[0], advantages[1] = torch.tensor([5.0, -5.0, 1.0]), torch.tensor([5.0, 5.0, 5.0])
     record = replace(_rollouts([1.0] + [0.0] * 7), advantages=advantages).cleaned()
     effect = RareSuccessCap().apply(record, None, None)
-    assert required(effect.after.advantages)[:2].tolist() == [[2.0, -5.0, 1.0], [5.0, 5.0, 5.0]]
+    assert not_none(effect.after.advantages)[:2].tolist() == [[2.0, -5.0, 1.0], [5.0, 5.0, 5.0]]
     assert effect.stats["capped"].value == effect.stats["lone"].value == 1.0
 
 
@@ -73,7 +72,7 @@ def test_shaped_rewards_need_correctness() -> None:
     with pytest.raises(MechanismError, match="more than two levels"):
         Objective(Chain((RareSuccessCap(),))).credit(record)
     told = replace(record, correct=torch.tensor([1.0] + [0.0] * 7), advantages=torch.full((8,), 4.0))
-    assert required(Objective(Chain((RareSuccessCap(),))).credit(told)[0].advantages).tolist() == [2.0] + [4.0] * 7
+    assert not_none(Objective(Chain((RareSuccessCap(),))).credit(told)[0].advantages).tolist() == [2.0] + [4.0] * 7
 
 
 def test_settings_and_regime() -> None:
@@ -81,9 +80,9 @@ def test_settings_and_regime() -> None:
         RareSuccessCap(cap=-1.0)
     with pytest.raises(SettingsError, match="size"):
         RareSuccessCap(size=1)
-    assert RareSuccessCap().inert(Regime(group_size=7)) is not None
-    assert RareSuccessCap().inert(Regime(group_size=8)) is None
-    assert RareSuccessCap().inert(Regime()) is None
+    assert RareSuccessCap().no_effect(Regime(group_size=7)) is not None
+    assert RareSuccessCap().no_effect(Regime(group_size=8)) is None
+    assert RareSuccessCap().no_effect(Regime()) is None
 
 
 def test_contract() -> None:

@@ -10,9 +10,9 @@ from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.repeat_penalty import RepeatPenalty
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Regime
+from breadth.training.records import Rollouts, not_none
 
 
 def _rollouts(outcomes: list[str | None], groups: list[int] | None = None, rewards: list[float] | None = None) -> Rollouts:
@@ -26,7 +26,7 @@ def _rollouts(outcomes: list[str | None], groups: list[int] | None = None, rewar
 
 
 def _change(record: Rollouts, coefficient: float = 1.0) -> list[float]:
-    return list(required(RepeatPenalty(coefficient).apply(record.cleaned(), None, None).after.advantages).tolist())
+    return list(not_none(RepeatPenalty(coefficient).apply(record.cleaned(), None, None).after.advantages).tolist())
 
 
 def test_numbers() -> None:
@@ -72,8 +72,8 @@ def test_as_many_answers_as_rollouts() -> None:
 def test_settings_and_regime() -> None:
     with pytest.raises(SettingsError, match="coefficient"):
         RepeatPenalty(-1.0)
-    assert RepeatPenalty().inert(Regime(group_size=1)) is not None
-    assert RepeatPenalty().inert(Regime(group_size=2)) is None
+    assert RepeatPenalty().no_effect(Regime(group_size=1)) is not None
+    assert RepeatPenalty().no_effect(Regime(group_size=2)) is None
 
 
 def test_contract() -> None:

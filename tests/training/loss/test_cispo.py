@@ -10,8 +10,8 @@ import torch
 from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.loss.cispo import Cispo
-from breadth.training.records import Batch, required
-from breadth.training.regime import Regime
+from breadth.training.mechanism import Regime
+from breadth.training.records import Batch, not_none
 
 TWO_SIDED = Cispo(low=0.2, high=0.28)
 OLD = -3.0
@@ -25,9 +25,9 @@ def losses_of(mechanism: Cispo, ratios: list[float], advantages: list[float]) ->
         logprobs, torch.tensor([advantages], dtype=torch.float64), torch.ones_like(moved, dtype=torch.bool), torch.full_like(moved, OLD)
     )
     after = mechanism.apply(batch.cleaned(), None, None).after
-    losses = required(after.surrogate)
+    losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
-    assert not required(after.clipped).any()
+    assert not not_none(after.clipped).any()
     return losses[0].tolist(), gradient[0].tolist()
 
 
@@ -88,10 +88,10 @@ def test_bad_settings(field: str, value: float) -> None:
 
 
 def test_inert_on_policy() -> None:
-    verdict = Cispo().inert(Regime(updates_per_generation=1))
+    verdict = Cispo().no_effect(Regime(updates_per_generation=1))
     assert verdict is not None
     assert verdict.mechanism == "cispo"
-    assert Cispo().inert(Regime(updates_per_generation=None)) is None
+    assert Cispo().no_effect(Regime(updates_per_generation=None)) is None
 
 
 def test_a_misspelt_choice_is_refused() -> None:

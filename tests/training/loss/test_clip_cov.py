@@ -13,9 +13,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 OPEN = ClippedPolicy(low=1.0, high=1.0)
 
@@ -90,10 +90,10 @@ def test_bad_settings(settings: dict[str, float]) -> None:
 
 
 def test_regimes() -> None:
-    lone = ClipCov().inert(Regime(sequences_per_update=1, tokens_per_response=1e6))
-    short = ClipCov().inert(Regime(sequences_per_update=8, tokens_per_response=100))
+    lone = ClipCov().no_effect(Regime(sequences_per_update=1, tokens_per_response=1e6))
+    short = ClipCov().no_effect(Regime(sequences_per_update=8, tokens_per_response=100))
     assert lone is not None
     assert "one response" in lone.reason
     assert short is not None
     assert "less than one" in short.reason
-    assert ClipCov().inert(Regime(updates_per_generation=1, sequences_per_update=64, tokens_per_response=1000)) is None
+    assert ClipCov().no_effect(Regime(updates_per_generation=1, sequences_per_update=64, tokens_per_response=1000)) is None

@@ -11,10 +11,10 @@ from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Batch, required
+from breadth.training.records import Batch, not_none
 from breadth.training.reduction import Totals
-from breadth.training.regime import Regime
 
 HIGHER = ClippedPolicy(low=0.2, high=0.28)
 
@@ -25,9 +25,9 @@ def applied(mechanism: ClippedPolicy, ratios: list[float], advantages: list[floa
     logprobs = moved.log().requires_grad_()
     batch = Batch(logprobs, torch.tensor([advantages], dtype=torch.float64), torch.ones_like(moved).bool(), torch.zeros_like(moved))
     after = mechanism.apply(batch.cleaned(), None, None).after
-    losses = required(after.surrogate)
+    losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
-    return losses[0].tolist(), gradient[0].tolist(), required(after.clipped)[0].tolist()
+    return losses[0].tolist(), gradient[0].tolist(), not_none(after.clipped)[0].tolist()
 
 
 def test_the_table_of_clip_higher() -> None:
@@ -98,22 +98,22 @@ def test_bad_settings(field: str, value: float) -> None:
 
 
 def test_clip_higher_is_inert_on_policy() -> None:
-    verdict = HIGHER.inert(Regime(updates_per_generation=1))
+    verdict = HIGHER.no_effect(Regime(updates_per_generation=1))
     assert verdict is not None
     assert "clip-higher never acts" in verdict.reason
     assert "num_iterations" in verdict.remedy
-    assert HIGHER.inert(Regime(updates_per_generation=2)) is None
-    assert HIGHER.inert(Regime()) is None
-    assert ClippedPolicy().inert(Regime(updates_per_generation=1)) is None
-    assert ClippedPolicy(low=1.0, high=math.inf).inert(Regime(updates_per_generation=1)) is None
+    assert HIGHER.no_effect(Regime(updates_per_generation=2)) is None
+    assert HIGHER.no_effect(Regime()) is None
+    assert ClippedPolicy().no_effect(Regime(updates_per_generation=1)) is None
+    assert ClippedPolicy(low=1.0, high=math.inf).no_effect(Regime(updates_per_generation=1)) is None
 
 
 def test_dual_clip_is_inert_on_policy() -> None:
     alone, both = ClippedPolicy(dual=3.0), ClippedPolicy(high=0.28, dual=3.0)
-    verdict = alone.inert(Regime(updates_per_generation=1))
+    verdict = alone.no_effect(Regime(updates_per_generation=1))
     assert verdict is not None
     assert verdict.reason.startswith("dual clip never acts: ")
-    verdict = both.inert(Regime(updates_per_generation=1))
+    verdict = both.no_effect(Regime(updates_per_generation=1))
     assert verdict is not None
     assert verdict.reason.startswith("clip-higher and dual clip never act: ")
-    assert alone.inert(Regime(updates_per_generation=2)) is None
+    assert alone.no_effect(Regime(updates_per_generation=2)) is None

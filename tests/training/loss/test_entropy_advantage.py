@@ -12,9 +12,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_advantage import EntropyAdvantage
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 ENTROPY = [0.1, 1.5, 3.0, 1.5, 3.0, 2.0]
 ADVANTAGES = [1.0, 1.0, 1.0, -1.0, -1.0, 0.0]
@@ -76,10 +76,10 @@ def test_order_inert_and_bad_settings() -> None:
     with pytest.raises(MechanismError, match="entropy-advantage must stand before clipped-policy"):
         Chain((ClippedPolicy(), EntropyAdvantage()))
     for still in (EntropyAdvantage(scale=0.0), EntropyAdvantage(cap=math.inf)):
-        verdict = still.inert(Regime())
+        verdict = still.no_effect(Regime())
         assert verdict is not None
         assert verdict.mechanism == "entropy-advantage"
-    assert EntropyAdvantage().inert(Regime(updates_per_generation=1)) is None
+    assert EntropyAdvantage().no_effect(Regime(updates_per_generation=1)) is None
     for scale, cap, field in ((-0.1, 2.0, "scale"), (math.nan, 2.0, "scale"), (0.4, 1.0, "cap"), (0.4, math.nan, "cap")):
         with pytest.raises(SettingsError, match=f"got {field} ="):
             EntropyAdvantage(scale, cap)

@@ -11,9 +11,9 @@ from breadth.training.chain import Chain
 from breadth.training.logits import entropy_and_logprobs
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_bonus import EntropyBonus
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 Z = [2.0, 1.0, 0.0, -1.0]
 
@@ -67,10 +67,10 @@ def test_contract() -> None:
 
 
 def test_inert_and_bad_settings() -> None:
-    verdict = EntropyBonus(0.0).inert(Regime())
+    verdict = EntropyBonus(0.0).no_effect(Regime())
     assert verdict is not None
     assert verdict.mechanism == "entropy-bonus"
-    assert EntropyBonus().inert(Regime(updates_per_generation=1)) is None, "it acts on strictly on-policy updates too"
+    assert EntropyBonus().no_effect(Regime(updates_per_generation=1)) is None, "it acts on strictly on-policy updates too"
     for coefficient in (-0.1, float("nan"), float("inf")):
         with pytest.raises(SettingsError, match="coefficient"):
             EntropyBonus(coefficient)

@@ -14,9 +14,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_pi import EntropyPI, PIState
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 
 def states_over(controller: EntropyPI, readings: tuple[float, ...]) -> list[PIState]:
@@ -126,8 +126,8 @@ def test_contract() -> None:
 def test_order_inert_and_bad_settings() -> None:
     with pytest.raises(MechanismError, match="entropy-pi must stand before clipped-policy"):
         Chain((ClippedPolicy(), EntropyPI()))
-    assert EntropyPI().inert(Regime(updates_per_generation=1)) is None
-    verdict = EntropyPI(proportional=0.0, integral=0.0).inert(Regime())
+    assert EntropyPI().no_effect(Regime(updates_per_generation=1)) is None
+    verdict = EntropyPI(proportional=0.0, integral=0.0).no_effect(Regime())
     assert verdict is not None
     assert verdict.mechanism == "entropy-pi"
     bad: list[tuple[str, dict[str, Any]]] = [

@@ -14,9 +14,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_target import EntropyTarget, TargetState
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 READINGS = (0.35, 0.25, 0.18, 0.15, 0.19, 0.22, 0.10)
 
@@ -124,12 +124,12 @@ def test_contract() -> None:
 
 
 def test_inert_and_bad_settings() -> None:
-    assert EntropyTarget().inert(Regime(updates_per_generation=1)) is None
+    assert EntropyTarget().no_effect(Regime(updates_per_generation=1)) is None
     for still in (EntropyTarget(largest=0.0), EntropyTarget(increment=0.0)):
-        verdict = still.inert(Regime())
+        verdict = still.no_effect(Regime())
         assert verdict is not None
         assert verdict.mechanism == "entropy-target"
-    assert replace(EntropyTarget(), increment=0.0, smallest=0.001).inert(Regime()) is None
+    assert replace(EntropyTarget(), increment=0.0, smallest=0.001).no_effect(Regime()) is None
     bad: list[tuple[str, dict[str, Any]]] = [
         ("target", {"target": -0.1}),
         ("target", {"target": float("nan")}),

@@ -14,13 +14,29 @@ from breadth.base import settings
 from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
-from breadth.training.histogram import EntropyHistogram
+from breadth.training.entropy import EntropyHistogram
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.loss.fork_thermostat import ForkThermostat
-from breadth.training.loss.thermostat import LONGEST, Thermostat
+from breadth.training.loss.fork_thermostat import LONGEST, Action, ForkThermostat, Thermostat
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
+
+
+def test_the_trail_forgets_the_oldest_first() -> None:
+    state = Thermostat()
+    for step in range(LONGEST + 3):
+        state = replace(state, steps=step).entered("raising", f"action {step}", "because")
+    assert len(state.trail) == LONGEST
+    assert state.trail[0] == Action(3, "action 3", "because")
+    assert state.trail[-1].step == LONGEST + 2
+    assert state.mood == "raising"
+
+
+def test_it_survives_a_checkpoint() -> None:
+    state = Thermostat(steps=7, start=0.5, entropy=0.25, threshold=0.125, push=-0.01, coefficient=0.02).entered("lowering", "did", "why")
+    assert settings.from_table(Thermostat, json.loads(json.dumps(settings.to_table(state), allow_nan=False))) == state
+    assert settings.from_table(Thermostat, settings.to_table(Thermostat())) == Thermostat()
+
 
 QUICK = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=2, proportional=0.02, integral=0.004, limit=0.1)
 """Settings that the numbers below are worked out for, whatever the defaults are."""
@@ -243,13 +259,13 @@ def test_defaults_are_a_band_around_the_start() -> None:
 
 
 def test_it_can_act_everywhere() -> None:
-    assert ForkThermostat().inert(Regime(updates_per_generation=1, sequences_per_update=1, group_size=1)) is None
+    assert ForkThermostat().no_effect(Regime(updates_per_generation=1, sequences_per_update=1, group_size=1)) is None
     assert "entropy" in ForkThermostat().needs
 
 
 @pytest.mark.parametrize("still", [ForkThermostat(limit=0.0), ForkThermostat(proportional=0.0, integral=0.0)])
 def test_without_gains_or_a_limit_it_says_so(still: ForkThermostat) -> None:
-    verdict = still.inert(Regime())
+    verdict = still.no_effect(Regime())
     assert verdict is not None
     assert verdict.mechanism == "fork-thermostat"
     assert "dry_run" in verdict.remedy

@@ -10,9 +10,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 
 def batch_of(entropy: list[list[float]], mask: list[list[bool]] | None = None) -> Batch:
@@ -86,8 +86,8 @@ def test_bad_settings(share: float) -> None:
 
 
 def test_regimes() -> None:
-    verdict = ForkingTokens(share=1e-4).inert(Regime(sequences_per_update=8, tokens_per_response=100))
+    verdict = ForkingTokens(share=1e-4).no_effect(Regime(sequences_per_update=8, tokens_per_response=100))
     assert verdict is not None
     assert verdict.mechanism == "forking-tokens"
-    assert ForkingTokens().inert(Regime(updates_per_generation=1, sequences_per_update=1, tokens_per_response=100)) is None
+    assert ForkingTokens().no_effect(Regime(updates_per_generation=1, sequences_per_update=1, tokens_per_response=100)) is None
     assert ForkingTokens().needs == {"entropy"}

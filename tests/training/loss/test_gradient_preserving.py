@@ -9,9 +9,8 @@ from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.gradient_preserving import GradientPreserving
-from breadth.training.mechanism import Mechanism
-from breadth.training.records import Batch, required
-from breadth.training.regime import Regime
+from breadth.training.mechanism import Mechanism, Regime
+from breadth.training.records import Batch, not_none
 
 GPPO = GradientPreserving()
 CE_GPPO = GradientPreserving(below=0.75)
@@ -26,9 +25,9 @@ def moved_by(ratios: torch.Tensor, advantages: torch.Tensor) -> Batch:
 def losses_of(mechanism: Mechanism[Batch, None], batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return loss, gradient and the clipped flag of each token."""
     after = mechanism.apply(batch.cleaned(), None, None).after
-    losses = required(after.surrogate)
+    losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), batch.logprobs)
-    return losses[0].detach(), gradient[0], required(after.clipped)[0]
+    return losses[0].detach(), gradient[0], not_none(after.clipped)[0]
 
 
 def random_tokens(seed: int) -> Batch:
@@ -106,7 +105,7 @@ def test_bad_settings(field: str, value: float) -> None:
 
 
 def test_inert_on_policy() -> None:
-    verdict = GPPO.inert(Regime(updates_per_generation=1))
+    verdict = GPPO.no_effect(Regime(updates_per_generation=1))
     assert verdict is not None
     assert verdict.mechanism == "gradient-preserving"
-    assert GPPO.inert(Regime(updates_per_generation=2)) is None
+    assert GPPO.no_effect(Regime(updates_per_generation=2)) is None

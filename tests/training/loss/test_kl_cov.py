@@ -14,10 +14,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.kl_cov import KLCov
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Mechanism, Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Batch, required
-from breadth.training.regime import Regime
+from breadth.training.records import Batch, not_none
 
 OPEN = ClippedPolicy(low=1.0, high=math.inf)
 TWO_OF_SIX = 2 / 6 + 1e-9
@@ -102,7 +101,7 @@ def test_a_runaway_ratio_stays_finite() -> None:
     batch = replace(spec_batch(), old_logprobs=torch.full((2, 3), -1e9, dtype=torch.float64)).cleaned()
     mechanism = KLCov(share=1.0)
     (term,) = mechanism.apply(batch, None, mechanism.survey(batch, None)).terms
-    assert required(term).detach().unique().tolist() == [20.0]
+    assert not_none(term).detach().unique().tolist() == [20.0]
 
 
 @pytest.mark.parametrize("settings", [{"share": -0.1}, {"share": 1.1}, {"coefficient": -1.0}])
@@ -120,10 +119,10 @@ def test_regimes(divergence: Literal["sampled", "full"]) -> None:
         "less than one": Regime(updates_per_generation=4, sequences_per_update=2, tokens_per_response=100),
     }
     for reason, regime in cases.items():
-        verdict = mechanism.inert(regime)
+        verdict = mechanism.no_effect(regime)
         assert verdict is not None
         assert reason in verdict.reason
-    assert mechanism.inert(Regime(updates_per_generation=4, sequences_per_update=64, tokens_per_response=1000)) is None
+    assert mechanism.no_effect(Regime(updates_per_generation=4, sequences_per_update=64, tokens_per_response=1000)) is None
 
 
 def test_a_misspelt_choice_is_refused() -> None:

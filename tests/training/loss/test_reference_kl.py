@@ -12,9 +12,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.reference_kl import ReferenceKL
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 Estimator: TypeAlias = Literal["k1", "k2", "k3", "k3+"]
 LOGITS = [2.0, 1.0, 0.0, -1.0]
@@ -112,10 +112,10 @@ def test_settings_and_regimes() -> None:
         ReferenceKL(-0.1)
     assert ReferenceKL().needs == {"reference_logprobs"}
     on_policy = Regime(updates_per_generation=1)
-    verdict = ReferenceKL(estimator="k1").inert(on_policy)
+    verdict = ReferenceKL(estimator="k1").no_effect(on_policy)
     assert verdict is not None
     assert "k3+" in verdict.remedy
-    assert ReferenceKL().inert(on_policy) is None
+    assert ReferenceKL().no_effect(on_policy) is None
 
 
 def test_a_misspelt_choice_is_refused() -> None:

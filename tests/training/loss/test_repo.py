@@ -14,9 +14,9 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.repo import Repo, RepoState
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
-from breadth.training.regime import Regime
 
 
 def batch_of(chances: list[float], sign: float) -> Batch:
@@ -103,8 +103,8 @@ def test_contract() -> None:
 def test_order_inert_and_bad_settings() -> None:
     with pytest.raises(MechanismError, match="repo must stand before clipped-policy"):
         Chain((ClippedPolicy(), Repo()))
-    assert Repo().inert(Regime(updates_per_generation=1)) is None
-    verdict = Repo(scale=0.0, smallest=0.0).inert(Regime())
+    assert Repo().no_effect(Regime(updates_per_generation=1)) is None
+    verdict = Repo(scale=0.0, smallest=0.0).no_effect(Regime())
     assert verdict is not None
     assert verdict.mechanism == "repo"
     bad: list[tuple[str, dict[str, Any]]] = [

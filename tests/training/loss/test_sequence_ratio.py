@@ -11,10 +11,10 @@ from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.sequence_ratio import SequenceRatio
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.records import Batch, required
+from breadth.training.records import Batch, not_none
 from breadth.training.reduction import Reduction
-from breadth.training.regime import Regime
 
 
 def drifted(drifts: list[list[float]], advantages: list[float]) -> Batch:
@@ -29,7 +29,7 @@ def drifted(drifts: list[list[float]], advantages: list[float]) -> Batch:
 def surrogate(batch: Batch, mechanism: SequenceRatio) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of each token and its gradient."""
     after = mechanism.apply(batch.cleaned(), None, None).after
-    losses = required(after.surrogate)
+    losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), batch.logprobs)
     return losses.detach(), gradient
 
@@ -56,7 +56,7 @@ def test_the_papers_bounds(drift: float, advantage: float, loss: float, gradient
     losses, found = surrogate(batch, SequenceRatio())
     assert losses[0].tolist() == pytest.approx([loss] * 2, abs=1e-7)
     assert found[0].tolist() == pytest.approx([gradient] * 2, abs=1e-7)
-    clipped = required(SequenceRatio().apply(batch.cleaned(), None, None).after.clipped)
+    clipped = not_none(SequenceRatio().apply(batch.cleaned(), None, None).after.clipped)
     assert clipped.all() == (gradient == 0.0)
 
 
@@ -91,8 +91,8 @@ def test_settings_and_regime() -> None:
         SequenceRatio(low=1.5)
     with pytest.raises(SettingsError, match="high"):
         SequenceRatio(high=-0.1)
-    verdict = SequenceRatio().inert(Regime(updates_per_generation=1))
+    verdict = SequenceRatio().no_effect(Regime(updates_per_generation=1))
     assert verdict is not None
     assert "on-policy" in verdict.reason
-    assert SequenceRatio().inert(Regime(updates_per_generation=4)) is None
-    assert SequenceRatio().inert(Regime()) is None
+    assert SequenceRatio().no_effect(Regime(updates_per_generation=4)) is None
+    assert SequenceRatio().no_effect(Regime()) is None

@@ -7,14 +7,49 @@ from collections.abc import Mapping
 
 import pytest
 
+from breadth.base import settings
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.plan.difficulty import Difficulty
-from breadth.training.plan.standings import Standing, Standings
+from breadth.training.plan.difficulty import Difficulty, Standing, Standings, lot, shares_of
 from breadth.training.records import Plan
-from breadth.training.regime import Regime
+
+
+def test_two_failures_in_a_row_flag_a_problem() -> None:
+    standings = Standings(
+        {"c": Standing("deferred", failures=2), "a": Standing("deferred", failures=3), "b": Standing("deferred", failures=1)}
+    )
+    assert standings.flagged() == ("a", "c")
+
+
+def test_shares_of_the_stages_by_hand() -> None:
+    shares = shares_of([Standing(), Standing("active"), Standing("active"), Standing("deferred", failures=2)])
+    assert {name: share.value for name, share in shares.items()} == {
+        "candidate": 0.25,
+        "active": 0.5,
+        "deferred": 0.25,
+        "easy": 0.0,
+        "flagged": 0.25,
+    }
+    assert shares_of([])["active"].count == 0
+
+
+def test_standings_survive_json_with_odd_names() -> None:
+    standings = Standings({'a.b "c"\n\\': Standing("easy", 3, 2, 0, 7), "": Standing()})
+    assert settings.from_table(Standings, json.loads(json.dumps(settings.to_table(standings)))) == standings
+
+
+def test_lots_are_uniform_and_depend_on_everything() -> None:
+    lots = [lot(f"problem {number}", 0, 0) for number in range(4000)]
+    assert all(0 <= one < 1 for one in lots)
+    assert abs(sum(lots) / len(lots) - 0.5) < 0.02  # four standard errors are 0.018
+    assert abs(sum(one < 0.02 for one in lots) / len(lots) - 0.02) < 0.009
+    assert len({lot("a", 0, 0), lot("b", 0, 0), lot("a", 1, 0), lot("a", 0, 1)}) == 4
+    assert lot("a", 0, 0) == lot("a", 0, 0)
+    assert 0 <= lot("\ud800", 0, 0) < 1  # a name that UTF-8 cannot hold
+
 
 Seen = Mapping[str, tuple[int, int]]
 
@@ -156,8 +191,8 @@ def test_bad_settings_are_refused(bad: dict[str, float]) -> None:
 
 
 def test_a_band_of_everything_is_inert() -> None:
-    assert Difficulty(low=0.0, high=1.0).inert(Regime()) is not None
-    assert Difficulty().inert(Regime()) is None
+    assert Difficulty(low=0.0, high=1.0).no_effect(Regime()) is not None
+    assert Difficulty().no_effect(Regime()) is None
 
 
 def test_the_contract() -> None:

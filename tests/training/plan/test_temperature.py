@@ -9,10 +9,10 @@ import pytest
 from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
+from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.plan.temperature import Temperature
 from breadth.training.records import Plan
-from breadth.training.regime import Regime
 
 
 def at(schedule: Temperature, step: int) -> float:
@@ -49,9 +49,9 @@ def test_the_objective_counts_the_generations() -> None:
 
 
 def test_a_way_to_itself_is_inert() -> None:
-    assert "1" in str(Temperature(1.0, 1.0, over=5).inert(Regime(temperature=1.0)))
-    assert Temperature(1.0, 1.0, over=5).inert(Regime()) is None
-    assert Temperature(1.0, 1.2, over=5).inert(Regime(temperature=1.0)) is None
+    assert "1" in str(Temperature(1.0, 1.0, over=5).no_effect(Regime(temperature=1.0)))
+    assert Temperature(1.0, 1.0, over=5).no_effect(Regime()) is None
+    assert Temperature(1.0, 1.2, over=5).no_effect(Regime(temperature=1.0)) is None
 
 
 @pytest.mark.parametrize("bad", [{"start": 0.0}, {"end": math.inf}, {"end": math.nan}, {"over": 0}, {"shape": "step"}])

@@ -1,4 +1,4 @@
-"""The dialect of SGLang's server."""
+"""SGLang's server: how it is asked, and the doctor's changes in its own words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from breadth.doctor.words.server_words import ServerWords
 from breadth.inference.records import Sampling
 from breadth.runtime.dialect import Dialect, Identity
 from breadth.runtime.sampler import Draw
+
+SETTINGS = ServerWords(
+    "sglang",
+    fields={
+        "thinking_budget": lambda tokens: {"custom_params": {"thinking_budget": int(tokens)}},
+        "votes": lambda count: {"n": int(count)},
+        "top_logprobs": lambda count: {"logprobs": True, "top_logprobs": int(count)},
+    },
+    flags={
+        "thinking_budget": lambda _: ["--reasoning-parser <the model's>", "--enable-strict-thinking"],
+        "logprobs_raw": lambda _: ["SGLANG_RETURN_ORIGINAL_LOGPROB=1"],
+    },
+)
+"""The dialect of the catalogue; flags and fields of SGLang 0.5.18, which has no guard against loops."""
+
 
 PAGES = ("/server_info", "/get_server_info")
 """Where it tells its settings, in newer and in older versions."""

@@ -12,14 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.printed import as_number, as_step
+from breadth.adapters.parse_values import as_number, as_step
 from breadth.adapters.rows import RowReader, as_text, reward_columns, with_steps
-from breadth.adapters.trl.arguments import reward_weights
-from breadth.adapters.trl.checkpoints import newest_history
-from breadth.adapters.trl.history import History, eval_steps, is_eval, output_folder
+from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
 from breadth.base.errors import BrokenFileError
-from breadth.runs.records import Record, Remark, RolloutBatch
-from breadth.runs.schema import REWARD_PREFIX
+from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
 
 COLUMNS = {
     "step": "step",

@@ -8,8 +8,7 @@ from typing import Any
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
-from breadth.training.mechanism import Role, Seat, name_of
-from breadth.training.regime import Regime
+from breadth.training.mechanism import Regime, Role, Seat, name_of
 
 TESTED = ("1.16",)
 """Minor versions of TRL this adapter is tested with."""

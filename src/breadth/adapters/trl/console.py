@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from breadth.adapters.printed import MetricReader, as_step, without_colour
-from breadth.adapters.trl.checkpoints import newest_history
-from breadth.adapters.trl.history import History, is_eval, metric_row, output_folder
-from breadth.runs.lines import text_rows
-from breadth.runs.records import MetricRow, Record, Remark
+from breadth.adapters.parse_values import MetricReader, as_step, without_colour
+from breadth.adapters.trl.history import History, is_eval, metric_row, newest_history, output_folder
+from breadth.runs.jsonl import text_rows
+from breadth.runs.schema import MetricRow, Record, Remark
 
 DICT = re.compile(r"\{['\"][^{}]*\}")
 PAIR = re.compile(r"""(?:'([^']*)'|"([^"]*)")\s*:\s*('[^']*'|"[^"]*"|[A-Za-z_][\w.]*\([^()]*\)|[^\s,{}'"]+)""")

@@ -1,21 +1,22 @@
-"""Read the log history that the Hugging Face Trainer keeps: ``trainer_state.json``, or its list of log rows alone."""
+"""Read the log history of the Hugging Face Trainer (``trainer_state.json``) and the arguments saved beside it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from breadth.adapters.printed import MetricReader, as_step
-from breadth.base.errors import BrokenFileError
-from breadth.runs.lines import unreadable
-from breadth.runs.records import MetricRow, Record, Remark, SeenSettings
+from breadth.adapters.parse_values import MetricReader, as_step
+from breadth.base.errors import BreadthError, BrokenFileError, UnsafeFileError
+from breadth.runs.jsonl import unreadable
+from breadth.runs.schema import MetricRow, Record, Remark, SeenSettings
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EVAL = "eval_"
@@ -179,3 +180,105 @@ def _overwritten(path: Path, times: int) -> Remark:
         None,
         "To keep both, choose eval_steps that are no multiples of logging_steps.",
     )
+
+
+STATE = "trainer_state.json"
+
+
+def states_in(folder: Path) -> list[Path]:
+    """List the trainer states of an ``output_dir``, the one with the longest log last."""
+    found = [path for path in (folder / STATE, *folder.glob(f"checkpoint-*/{STATE}")) if path.is_file()]
+    return sorted(found, key=_progress)
+
+
+def newest_history(folder: Path) -> History | None:
+    """Return the longest log history of an ``output_dir``, or None when there is none that can be read."""
+    for path in reversed(states_in(folder)):
+        try:
+            status = path.stat()
+            return _remembered(path, status.st_mtime_ns, status.st_size)
+        except (BreadthError, OSError):
+            continue
+    return None
+
+
+@lru_cache(maxsize=1)
+def _remembered(path: Path, _changed: int, _size: int) -> History:
+    """Keep the history asked for last: each of a run's thousand completions files asks for the same one."""
+    return load_history(path)
+
+
+def without_older_copies(paths: Sequence[Path]) -> list[Path]:
+    """Drop each trainer state whose rows are the beginning of another's in the same ``output_dir``.
+
+    A run started afresh into an old folder leaves states that do not continue one another: those all stay.
+    """
+    longest: dict[Path, list[list[str]]] = {}
+    dropped = set()
+    for path in sorted((path for path in paths if path.name == STATE), key=_progress, reverse=True):
+        kept = longest.setdefault(output_folder(path), [])
+        rows = _row_texts(path)
+        if rows is not None and any(other[: len(rows)] == rows for other in kept):
+            dropped.add(path)
+        elif rows is not None:
+            kept.append(rows)
+    return [path for path in paths if path not in dropped]
+
+
+def _progress(path: Path) -> tuple[int, int]:
+    """Order states by how far training had come: the step in the file's first lines, else in the folder's name."""
+    try:
+        with path.open("rb") as file:
+            found = re.search(rb'"global_step":\s*(\d{1,15})', file.read(4096))
+    except OSError:
+        found = None
+    folder = CHECKPOINT.fullmatch(path.parent.name)
+    step = int(found[1]) if found else int(folder[1]) if folder else -1
+    return step, folder is None
+
+
+def _row_texts(path: Path) -> list[str] | None:
+    try:
+        return [repr(sorted(row.items())) for row in load_history(path).rows]
+    except (BreadthError, RecursionError):
+        return None
+
+
+SAVED = "grpo_config.json"
+"""Where the remedies of this folder tell people to save the arguments."""
+PICKLED = "training_args.bin"
+"""What the Trainer saves them as."""
+
+
+def read_arguments(path: Path) -> Iterator[Record]:
+    """Yield the arguments as settings."""
+    yield SeenSettings(load_arguments(path))
+
+
+def refuse_pickle(path: Path) -> Iterator[Record]:
+    """Refuse the pickled arguments and say what to do instead."""
+    raise UnsafeFileError(
+        path,
+        "is a pickle of the training arguments: opening it would run whatever code it holds.",
+        f"Save them as JSON where you train, and import that: Path(args.output_dir, '{SAVED}').write_text(args.to_json_string())",
+    )
+
+
+def load_arguments(path: Path) -> dict[str, Any]:
+    """Return saved arguments."""
+    try:
+        document = parse_json(read_document(path))
+    except ValueError as error:
+        raise BrokenFileError(path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()") from error
+    if not isinstance(document, dict) or too_deep(document):
+        raise BrokenFileError(path, "holds no settings, but something else.", "Save the arguments again: args.to_json_string()")
+    return document
+
+
+def reward_weights(folder: Path) -> Sequence[float] | None:
+    """Return the weights of the reward functions saved in an ``output_dir``, or None."""
+    try:
+        weights = load_arguments(folder / SAVED).get("reward_weights")
+    except BreadthError:
+        return None
+    return weights if isinstance(weights, list) and all(isinstance(weight, int | float) for weight in weights) else None

@@ -8,14 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from breadth.adapters.trl.feed import Scored
+from breadth.adapters.trl.convert import Scored
 from breadth.base import settings
-from breadth.runs.header import Header, storable
-from breadth.runs.problems import problem_id
-from breadth.runs.schema import EntropyKind
-from breadth.runs.writer import RunWriter
+from breadth.runs.schema import EntropyKind, Header, storable
+from breadth.runs.writer import RunWriter, problem_id
 from breadth.training.chain import Chain
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
 
 
 class Recorder:
@@ -38,7 +36,7 @@ class Recorder:
     def open(self, step: int, scored: Scored, rollouts: Rollouts, names: list[str], first: int) -> None:
         """Begin a generation; what the one before still lacks is written as it is."""
         self.close()
-        advantages = required(rollouts.advantages)
+        advantages = not_none(rollouts.advantages)
         own = scored.rewards[first : first + len(scored.texts)]
         self._part = self._part + 1 if step == self._step else 0
         self._step, self._first, self._tokens = step, first, {}
@@ -51,7 +49,7 @@ class Recorder:
             "reward": [None if value != value else value for value in rollouts.rewards.tolist()],
             "advantage": (advantages if advantages.ndim == 1 else advantages.mean(1)).tolist(),
             "tokens": rollouts.lengths.tolist(),
-            "truncated": required(rollouts.truncated).tolist(),
+            "truncated": not_none(rollouts.truncated).tolist(),
             "token_ids": [list(ids) for ids in scored.token_ids],
             **{
                 f"reward/{name}": [None if value != value else value for value in own[:, place].tolist()]

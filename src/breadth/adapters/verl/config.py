@@ -1,67 +1,388 @@
-"""The chain's place in verl's configuration: the policy-loss settings of the actor, with one field more.
-
-verl builds ``actor_rollout_ref.actor.policy_loss`` with Hydra from its ``_target_``, in the driver and in every worker, so a class of ours
-there is all that is needed::
-
-    actor_rollout_ref.actor.policy_loss._target_=breadth.adapters.verl.config.BreadthLoss
-    +actor_rollout_ref.actor.policy_loss.chain=chain.toml
-    actor_rollout_ref.actor.policy_loss.loss_mode=breadth
-"""
+"""verl's configuration: defaults, translation into our settings, and lint."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from verl.workers.config import PolicyLossConfig
+from breadth.adapters.configs import Settings, flat, spelled, table_of
+from breadth.adapters.scripts import script_arguments
+from breadth.base.errors import BrokenFileError
+from breadth.doctor.finding import Change
+from breadth.doctor.knobs import Clash, Idle, Knobs
 
-from breadth.adapters.verl.registration import LOSS_MODE, register_loss
-from breadth.base.errors import SettingsError
-from breadth.training.chain import Chain
-from breadth.training.recipes import RECIPES, chain_of
+ACTOR, ROLLOUT, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.actor.policy_loss"
+ROOTS = ("actor_rollout_ref.", "algorithm.", "data.", "trainer.", "reward", "critic.", "custom_reward_function.")
+"""How settings of verl begin."""
+BASE = "config_name"
+"""Setting of a script, or our word, for the configuration that the settings are laid over."""
+BASES = frozenset({"ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "dapo_megatron_trainer"})
+"""Configurations whose defaults these are; over another one nothing is known of what is not set."""
+DEFAULTS: Mapping[str, Any] = {
+    f"{ROLLOUT}.n": 1,
+    "data.train_batch_size": 1024,
+    "data.max_prompt_length": 512,
+    "data.max_response_length": 512,
+    f"{ACTOR}.ppo_mini_batch_size": 256,
+    f"{ACTOR}.ppo_epochs": 1,
+    f"{ACTOR}.use_dynamic_bsz": False,
+    f"{ACTOR}.optim.lr": 1e-6,
+    f"{ACTOR}.clip_ratio": 0.2,
+    f"{ACTOR}.clip_ratio_low": 0.2,
+    f"{ACTOR}.clip_ratio_high": 0.2,
+    f"{ACTOR}.clip_ratio_c": 3.0,
+    f"{ACTOR}.use_kl_loss": False,
+    f"{ACTOR}.kl_loss_coef": 0.001,
+    f"{ACTOR}.loss_agg_mode": "token-mean",
+    f"{LOSS}.loss_mode": "vanilla",
+    f"{LOSS}.clip_cov_ratio": 0.0002,
+    f"{LOSS}.clip_cov_lb": 1.0,
+    f"{LOSS}.clip_cov_ub": 5.0,
+    f"{LOSS}.kl_cov_ratio": 0.0002,
+    f"{LOSS}.ppo_kl_coef": 0.1,
+    f"{ROLLOUT}.temperature": 1.0,
+    f"{ROLLOUT}.top_p": 1,
+    f"{ROLLOUT}.top_k": -1,
+    "algorithm.adv_estimator": "gae",
+    "algorithm.norm_adv_by_std_in_grpo": True,
+    "algorithm.filter_groups.enable": False,
+    "algorithm.filter_groups.metric": "reward",
+    "algorithm.use_kl_in_reward": False,
+    "algorithm.kl_ctrl.kl_coef": 0.001,
+    "algorithm.rollout_correction.rollout_is": None,
+    "algorithm.rollout_correction.rollout_is_threshold": 2.0,
+    "algorithm.rollout_correction.bypass_mode": False,
+    "reward.reward_manager.name": "naive",
+    "trainer.rollout_data_dir": None,
+}
+"""Of verl 0.9, checked against it by a test; ``entropy_coeff`` is left out, for earlier versions had 0.001."""
+FIELDS: Mapping[str, str] = {
+    "group": f"{ROLLOUT}.n",
+    "prompts": "data.train_batch_size",
+    "mini_batch": f"{ACTOR}.ppo_mini_batch_size",
+    "micro_batch": f"{ACTOR}.ppo_micro_batch_size_per_gpu",
+    "learning_rate": f"{ACTOR}.optim.lr",
+    "estimator": "algorithm.adv_estimator",
+    "clip_low": f"{ACTOR}.clip_ratio_low",
+    "clip_high": f"{ACTOR}.clip_ratio_high",
+    "dual_clip": f"{ACTOR}.clip_ratio_c",
+    "kl": f"{ACTOR}.kl_loss_coef",
+    "kl_given": f"{ACTOR}.kl_loss_coef",
+    "entropy_bonus": f"{ACTOR}.entropy_coeff",
+    "loss": f"{LOSS}.loss_mode",
+    "covariance": f"{LOSS}.loss_mode",
+    "aggregation": f"{ACTOR}.loss_agg_mode",
+    "temperature": f"{ROLLOUT}.temperature",
+    "top_p": f"{ROLLOUT}.top_p",
+    "top_k": f"{ROLLOUT}.top_k",
+    "repetition_penalty": f"{ROLLOUT}.repetition_penalty",
+    "longest": "data.max_response_length",
+    "longest_prompt": "data.max_prompt_length",
+    "context": f"{ROLLOUT}.max_model_len",
+    "filter_flat": "algorithm.filter_groups.enable",
+    "filter_metric": "algorithm.filter_groups.metric",
+    "correct_mismatch": "algorithm.rollout_correction.rollout_is",
+    "engine": f"{ROLLOUT}.name",
+    "logs_rollouts": "trainer.rollout_data_dir",
+}
+"""Our knob -> verl's setting."""
+COVARIANCES: Mapping[str, Literal["clip-cov", "kl-cov"]] = {"clip_cov": "clip-cov", "kl_cov": "kl-cov"}
+"""Losses of verl that select tokens by covariance."""
+CLIPPED: Mapping[str, bool] = {
+    **dict.fromkeys(("vanilla", "gspo", "clip_cov", "geo_mean", "cispo", "dppo_tv", "dppo_kl"), True),
+    **dict.fromkeys(("kl_cov", "sapo", "gpg", "dro"), False),
+}
+"""verl's losses -> whether they read clip_ratio_low and clip_ratio_high."""
+DUAL = ("vanilla", "dppo_tv", "dppo_kl")
+"""Losses that read clip_ratio_c."""
+OVERLONG = (
+    "reward_model.overlong_buffer.enable",
+    "reward.reward_kwargs.overlong_buffer_cfg.enable",
+    "reward_model.reward_kwargs.overlong_buffer_cfg.enable",
+    "custom_reward_function.overlong_buffer.enable",
+)
+"""Where versions and recipes of verl switch a penalty for length on."""
+MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager", "reward_manager.name")
+"""Where versions of verl name what scores responses; of its own only ``dapo`` reads a penalty for length."""
+GROUPED = frozenset({"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"})
+"""Estimators of verl that compare the responses of a prompt with one another; their advantage is one number a response."""
 
-PLACE = "actor_rollout_ref.actor.policy_loss"
-"""Where these settings stand in verl's configuration."""
-TARGET = "breadth.adapters.verl.config.BreadthLoss"
-"""What ``_target_`` must say."""
+
+KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
 
 
-@dataclass
-class BreadthLoss(PolicyLossConfig):  # type: ignore[misc]  # verl is untyped
-    """Verl's settings of the policy loss, with the chain to run.
+def idle_settings(read: Settings) -> Iterator[Idle]:
+    """Yield what the user set and verl does not read."""
+    yield from _behind(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
+    yield from _behind(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
+    yield from _clip_ratio(read)
+    yield from _by_loss(read)
+    threshold = "algorithm.rollout_correction.rollout_is_threshold"
+    if threshold in read.own and read.off("algorithm.rollout_correction.rollout_is"):
+        said = "algorithm.rollout_correction.rollout_is" in read.own
+        yield Idle(read.says(threshold), "rollout_is names no weights to be cut at it", meant=not said)
+    penalty = next((name for name in OVERLONG[:3] if read.switch(name)), None)
+    manager = manager_of(read)
+    if penalty is not None and manager == "naive":
+        yield Idle(read.says(penalty), "the reward manager naive does not read it; dapo does", meant=True)
 
-    Building it reads the chain and registers the loss, whether or not verl loaded the plug-in.
-    """
 
-    chain: str = ""
-    """Name of a recipe, path of a chain's TOML file, or the TOML text itself; every process of the run reads it."""
-
-    def __post_init__(self) -> None:
-        load_chain(self.chain)
-        if self.loss_mode == LOSS_MODE:
-            register_loss()
+def manager_of(read: Settings) -> str | None:
+    """Return what scores responses; None where that is not known."""
+    named = [read.text(name) for name in MANAGERS if name in read.own]
+    return named[0] if named else read.text(MANAGERS[0])
 
 
-def chain_in(policy_loss: Any) -> Chain:
-    """Return the chain that verl's policy-loss settings name, as a dataclass or as Hydra's table."""
-    text = policy_loss.get("chain", None)
-    if text is None:
-        raise SettingsError(
-            f"{PLACE} names no chain.", f"Add {PLACE}._target_={TARGET} and +{PLACE}.chain=<recipe, or path of a chain's TOML file>."
+def _behind(read: Settings, name: str, switch: str, other: str) -> Iterator[Idle]:
+    """Yield a coefficient whose switch is off; it is a left-over where the file turns it off itself, or prices the same by the other."""
+    if name in read.own and read.number(name) and read.switch(switch) is False:
+        why = f"{switch.rpartition('.')[2]} is off" + ("" if switch in read.own else " unless it is set")
+        yield Idle(read.says(name), why, meant=switch not in read.own and not read.switch(other))
+
+
+def _clip_ratio(read: Settings) -> Iterator[Idle]:
+    """Yield clip_ratio where it differs from what the losses read in its place."""
+    both = f"{ACTOR}.clip_ratio"
+    value = read.number(both)
+    if both not in read.own or value is None:
+        return
+    low, high = read.number(f"{both}_low"), read.number(f"{both}_high")
+    if low is not None and high is not None and value not in (low, high):
+        why = f"verl's losses read clip_ratio_low and clip_ratio_high, which are {low:g} and {high:g} here"
+        yield Idle(read.says(both), why, meant=f"{both}_low" not in read.own and f"{both}_high" not in read.own)
+
+
+def _by_loss(read: Settings) -> Iterator[Idle]:
+    mode = read.text(f"{LOSS}.loss_mode")
+    if mode is None or mode not in CLIPPED:
+        return
+    unread = {
+        f"{ACTOR}.clip_ratio_low": not CLIPPED[mode],
+        f"{ACTOR}.clip_ratio_high": not CLIPPED[mode],
+        f"{ACTOR}.clip_ratio_c": mode not in DUAL,
+        f"{LOSS}.clip_cov_ratio": mode != "clip_cov",
+        f"{LOSS}.clip_cov_lb": mode != "clip_cov",
+        f"{LOSS}.clip_cov_ub": mode != "clip_cov",
+        f"{LOSS}.kl_cov_ratio": mode != "kl_cov",
+        f"{LOSS}.ppo_kl_coef": mode != "kl_cov",
+    }
+    for name, unused in unread.items():
+        if unused and name in read.own:
+            yield Idle(read.says(name), f"loss_mode={mode} does not read it", meant=f"{LOSS}.loss_mode" not in read.own)
+
+
+def clashes(read: Settings) -> Iterator[Clash]:
+    """Yield settings that verl refuses together, or that its own documentation says do not go together."""
+    if read.switch(KL_LOSS) and read.switch(KL_REWARD):
+        yield Clash(
+            read.says(KL_LOSS, KL_REWARD), "leaving the reference is paid for twice, in the loss and in the reward", weight="slight"
         )
-    return load_chain(str(text))
+    yield from _batches(read)
+    averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
+    if read.text(averaged) == "seq-mean-token-sum-norm" and read.switch(scaled) and read.text("algorithm.adv_estimator") == "grpo":
+        why = "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still divided by"
+        yield Clash(read.says(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", weight="slight")
 
 
-@lru_cache
-def load_chain(text: str) -> Chain:
-    """Return the chain of a recipe by name, of a TOML file by path, or of TOML text."""
-    if "\n" in text:
-        return Chain.loads(text)
-    if text not in RECIPES and not (text and Path(text).is_file()):
-        raise SettingsError(
-            f"{PLACE}.chain is '{text}': no recipe, and no file that this process can read from {Path.cwd()}.",
-            f"Give a recipe ({', '.join(RECIPES)}), or the absolute path of a chain's TOML file that every node of the run sees.",
+def _batches(read: Settings) -> Iterator[Clash]:
+    whole, part = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
+    prompts, mini, group = read.whole(whole), read.whole(part), read.whole(f"{ROLLOUT}.n")
+    dynamic = read.switch(f"{ACTOR}.use_dynamic_bsz")
+    if prompts and mini and whole in read.own:
+        yield from _mini_batches(read.says(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own)
+    gpus = _gpus(read)
+    if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
+        said = read.says(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
+        yield Clash(said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", weight="refused")
+
+
+def _mini_batches(said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool) -> Iterator[Clash]:
+    """Hold a mini-batch against the generation it is cut from; with dynamic batches verl does not refuse a larger one, and pads."""
+    if mini > prompts:
+        why = f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a generation"
+        yield Clash(said, why, weight="refused" if dynamic is False else "wrong" if given else "slight")
+    elif given and prompts % mini:
+        why = f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short, or filled with padding"
+        yield Clash(said, why, weight="slight")
+
+
+def _gpus(read: Settings) -> int | None:
+    each, nodes = read.whole("trainer.n_gpus_per_node"), read.whole("trainer.nnodes")
+    return each * nodes if each and nodes else None
+
+
+@dataclass(frozen=True)
+class VerlSettings:
+    """Reads verl's YAML, the ``overrides.yaml`` that Hydra keeps, and launch scripts."""
+
+    trainer = "verl"
+    """Name in the catalogue."""
+
+    def recognises(self, path: Path, start: bytes) -> bool:
+        """Tell by the table that only verl has; a log that merely prints it is no configuration."""
+        return b"actor_rollout_ref" in start and path.suffix in (".yaml", ".yml", ".json", ".sh", ".bash", ".txt")
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        """Return the settings of a file by dotted path, and what they are laid over where it is not verl's own configuration."""
+        if path.suffix in (".yaml", ".yml", ".json"):
+            return _from_table(path)
+        return {name: value for name, value in script_arguments(path).items() if name.startswith(ROOTS) or name == BASE}
+
+    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+        """Translate; what is not a value, such as an expression, is not known."""
+        everything = dict(flat(config))
+        read = Settings(everything, DEFAULTS if _known_base(everything) else {})
+        given = Settings(_given(everything), read.defaults)
+        mode = read.text(f"{LOSS}.loss_mode")
+        penalised = _penalised(read)
+        return Knobs(
+            group=read.whole(f"{ROLLOUT}.n"),
+            prompts=read.whole("data.train_batch_size"),
+            mini_batch=read.whole(f"{ACTOR}.ppo_mini_batch_size"),
+            updates=_updates(read),
+            micro_batch=None if read.switch(f"{ACTOR}.use_dynamic_bsz") else read.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
+            learning_rate=read.number(f"{ACTOR}.optim.lr"),
+            estimator=read.text("algorithm.adv_estimator"),
+            clip_low=_clip(read, "low"),
+            clip_high=_clip(read, "high"),
+            clips=CLIPPED.get(mode) if mode is not None else None,
+            dual_clip=read.number(f"{ACTOR}.clip_ratio_c"),
+            sequence_ratio=None if mode not in CLIPPED else mode == "gspo",
+            kl=_kl(read),
+            kl_given=given.number(f"{ACTOR}.kl_loss_coef") if f"{ACTOR}.kl_loss_coef" in given.own else None,
+            entropy_bonus=read.number(f"{ACTOR}.entropy_coeff"),
+            entropy_adaptive=False,
+            entropy_share=1.0,
+            loss=read.text(f"{LOSS}.chain") if mode == "breadth" else mode,
+            covariance=COVARIANCES.get(mode, "") if mode is not None else None,
+            covariance_share=read.number(f"{LOSS}.{mode}_ratio") if mode in COVARIANCES else None,
+            aggregation=read.text(f"{ACTOR}.loss_agg_mode"),
+            temperature=read.number(f"{ROLLOUT}.temperature"),
+            top_p=read.number(f"{ROLLOUT}.top_p"),
+            top_k=_top_k(read),
+            repetition_penalty=read.number(f"{ROLLOUT}.repetition_penalty"),
+            longest=read.whole("data.max_response_length"),
+            longest_prompt=read.whole("data.max_prompt_length"),
+            context=read.whole(f"{ROLLOUT}.max_model_len"),
+            mask_truncated=False,
+            length_penalty=penalised,
+            filter_flat=read.switch("algorithm.filter_groups.enable"),
+            filter_metric=read.text("algorithm.filter_groups.metric"),
+            shaped_reward=penalised or None,
+            correct_mismatch=_corrects(read),
+            engine=read.text(f"{ROLLOUT}.name"),
+            logs_rollouts=_logs(read),
+            idle=tuple(idle_settings(given)),
+            clashes=tuple(clashes(given)),
+            theirs=_theirs(given.own),
         )
-    return chain_of(text)
+
+    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+        """Word changes as Hydra overrides, or by our chain where verl has no setting."""
+        from breadth.adapters.verl.patch import render_patch  # it reads this file's tables
+
+        return render_patch(changes, knobs)
+
+
+def _from_table(path: Path) -> dict[str, Any]:
+    """Read a table, or the list of overrides that Hydra keeps."""
+    found = table_of(path, exponents=True)
+    if isinstance(found, list):
+        pairs = (str(one).lstrip("+").partition("=") for one in found)
+        return {BASE: "not in this file"} | {name: _plain(value) for name, equals, value in pairs if equals and not name.startswith("~")}
+    if not isinstance(found, Mapping):
+        raise BrokenFileError(path, "holds neither a table nor a list of overrides.", "Give verl's YAML, or Hydra's overrides.yaml.")
+    return dict(flat(found))
+
+
+def _plain(text: str) -> Any:
+    from breadth.adapters.yaml_values import loaded
+
+    try:
+        return loaded(text, exponents=True)
+    except Exception:  # noqa: BLE001 - whatever a parser dislikes is a text
+        return text
+
+
+def _known_base(own: Mapping[str, Any]) -> bool:
+    """Say whether the settings are laid over verl's own configuration: they name no other, or none of their own."""
+    if not any(name.startswith("actor_rollout_ref.") for name in own):
+        return False
+    listed = own.get("defaults")
+    named = [own[BASE]] if BASE in own else []
+    named += [one for one in listed if isinstance(one, str) and one != "_self_"] if isinstance(listed, list) else []
+    return all(isinstance(one, str) and one.rpartition("/")[2] in BASES for one in named)
+
+
+def _given(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the user set: of a whole configuration, as Hydra saves it, only what is no default."""
+    if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
+        return own
+    return {name: value for name, value in own.items() if DEFAULTS.get(name, BASE) != value}
+
+
+def _updates(read: Settings) -> float | None:
+    """Return optimizer steps a generation; where rollouts lag or old log-probs are the sampler's, the ratio tells another story."""
+    sampled = read.switch("algorithm.rollout_correction.bypass_mode") or read.switch(f"{ACTOR}.use_rollout_log_probs")
+    if sampled or "async" in (read.text("trainer.v1.trainer_mode") or ""):
+        return None
+    prompts, mini = read.number("data.train_batch_size"), read.number(f"{ACTOR}.ppo_mini_batch_size")
+    epochs = read.number(f"{ACTOR}.ppo_epochs")
+    if not prompts or not mini or not epochs:
+        return epochs if epochs is not None and epochs > 1 else None
+    return math.ceil(prompts / mini) * epochs
+
+
+def _clip(read: Settings, side: str) -> float | None:
+    """Return a bound; verl's losses read clip_ratio only where the bound of the side is null."""
+    name = f"{ACTOR}.clip_ratio_{side}"
+    absent = name not in read.own and not read.defaults
+    return read.number(f"{ACTOR}.clip_ratio") if absent or read.own.get(name, "") is None else read.number(name)
+
+
+def _kl(read: Settings) -> float | None:
+    """Return the price of leaving the reference, in the loss or in the reward; 0 where both switches are off."""
+    in_loss, in_reward = read.switch(f"{ACTOR}.use_kl_loss"), read.switch("algorithm.use_kl_in_reward")
+    if in_loss:
+        return read.number(f"{ACTOR}.kl_loss_coef")
+    if in_reward:
+        return read.number("algorithm.kl_ctrl.kl_coef")
+    return None if in_loss is None or in_reward is None else 0.0
+
+
+def _penalised(read: Settings) -> bool | None:
+    """Say whether a penalty for length acts: switched on, and read by what scores responses."""
+    on = [read.switch(place) for place in OVERLONG if place in read.own]
+    if not any(on):
+        return None
+    return None if read.switch(OVERLONG[3]) else manager_of(read) != "naive"
+
+
+def _top_k(read: Settings) -> int | None:
+    found = read.whole(f"{ROLLOUT}.top_k")
+    return 0 if found == -1 else found
+
+
+def _corrects(read: Settings) -> bool | None:
+    name = "algorithm.rollout_correction.rollout_is"
+    if read.number(f"{ACTOR}.tis_imp_ratio_cap"):
+        return True
+    return None if name not in read.own and not read.defaults else not read.off(name)
+
+
+def _logs(read: Settings) -> bool | None:
+    name = "trainer.rollout_data_dir"
+    return None if name not in read.own and not read.defaults else not read.off(name)
+
+
+def _theirs(own: Mapping[str, Any]) -> dict[str, str]:
+    found = {knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own}
+    steps = Settings(own).says("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+    return found | ({"updates": steps} if steps else {})
+
+
+SETTINGS = VerlSettings()
+"""The dialect of the catalogue."""

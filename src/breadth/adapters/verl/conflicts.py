@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from breadth.adapters.verl.config import PLACE
-from breadth.adapters.verl.registration import LOSS_MODE, TRAINER_MODES
+from breadth.adapters.verl.registration import LOSS_MODE, PLACE, TRAINER_MODES
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.entropy import GRADIENT
-from breadth.training.mechanism import Mechanism, Role, Seat, name_of
+from breadth.training.mechanism import Mechanism, Regime, Role, Seat, name_of
 from breadth.training.reduction import Reduction
-from breadth.training.regime import Regime
 
 TESTED = ("0.9",)
 """Minor versions of verl this adapter is tested with."""

@@ -13,9 +13,9 @@ from verl.workers.utils.padding import response_to_nested
 from breadth.adapters.verl.loss import ROW
 from breadth.base.errors import MechanismError
 from breadth.measure.answers import stated_key
-from breadth.runs.problems import problem_id
+from breadth.runs.writer import problem_id
 from breadth.training.objective import Objective
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
 
 ALWAYS = ("response_mask", "rm_scores", "token_level_rewards", "advantages", "extra_fields")
 """Fields of verl's batch the credit seat always reads; verl leaves out those it does not have."""
@@ -84,7 +84,7 @@ class CreditSeat:
         rollouts, metrics = self.objective.credit(self.rollouts(data, sessions))
         nested, mask = _nested(data["response_mask"]), _padded(data["response_mask"]).bool()
         written = {"advantages": response_to_nested(_spread(rollouts, sessions, mask), nested), ROW: torch.arange(len(keys))}
-        dropped = ~torch.cat([required(rollouts.kept), torch.ones(1, dtype=torch.bool)])[sessions.places]
+        dropped = ~torch.cat([not_none(rollouts.kept), torch.ones(1, dtype=torch.bool)])[sessions.places]
         if dropped.any():
             left = response_to_nested((mask & ~dropped[:, None]).to(nested.dtype), nested)
             written |= {"response_mask": left, "loss_mask": left}
@@ -154,7 +154,7 @@ def _undivided(advantages: Tensor, mask: Tensor) -> Tensor:
 
 def _spread(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
     """Return (rows, T) advantages: a session's go to all its rows, none to the rows that fill up the batch."""
-    values = required(rollouts.advantages)
+    values = not_none(rollouts.advantages)
     if values.ndim == 2 and len(set(sessions.places) - {-1}) < sum(place >= 0 for place in sessions.places):
         raise MechanismError(
             "The chain gives tokens of a rollout different advantages, and agent loops returned several outputs for one session.",

@@ -5,24 +5,71 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from verl.utils.device import get_device_name, get_torch_device
+from verl.workers.config import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
-from breadth.adapters.verl.config import load_chain
 from breadth.adapters.verl.conflicts import refuse_alone
+from breadth.adapters.verl.registration import LOSS_MODE, PLACE, register_loss
+from breadth.base.errors import SettingsError
 from breadth.training import ranks
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Seat
 from breadth.training.objective import Objective
 from breadth.training.ops import masked_mean
+from breadth.training.recipes import RECIPES, chain_of
 from breadth.training.records import Batch
 from breadth.training.reduction import Totals
+
+TARGET = "breadth.adapters.verl.loss.BreadthLoss"
+"""What ``_target_`` must say."""
+
+
+@dataclass
+class BreadthLoss(PolicyLossConfig):  # type: ignore[misc]  # verl is untyped
+    """Verl's settings of the policy loss, with the chain to run.
+
+    Building it reads the chain and registers the loss, whether or not verl loaded the plug-in.
+    """
+
+    chain: str = ""
+    """Name of a recipe, path of a chain's TOML file, or the TOML text itself; every process of the run reads it."""
+
+    def __post_init__(self) -> None:
+        load_chain(self.chain)
+        if self.loss_mode == LOSS_MODE:
+            register_loss()
+
+
+def chain_in(policy_loss: Any) -> Chain:
+    """Return the chain that verl's policy-loss settings name, as a dataclass or as Hydra's table."""
+    text = policy_loss.get("chain", None)
+    if text is None:
+        raise SettingsError(
+            f"{PLACE} names no chain.", f"Add {PLACE}._target_={TARGET} and +{PLACE}.chain=<recipe, or path of a chain's TOML file>."
+        )
+    return load_chain(str(text))
+
+
+@lru_cache
+def load_chain(text: str) -> Chain:
+    """Return the chain of a recipe by name, of a TOML file by path, or of TOML text."""
+    if "\n" in text:
+        return Chain.loads(text)
+    if text not in RECIPES and not (text and Path(text).is_file()):
+        raise SettingsError(
+            f"{PLACE}.chain is '{text}': no recipe, and no file that this process can read from {Path.cwd()}.",
+            f"Give a recipe ({', '.join(RECIPES)}), or the absolute path of a chain's TOML file that every node of the run sees.",
+        )
+    return chain_of(text)
+
 
 ROW = "breadth_row"
 """Field of verl's batch with the number of each sequence in the generation; our trainer writes it."""

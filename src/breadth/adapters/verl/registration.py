@@ -9,6 +9,8 @@ GROUP = "verl.plugins"
 """The entry-point group that verl scans."""
 LOSS_MODE = "breadth"
 """Name of the policy loss: ``actor_rollout_ref.actor.policy_loss.loss_mode=breadth``."""
+PLACE = "actor_rollout_ref.actor.policy_loss"
+"""Where these settings stand in verl's configuration."""
 TRAINER_MODES = ("breadth", "breadth_colocate_async")
 """Names of the trainers (``trainer.v1.trainer_mode=breadth``): verl's ``sync`` and ``colocate_async`` with a chain."""
 

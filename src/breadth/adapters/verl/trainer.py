@@ -1,6 +1,6 @@
 """verl's trainers with a chain: the credit seat where verl computes advantages, the loss seat in verl's workers.
 
-Select one with ``trainer.v1.trainer_mode=breadth``; the chain stands in the policy-loss settings (see `breadth.adapters.verl.config`).
+Select one with ``trainer.v1.trainer_mode=breadth``; the chain stands in the policy-loss settings (see `breadth.adapters.verl.loss`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.config import chain_in
 from breadth.adapters.verl.conflicts import refuse, regime_of
 from breadth.adapters.verl.credit import CreditSeat
+from breadth.adapters.verl.loss import chain_in
 from breadth.adapters.verl.registration import TRAINER_MODES
 from breadth.adapters.verl.worker import ChainedWorker
 from breadth.training.mechanism import Seat

@@ -12,8 +12,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
 from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.config import chain_in
-from breadth.adapters.verl.loss import LossSeat, copies_of, fed_loss
+from breadth.adapters.verl.loss import LossSeat, chain_in, copies_of, fed_loss
 from breadth.adapters.verl.registration import LOSS_MODE
 from breadth.base.errors import MechanismError
 

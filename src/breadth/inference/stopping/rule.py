@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from breadth.inference.stopping.paths import Paths
+
 
 STOP_RULES = Catalogue(
     "stop_rules",
@@ -85,3 +87,9 @@ def shortfall(rule: StopRule, standing: Standing, most: int) -> int:
         if rule.decided(replace(standing, counts=counts, arrivals=standing.arrivals + (label,) * extra)):
             return extra
     return most
+
+
+def coin(name: str, seed: int) -> float:
+    """Return a number from 0 to below 1, uniform over tasks and always the same for one task."""
+    digest = hashlib.blake2b(f"coin\0{seed}\0{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) / (1 << 53)

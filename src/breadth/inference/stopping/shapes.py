@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
@@ -12,8 +15,7 @@ from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.paths import Paths, looked_up
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.shape_posterior import leader_posterior
+from breadth.inference.stopping.shape_library import ShapeLibrary, spread_out
 from breadth.inference.voting import Standing
 
 
@@ -71,3 +73,152 @@ class Shapes(StopRule):
     @property
     def _without(self) -> BetaLead:
         return BetaLead(1 - self.delta)
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: int) -> float | None:
+    """Return the chance that the leading answer has its question's largest share; None where no shape can give these counts.
+
+    Which answer holds which count is unknown, so all assignments are summed: answer i has the leader's count, j the runner-up's, and the
+    rest is spread over the others, none above the runner-up. Where several answers hold the runner-up's count, each of the ways to name
+    two of them is equally likely: a weight 1 / C(c + m, c), with m answers of the rest at that count and c of the named two (one, or both
+    in a tie). Written as a series in x, one factor per answer, the weight is an integral over y:
+
+        S(i, j) = [x^rest] of the integral over y in (0, 1) of
+                  w(y) * product over the others of (sum_{r < n2} (px)^r / r! + y (px)^n2 / n2!)
+
+    with w = 1 for c = 1 and 2 (1 - y) for c = 2. It is a polynomial in y, so Gauss-Legendre nodes give it exactly, and all terms are
+    positive.
+    """
+    if runner_up == 0:
+        every, modal = _unanimous(kinds(library), leader)
+    else:
+        every, modal = _assigned(_pairs(library, runner_up, _length(rest)), leader, rest)
+    return modal / every if every > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """A library's answers, those of equal share in a shape taken together, largest share first; padded with kinds of no answers."""
+
+    shares: Floats
+    """(shapes, kinds): the share of each answer of the kind."""
+    sizes: Ints
+    """(shapes, kinds): how many answers have it."""
+    weights: Floats
+    """Weight of each shape."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """All ways to name a leader and a runner-up with ``votes``, one row a shape and a pair of kinds."""
+
+    votes: int
+    """Votes of the runner-up."""
+    weights: Floats
+    """Weight of the shape times the ways to choose one answer of each kind."""
+    modal: NDArray[np.bool_]
+    """Whether the leader has the largest share of its shape."""
+    leader: Floats
+    """Its share."""
+    runner_up: Floats
+    """The other's share."""
+    series: Floats
+    """(rows, rest): S when the leader has more votes than the runner-up."""
+    tied: Floats
+    """(rows, rest): S when it has as many."""
+
+
+@lru_cache(maxsize=16)
+def kinds(library: ShapeLibrary) -> Kinds:
+    """Group the answers of each shape by equal shares."""
+    counted = [Counter(share for share in spread_out(shape).tolist() if share > 0) for shape in library.shapes]
+    width = max(map(len, counted))
+    shares, sizes = np.zeros((len(counted), width)), np.zeros((len(counted), width), dtype=np.int64)
+    for row, sizes_of in enumerate(counted):
+        falling = sorted(sizes_of, reverse=True)
+        shares[row, : len(falling)] = falling
+        sizes[row, : len(falling)] = [sizes_of[share] for share in falling]
+    return Kinds(shares, sizes, np.array(library.weights))
+
+
+def _unanimous(every: Kinds, leader: int) -> tuple[float, float]:
+    """Weigh a standing where all votes are for one answer."""
+    weight = every.weights[:, None] * every.sizes * every.shares**leader
+    return float(weight.sum()), float(weight[:, 0].sum())
+
+
+def _assigned(pairs: Pairs, leader: int, rest: int) -> tuple[float, float]:
+    """Return the weight of all assignments and of those where a most frequent answer leads."""
+    series = pairs.tied if leader == pairs.votes else pairs.series
+    weight = pairs.weights * pairs.leader**leader * pairs.runner_up**pairs.votes * series[:, rest]
+    return float(weight.sum()), float(weight[pairs.modal].sum())
+
+
+def _length(rest: int) -> int:
+    """Round up to a power of two from 8 on, so that standings share their series."""
+    return max(8, 1 << max(rest - 1, 0).bit_length())
+
+
+@lru_cache(maxsize=256)
+def _pairs(library: ShapeLibrary, votes: int, most: int) -> Pairs:
+    """Work out the series of every pair of kinds up to a rest of ``most``."""
+    every = kinds(library)
+    nodes, weights = _nodes(most // votes + 1)
+    powers = [_powers(every, kind, votes, most, nodes) for kind in range(every.shares.shape[1])]
+    rows: list[tuple[Floats, ...]] = []
+    for first, second in combinations_with_replacement(range(len(powers)), 2):
+        ways = every.sizes[:, first] * (every.sizes[:, second] - (first == second))
+        taken = Counter([first, second])
+        others = _product([power[taken[kind]] for kind, power in enumerate(powers)])
+        series, tied = np.tensordot(others, weights, (1, 0)), np.tensordot(others, weights * 2 * (1 - nodes), (1, 0))
+        orders = [(first, second)] if first == second else [(first, second), (second, first)]
+        for one, two in orders:
+            leads = np.full(len(ways), one == 0)
+            rows.append((every.weights * ways, leads, every.shares[:, one], every.shares[:, two], series, tied))
+    columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
+    used = columns[0] > 0
+    return Pairs(votes, *(column[used] for column in columns))
+
+
+def _powers(every: Kinds, kind: int, votes: int, most: int, nodes: Floats) -> list[Floats]:
+    """Return the series of all, all but one and all but two answers of a kind: (shapes, nodes, rest)."""
+    steps = np.arange(most + 1)
+    ratio = np.where(steps > 0, every.shares[:, kind, None] / np.maximum(steps, 1), 1.0)
+    one = np.where(steps > votes, 0.0, np.cumprod(ratio, axis=1))[:, None, :]
+    base = np.where(steps == votes, nodes[:, None] * one, one)
+    power = np.zeros(base.shape)
+    power[:, :, 0] = 1.0
+    chosen = [power.copy() for _ in range(3)]
+    for exponent in range(1, int(every.sizes[:, kind].max()) + 1):
+        power = _times(power, base)
+        for taken in range(3):
+            here = every.sizes[:, kind] - taken == exponent
+            chosen[taken][here] = power[here]
+    return chosen
+
+
+def _product(series: list[Floats]) -> Floats:
+    result = series[0]
+    for factor in series[1:]:
+        result = _times(result, factor)
+    return result
+
+
+def _times(first: Floats, second: Floats) -> Floats:
+    """Multiply series along the last axis, up to their length."""
+    result = np.zeros(first.shape)
+    for step in range(first.shape[2]):
+        factor = second[:, :, step, None]
+        if factor.any():
+            result[:, :, step:] += factor * first[:, :, : first.shape[2] - step]
+    return result
+
+
+def _nodes(degree: int) -> tuple[Floats, Floats]:
+    """Return nodes on (0, 1) and weights that integrate a polynomial of this degree exactly."""
+    node, weight = np.polynomial.legendre.leggauss(degree // 2 + 1)
+    return (node + 1) / 2, weight / 2

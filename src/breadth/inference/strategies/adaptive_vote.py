@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
-from breadth.inference.coins import coin
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.rule import StopRule, shortfall
+from breadth.inference.stopping.rule import StopRule, coin, shortfall
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, majority
 

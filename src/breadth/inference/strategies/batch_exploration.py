@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
-from breadth.inference.judging import judged, worth
 from breadth.inference.prompts import with_suffix
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import decided_answer
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, best_scored, majority
+from breadth.inference.voting import Poll, best_scored, judged, majority, worth
 
 LISTING = (
     "Others have already arrived at these answers: {answers}. They may be right or wrong. Find a different approach, "

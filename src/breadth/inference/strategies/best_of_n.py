@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from breadth.base.checks import require
-from breadth.inference.judging import worth
 from breadth.inference.records import Answer, Ask, Candidate, Judge, Run, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import decided_answer
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, best_scored, weighted_best
+from breadth.inference.voting import Poll, best_scored, weighted_best, worth
 
 
 @dataclass(frozen=True)

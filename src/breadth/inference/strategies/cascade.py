@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
+from breadth.inference.prompts import with_model
 from breadth.inference.records import Answer, Candidate, Run, Task
-from breadth.inference.rewriting import with_model
 from breadth.inference.strategy import Strategy
 
 

@@ -7,15 +7,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
-from breadth.inference.confidence import Gauge, keep_threshold
-from breadth.inference.gate import ConfidenceGate, rule
-from breadth.inference.halts.low_confidence import LowConfidence
+from breadth.inference.confidence import ConfidenceGate, Gauge, keep_threshold, rule
+from breadth.inference.halting import LowConfidence
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.inference.strategies.confidence_vote import plain_vote, unweighed
+from breadth.inference.strategies.confidence_vote import WeightedPoll, plain_vote, unweighed
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll
-from breadth.inference.weighing import WeightedPoll
 
 _FEWEST = 4  # votes that a consensus takes, as unanimity does under the Beta rule at 0.95
 
@@ -31,7 +29,7 @@ class OnlineConfidenceVote(Strategy):
     letter of the paper, we leave out a later completion below s that was too short to be ended, as those of the warm-up are; and
     fewer than four votes are no consensus here, for keep = 0.1 leaves two of the warm-up.
     Confidence is used only while ``gate`` is open for this gauge and model, or with ``trust``; otherwise this is `AdaptiveVote`, and a
-    note says why. No gate is no evidence, and neither is the warm-up itself (see `breadth.inference.gate.rule`).
+    note says why. No gate is no evidence, and neither is the warm-up itself (see `breadth.inference.confidence.rule`).
 
     Warm-up 16, consensus 0.95 and keeping 90 % (its cautious setting) are the paper's; 256 completions the public code's (paper: 512);
     eight in flight is our choice. The public code also rounds token confidences to three decimals; we do not.

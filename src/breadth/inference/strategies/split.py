@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
-from breadth.inference.judging import selected
 from breadth.inference.records import Answer, Fork, Run, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import decided_answer
 from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll
+from breadth.inference.voting import Poll, selected
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _trainer(course: Course, reasoner: Reasoner, folder: Path, told: Told | None
     try:
         from datasets import Dataset
 
-        from breadth.adapters.trl.hook import BreadthGRPOTrainer
+        from breadth.adapters.trl.trainer import BreadthGRPOTrainer
     except ImportError as error:
         raise MissingExtraError("Training the tiny reasoner", "train") from error
     prime = reasoner.teacher.facts.prime

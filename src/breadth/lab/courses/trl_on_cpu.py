@@ -56,7 +56,7 @@ def listener(told: Told) -> Any:
 
 def last_checkpoint(checkpoints: Path) -> str | None:
     """Return the newest checkpoint that is whole: the state of the objective is written last."""
-    from breadth.adapters.trl.hook import STATE
+    from breadth.adapters.trl.trainer import STATE
 
     whole = [path for path in checkpoints.glob("checkpoint-*") if (path / STATE).is_file()]
     found = sorted(whole, key=lambda path: int(path.name.split("-")[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from breadth.bridge.doctor.knobs import Knobs
+from breadth.doctor.knobs import Knobs
 from breadth.lab.demo.plan import ANCHOR, ARMS, ArmName, Plan
 from breadth.report.cells import Cell
 from breadth.report.sections import Column, Table
@@ -28,8 +28,8 @@ def knobs_of(plan: Plan, arm: ArmName) -> Knobs:
 
 def doctored(folder: Path, plan: Plan) -> Table:
     """Diagnose both arms; the doctor is told the settings and nothing of what was found otherwise."""
-    from breadth.bridge.doctor.diagnosis import diagnose
-    from breadth.bridge.doctor.evidence import Evidence
+    from breadth.doctor.diagnosis import diagnose
+    from breadth.doctor.evidence import Evidence
     from breadth.lab.courses.training import RUN
     from breadth.runs.reader import Run
 

@@ -6,7 +6,7 @@ import math
 
 from breadth.lab.demo.results import DemoResults, Training
 from breadth.lab.measuring.seeds import smoothed
-from breadth.measure.law import LawFit, fit_law, predict_tail
+from breadth.measure.entropy_law import LawFit, fit_law, predict_tail
 from breadth.report.sections import Axis, Curve, Event, Fact, Section, Series, Severity, Verdict
 
 EARLY = 0.15

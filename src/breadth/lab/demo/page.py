@@ -10,11 +10,9 @@ from breadth.lab.demo.results import DemoResults
 from breadth.lab.demo.words import meaning, narrowing, overthinking, protection
 from breadth.lab.measuring.corners import Corners
 from breadth.measure.intervals import Interval
-from breadth.report.cells import Cell
-from breadth.report.numerals import interval, number
-from breadth.report.page import Page
+from breadth.report.cells import Cell, interval, number
 from breadth.report.plaintext import counted
-from breadth.report.sections import Column, Fact, Section, Table
+from breadth.report.sections import Column, Fact, Page, Section, Table
 
 TITLE = "Breadth kept in training, spent at inference"
 

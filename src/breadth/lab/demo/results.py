@@ -15,8 +15,8 @@ from breadth.lab.measuring.corners import Corners
 from breadth.lab.measuring.evaluation import Evaluation
 from breadth.lab.measuring.measured import Measured
 from breadth.measure.diversity import answer_entropy
-from breadth.measure.humps import HumpTest, hump_test
 from breadth.measure.intervals import Interval, mean_interval
+from breadth.measure.paired_tests import HumpTest, hump_test
 
 
 @dataclass(frozen=True)

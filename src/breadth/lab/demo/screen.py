@@ -13,10 +13,9 @@ from rich.text import Text
 
 from breadth.lab.demo.jobs import StageBegun, StepTaken
 from breadth.lab.demo.plan import ARMS, Plan
-from breadth.report.pen import Pen
 from breadth.report.sections import Axis, Curve, Series
 from breadth.report.style import TERMINAL_COLORS, line_style, line_symbol
-from breadth.report.textfigures import plot
+from breadth.report.terminal import Pen, plot
 
 SIDE_BY_SIDE = 76
 """Columns from which both charts stand side by side."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from breadth.lab.demo.results import DemoResults
 from breadth.lab.measuring.corners import Corners, Effect
 from breadth.lab.measuring.measured import Measured
-from breadth.measure.humps import HumpTest
 from breadth.measure.intervals import Interval
-from breadth.measure.paired import paired_difference
-from breadth.report.numerals import interval, number
+from breadth.measure.paired_tests import HumpTest, paired_difference
+from breadth.report.cells import interval, number
 from breadth.report.sections import Fact, Severity, Verdict
 
 

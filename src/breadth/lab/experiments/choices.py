@@ -16,8 +16,7 @@ from breadth.lab.measuring.seeds import over_seeds, smoothed
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell
-from breadth.report.page import Page
-from breadth.report.sections import Axis, Column, Curve, Fact, Section, Series, Severity, Table, Verdict
+from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
 WINDOW = 10
 """Generations that a score is the mean of: one generation alone asks only a few problems."""

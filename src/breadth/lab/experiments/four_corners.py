@@ -12,8 +12,7 @@ from breadth.lab.demo.plan import ARMS, FULL, Plan
 from breadth.lab.trials.coursework import REPLIES_A_UNIT
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.report.cells import Cell
-from breadth.report.page import Page
-from breadth.report.sections import Column, Fact, Section, Severity, Table, Verdict
+from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
 if TYPE_CHECKING:
     from breadth.lab.measuring.corners import Arm, Corners

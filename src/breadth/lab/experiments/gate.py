@@ -17,12 +17,10 @@ from breadth.lab.measuring.evaluation import LONGEST, PLAIN, Evaluation, evaluat
 from breadth.lab.model.reasoner import Reasoner, load
 from breadth.lab.task.problems import Level, Problem
 from breadth.lab.task.tasks import held_out
-from breadth.measure.humps import HumpTest, hump_test
 from breadth.measure.intervals import Interval, mean_interval
-from breadth.measure.paired import paired_difference
+from breadth.measure.paired_tests import HumpTest, hump_test, paired_difference
 from breadth.report.cells import Cell
-from breadth.report.page import Page
-from breadth.report.sections import Axis, Column, Curve, Fact, Section, Series, Severity, Table, Verdict
+from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
 STRETCHES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """Thinking that is forced, as multiples of the natural length; the last is the longest that is asked about."""

@@ -12,7 +12,7 @@ from breadth.lab.courses.faults import Fault, Killed, kill_at
 from breadth.lab.courses.signs import Sign
 from breadth.lab.courses.staging import train_in_stages
 from breadth.lab.model.reasoner import load
-from breadth.runs.header import read_header, storable, write_header
+from breadth.runs.schema import read_header, storable, write_header
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -52,7 +52,7 @@ CASES: dict[str, Case] = {
         "A high learning rate over the same eight problems again and again, until the score stands still.",
         _course(rate=1e-3, problems=8, steps=80),  # at 2e-3 two runs of nineteen got their entropy back
         (Sign("entropy_ratio", most=0.5),),
-        also=("fork-collapse", "diversity-transfer", "overconfidence", "starved-groups", "format-collapse", "drift"),
+        also=("fork-collapse", "diversity-transfer", "overconfidence", "zero-variance-groups", "format-collapse", "drift"),
     ),
     "entropy-explosion": Case(
         "An entropy bonus so large that it outweighs the reward.",
@@ -64,9 +64,9 @@ CASES: dict[str, Case] = {
         "Replies may have 22 tokens, fewer than most of them need.",
         _course(longest=22, rate=5e-5),
         (Sign("truncated", least=0.3),),
-        also=("starved-groups", "overly-hard"),
+        also=("zero-variance-groups", "overly-hard"),
     ),
-    "starved-groups": Case(
+    "zero-variance-groups": Case(
         "Groups of two, on problems that the base solves never or always.",
         _course(prompts=32, group=2, problems=512, rate=5e-5),
         (Sign("flat", least=0.75),),
@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
         "Only long problems that the base did not solve once in sixteen replies.",
         _course(level="hard", problems=512),
         (Sign("passed_start", most=0.06),),
-        also=("starved-groups",),
+        also=("zero-variance-groups",),
         fault=Fault(solved=(1 / 32, 2.0)),
     ),
     "train-inference-mismatch": Case(
@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
         (Sign("surprise", least=1.15),),
         fault=Fault(drawn_at=1.5),
     ),
-    "metric-artefact": Case(
+    "unreliable-metric": Case(
         "Killed and begun again; from there on the entropy that is logged is averaged over padding too. The policy hardly moves.",
         _course(rate=2e-5),
         (Sign("logged_ratio", most=0.85), Sign("entropy_ratio", least=0.9)),

@@ -10,8 +10,7 @@ from typing import Any
 from breadth.base import settings
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.report.cells import Cell
-from breadth.report.page import Page
-from breadth.report.sections import Column, Fact, Severity, Table, Verdict
+from breadth.report.sections import Column, Fact, Page, Severity, Table, Verdict
 
 WORK = "breadth.lab.experiments.known_truth:run_case"
 SHOWN = ("passed_start", "passed_end", "entropy_ratio", "logged_ratio", "truncated", "flat", "surprise")

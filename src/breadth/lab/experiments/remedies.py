@@ -8,7 +8,7 @@ from typing import Any
 
 from breadth.lab.trials.coursework import Looks, base_trial, course_trial
 from breadth.lab.trials.experiment import Bench, Done, Trial
-from breadth.report.page import Page
+from breadth.report.sections import Page
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from breadth.lab.measuring.seeds import over_seeds, ranks
 from breadth.lab.trials.experiment import Bench, Done
 from breadth.measure.transfer import transfer_gap
 from breadth.report.cells import Cell, Missing
-from breadth.report.page import Page
-from breadth.report.sections import Column, Fact, Section, Severity, Table, Verdict
+from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
 if TYPE_CHECKING:
     from breadth.lab.experiments.remedies import Remedies

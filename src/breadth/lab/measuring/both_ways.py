@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.inference.budget import Budget
-from breadth.inference.reading import Reading
-from breadth.inference.records import Sampling, Task
+from breadth.inference.records import Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
@@ -26,7 +25,7 @@ from breadth.measure.answers import answer_key
 from breadth.measure.diversity import answer_entropy
 from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.sampler import Sampler
-from breadth.runtime.solving import together
+from breadth.runtime.solve_context import together
 
 AT_ONCE = 128
 """Problems being answered at one time: enough to fill the batches, few enough for little memory."""

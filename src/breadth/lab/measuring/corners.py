@@ -14,7 +14,7 @@ from breadth.lab.measuring.both_ways import BothWays, Replies
 from breadth.lab.measuring.measured import Measured
 from breadth.lab.measuring.seeds import over_seeds
 from breadth.measure.intervals import Interval, mean_interval
-from breadth.measure.paired import paired_difference
+from breadth.measure.paired_tests import paired_difference
 
 Way = Literal["extended", "parallel"]
 WAYS: tuple[Way, ...] = ("extended", "parallel")

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from breadth.lab.measuring.evaluation import Evaluation
 from breadth.lab.task.vocabulary import words_of
-from breadth.runs.header import HEADER
-from breadth.runs.problems import problem_id
 from breadth.runs.reader import Run
-from breadth.runs.writer import RunWriter
+from breadth.runs.schema import HEADER
+from breadth.runs.writer import RunWriter, problem_id
 
 
 def write_replies(evaluation: Evaluation, run: Path, step: int) -> None:

@@ -21,7 +21,7 @@ from breadth.lab.task.vocabulary import words_of
 from breadth.measure.coverage import pass_at_k
 from breadth.measure.diversity import answer_entropy
 from breadth.measure.intervals import Interval, mean_interval, ratio_interval
-from breadth.measure.votes import maj_at_k_by_problem
+from breadth.measure.vote_counting import maj_at_k_by_problem
 
 LONGEST = 128
 """Tokens of a reply at most, beyond thinking that is forced: three of the teacher's longest attempts."""

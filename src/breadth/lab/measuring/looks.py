@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from breadth.lab.measuring.evaluation import Evaluation, passed, voted
 from breadth.lab.task.grammar import Role
-from breadth.measure.tallies import tally
+from breadth.measure.diversity import tally
 from breadth.measure.transfer import ArmSamples
 
 Floats = NDArray[np.float64]

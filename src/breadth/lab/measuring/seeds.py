@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from breadth.measure.finite import finite
 from breadth.measure.intervals import ANYTHING, Bounds, Interval, check_level
+from breadth.measure.validate import finite
 
 
 def over_seeds(values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, level: float = 0.95) -> Interval:

@@ -11,7 +11,7 @@ from breadth.base import settings
 from breadth.lab.demo.plan import ARMS
 from breadth.lab.rung.plan import RungPlan
 from breadth.lab.trials.experiment import Bench, Done, Trial
-from breadth.report.page import Page
+from breadth.report.sections import Page
 
 if TYPE_CHECKING:
     from breadth.lab.rung.measuring import Breadth

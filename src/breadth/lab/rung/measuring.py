@@ -21,11 +21,9 @@ from breadth.lab.rung.drawing import Reply, draw_replies
 from breadth.lab.rung.model import Policy
 from breadth.lab.rung.plan import RungPlan
 from breadth.lab.rung.sums import READING, Sum, held_out
-from breadth.measure.diversity import answer_entropy
+from breadth.measure.diversity import answer_entropy, tally
 from breadth.measure.intervals import Interval, mean_interval, ratio_interval
-from breadth.measure.tallies import tally
-from breadth.runs.problems import problem_id
-from breadth.runs.writer import RunWriter
+from breadth.runs.writer import RunWriter, problem_id
 from breadth.runtime.samplers.transformers import TransformersSampler
 
 UNKNOWN = Interval(float("nan"), 0.0, float("inf"), method="not told apart in plain text")

@@ -20,10 +20,8 @@ from breadth.lab.rung.sums import EXAMPLE
 from breadth.lab.rung.went import WINDOW
 from breadth.lab.trials.experiment import Bench
 from breadth.measure.intervals import Interval
-from breadth.report.cells import Cell
-from breadth.report.numerals import number
-from breadth.report.page import Page
-from breadth.report.sections import Column, Fact, Section, Severity, Table, Verdict
+from breadth.report.cells import Cell, number
+from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
 TITLE = "The second rung: SmolLM2-135M-Instruct on sums"
 NAMES = ("plain GRPO", "protected")

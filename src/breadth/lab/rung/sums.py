@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement, permutations
 
 import numpy as np
 
-from breadth.inference.reading import Reading
+from breadth.inference.records import Reading
 
 TERMS, LARGEST = 3, 9
 """How many numbers are added, each from 1 to the largest. Of such sums the model gets one in ten right, of two-digit ones next to none."""

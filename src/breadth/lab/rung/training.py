@@ -54,7 +54,7 @@ def _trainer(plan: RungPlan, arm: ArmName, policy: Policy, folder: Path) -> Any:
     try:
         from datasets import Dataset
 
-        from breadth.adapters.trl.hook import BreadthGRPOTrainer
+        from breadth.adapters.trl.trainer import BreadthGRPOTrainer
     except ImportError as error:
         raise MissingExtraError(JOB, "train") from error
     chain = chain_of(arm)

@@ -11,7 +11,7 @@ import orjson
 
 from breadth.lab.server.requests import Wanted
 from breadth.lab.server.writing import Entry, Piece, Writing
-from breadth.runtime.samplers.sse import DONE, event
+from breadth.runtime.samplers.wire import DONE, event
 
 
 class Replies:

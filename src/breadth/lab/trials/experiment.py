@@ -11,7 +11,7 @@ from breadth.base.catalogue import Catalogue
 from breadth.base.checks import require
 from breadth.lab.model.reasoner import check, digest, shipped
 from breadth.lab.task.tasks import prime_of
-from breadth.report.page import Page
+from breadth.report.sections import Page
 
 EXPERIMENTS = Catalogue(
     "experiments",

@@ -13,7 +13,7 @@ from breadth.lab.trials.experiment import Bench, Experiment
 from breadth.lab.trials.folder import done as ended
 from breadth.lab.trials.runner import Failure
 from breadth.report.jsonable import render_json
-from breadth.report.page import Page
+from breadth.report.sections import Page
 
 RESULTS = "results.json"
 """In the folder of an experiment: all of it."""

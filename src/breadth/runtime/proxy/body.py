@@ -11,8 +11,7 @@ import orjson
 from breadth.base.errors import SettingsError
 from breadth.base.settings import from_table
 from breadth.inference.budget import Budget
-from breadth.inference.reading import Reading
-from breadth.inference.records import Prompt, Sampling, Task, text_of
+from breadth.inference.records import Prompt, Reading, Sampling, Task, text_of
 from breadth.runtime.dialect import CHAT
 from breadth.runtime.proxy.faults import Refusal
 

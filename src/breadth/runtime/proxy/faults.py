@@ -12,7 +12,7 @@ from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError
 from breadth.runtime.driver import Solved
-from breadth.runtime.samplers.sse import event
+from breadth.runtime.samplers.wire import event
 
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 """Status -> ``type`` of the error object; other client errors are ``invalid_request_error``, the rest ``server_error``."""

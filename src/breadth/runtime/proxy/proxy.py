@@ -14,17 +14,15 @@ from breadth.base.errors import ServerError
 from breadth.inference.budget import Budget
 from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.proxy.auth import Keys
+from breadth.runtime.proxy.access import Keys, Limits, tightest
 from breadth.runtime.proxy.body import Call
 from breadth.runtime.proxy.faults import Refusal
-from breadth.runtime.proxy.limits import Limits, tightest
 from breadth.runtime.proxy.metrics import CountedSampler, Metrics
-from breadth.runtime.proxy.models import Models
-from breadth.runtime.proxy.policies import Chosen, Policies
-from breadth.runtime.proxy.relay import PATIENCE, Relay
+from breadth.runtime.proxy.routing import Chosen, Models, Policies
+from breadth.runtime.proxy.upstream import PATIENCE, Relay
 from breadth.runtime.samplers.connection import Connection
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.solving import trace_id
+from breadth.runtime.solve_context import trace_id
 
 
 @dataclass
@@ -140,6 +138,21 @@ class Proxy:
             return await self.models.known()
         except ServerError:  # the request itself will say what is wrong with the upstream
             return []
+
+
+async def start_stream(request: web.Request, note: Note) -> web.StreamResponse:
+    """Send the head of a stream; nothing on the way may keep it back."""
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream; charset=utf-8",
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",
+            "x-request-id": note.trace,
+        }
+    )
+    note.stream = response
+    await response.prepare(request)
+    return response
 
 
 def fresh_seed() -> int:

@@ -1,18 +1,215 @@
-"""The proxy listening: an address, and an end that lets those being answered finish."""
+"""The proxy's HTTP server: its pages, key, limits, log and errors for every request, and a graceful shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
+import orjson
 from aiohttp import web
 
-from breadth.base.errors import SettingsError
-from breadth.runtime.proxy.app import application
-from breadth.runtime.proxy.proxy import Proxy
+from breadth.base.errors import BreadthError, ServerError, SettingsError
+from breadth.runtime.dialect import CHAT, COMPLETIONS
+from breadth.runtime.proxy.answer import Answering
+from breadth.runtime.proxy.body import read_call
+from breadth.runtime.proxy.faults import Refusal, refusal_of
+from breadth.runtime.proxy.metrics import CONTENT_TYPE
+from breadth.runtime.proxy.passthrough import Passing
+from breadth.runtime.proxy.proxy import Note, Proxy
+from breadth.runtime.proxy.routing import BRIEF, listing
+
+Page: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LOG = logging.getLogger("breadth.serve")
+"""One line a request; never a word of a prompt or a reply."""
+PROXY = web.AppKey("proxy", Proxy)
+NOTE: ContextVar[Note] = ContextVar("note")
+"""The note of the request being answered."""
+OPEN = frozenset({"/health", "/ready"})
+"""Pages that need no key: they say nothing but whether they work."""
+PATHS = frozenset({CHAT, COMPLETIONS, "/v1/models", "/health", "/ready", "/metrics"})
+LEFT = 499
+"""Status in log and counters for a client that did not wait for the reply."""
+COME_BACK = 1.0
+"""Seconds after which a client that was one too many may try again."""
+
+
+def application(proxy: Proxy) -> web.Application:
+    """Return the web application of a proxy; the proxy is closed with it."""
+    app = web.Application(middlewares=[_told, _let_in], client_max_size=proxy.limits.body)
+    app[PROXY] = proxy
+    for path in (CHAT, COMPLETIONS):
+        app.router.add_post(path, _complete)
+    app.router.add_get("/v1/models", _models)
+    app.router.add_get("/health", _health)
+    app.router.add_get("/ready", _ready)
+    app.router.add_get("/metrics", _metrics)
+    app.on_cleanup.append(_close)
+    return app
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Page) -> web.StreamResponse:
+    """Turn what goes wrong into the OpenAI shape, and note every request for a completion in the log and the counters."""
+    proxy, note = request.app[PROXY], Note(request.path if request.path in PATHS else "other")
+    NOTE.set(note)
+    status = LEFT
+    try:
+        response = await _answered(request, handler, proxy)
+        status = note.status or response.status
+    finally:
+        if note.path in (CHAT, COMPLETIONS, "other"):
+            proxy.metrics.answered(note.path, note.policy, status, note.seconds)
+            LOG.info(_line(note, status))
+    return response
+
+
+async def _answered(request: web.Request, page: Page, proxy: Proxy) -> web.StreamResponse:
+    note = NOTE.get()
+    try:
+        response = await page(request)
+    except Refusal as refusal:
+        response = refusal.response
+    except BreadthError as error:
+        response = refusal_of(error, proxy.upstreams).response
+    except web.HTTPException as error:
+        response = _refused(error, proxy).response
+    except ConnectionError:
+        note.status = LEFT
+        response = web.Response(status=LEFT) if note.stream is None else note.stream
+    except Exception:
+        LOG.exception("%s broke on our side", note.trace)
+        response = _broken(request, note)
+    if not response.prepared:
+        response.headers["x-request-id"] = note.trace
+    return response
+
+
+def _broken(request: web.Request, note: Note) -> web.StreamResponse:
+    """Return the reply when the fault is ours; a stream that has begun is cut off, for its client must not take it for whole."""
+    note.status = 500
+    if note.stream is None:
+        return Refusal(500, f"The proxy itself failed; its log has the reason under {note.trace}.", code="internal").response
+    if request.transport is not None:
+        request.transport.close()
+    return note.stream
+
+
+def _refused(error: web.HTTPException, proxy: Proxy) -> Refusal:
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return _too_large(proxy.limits.body)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return Refusal(405, f"Use {' or '.join(sorted(error.allowed_methods))} here, not {error.method}.", code="method_not_allowed")
+    if isinstance(error, web.HTTPNotFound):
+        return Refusal(404, f"There is no such page. There are: {', '.join(sorted(PATHS))}.", code="unknown_path")
+    return Refusal(error.status, error.reason)
+
+
+@web.middleware
+async def _let_in(request: web.Request, handler: Page) -> web.StreamResponse:
+    """Check the key, then whether there is room."""
+    proxy = request.app[PROXY]
+    if request.path not in OPEN:
+        proxy.keys.check(request.headers.get("Authorization"))
+    if request.path not in (CHAT, COMPLETIONS):
+        return await handler(request)
+    if proxy.draining:
+        raise Refusal(503, "The server is about to end: ask again in a moment.", code="draining", retry_after=COME_BACK)
+    if proxy.in_flight >= proxy.limits.clients:
+        raise Refusal(
+            429,
+            f"{proxy.in_flight} requests are being answered, as many as go at once: try again.",
+            code="too_many_requests",
+            retry_after=COME_BACK,
+        )
+    proxy.in_flight += 1
+    proxy.metrics.in_flight.inc()
+    try:
+        return await handler(request)
+    finally:
+        proxy.in_flight -= 1
+        proxy.metrics.in_flight.dec()
+
+
+async def _complete(request: web.Request) -> web.StreamResponse:
+    """Answer a chat or continue a text."""
+    proxy, note = request.app[PROXY], NOTE.get()
+    call = read_call(request.path, await _read(request, proxy))
+    chosen, model = await proxy.choose(call)
+    note.policy = chosen.label
+    way = Passing if chosen.single or call.raw_need else Answering
+    return await way(proxy, call, chosen, model, note).answer(request)
+
+
+async def _read(request: web.Request, proxy: Proxy) -> bytes:
+    """Return the body; one that is too large is refused by its announced length, before a byte of it is read."""
+    if request.content_type != "application/json":
+        raise Refusal(415, f"The body must be JSON; its Content-Type says {request.content_type}.", code="bad_content_type")
+    if (request.content_length or 0) > proxy.limits.body:
+        raise _too_large(proxy.limits.body)
+    try:
+        async with asyncio.timeout(proxy.limits.seconds):
+            return await request.read()
+    except TimeoutError as error:
+        raise Refusal(408, "The body did not come in time.", code="slow_body") from error
+    except web.RequestPayloadError as error:
+        raise Refusal(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body") from error
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, f"The body is larger than the {most / 1e6:g} MB this server reads.", code="body_too_large")
+
+
+async def _models(request: web.Request) -> web.Response:
+    proxy = request.app[PROXY]
+    return _json(listing(await proxy.models.known(BRIEF), proxy.policies.named))
+
+
+async def _health(request: web.Request) -> web.Response:
+    """Say that the process is up."""
+    del request
+    return _json({"status": "ok"})
+
+
+async def _ready(request: web.Request) -> web.Response:
+    """Say whether requests can be answered: the upstream is there, and the server is not about to end."""
+    proxy = request.app[PROXY]
+    if proxy.draining:
+        return _json({"status": "draining"}, 503)
+    try:
+        await proxy.models.known(BRIEF)
+    except ServerError:
+        return _json({"status": "upstream unreachable"}, 503)
+    return _json({"status": "ok"})
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[PROXY].metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _close(app: web.Application) -> None:
+    await app[PROXY].close()
+
+
+def _json(content: object, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(content), content_type="application/json")
+
+
+def _line(note: Note, status: int) -> str:
+    """Return the line of a request in the log."""
+    line = f"{note.trace} {note.path} policy={note.policy} status={status} seconds={note.seconds:.3f}"
+    solved = note.solved
+    if solved is None:
+        return line
+    draws = f"{solved.started} arrived={len(solved.arrived)} failed={solved.failed} discarded={solved.discarded}"
+    upstream = "" if solved.last_error is None else f" upstream={solved.last_error.status or 'unreachable'}"
+    return f"{line} draws={draws} tokens={solved.spend.input_tokens}+{solved.spend.output_tokens}{upstream}"
+
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a thousand clients at once are not turned away by the kernel."""

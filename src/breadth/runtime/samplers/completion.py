@@ -1,18 +1,250 @@
-"""A finished stream as a candidate: what it ended with, its thinking apart from its reply, its tool calls whole, its caps checked."""
+"""One completion assembled from its stream: text, thinking, tool calls, log-probs, confidences, cost; then checked."""
 
 from __future__ import annotations
 
+import math
 from array import array
+from collections.abc import MutableSequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from breadth.base.errors import ServerError
+from breadth.inference.confidence import FLOOR, token_confidence
+from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
-from breadth.runtime.sampler import Draw
-from breadth.runtime.samplers.assembly import Assembly
-from breadth.runtime.samplers.wire import ToolDelta
+from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.samplers.refusals import broken_off
+from breadth.runtime.samplers.wire import CHUNKS, Choice, Chunk, Delta, Logprobs, TokenLogprob, ToolDelta, Usage, in_chat_form
+
+DONE = b"[DONE]"
+"""Data of the event that ends a stream."""
+
+
+class Assembly:
+    """Takes events in and holds what they add up to.
+
+    Tokens are counted as they come: the log-prob entries of an event, or one for an event that brings text. That is a little less than
+    the truth (characters of several tokens, the end token and what a stop text swallowed have no event of their own), so the server's
+    own count replaces it as soon as it is sent.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        url: str = "The server",
+        prompt_tokens: int = 0,
+        top: int = 0,
+        watcher: Watcher | None = None,
+        most: float = math.inf,
+    ) -> None:
+        self.meter = meter
+        """Kept true all the time."""
+        self.content: list[str] = []
+        """Pieces of the reply."""
+        self.reasoning: list[str] = []
+        """Pieces of the thinking."""
+        self.logprobs = array("f")
+        """Log-prob of each token; NaN where none was sent."""
+        self.confidences = array("f")
+        """Confidence of each token; NaN where none can be had."""
+        self.tools: list[ToolDelta] = []
+        """Pieces of tool calls."""
+        self.refusals: list[str] = []
+        """Pieces of a refusal."""
+        self.usage: Usage | None = None
+        """The server's own count."""
+        self.model = ""
+        """Model that writes."""
+        self.finish: str | None = None
+        """Why it ended, in the server's words."""
+        self.done = False
+        """Whether the end mark was seen."""
+        self.halted = False
+        """Whether the watcher ended it."""
+        self.counted = 0
+        """Tokens counted in the stream."""
+        self.thinking = 0
+        """Of those, the ones sent as thinking."""
+        self.clipped = 0
+        """Tokens with a log-prob below the floor or too few of them: signs of processed log-probs."""
+        self.repeats = 0
+        """Events dropped because they were sent twice."""
+        self._url, self._top, self._watcher, self._most = url, top, watcher, most
+        self._last = b""
+        self._suspects: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self._before = (meter.tokens, meter.prompt_tokens, meter.cached_tokens)
+        meter.prompt_tokens += prompt_tokens
+
+    @property
+    def used(self) -> Meter:
+        """What this completion alone used so far."""
+        tokens, prompt, cached = self._before
+        return Meter(1, self.meter.prompt_tokens - prompt, self.meter.cached_tokens - cached, self.meter.tokens - tokens)
+
+    @property
+    def scored(self) -> bool:
+        """Whether any token has a confidence."""
+        return any(value == value for value in self.confidences)
+
+    def take(self, events: list[bytes]) -> bool:
+        """Take events in; True when the stream is over for us: its end mark came, the watcher ended it, or it went on past all bounds."""
+        decode, coming = CHUNKS.decode, iter(events)
+        for event in coming:
+            if event == DONE:
+                self.done = True
+                break
+            try:
+                chunk = decode(event)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise ServerError(
+                    f"{self._url} sent an event that cannot be read: {error}.", "Look at its log, and at what stands between us."
+                ) from error
+            if event == self._last:
+                self._add_repeat(chunk.choices or [])
+            else:
+                self._last = event
+                if chunk.choices:
+                    self._add(chunk.choices[0])
+            if chunk.usage is not None or not chunk.choices or not self.model:
+                self._aside(chunk)
+            if self.halted:
+                self.counted += sum(event != DONE for event in coming)  # not read, but written and so to be paid
+        if self.usage is None or self.usage.completion_tokens is None:
+            self.meter.tokens = self._before[0] + self.counted
+        if self.counted > self._most:
+            self.finish = "length"
+            return True
+        return self.done or self.halted
+
+    def drop_repeats(self) -> None:
+        """Drop events that were sent twice, where that can be told: the server's count is short of ours by just such events.
+
+        Chunks carry no number of their own, and two equal tokens in a row are nothing odd. So an event is taken for a duplicate only if
+        it is its forerunner byte for byte, and the tokens counted exceed the server's count, and without all such events they do not.
+        """
+        written = None if self.usage is None else self.usage.completion_tokens
+        extra = sum(after[-1] - before[-1] for before, after in self._suspects)
+        if written is None or not self.counted - extra <= written < self.counted:
+            return
+        for before, after in reversed(self._suspects):
+            for pieces, start, end in zip(self._pieces(), before, after, strict=False):  # the last size is the count
+                del pieces[start:end]
+        self.repeats = len(self._suspects)
+        self.counted -= extra
+
+    def _add(self, choice: Choice) -> None:
+        """Take in what an event adds to the completion: the path of every token."""
+        if choice.index:
+            return
+        delta = choice.delta
+        text = (choice.text if delta is None else delta.content) or ""
+        thought = ""
+        if text:
+            self.content.append(text)
+        if delta is not None and (not text or delta.reasoning_content or delta.reasoning or delta.tool_calls):
+            thought = self._add_rare(delta)
+        entries = None if choice.logprobs is None else choice.logprobs.content or _entries(choice.logprobs)
+        if entries is not None and len(entries) == 1:
+            fresh = 1
+            self._score(entries[0], text or thought)
+        else:
+            fresh = self._add_tokens(entries or [], text or thought, delta)
+        self.counted += fresh
+        if thought:
+            self.thinking += fresh
+        if choice.finish_reason is not None:
+            self.finish = choice.finish_reason
+
+    def _score(self, entry: TokenLogprob, text: str) -> None:
+        """Take in the log-probs of a token and show them to the watcher."""
+        tops: list[Any] = [one.logprob for one in entry.top_logprobs or ()]
+        try:
+            confidence = -sum(tops) / len(tops) if len(tops) == self._top and min(tops) >= FLOOR else self._confidence(tops)
+        except (TypeError, ValueError):  # null, for minus infinity; or none at all
+            confidence = self._confidence(tops)
+        logprob = entry.logprob
+        if logprob is None:
+            logprob = math.nan
+        self.logprobs.append(logprob)
+        self.confidences.append(confidence)
+        if self._watcher is not None and self._watcher.push(text, logprob, confidence):
+            self.halted = True
+
+    def _add_tokens(self, entries: list[TokenLogprob], text: str, delta: Delta | None) -> int:
+        """Take in an event of several tokens, or of one without log-probs, and return how many there are."""
+        for entry, piece in zip(entries, _texts(entries, text), strict=True):
+            self._score(entry, piece)
+        if entries:
+            return len(entries)
+        if not text and (delta is None or not delta.tool_calls):
+            return 0
+        if self._watcher is not None:
+            self.halted = self._watcher.push(text, math.nan, math.nan)
+        return 1
+
+    def _confidence(self, tops: list[Any]) -> float:
+        """Return the confidence from log-probs that are too few, too many or partly minus infinity (null)."""
+        value, clipped = token_confidence([-math.inf if one is None else one for one in tops], self._top)
+        self.clipped += clipped
+        return value
+
+    def _add_rare(self, delta: Delta) -> str:
+        """Take in what few events bring and return the thinking among it."""
+        thought = delta.reasoning_content or delta.reasoning or ""
+        if thought:
+            self.reasoning.append(thought)
+        if delta.tool_calls:
+            self.tools += delta.tool_calls
+        if delta.refusal:
+            self.refusals.append(delta.refusal)
+        return thought
+
+    def _add_repeat(self, choices: list[Choice]) -> None:
+        """Take in an event that is its forerunner byte for byte, and remember what it added; the next one is no repeat of this."""
+        before = self._sizes()
+        for choice in choices[:1]:
+            self._add(choice)
+        self._suspects.append((before, self._sizes()))
+        self._last = b""
+
+    def _pieces(self) -> tuple[MutableSequence[Any], ...]:
+        return self.content, self.reasoning, self.logprobs, self.confidences, self.tools
+
+    def _sizes(self) -> tuple[int, ...]:
+        return (*map(len, self._pieces()), self.counted)
+
+    def _aside(self, chunk: Chunk) -> None:
+        """Take in what an event says beside the completion: usage, the model's name, an error."""
+        if chunk.error is not None or chunk.object == "error":
+            raise broken_off(self._url, chunk.error if chunk.error is not None else chunk.message)
+        self.model = chunk.model or self.model
+        if chunk.usage is not None:
+            self.usage = chunk.usage
+            self._settle(chunk.usage)
+
+    def _settle(self, usage: Usage) -> None:
+        tokens, prompt, cached = self._before
+        if usage.completion_tokens is not None:
+            self.meter.tokens = tokens + usage.completion_tokens
+        if usage.prompt_tokens is not None:
+            self.meter.prompt_tokens = prompt + usage.prompt_tokens
+        if usage.prompt_tokens_details is not None:
+            self.meter.cached_tokens = cached + min(usage.prompt_tokens_details.cached_tokens or 0, self.meter.prompt_tokens - prompt)
+
+
+def _texts(entries: list[TokenLogprob], text: str) -> list[str]:
+    """Return the text of each token of an event of several; all of it with the last where the pieces do not add up to it."""
+    pieces = [entry.token or "" for entry in entries]
+    return pieces if not pieces or "".join(pieces) == text else [""] * (len(pieces) - 1) + [text]
+
+
+def _entries(logprobs: Logprobs) -> list[TokenLogprob]:
+    return in_chat_form(logprobs) if logprobs.token_logprobs else []
+
 
 FINISHES: dict[str, Finish] = {
     "stop": "stop",

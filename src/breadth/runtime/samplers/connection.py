@@ -1,4 +1,4 @@
-"""Connections to model servers: a request sent, and either the beginning of a stream or an error in words."""
+"""Connections to model servers: which server gets the next request, how it is sent, and how long silence is tolerated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 import io
 import os
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -16,6 +19,139 @@ import msgspec
 from breadth.base.errors import ServerError, SettingsError
 from breadth.runtime.samplers.refusals import quoted, refusal
 from breadth.runtime.samplers.wire import MODELS
+
+
+class Patience:
+    """Calls ``end`` once nothing was heard for too long: longer before the first word, for a request may have to wait its turn."""
+
+    __slots__ = ("_began", "_end", "_first", "_idle", "_loop", "_timer", "heard", "lost")
+
+    def __init__(self, first: float, idle: float, end: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._first, self._idle, self._end = first, idle, end
+        self._began = self._loop.time()
+        self.heard: float | None = None
+        """Moment something was last heard, by the clock of the loop; set by whoever reads."""
+        self.lost = False
+        """Whether it ran out."""
+        self._timer: asyncio.Handle = self._loop.call_at(self._began + min(first, idle), self._look)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of silence that are borne now."""
+        return self._first if self.heard is None else self._idle
+
+    def stop(self) -> None:
+        """Stop waiting."""
+        self._timer.cancel()
+
+    def _look(self, *, again: bool = False) -> None:
+        now = self._loop.time()
+        due = (self._began if self.heard is None else self.heard) + self.seconds
+        if now < due:
+            self._timer = self._loop.call_at(min(due, now + self._idle), self._look)
+        elif not again:
+            # After a pause of the whole process the word may be there and only not yet read: its reader's turn comes before ours.
+            self._timer = self._loop.call_soon(partial(self._look, again=True))
+        else:
+            self.lost = True
+            self._end()
+
+
+FIRST_REST = 1.0
+"""Seconds that a server rests after a failure."""
+LONGEST_REST = 30.0
+"""Seconds that it rests at most."""
+LONGEST_QUIET = 600.0
+"""Seconds that it is left alone at most, whatever it asks for: then one more request tells whether it still wants that."""
+
+
+class Endpoint:
+    """One server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        """Its address, without ``/v1``."""
+        self.in_flight = 0
+        """Draws it works on."""
+        self.failures = 0
+        """Failures in a row."""
+        self.rests_until = 0.0
+        """Moment until which others are preferred, because it failed."""
+        self.quiet_until = 0.0
+        """Moment until which it asked to be left alone."""
+        self.model: str | None = None
+        """Its only model, once it was asked."""
+
+
+class Endpoints:
+    """The servers of one sampler. The least loaded one that is awake gets the next draw."""
+
+    def __init__(self, urls: str | Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+        given = [urls] if isinstance(urls, str) else list(urls)
+        if not given:
+            raise SettingsError("No server was named.", "Give the address of a server, such as http://localhost:8000.")
+        self.all = [Endpoint(base_url(url)) for url in given]
+        """Every one, in the order given."""
+        self._clock = clock
+
+    def choose(self) -> Endpoint:
+        """Return the server for the next draw: awake before resting, then the fewest draws in flight, then the order given.
+
+        When all rest, the one that wakes first is chosen, for a draw waits before it tries again anyway.
+        """
+        now = self._clock()
+        return min(self.all, key=lambda one: (max(one.rests_until, one.quiet_until, now), one.in_flight))
+
+    def quiet_for(self, endpoint: Endpoint) -> float:
+        """Return the seconds for which a server still asked to be left alone."""
+        return max(endpoint.quiet_until - self._clock(), 0.0)
+
+    def resting(self, endpoint: Endpoint) -> bool:
+        """Say whether a server rests, or asked to be left alone."""
+        return max(endpoint.rests_until, endpoint.quiet_until) > self._clock()
+
+    @contextmanager
+    def work(self, endpoint: Endpoint) -> Iterator[None]:
+        """Count a draw in flight, and note how it went: a refusal of this one request is no failure of the server."""
+        endpoint.in_flight += 1
+        try:
+            yield
+        except ServerError as error:
+            if not error.fatal:
+                self.failed(endpoint, error.retry_after)
+            raise
+        else:
+            endpoint.failures = 0
+            endpoint.rests_until = 0.0
+        finally:
+            endpoint.in_flight -= 1
+
+    def failed(self, endpoint: Endpoint, retry_after: float | None = None) -> None:
+        """Let a server that failed rest: as long as it asks for, else 1 s, doubling with every failure in a row up to 30 s."""
+        now = self._clock()
+        endpoint.failures += 1
+        endpoint.rests_until = now + min(FIRST_REST * 2.0 ** min(endpoint.failures - 1, 16), LONGEST_REST)
+        if retry_after is not None:
+            endpoint.quiet_until = max(endpoint.quiet_until, now + min(retry_after, LONGEST_QUIET))
+            endpoint.rests_until = endpoint.quiet_until
+
+
+def base_url(url: str) -> str:
+    """Return an address as it is used: with a scheme, without a closing slash, without ``/v1``."""
+    address = url.strip() if "://" in url else f"http://{url.strip()}"
+    if not _usable(address):
+        raise SettingsError(f"{url!r} is not the address of a server.", "Write it like http://localhost:8000 or https://host/v1.")
+    return address.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _usable(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
 
 STREAM = "text/event-stream"
 """Content type of a stream of events."""

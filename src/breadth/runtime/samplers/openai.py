@@ -1,4 +1,4 @@
-"""Completions from any OpenAI-compatible server: one cancellable stream a draw."""
+"""Completions from any OpenAI-compatible server: one cancellable stream per draw."""
 
 from __future__ import annotations
 
@@ -11,18 +11,61 @@ from dataclasses import replace
 import aiohttp
 
 from breadth.base.errors import ServerError
-from breadth.inference.records import Candidate
+from breadth.inference.records import Candidate, text_of
 from breadth.runtime.dialect import Dialect
 from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.assembly import Assembly
-from breadth.runtime.samplers.completion import completed
-from breadth.runtime.samplers.connection import Connection, hang_up
-from breadth.runtime.samplers.endpoints import Endpoint, Endpoints
-from breadth.runtime.samplers.patience import Patience
-from breadth.runtime.samplers.prompt_sizes import PromptSizes
-from breadth.runtime.samplers.refusals import quoted
-from breadth.runtime.samplers.retries import Backoff
-from breadth.runtime.samplers.sse import Events
+from breadth.runtime.samplers.completion import Assembly, completed
+from breadth.runtime.samplers.connection import Connection, Endpoint, Endpoints, Patience, hang_up
+from breadth.runtime.samplers.refusals import Backoff, quoted
+from breadth.runtime.samplers.wire import Events
+
+FIRST_CHARACTERS = 4.0
+"""Characters of a token before anything was learned: the rule of thumb for English."""
+TURN = 16
+"""Characters that the chat template adds for each message, roughly."""
+MOST = 1024
+"""Prompts whose count is remembered exactly."""
+
+
+class PromptSizes:
+    """Counts by prompt; for a prompt not seen before, by its characters."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+        self._characters = 0.0
+        self._tokens = 0.0
+
+    def estimate(self, draw: Draw) -> int:
+        """Return the tokens of a draw's prompt and prefix: as counted before for the very same, else estimated from its length."""
+        known = self._known.get(_identity(draw))
+        if known is not None:
+            return known
+        each = self._characters / self._tokens if self._tokens else FIRST_CHARACTERS
+        return max(1, round(characters(draw) / max(each, 0.25)))
+
+    def learn(self, draw: Draw, tokens: int) -> None:
+        """Take in what a server counted."""
+        if tokens < 1:
+            return
+        if len(self._known) >= MOST:
+            self._known.pop(next(iter(self._known)))
+        self._known[_identity(draw)] = tokens
+        self._characters += characters(draw)
+        self._tokens += tokens
+
+
+def characters(draw: Draw) -> int:
+    """Return the characters of a draw's prompt and prefix, the chat template's share included."""
+    if isinstance(draw.prompt, str):
+        return len(draw.prompt) + len(draw.prefix)
+    return len(draw.prefix) + sum(len(text_of(message.get("content"))) + TURN for message in draw.prompt)
+
+
+def _identity(draw: Draw) -> int:
+    if isinstance(draw.prompt, str):
+        return hash((draw.prompt, draw.prefix, draw.model))
+    return hash((draw.prefix, draw.model, *(text_of(message.get("content")) for message in draw.prompt)))
+
 
 DRAIN_SECONDS = 0.1
 """Seconds to wait for the end of a stream whose end mark was seen, so that its connection can be used again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,11 +12,56 @@ import torch
 from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.credit.confidence_format import stated_confidence
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, Role, Selection
 from breadth.training.ops import masked
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
+
+INSTRUCTION = """Answer in exactly four parts, in this order, each between its own tags and each exactly once:
+<think>Work the problem out.</think>
+<answer>Only your final answer.</answer>
+<analysis>Say what makes the answer uncertain: steps you did not check, other readings of the question.</analysis>
+<confidence>The probability that your answer is right, as one number from 0 to 1, such as 0.75.</confidence>
+Write nothing after the last tag. A probability of 0.75 means that three of four such answers are right."""
+"""What to put into the system prompt, so that responses come in the format that `stated_confidence` reads."""
+
+_PARTS = ("answer", "analysis", "confidence")
+_PROBABILITY = re.compile(r"[01](?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
+
+
+def stated_confidence(text: str) -> float | None:
+    """Return the confidence a response states, or None when it does not keep the format or the number is not in [0, 1].
+
+    The format is the one of RLCR's code (2507.16806): thinking, answer, analysis and confidence, in this order, with nothing but white
+    space between and behind. Thinking may lack its opening tag, which chat templates often write themselves. Each of the other tags must
+    occur exactly once, so that the answer a checker reads is the answer whose confidence is stated; the answer must not be empty. The
+    confidence is a plain decimal: '80%', '4/5' and '1.2' are none. Linear in the text, whatever is in it.
+    """
+    thinking, closed, rest = text.partition("</think>")
+    if not closed or thinking.count("<think>") > 1 or not _opens_with_think(thinking):
+        return None
+    if any(text.count(tag) != 1 for name in _PARTS for tag in (f"<{name}>", f"</{name}>")):
+        return None
+    contents = _contents(rest)
+    if contents is None or not contents[0].strip() or not _PROBABILITY.fullmatch(contents[2].strip()):
+        return None
+    confidence = float(contents[2])
+    return confidence if confidence <= 1 else None
+
+
+def _opens_with_think(thinking: str) -> bool:
+    return "<think>" not in thinking or thinking.lstrip().startswith("<think>")
+
+
+def _contents(rest: str) -> list[str] | None:
+    """Return what stands between the tags of each part; None when something stands outside or the order is another."""
+    contents = []
+    for name in _PARTS:
+        outside, _, rest = rest.partition(f"<{name}>")
+        content, closed, rest = rest.partition(f"</{name}>")
+        if outside.strip() or not closed:
+            return None
+        contents.append(content)
+    return None if rest.strip() else contents
 
 
 @dataclass(frozen=True)
@@ -29,7 +75,7 @@ class BrierReward(Mechanism[Rollouts, None]):
 
     The expectation is largest at q = p, the true chance of being right, and is then p^2: a likelier answer always pays more.
 
-    Responses must keep the format of `breadth.training.credit.confidence_format`, whose INSTRUCTION belongs into the system prompt. One
+    Responses must keep the format of `breadth.training.credit.brier_reward`, whose INSTRUCTION belongs into the system prompt. One
     that does not, or whose q is outside [0, 1], gets no credit for being right: 0 in the code form, as there; -1 in the paper form, which
     says nothing about it: the least the formula can give (a wrong answer at q = 1), so that leaving the confidence out never pays.
     A rollout whose reward or correctness is unknown stays without a reward.
@@ -56,7 +102,7 @@ class BrierReward(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Read each response's confidence and set the rewards."""
-        correct = required(batch.correct).to(batch.rewards)
+        correct = not_none(batch.correct).to(batch.rewards)
         confidence = batch.rewards.new_tensor(_confidences(batch))
         known = torch.isfinite(batch.rewards) & torch.isfinite(correct)
         stated = known & torch.isfinite(confidence)

@@ -13,9 +13,8 @@ from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.measure.degeneracy import Gates, computation_tokens, response_degeneracy
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
-from breadth.training.records import Rollouts, required
+from breadth.training.mechanism import Effect, Mechanism, Role, Selection
+from breadth.training.records import Rollouts, not_none
 
 DETECTORS = ("n-gram repetition", "tail loop", "answer repetition", "early answer", "computation skipping")
 """Detectors that can fire here; the one for answers overused across problems needs more problems than a generation has."""
@@ -69,7 +68,7 @@ class DegenerateGuard(Mechanism[Rollouts, Workload]):
 
     def apply(self, batch: Rollouts, state: Workload, selection: Selection | None) -> Effect[Rollouts]:
         """Look at every response, and zero the positive advantages of the degenerate ones."""
-        texts, advantages = _texts(batch), required(batch.advantages)
+        texts, advantages = _texts(batch), not_none(batch.advantages)
         reference = state.computation if state.generations >= self.settle and state.computation > 0 else None
         found = [response_degeneracy(text, reference=reference, gates=self.gates) for text in texts]
         flagged = torch.tensor([one.degenerate for one in found], dtype=torch.bool, device=advantages.device)

@@ -11,11 +11,9 @@ from torch import Tensor
 from breadth.base.checks import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import TOLERANCE, successes
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, masked
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
@@ -50,26 +48,26 @@ class FlatFilter(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Drop the flat groups and count them."""
-        before = required(batch.kept)
+        before = not_none(batch.kept)
         varied = group_count(batch.groups, self._telling(batch)) > 0
         stats = {"dropped": _share(batch.groups, ~varied, before)} | _solved(batch)
         return Effect(replace(batch, kept=before & varied), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, which are all flat, so that nothing is left to train on."""
         if regime.group_size == 1 and self.on != "advantage":
             reason = f"with one rollout per problem no group differs in {self.on}, so every rollout is dropped."
-            return Inert("flat-filter", reason, "Sample at least two per problem, or leave it out.")
+            return NoEffect("flat-filter", reason, "Sample at least two per problem, or leave it out.")
         return None
 
     def _telling(self, batch: Rollouts) -> Tensor:
         """Return which rollouts show that their group is not flat."""
         if self.on == "advantage":
-            advantages = required(batch.advantages)
+            advantages = not_none(batch.advantages)
             if advantages.ndim == 2:
                 advantages = (advantages if batch.mask is None else masked(advantages, batch.mask)).abs().amax(-1)
-            return required(batch.kept) & (advantages.abs() > TOLERANCE)
-        metric = (required(batch.correct) if self.on == "correct" else batch.rewards).double()
+            return not_none(batch.kept) & (advantages.abs() > TOLERANCE)
+        metric = (not_none(batch.correct) if self.on == "correct" else batch.rewards).double()
         known = batch.scored & torch.isfinite(metric)
         away = masked(metric - group_mean(metric, batch.groups, known), known).abs()
         return away > TOLERANCE * (1 + masked(metric, known).abs())

@@ -9,11 +9,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, group_sum, masked
 from breadth.training.records import Rollouts
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,8 @@ class GroupAdvantage(Mechanism[Rollouts, None]):
         stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(masked(advantages.abs(), among).sum(), among.sum())}
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say that a group of one has nothing to be compared with."""
         if regime.group_size == 1:
-            return Inert("group-advantage", "with one rollout per problem every advantage is zero.", "Sample at least two per problem.")
+            return NoEffect("group-advantage", "with one rollout per problem every advantage is zero.", "Sample at least two per problem.")
         return None

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, group_sum, masked
 from breadth.training.records import Rollouts
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ class LeaveOneOut(Mechanism[Rollouts, None]):
         stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(advantages.abs().sum(), among.sum())}
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, which have no others."""
         if regime.group_size == 1:
-            return Inert("leave-one-out", "with one rollout per problem every advantage is zero.", "Sample at least two per problem.")
+            return NoEffect("leave-one-out", "with one rollout per problem every advantage is zero.", "Sample at least two per problem.")
         return None

@@ -12,10 +12,9 @@ import torch
 from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, Role, Selection
 from breadth.training.ops import masked
-from breadth.training.records import Rollouts, required
+from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
 
     The run has collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor`` times its mean over the
     first ``settle`` generations. One item whose checker took a bare boxed answer brought the mean length from 510.7 to 45.7 tokens in 58
-    steps, before the accuracy moved (2605.28388). The rule is ours, that of `breadth.measure.collapse`, and so are its numbers.
+    steps, before the accuracy moved (2605.28388). The rule is ours, that of `breadth.measure.degeneracy`, and so are its numbers.
 
     The right reaction is to halt and look at the newest data family. ``act="stop"`` does so: it raises. ``act="mute"`` keeps the run alive:
     positive advantages of responses shorter than ``floor`` times the start become 0, so that the shortcut is not
@@ -76,7 +75,7 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
                 f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, less than {self.floor:g} of it.",
                 "Look at the newest data and its checker for answers that need no work; act = 'mute' or 'report' trains on regardless.",
             )
-        lengths, advantages = batch.lengths.to(batch.rewards), required(batch.advantages)
+        lengths, advantages = batch.lengths.to(batch.rewards), not_none(batch.advantages)
         short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.scored)
         rising = advantages > 0
         positive = rising.any(-1) if rising.ndim == 2 else rising

@@ -10,11 +10,9 @@ import torch
 from breadth.base.checks import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import successes
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count, masked
 from breadth.training.records import Rollouts
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,10 @@ class MaxRL(Mechanism[Rollouts, None]):
         stats = {"all_fail": Mean((known & (wins == 0)).sum(), known.sum()), "size": Mean(advantages.abs().sum(), known.sum())}
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one: a success gets nothing, and a failure nothing or -1."""
         if regime.group_size == 1:
-            return Inert(
+            return NoEffect(
                 "maxrl",
                 "with one rollout per problem no success gets an advantage.",
                 "Sample at least two per problem.",

@@ -10,11 +10,9 @@ from typing import Any, Literal
 from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_mean, masked
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
@@ -89,10 +87,10 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
             touched[problem][outcome] = touched[problem].get(outcome, 0) + int(times)
         return SeenOutcomes({**state.counts, **touched})
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, whose mean is their own bonus."""
         if regime.group_size == 1 and self.baseline == "mean":
-            return Inert(
+            return NoEffect(
                 "outcome-bonus", "with one rollout per problem the mean baseline takes all of the bonus.", "Use the constant baseline."
             )
         return None
@@ -100,7 +98,7 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
 
 def _answers(batch: Rollouts) -> list[tuple[str, str | None]]:
     """Return (problem, outcome) of each rollout."""
-    problems, outcomes = required(batch.problems), required(batch.outcomes)
+    problems, outcomes = not_none(batch.problems), not_none(batch.outcomes)
     if not len(problems) == len(outcomes) == len(batch):
         problem = f"{len(batch)} rollouts came with {len(problems)} problems and {len(outcomes)} outcomes."
         raise MechanismError(problem, "Give one problem and one outcome (None where there is none) for each rollout.")

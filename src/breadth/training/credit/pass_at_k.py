@@ -11,11 +11,9 @@ from torch import Tensor
 from breadth.base.checks import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import successes
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count
 from breadth.training.records import Rollouts
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,12 @@ class PassAtK(Mechanism[Rollouts, None]):
         tries = torch.full_like(count, max(self.k - 1, 1)).minimum(others)
         return self.k * (value - float(self.baseline) * (1 - _all_fail(failed, others, tries)))
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of too few rollouts: fewer than k say nothing about k tries, with exactly k the normalised form is always zero."""
         least = self._least()
         if regime.group_size is not None and regime.group_size < least:
             reason = f"k = {self.k} with {regime.group_size} rollouts per problem makes every advantage zero."
-            return Inert("pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k.")
+            return NoEffect("pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k.")
         return None
 
     def _least(self) -> int:

@@ -10,11 +10,9 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_mean, masked
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
@@ -58,15 +56,15 @@ class PlanningCredit(Mechanism[Rollouts, None]):
         """Find the tokens that the code form adds to the strategic ones, and those it acts on at all."""
         if self.form == "paper":
             return None
-        among = required(whole.mask) & whole.scored[:, None]
+        among = not_none(whole.mask) & whole.scored[:, None]
         lengths = whole.lengths.to(whole.rewards)
         longer = lengths > group_mean(lengths, whole.groups, whole.scored)
-        eligible = longer & (required(whole.correct) == 1)
-        return Selection({"undecided": _above(required(whole.entropy), among, self.PERCENTILE), "eligible": eligible})
+        eligible = longer & (not_none(whole.correct) == 1)
+        return Selection({"undecided": _above(not_none(whole.entropy), among, self.PERCENTILE), "eligible": eligible})
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Give the tokens their own advantages."""
-        mask, planning, before = required(batch.mask), required(batch.planning) & required(batch.mask), required(batch.advantages)
+        mask, planning, before = not_none(batch.mask), not_none(batch.planning) & not_none(batch.mask), not_none(batch.advantages)
         advantages = (before[:, None] if before.ndim == 1 else before).expand_as(mask)
         added = masked(self.alpha * advantages.abs(), planning)
         if selection is not None:
@@ -77,11 +75,11 @@ class PlanningCredit(Mechanism[Rollouts, None]):
         stats = {"bias": Mean(masked(added, among).sum(), count), "planning": Mean((planning & among).sum(), count)}
         return Effect(replace(batch, advantages=advantages + added) if self.alpha else batch, stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one: no response is longer than its own mean, which the code form asks for."""
         if regime.group_size == 1 and self.form == "code":
             reason = "with one rollout per problem no response is longer than the mean of its group."
-            return Inert("planning-credit", reason, "Sample at least two per problem, or use the paper's form.")
+            return NoEffect("planning-credit", reason, "Sample at least two per problem, or use the paper's form.")
         return None
 
 

@@ -9,11 +9,9 @@ import torch
 from breadth.base.checks import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import successes
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
@@ -45,16 +43,16 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
         """Cap the advantage of every lone success, on all of its tokens."""
         won, known = successes(batch)
         lone = won & (group_count(batch.groups, won) == 1) & (group_count(batch.groups, known) >= self.size)
-        advantages = required(batch.advantages)
+        advantages = not_none(batch.advantages)
         rows = lone[:, None] if advantages.ndim == 2 else lone
         capped = torch.where(rows, advantages.clamp(max=self.cap), advantages)
         acted = (capped != advantages).any(-1) if advantages.ndim == 2 else capped != advantages
         stats = {"lone": Mean(lone.sum(), won.sum()), "capped": Mean(acted.sum(), won.sum())}
         return Effect(replace(batch, advantages=capped), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups that are too small to be capped."""
         if regime.group_size is not None and regime.group_size < self.size:
             reason = f"it acts on groups of {self.size} or more, and there are {regime.group_size} rollouts per problem."
-            return Inert("rare-success-cap", reason, f"Sample at least {self.size} per problem, or lower size.")
+            return NoEffect("rare-success-cap", reason, f"Sample at least {self.size} per problem, or lower size.")
         return None

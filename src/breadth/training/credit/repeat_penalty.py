@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count, masked
-from breadth.training.records import Rollouts, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Take the penalty off the advantages; rollouts without a reward neither pay nor count."""
-        outcomes, among = required(batch.outcomes), batch.scored
+        outcomes, among = not_none(batch.outcomes), batch.scored
         if len(outcomes) != len(batch):
             raise MechanismError(
                 f"{len(batch)} rollouts came with {len(outcomes)} outcomes.", "Give one for each rollout, None where there is none."
@@ -54,8 +52,8 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
         stats = {"penalty": Mean(penalty.sum(), among.sum()), "repeated": Mean((penalty > 0).sum(), among.sum())}
         return Effect(batch.credited(-self.coefficient * penalty), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, which have nobody to repeat."""
         if regime.group_size == 1:
-            return Inert("repeat-penalty", "with one rollout per problem no answer is repeated.", "Sample at least two per problem.")
+            return NoEffect("repeat-penalty", "with one rollout per problem no answer is repeated.", "Sample at least two per problem.")
         return None

@@ -9,11 +9,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import ratio
-from breadth.training.records import Batch, required
-from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Cispo(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Set the surrogate; no token loses its gradient."""
-        moved = ratio(batch.logprobs.detach(), required(batch.old_logprobs))
+        moved = ratio(batch.logprobs.detach(), not_none(batch.old_logprobs))
         low, high = (1 - self.low, 1 + self.high) if self.bounds == "around-one" else (0.0, self.cap)
         losses = -moved.clamp(low, high) * batch.advantages * batch.logprobs
         count = batch.mask.sum()
@@ -63,9 +61,9 @@ class Cispo(Mechanism[Batch, None]):
         }
         return Effect(replace(batch, surrogate=losses, clipped=torch.zeros_like(batch.mask)), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """On strictly on-policy updates every weight is 1."""
         if regime.on_policy:
             reason = "no weight ever reaches a bound: every update is strictly on-policy, so the ratio is exactly 1."
-            return Inert("cispo", reason, ON_POLICY_REMEDY)
+            return NoEffect("cispo", reason, ON_POLICY_REMEDY)
         return None

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.loss.covariances import covariance, without_spread
-from breadth.training.loss.picks import keys_of, picked, too_small
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.loss.token_selection import covariance, keys_of, picked, too_small, without_spread
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import draw, quota
-from breadth.training.records import Batch, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class ClipCov(Mechanism[Batch, None]):
     def survey(self, whole: Batch, state: None) -> Selection:
         """Draw the tokens to leave out of the whole batch."""
         cost = covariance(whole)
-        candidates = whole.mask & ~required(whole.clipped) & (cost > self.lower) & (cost < self.upper)
+        candidates = whole.mask & ~not_none(whole.clipped) & (cost > self.lower) & (cost < self.upper)
         chosen = draw(candidates, quota(self.share, int(whole.mask.count_nonzero())), keys_of(whole))
         return Selection({"picked": chosen, "candidates": candidates})
 
@@ -58,6 +55,6 @@ class ClipCov(Mechanism[Batch, None]):
         stats = {"picked": Mean(chosen.sum(), count), "candidates": Mean(picked(selection, "candidates").sum(), count)}
         return Effect(batch.weighted((~chosen).to(batch.logprobs.dtype)), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """One response has no covariance, and a share of too few tokens is less than one."""
         return without_spread("clip-cov", regime) or too_small("clip-cov", self.share, regime)

@@ -9,11 +9,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import ratio
-from breadth.training.records import Batch, required
-from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class ClippedPolicy(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Set the surrogate and say which tokens lost their gradient to a bound."""
-        moved, advantages = ratio(batch.logprobs, required(batch.old_logprobs)), batch.advantages
+        moved, advantages = ratio(batch.logprobs, not_none(batch.old_logprobs)), batch.advantages
         low, high = 1 - self.low, 1 + self.high
         losses = torch.maximum(-moved * advantages, -moved.clamp(low, high) * advantages)
         below, above = (moved < low) & (advantages < 0), (moved > high) & (advantages > 0)
@@ -56,11 +54,11 @@ class ClippedPolicy(Mechanism[Batch, None]):
         stats = {"clipped_low": Mean((below & batch.mask).sum(), count), "clipped_high": Mean((above & batch.mask).sum(), count)}
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say that no bound is ever reached on strictly on-policy updates, where somebody set one on purpose."""
         chosen = ["clip-higher"] * (self.low < self.high < math.inf) + ["dual clip"] * (self.dual is not None)
         if regime.on_policy and chosen:
             never = f"{' and '.join(chosen)} never {'act' if len(chosen) > 1 else 'acts'}"
             reason = f"{never}: every update is strictly on-policy, so the ratio is exactly 1."
-            return Inert("clipped-policy", reason, ON_POLICY_REMEDY)
+            return NoEffect("clipped-policy", reason, ON_POLICY_REMEDY)
         return None

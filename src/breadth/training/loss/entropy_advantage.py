@@ -9,10 +9,8 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
-from breadth.training.records import Batch, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -49,16 +47,16 @@ class EntropyAdvantage(Mechanism[Batch, None]):
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Shift the advantages upwards by the entropy at each token."""
         advantages, most = batch.advantages, batch.advantages.abs() / self.cap
-        wanted = self.scale * required(batch.entropy).detach().clamp(min=0)
+        wanted = self.scale * not_none(batch.entropy).detach().clamp(min=0)
         shift = torch.minimum(wanted, most).to(advantages.dtype)
         count, capped = batch.mask.sum(), batch.mask & (wanted > most) & (most > 0)
         stats = {"shift": Mean(shift.sum(), count), "capped": Mean(capped.sum(), count)}
         return Effect(replace(batch, advantages=advantages + shift), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without a scale, or with a cap that leaves no room, no advantage is shifted."""
         if self.scale == 0 or math.isinf(self.cap):
-            return Inert(
+            return NoEffect(
                 "entropy-advantage",
                 "its scale is 0 or its cap infinite, so no advantage is shifted.",
                 "Set scale above 0 and a finite cap.",

@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 
 from breadth.base.checks import require
-from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import GRADIENT, entropy_price, mean_entropy
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Batch
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,10 @@ class EntropyBonus(Mechanism[Batch, None]):
         """Add the price of this micro-batch's entropies to the loss."""
         return Effect(batch, entropy_price(batch, self.coefficient), {"entropy": mean_entropy(batch, "exact")})
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without a price it only reports."""
         if self.coefficient == 0:
-            return Inert("entropy-bonus", "its coefficient is 0, so nothing is paid for entropy.", "Set a coefficient above 0, e.g. 0.001.")
+            return NoEffect(
+                "entropy-bonus", "its coefficient is 0, so nothing is paid for entropy.", "Set a coefficient above 0, e.g. 0.001."
+            )
         return None

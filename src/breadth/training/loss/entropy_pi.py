@@ -11,11 +11,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import Reading, fields_read, mean_entropy
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.records import Batch
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,8 @@ class EntropyPI(Mechanism[Batch, PIState]):
         accumulated = state.accumulated if wound_up else state.accumulated + error
         return replace(state, steps=steps, error=error, accumulated=accumulated, coefficient=coefficient)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without gains the coefficient stays zero."""
         if self.proportional == 0 and self.integral == 0:
-            return Inert("entropy-pi", "both gains are 0, so no advantage is ever shifted.", "Set proportional or integral above 0.")
+            return NoEffect("entropy-pi", "both gains are 0, so no advantage is ever shifted.", "Set proportional or integral above 0.")
         return None

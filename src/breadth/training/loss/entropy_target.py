@@ -9,11 +9,9 @@ from typing import Any
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import GRADIENT, Reading, entropy_price, mean_entropy
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Batch
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,10 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
         outside = 0 if seen.steps < self.settle else int(target > seen.highest) - int(target < seen.lowest)
         return replace(seen, coefficient=max(self.smallest, min(self.largest, wanted)), paying=entropy < target, outside=outside)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Where the coefficient cannot leave zero, nothing is ever paid."""
         if self.largest == 0 or (self.increment == 0 and self.smallest == 0):
-            return Inert("entropy-target", "its coefficient can never leave 0.", "Set an increment and a largest coefficient above 0.")
+            return NoEffect("entropy-target", "its coefficient can never leave 0.", "Set an increment and a largest coefficient above 0.")
         return None
 
 

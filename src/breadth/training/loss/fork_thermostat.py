@@ -5,20 +5,58 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.entropy import GRADIENT, entropy_price
-from breadth.training.histogram import EntropyHistogram
-from breadth.training.loss.thermostat import Thermostat
-from breadth.training.mechanism import Mechanism
+from breadth.training.entropy import GRADIENT, EntropyHistogram, entropy_price
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.ops import masked
-from breadth.training.records import Batch, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Batch, not_none
+
+LONGEST = 256
+"""Entries the audit trail keeps; the oldest go first."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One entry of the thermostat's audit trail."""
+
+    step: int
+    """Optimizer step after which it was taken."""
+    what: str
+    """What it did."""
+    why: str
+    """The numbers that made it do so."""
+
+
+@dataclass(frozen=True)
+class Thermostat:
+    """What the fork thermostat remembers between steps."""
+
+    steps: int = 0
+    """Optimizer steps seen."""
+    start: float = 0.0
+    """Mean entropy of the forking tokens over the settling steps so far, in nats; the band's reference once they are over."""
+    entropy: float = 0.0
+    """Mean entropy of the forking tokens in the last step, in nats."""
+    threshold: float | None = None
+    """Entropy above which the share of forking tokens lay in the last step, in nats; None before the first."""
+    push: float = 0.0
+    """Integral part of the coefficient."""
+    coefficient: float = 0.0
+    """Price of one nat of entropy on a forking token: above 0 it is paid for, below 0 it is charged."""
+    mood: str = "settling"
+    """Settling, inside, raising or lowering."""
+    trail: tuple[Action, ...] = ()
+    """The last changes of mood, oldest first."""
+
+    def entered(self, mood: str, what: str, why: str) -> Self:
+        """Return the state in another mood, with what was done and why in the trail."""
+        return replace(self, mood=mood, trail=(*self.trail, Action(self.steps, what, why))[-LONGEST:])
+
 
 SLACK = 0.9
 """A token forks from this share of the threshold on: were it all of it, a policy whose entropy falls evenly would have no forks left."""
@@ -87,7 +125,7 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
 
     def apply(self, batch: Batch, state: Thermostat, selection: Selection | None) -> Effect[Batch]:
         """Price the entropy of this micro-batch's forking tokens and count all entropies."""
-        entropy = required(batch.entropy)
+        entropy = not_none(batch.entropy)
         forks = self._forks(batch, entropy, state)
         coefficient = 0.0 if self.dry_run else state.coefficient
         terms = tuple(masked(price, forks) for price in entropy_price(batch, coefficient))
@@ -118,17 +156,17 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         moved = replace(state, steps=steps, entropy=entropy, threshold=threshold, push=push, coefficient=coefficient)
         return self._noted(moved, error)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without gains or with a limit of zero the coefficient stays zero."""
         if self.limit == 0 or self.proportional == self.integral == 0:
             reason = "its limit or both of its gains are 0, so nothing is ever paid or charged."
-            return Inert("fork-thermostat", reason, "Set limit and a gain above 0; to only report, set dry_run.")
+            return NoEffect("fork-thermostat", reason, "Set limit and a gain above 0; to only report, set dry_run.")
         return None
 
     def _forks(self, batch: Batch, entropy: Tensor, state: Thermostat) -> Tensor:
         """Return which tokens fork."""
         if self.forks == "planning":
-            return batch.mask & required(batch.planning)
+            return batch.mask & not_none(batch.planning)
         rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
         return batch.mask & (rounded >= (math.inf if state.threshold is None else SLACK * state.threshold))
 

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.loss.picks import keys_of, picked, too_small
-from breadth.training.mechanism import Mechanism
+from breadth.training.loss.token_selection import keys_of, picked, too_small
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.ops import masked, pick_largest
-from breadth.training.records import Batch, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -48,16 +46,16 @@ class ForkingTokens(Mechanism[Batch, None]):
         """Pick the tokens to keep in the whole batch."""
         if self.share == 1:
             return Selection({"picked": whole.mask})
-        entropy = required(whole.entropy)
+        entropy = not_none(whole.entropy)
         kept = 1 + int(self.share * max(int(whole.mask.count_nonzero()) - 1, 0))
         return Selection({"picked": pick_largest(entropy, whole.mask & (entropy > 0), kept, keys_of(whole))})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Weigh every other token with 0."""
-        kept, entropy = picked(selection), required(batch.entropy).detach()
+        kept, entropy = picked(selection), not_none(batch.entropy).detach()
         stats = {"kept": Mean(kept.sum(), batch.mask.sum()), "kept_entropy": Mean(masked(entropy, kept).sum(), kept.sum())}
         return Effect(batch.weighted(kept.to(batch.logprobs.dtype)), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Name a share that is less than one token."""
         return too_small("forking-tokens", self.share, regime)

@@ -8,11 +8,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import ratio
-from breadth.training.records import Batch, required
-from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class GradientPreserving(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Set the surrogate and say which tokens lost their gradient to a scale of 0 or the dual bound."""
-        moved, advantages = ratio(batch.logprobs, required(batch.old_logprobs)), batch.advantages
+        moved, advantages = ratio(batch.logprobs, not_none(batch.old_logprobs)), batch.advantages
         low, high = 1 - self.low, 1 + self.high
         below, above = (moved < low) & (advantages < 0), (moved > high) & (advantages > 0)
         one = moved / moved.detach()
@@ -69,9 +67,9 @@ class GradientPreserving(Mechanism[Batch, None]):
         stats = {"bounded_low": Mean((below & batch.mask).sum(), count), "bounded_high": Mean((above & batch.mask).sum(), count)}
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """On strictly on-policy updates no edge is ever reached."""
         if regime.on_policy:
             reason = "no token ever reaches an edge: every update is strictly on-policy, so the ratio is exactly 1."
-            return Inert("gradient-preserving", reason, ON_POLICY_REMEDY)
+            return NoEffect("gradient-preserving", reason, ON_POLICY_REMEDY)
         return None

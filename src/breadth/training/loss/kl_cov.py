@@ -9,13 +9,10 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.loss.covariances import covariance, without_spread
-from breadth.training.loss.picks import keys_of, picked, too_small
-from breadth.training.mechanism import Mechanism
+from breadth.training.loss.token_selection import covariance, keys_of, picked, too_small, without_spread
+from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.ops import log_ratio, masked, pick_largest, quota
-from breadth.training.records import Batch, required
-from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -63,14 +60,14 @@ class KLCov(Mechanism[Batch, None]):
         stats = {"picked": Mean(chosen.sum(), batch.mask.sum()), "distance": Mean(distance.detach().sum(), chosen.sum())}
         return Effect(batch, (self.coefficient * distance,) if self.coefficient and self.share else (), stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Where the policies agree the distance is smallest and has no gradient."""
         if regime.on_policy:
             reason = "every update is strictly on-policy: the distance to the old policy is exactly 0, and so is its gradient."
-            return Inert("kl-cov", reason, f"Use clip-cov, which acts there. {ON_POLICY_REMEDY}")
+            return NoEffect("kl-cov", reason, f"Use clip-cov, which acts there. {ON_POLICY_REMEDY}")
         return without_spread("kl-cov", regime) or too_small("kl-cov", self.share, regime)
 
     def _distance(self, batch: Batch) -> Tensor:
         if self.divergence == "full":
-            return required(batch.old_divergence)
-        return log_ratio(batch.logprobs, required(batch.old_logprobs)).abs()
+            return not_none(batch.old_divergence)
+        return log_ratio(batch.logprobs, not_none(batch.old_logprobs)).abs()

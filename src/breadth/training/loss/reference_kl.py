@@ -10,11 +10,9 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.ops import log_ratio, masked
-from breadth.training.records import Batch, required
-from breadth.training.regime import Inert, Regime
+from breadth.training.records import Batch, not_none
 
 FURTHEST = 100.0
 """Distances count as at most this many nats: a probability of e^-100 is about the smallest that float32 holds (e^-103)."""
@@ -61,15 +59,15 @@ class ReferenceKL(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Add the term and report the estimate."""
-        charged = batch.mask if self.tokens == "all" else batch.mask & required(batch.planning)
-        divergence = masked(self._divergence(batch.logprobs, required(batch.reference_logprobs)), charged)
+        charged = batch.mask if self.tokens == "all" else batch.mask & not_none(batch.planning)
+        divergence = masked(self._divergence(batch.logprobs, not_none(batch.reference_logprobs)), charged)
         stats = {"divergence": Mean(divergence.detach().sum(), charged.sum())}
         return Effect(batch, (self.coefficient * divergence,) if self.coefficient else (), stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """As a loss, k1 is log p plus a constant, and the expected gradient of log p is zero."""
         if regime.on_policy and self.estimator == "k1":
-            return Inert(
+            return NoEffect(
                 "reference-kl", "the gradient of k1 is zero in expectation, so the term adds noise and nothing else.", "Use k3+ or k2."
             )
         return None

@@ -11,12 +11,10 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
 from breadth.training.entropy import Reading, fields_read, mean_entropy
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import LARGEST_LOG_RATIO
 from breadth.training.records import Batch
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -102,6 +100,8 @@ class Repo(Mechanism[Batch, RepoState]):
         factor = 2.0 if entropy < state.start else 0.5 if entropy > state.start else 1.0
         return replace(state, steps=steps, scale=max(self.smallest, min(self.largest, state.scale * factor)))
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say so when the scale is zero: it stays zero however often it is doubled."""
-        return Inert("repo", "its scale is 0 and doubling keeps it there.", "Set a scale above 0, e.g. 0.1.") if self.scale == 0 else None
+        return (
+            NoEffect("repo", "its scale is 0 and doubling keeps it there.", "Set a scale above 0, e.g. 0.1.") if self.scale == 0 else None
+        )

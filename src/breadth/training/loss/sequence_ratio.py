@@ -8,11 +8,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism, Role
+from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import log_ratio, sequence_mean
-from breadth.training.records import Batch, required
-from breadth.training.regime import ON_POLICY_REMEDY, Inert, Regime
+from breadth.training.records import Batch, not_none
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class SequenceRatio(Mechanism[Batch, None]):
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Set the surrogate and say which tokens lost their gradient with their response."""
         logprobs, advantages = batch.logprobs, batch.advantages
-        drift = sequence_mean(log_ratio(logprobs.detach(), required(batch.old_logprobs)), batch.mask)
+        drift = sequence_mean(log_ratio(logprobs.detach(), not_none(batch.old_logprobs)), batch.mask)
         moved = (drift[:, None] + logprobs - logprobs.detach()).exp()
         low, high = 1 - self.low, 1 + self.high
         losses = torch.maximum(-moved * advantages, -moved.clamp(low, high) * advantages)
@@ -54,9 +52,9 @@ class SequenceRatio(Mechanism[Batch, None]):
         stats = {"clipped_low": Mean((below & batch.mask).sum(), count), "clipped_high": Mean((above & batch.mask).sum(), count)}
         return Effect(replace(batch, surrogate=losses, clipped=below | above), stats=stats)
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """On strictly on-policy updates every ratio is 1, of tokens and of responses alike."""
         if regime.on_policy:
             reason = "every update is strictly on-policy, so the ratio is exactly 1 and the loss is the plain policy gradient."
-            return Inert("sequence-ratio", reason, ON_POLICY_REMEDY)
+            return NoEffect("sequence-ratio", reason, ON_POLICY_REMEDY)
         return None

@@ -2,18 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Literal, get_args
 
 from breadth.base.checks import require
 from breadth.base.errors import MechanismError
-from breadth.base.stats import Counts, Max
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism
-from breadth.training.plan.standings import Standing, Standings, lot, shares_of
+from breadth.base.stats import Counts, Max, Mean
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Plan
-from breadth.training.regime import Inert, Regime
+
+Stage = Literal["candidate", "active", "deferred", "easy"]
+"""Where a problem stands: not yet judged, trained on, put off as too hard, or put off as too easy."""
+
+FAILURES = 2
+"""Failed pilots in a row after which a problem is flagged for another wording or a hint."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of one problem."""
+
+    stage: Stage = "candidate"
+    """What its last pilot made of it."""
+    drawn: int = 0
+    """Rollouts of the pilot under way."""
+    correct: int = 0
+    """Correct ones among them."""
+    failures: int = 0
+    """Pilots in a row that ended below the band."""
+    since: int = 0
+    """Generation in which the last pilot ended."""
+
+    @property
+    def flagged(self) -> bool:
+        """Whether it failed two pilots in a row."""
+        return self.failures >= FAILURES
+
+
+@dataclass(frozen=True)
+class Standings:
+    """Every problem that was ever sampled."""
+
+    problems: Mapping[str, Standing] = field(default_factory=dict)
+    """Problem -> its standing; a problem not in it is a candidate."""
+
+    def flagged(self) -> tuple[str, ...]:
+        """Return the problems that failed two pilots in a row: rewrite them or give a hint."""
+        return tuple(sorted(problem for problem, one in self.problems.items() if one.flagged))
+
+
+def shares_of(standings: Sequence[Standing]) -> dict[str, Mean]:
+    """Return the share of problems in each stage, and of those flagged, as stats."""
+    stages, total = Counter(one.stage for one in standings), len(standings)
+    shares = {stage: Mean(stages[stage], total) for stage in get_args(Stage)}
+    return shares | {"flagged": Mean(sum(one.flagged for one in standings), total)}
+
+
+def lot(problem: str, seed: int, step: int) -> float:
+    """Return a uniform number in [0, 1) decided by problem, seed and generation alone."""
+    digest = blake2b(f"{seed}/{step}/{problem}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) / float(1 << 53)
 
 
 @dataclass(frozen=True)
@@ -84,10 +135,10 @@ class Difficulty(Mechanism[Plan, Standings]):
         seen = {problem: (int(drawn), int(solved[problem])) for problem, drawn in stats["rollouts"].by_label.items()}
         return Standings(self._learned(state.problems, seen, int(stats["clock"].by_label["generation"])))
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say so when the band holds every share, so that nothing is ever left out."""
         if self.low == 0 and self.high == 1:
-            return Inert("difficulty", "its band from 0 to 1 holds every problem.", "Narrow it, e.g. low = 0.125 and high = 0.75.")
+            return NoEffect("difficulty", "its band from 0 to 1 holds every problem.", "Narrow it, e.g. low = 0.125 and high = 0.75.")
         return None
 
     def _learned(self, standings: Mapping[str, Standing], seen: Mapping[str, tuple[int, int]], step: int) -> dict[str, Standing]:

@@ -8,10 +8,8 @@ from typing import Literal
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.effect import Effect, Selection
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Plan
-from breadth.training.regime import Inert, Regime
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,10 @@ class Temperature(Mechanism[Plan, None]):
         temperature = self.end if way == 1 else self.start + (self.end - self.start) * way
         return Effect(replace(batch, temperature=temperature), stats={"temperature": Mean(temperature, 1)})
 
-    def inert(self, regime: Regime) -> Inert | None:
+    def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say so when the way leads from the trainer's temperature to itself."""
         if self.start == self.end == regime.temperature:
-            return Inert(
+            return NoEffect(
                 "temperature", f"it starts and ends at the trainer's own temperature, {self.start:g}.", "Set another end, or leave it out."
             )
         return None

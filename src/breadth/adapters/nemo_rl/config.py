@@ -1,0 +1,128 @@
+"""NeMo-RL's GRPO configuration read, translated and patched: its YAML, and overrides in Hydra's form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from breadth.adapters.configs import Settings, flat, interpolated, spelled, table_of
+from breadth.base.errors import BrokenFileError
+from breadth.doctor.finding import Change
+from breadth.doctor.knobs import Knobs
+
+CAP, CONTEXT = "policy.generation.max_new_tokens", "policy.max_total_sequence_length"
+FIELDS: Mapping[str, str] = {
+    "group": "grpo.num_generations_per_prompt",
+    "prompts": "grpo.num_prompts_per_step",
+    "micro_batch": "policy.train_micro_batch_size",
+    "learning_rate": "policy.optimizer.kwargs.lr",
+    "estimator": "grpo.adv_estimator.name",
+    "clip_low": "loss_fn.ratio_clip_min",
+    "clip_high": "loss_fn.ratio_clip_max",
+    "dual_clip": "loss_fn.ratio_clip_c",
+    "sequence_ratio": "loss_fn.sequence_level_importance_ratios",
+    "kl": "loss_fn.reference_policy_kl_penalty",
+    "kl_given": "loss_fn.reference_policy_kl_penalty",
+    "temperature": "policy.generation.temperature",
+    "top_p": "policy.generation.top_p",
+    "top_k": "policy.generation.top_k",
+    "longest": CAP,
+    "mask_truncated": "grpo.overlong_filtering",
+    "length_penalty": "grpo.reward_shaping.enabled",
+    "filter_flat": "grpo.use_dynamic_sampling",
+    "correct_mismatch": "loss_fn.use_importance_sampling_correction",
+    "engine": "policy.generation.backend",
+}
+"""Our knob -> NeMo-RL's setting."""
+PLAIN = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "longest"}
+"""Knobs whose value is the setting's."""
+
+
+@dataclass(frozen=True)
+class NemoRlSettings:
+    """Reads the YAML of ``examples/run_grpo.py``; recipes leave much to the file they name under ``defaults``, which is not read."""
+
+    trainer = "nemo-rl"
+    """Name in the catalogue."""
+
+    def recognises(self, path: Path, start: bytes) -> bool:
+        """Tell by settings that only NeMo-RL has."""
+        return path.suffix in (".yaml", ".yml") and (b"num_prompts_per_step" in start or b"num_generations_per_prompt" in start)
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        """Return the settings of a file by dotted path, references to one another put in."""
+        found = table_of(path, exponents=True)
+        if not isinstance(found, Mapping):
+            raise BrokenFileError(path, "holds no table of settings.", "Give NeMo-RL's YAML.")
+        return interpolated(dict(flat(found)))
+
+    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+        """Translate what is set; NeMo-RL's own defaults stand in its YAML, not in its code, and are not supposed."""
+        own = interpolated(dict(flat(config)))
+        read = Settings(own)
+        shaped = read.switch("grpo.reward_shaping.enabled")
+        return Knobs(
+            group=read.whole(FIELDS["group"]),
+            prompts=read.whole(FIELDS["prompts"]),
+            updates=_updates(read),
+            micro_batch=None if _packed(read) else read.whole(FIELDS["micro_batch"]),
+            learning_rate=read.number(FIELDS["learning_rate"]),
+            estimator=read.text(FIELDS["estimator"]),
+            clip_low=read.number(FIELDS["clip_low"]),
+            clip_high=read.number(FIELDS["clip_high"]),
+            clips=None if read.switch("loss_fn.disable_ppo_ratio") is None else not read.switch("loss_fn.disable_ppo_ratio"),
+            dual_clip=read.number(FIELDS["dual_clip"]),
+            sequence_ratio=read.switch(FIELDS["sequence_ratio"]),
+            kl=read.number(FIELDS["kl"]),
+            kl_given=read.number(FIELDS["kl_given"]),
+            loss="cispo" if read.switch("loss_fn.use_cispo") else None,
+            covariance="",
+            temperature=read.number(FIELDS["temperature"]),
+            top_p=read.number(FIELDS["top_p"]),
+            top_k=0 if FIELDS["top_k"] in own and own[FIELDS["top_k"]] is None else read.whole(FIELDS["top_k"]),
+            longest=read.whole(CAP),
+            context=read.whole(CONTEXT),
+            mask_truncated=read.switch(FIELDS["mask_truncated"]),
+            length_penalty=shaped,
+            filter_flat=read.switch(FIELDS["filter_flat"]),
+            shaped_reward=True if shaped else None,
+            correct_mismatch=read.switch(FIELDS["correct_mismatch"]),
+            engine=read.text(FIELDS["engine"]),
+            logs_rollouts=True,
+            theirs={knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own},
+        )
+
+    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+        """Word changes as overrides."""
+        return tuple(dict.fromkeys(line for change in changes for line in _overrides(change, knobs)))
+
+
+def _packed(read: Settings) -> bool:
+    return bool(read.switch("policy.sequence_packing.enabled") or read.switch("policy.dynamic_batching.enabled"))
+
+
+def _updates(read: Settings) -> float | None:
+    """Return optimizer steps a generation; asynchronous rollouts lag behind by more than updates."""
+    prompts, group = read.number(FIELDS["prompts"]), read.number(FIELDS["group"])
+    batch = read.number("policy.train_global_batch_size")
+    if not prompts or not group or not batch or read.switch("grpo.async_grpo.enabled"):
+        return None
+    return float(math.ceil(prompts * group / batch))
+
+
+def _overrides(change: Change, knobs: Knobs) -> tuple[str, ...]:
+    if change.knob == "updates":
+        if not knobs.prompts or not knobs.group:
+            return ()
+        return (f"policy.train_global_batch_size={max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}",)
+    if change.knob == "longest":
+        return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (knobs.longest_prompt or 0)}")
+    value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
+    return (f"{FIELDS[change.knob]}={value}",) if change.knob in PLAIN else ()
+
+
+SETTINGS = NemoRlSettings()
+"""The dialect of the catalogue."""

@@ -1,0 +1,208 @@
+"""OpenRLHF's launch scripts read, translated and patched: dotted flags since 0.11, and the older ones without dots."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from breadth.adapters.configs import Settings, spelled
+from breadth.adapters.scripts import script_arguments
+from breadth.doctor.finding import Change
+from breadth.doctor.knobs import Idle, Knobs
+
+OLDER: Mapping[str, str] = {
+    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
+    "rollout_batch_size": "rollout.batch_size",
+    "train_batch_size": "train.batch_size",
+    "micro_train_batch_size": "train.micro_batch_size",
+    "max_epochs": "train.max_epochs",
+    "actor_learning_rate": "actor.adam.lr",
+    "advantage_estimator": "algo.advantage.estimator",
+    "eps_clip": "actor.eps_clip",
+    "eps_clip_low_high": "actor.eps_clip_low_high",
+    "dual_clip": "actor.dual_clip",
+    "init_kl_coef": "algo.kl.init_coef",
+    "entropy_loss_coef": "actor.entropy_coef",
+    "policy_loss_type": "actor.policy_loss_type",
+    "temperature": "rollout.temperature",
+    "top_p": "rollout.top_p",
+    "max_new_tokens": "rollout.max_new_tokens",
+    "generate_max_len": "rollout.max_new_tokens",
+    "dynamic_filtering": "algo.dynamic_filtering_enable",
+    "dynamic_filtering_reward_range": "algo.dynamic_filtering_range",
+    "enable_vllm_is_correction": "algo.advantage.is_correction_enable",
+    "overlong_buffer_len": "reward.overlong_buffer_len",
+    "use_dynamic_batch": "train.dynamic_batch_enable",
+    "async_train": "train.async_enable",
+}
+"""Flags before 0.11 -> as they are called since."""
+DEFAULTS: Mapping[str, Any] = {
+    "rollout.n_samples_per_prompt": 1,
+    "rollout.batch_size": 1024,
+    "train.batch_size": 128,
+    "train.micro_batch_size": 1,
+    "train.max_epochs": 1,
+    "train.async_enable": False,
+    "actor.adam.lr": 1e-6,
+    "algo.advantage.estimator": "gae",
+    "actor.eps_clip": 0.2,
+    "actor.policy_loss_type": "ppo",
+    "algo.kl.init_coef": 0.01,
+    "rollout.temperature": 1.0,
+    "rollout.top_p": 1.0,
+    "algo.dynamic_filtering_enable": False,
+    "algo.advantage.is_correction_enable": False,
+}
+"""Of OpenRLHF 0.11, read from its source; the same before."""
+FIELDS: Mapping[str, str] = {
+    "group": "rollout.n_samples_per_prompt",
+    "prompts": "rollout.batch_size",
+    "micro_batch": "train.micro_batch_size",
+    "learning_rate": "actor.adam.lr",
+    "estimator": "algo.advantage.estimator",
+    "clip_low": "actor.eps_clip_low_high",
+    "clip_high": "actor.eps_clip_low_high",
+    "dual_clip": "actor.dual_clip",
+    "kl": "algo.kl.init_coef",
+    "kl_given": "algo.kl.init_coef",
+    "entropy_bonus": "actor.entropy_coef",
+    "loss": "actor.policy_loss_type",
+    "sequence_ratio": "actor.policy_loss_type",
+    "temperature": "rollout.temperature",
+    "top_p": "rollout.top_p",
+    "longest": "rollout.max_new_tokens",
+    "filter_flat": "algo.dynamic_filtering_enable",
+    "correct_mismatch": "algo.advantage.is_correction_enable",
+    "length_penalty": "reward.overlong_buffer_len",
+}
+"""Our knob -> OpenRLHF's flag."""
+SWITCHES = frozenset({"filter_flat", "correct_mismatch"})
+"""Knobs that are flags without a value."""
+PLAIN = frozenset(FIELDS) - SWITCHES - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
+"""Knobs whose value is the flag's."""
+TELLING = re.compile(
+    rb"--(rollout\.n_samples_per_prompt|n_samples_per_prompt|algo\.kl\.init_coef|init_kl_coef|algo\.advantage\.estimator)\b"
+)
+
+
+@dataclass(frozen=True)
+class OpenRlhfSettings:
+    """Reads the flags of ``openrlhf.cli.train_ppo_ray``."""
+
+    trainer = "openrlhf"
+    """Name in the catalogue."""
+
+    def recognises(self, path: Path, start: bytes) -> bool:
+        """Tell by flags that only OpenRLHF has."""
+        return path.suffix in (".sh", ".bash", ".txt") and TELLING.search(start) is not None
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        """Return the flags of a script, spelled as there."""
+        return script_arguments(path)
+
+    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+        """Translate, older names by what they are called now."""
+        names = {OLDER.get(name, name): name for name in config}
+        own = {name: config[spelling] for name, spelling in names.items()}
+        read = Settings(own, DEFAULTS if any(name in own for name in FIELDS.values()) else {})
+        low, high = _clips(read)
+        loss = read.text("actor.policy_loss_type")
+        return Knobs(
+            group=read.whole("rollout.n_samples_per_prompt"),
+            prompts=read.whole("rollout.batch_size"),
+            updates=_updates(read),
+            micro_batch=None if read.switch("train.dynamic_batch_enable") else read.whole("train.micro_batch_size"),
+            learning_rate=read.number("actor.adam.lr"),
+            estimator=read.text("algo.advantage.estimator"),
+            clip_low=low,
+            clip_high=high,
+            clips=None if loss is None else True,
+            dual_clip=read.number("actor.dual_clip"),
+            sequence_ratio=None if loss is None else loss == "gspo",
+            kl=read.number("algo.kl.init_coef"),
+            kl_given=read.number("algo.kl.init_coef") if "algo.kl.init_coef" in own else None,
+            entropy_bonus=read.number("actor.entropy_coef"),
+            entropy_adaptive=False,
+            entropy_share=1.0,
+            loss=loss,
+            covariance="",
+            temperature=read.number("rollout.temperature"),
+            top_p=read.number("rollout.top_p"),
+            longest=read.whole("rollout.max_new_tokens"),
+            length_penalty=True if read.number("reward.overlong_buffer_len") else None,
+            shaped_reward=True if read.number("reward.overlong_buffer_len") else None,
+            filter_flat=read.switch("algo.dynamic_filtering_enable"),
+            filter_metric="score",
+            correct_mismatch=read.switch("algo.advantage.is_correction_enable"),
+            engine="vllm",
+            logs_rollouts=False,
+            idle=tuple(_idle(read)),
+            theirs={knob: _flag(names[name], own[name]) for knob, name in FIELDS.items() if name in own},
+        )
+
+    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+        """Word changes as flags, in the spelling of the user's script."""
+        older = bool(knobs.theirs) and not any("." in said.partition(" ")[0] for said in knobs.theirs.values())
+        lines = dict.fromkeys(line for change in changes for line in _words(change, knobs, changes))
+        back = {new: old for old, new in OLDER.items() if old != "generate_max_len"}
+        return tuple(f"--{back.get(name, name) if older else name}{value}" for name, value in (line.split("|", 1) for line in lines))
+
+
+def _flag(name: str, value: Any) -> str:
+    if value is True:
+        return f"--{name}"
+    values = value if isinstance(value, list) else [value]
+    return spelled(f"--{name}", " ".join(str(one) for one in values)).replace("=", " ", 1).replace("'", "")
+
+
+def _clips(read: Settings) -> tuple[float | None, float | None]:
+    both = read.own.get("actor.eps_clip_low_high")
+    if both is None:
+        return read.number("actor.eps_clip"), read.number("actor.eps_clip")
+    pair = Settings(dict(zip(("low", "high"), both if isinstance(both, list) else [both], strict=False)))
+    return pair.number("low"), pair.number("high")
+
+
+def _updates(read: Settings) -> float | None:
+    """Return optimizer steps a generation; asynchronous rollouts lag behind by more than updates."""
+    names = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.max_epochs")
+    prompts, group, batch, epochs = (read.number(name) for name in names)
+    if not prompts or not group or not batch or not epochs or read.switch("train.async_enable") is not False:
+        return None
+    return math.ceil(prompts * group / batch) * epochs
+
+
+def _idle(read: Settings) -> Iterator[Idle]:
+    if "actor.eps_clip" in read.own and "actor.eps_clip_low_high" in read.own:
+        yield Idle(_flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", meant=False)
+    if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:
+        value = read.own["algo.dynamic_filtering_range"]
+        yield Idle(_flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", meant=True)
+
+
+def _words(change: Change, knobs: Knobs, together: Sequence[Change]) -> list[str]:
+    """Return flags as ``name| value``."""
+    if change.knob in ("clip_low", "clip_high"):
+        wanted = {one.knob: one.value for one in together}
+        low = wanted.get("clip_low", 0.2 if knobs.clip_low is None else knobs.clip_low)
+        high = wanted.get("clip_high", low if knobs.clip_high is None else knobs.clip_high)
+        return [f"actor.eps_clip_low_high| {low:g} {high:g}"]
+    if change.knob == "updates":
+        if not knobs.prompts or not knobs.group:
+            return [f"train.max_epochs| {int(change.value)}"]
+        return [f"train.batch_size| {max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}"]
+    if change.knob in SWITCHES:
+        return [f"{FIELDS[change.knob]}|"] if change.value else []
+    return [f"{FIELDS[change.knob]}| {_number(change.value)}"] if change.knob in PLAIN else []
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+SETTINGS = OpenRlhfSettings()
+"""The dialect of the catalogue."""

@@ -1,0 +1,134 @@
+"""Read what prime-rl writes (metrics, episodes, token exports) and what verifiers' own evaluations save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from breadth.adapters.parse_values import MetricReader, StepMerger, as_number, as_step, in_order, metric_rows
+from breadth.adapters.prime_rl.rollouts import read_episodes, read_results, read_token_export
+from breadth.adapters.sniff import first_objects, leading_keys
+from breadth.runs.jsonl import json_rows
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
+
+CLOCKS = ("step", "time")
+FIRST = ("train/agg/effective/", "train/agg/all/", "train/agg/")
+"""All environments before single ones, and of those the rollouts that were trained on: failed ones count as zero reward."""
+ORCHESTRATOR = frozenset({"time/wait_for_policy", "time/wait_for_ckpt"})
+SHARED = ("time/step", "time/save_ckpt")
+"""Names that trainer and orchestrator both log, for different things."""
+
+
+def read_metrics(path: Path) -> Iterator[Record]:
+    """Yield one row a step (and one for its evaluations), whoever logged what when."""
+    reader, merger = MetricReader(), StepMerger()
+    for block in json_rows(path):
+        if isinstance(block, Remark):
+            yield block
+            continue
+        for number, row in block:
+            for part in _rows(row, reader, number):
+                yield from (_ordered(done) for done in merger.add(part))
+    yield from (_ordered(done) for done in merger.rest())
+    yield from reader.remarks(path)
+
+
+def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+    values = reader.numbers({name: value for name, value in row.items() if name not in CLOCKS}, number)
+    if not ORCHESTRATOR.isdisjoint(row):
+        values = {f"orchestrator/{name}" if name in SHARED else name: value for name, value in values.items()}
+    return metric_rows(values, as_step(row.get("step")), as_number(row["time"]) if "time" in row else None)
+
+
+def _ordered(row: MetricRow) -> MetricRow:
+    return MetricRow(in_order(row.values, FIRST), row.step, row.time, row.split)
+
+
+METRICS = "metrics"
+EPISODES = "episodes"
+RESULTS = "evaluation results"
+TOKENS = "token export"
+EPISODE_KEYS = frozenset({"id", "env", "task", "traces"})
+RESULT_KEYS = frozenset({"example_id", "prompt", "completion"})
+TOKEN_KEYS = frozenset({"schema_version", "micro_step", "micro_sequence_idx", "token_ids"})
+NAMES = (
+    "dispatcher/",
+    "entropy/all/",
+    "inference/agg/",
+    "is_truncated/all/",
+    "kl_ent_ratio/",
+    "masked_advantage_",
+    "mismatch_kl/",
+    "off_policy/",
+    "perf/mfu",
+    "perf/throughput",
+    "progress/total_tokens",
+    "reward/all/",
+    "seq_len/all/",
+    "time/forward_backward",
+    "time/wait_for_",
+    "train/agg/",
+)
+"""What names start with that prime-rl logs and others do not."""
+UNIX = 1e9
+"""No clock of a training run shows less (September 2001)."""
+
+
+@dataclass(frozen=True)
+class PrimeRlImporter:
+    """Reads prime-rl's run folder and verifiers' evaluation results.
+
+    - ``metrics.jsonl``: trainer and orchestrator append to one file, some steps apart; rows of one step are joined.
+    - ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``: verifiers episodes; each trace of a trained agent is
+      a rollout. The problem is the environment and the task's key. ``effective`` repeats part of ``all``.
+    - ``token_exports/step_N/rank_R.jsonl``: per-token columns. An export names no task and has no text, so its problem is
+      the environment and a hash of the prompt's tokens: groups hold together, but its rows cannot be matched with
+      the episodes of the same step. Count one or the other.
+    - ``results.jsonl`` of ``vf-eval``: held-out rollouts, with the reference answer beside them.
+    """
+
+    trainer = "prime-rl"
+    """Name in the catalogue."""
+    entropy = EntropyKind("exact", None, "token-mean", "response")
+    """Over the whole vocabulary, at each token's sampling temperature, averaged over the tokens that are trained on."""
+    switches = MappingProxyType(
+        {
+            "rollouts": "[monitors.file] in the TOML (on unless --no-monitors.file); in verifiers: vf-eval --save-results",
+            **dict.fromkeys(("token_ids", "logprobs", "old_logprobs", "advantages", "mask"), "trainer.enable_token_export = true"),
+        }
+    )
+    """What to set in the run's TOML."""
+
+    def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
+        """Tell the kinds apart by the keys of the first row, metrics by names of prime-rl's own."""
+        keys = leading_keys(start)
+        if keys >= TOKEN_KEYS:
+            return TOKENS
+        if keys >= EPISODE_KEYS - ({"traces"} if b"\n" not in start else set()):  # a long task may push them out of sight
+            return EPISODES
+        if keys >= RESULT_KEYS:
+            return RESULTS
+        return METRICS if any(_is_metrics(row) for row in first_objects(start)) else None
+
+    def current(self, files: Sequence[Path]) -> Sequence[Path]:
+        """Drop the effective episodes of a step where all of that step are there."""
+        there = set(files)
+        return [file for file in files if file.parent.name != "effective" or file.parent.with_name("all") / file.name not in there]
+
+    def read(self, path: Path, kind: str) -> Iterator[Record]:
+        """Yield what the file holds, in order."""
+        readers = {METRICS: read_metrics, EPISODES: read_episodes, RESULTS: read_results, TOKENS: read_token_export}
+        return readers[kind](path)
+
+
+def _is_metrics(row: Mapping[str, Any]) -> bool:
+    clock = as_number(row.get("time"))
+    ours = as_step(row.get("step")) is not None and clock is not None and clock > UNIX
+    return ours and any(name.startswith(NAMES) for name in row)
+
+
+IMPORTER = PrimeRlImporter()
+"""The importer in the catalogue."""

@@ -1,0 +1,203 @@
+"""Read what tinker-cookbook writes: ``metrics.jsonl`` and ``*_rollout_summaries.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from breadth.adapters.parse_values import MetricReader, as_number, as_step, in_order, is_held_out, metric_rows
+from breadth.adapters.rows import RowReader, as_text
+from breadth.adapters.sniff import first_objects, leading_keys
+from breadth.runs.jsonl import json_rows
+from breadth.runs.names import match
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, SeenEntropy, Split
+
+SUMMARY_KEYS = frozenset({"schema_version", "split", "iteration", "group_idx", "traj_idx"})
+"""Keys at the head of every summary."""
+KNOWN_VERSION = 1
+TRAIN = "train"
+COLUMNS = ("step", "problem", "group", "sample", "reward", "correct", "tokens", "origin")
+READER = RowReader({name: name for name in COLUMNS}, frozenset({"schema_version", "iteration", "group_idx", "traj_idx"}))
+
+
+def read_summaries(path: Path) -> Iterator[Record]:
+    """Yield the trajectories in blocks, training and evaluation apart."""
+    versions: set[str] = set()
+    for block in json_rows(path):
+        if isinstance(block, Remark):
+            yield block
+            continue
+        versions.update(as_text(row.get("schema_version")) for _, row in block)
+        for split in ("train", "eval"):
+            yield from _batch([(number, row) for number, row in block if _split(row) == split], split, path)
+    versions.discard(str(KNOWN_VERSION))
+    if versions:
+        yield _newer(path, min(versions))
+
+
+def _batch(rows: list[tuple[int, dict[str, Any]]], split: Split, path: Path) -> Iterator[Record]:
+    if not rows:
+        return
+    table, remarks = READER.table([_flat(row) for _, row in rows], path, rows[0][0])
+    yield from remarks
+    yield RolloutBatch(table, split)
+
+
+def _split(row: Mapping[str, Any]) -> Split:
+    return "train" if row.get("split", TRAIN) == TRAIN else "eval"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary under our column names; what it has no column for stays as it is and goes into ``extra``."""
+    step = as_step(row.get("iteration")) or 0
+    name, index = as_text(row.get("split", TRAIN)), as_text(row.get("group_idx"))
+    rest = {key: value for key, value in row.items() if key not in COLUMNS}
+    return {
+        **rest,
+        "step": step,
+        "problem": f"{name}/{step}/{index}" if name == TRAIN else f"{name}/{index}",
+        "group": f"{name}/{step}/{index}",
+        "sample": row.get("traj_idx"),
+        "reward": row.get("total_reward"),
+        "correct": _correct(row),
+        "tokens": _tokens(row),
+        "origin": _origin(row.get("tags")),
+    }
+
+
+def _turns(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    turns = row.get("steps")
+    return [turn for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else []
+
+
+def _tokens(row: Mapping[str, Any]) -> int | None:
+    lengths = [as_step(turn.get("ac_len")) for turn in _turns(row)]
+    return sum(length or 0 for length in lengths) if any(length is not None for length in lengths) else None
+
+
+def _correct(row: Mapping[str, Any]) -> bool | None:
+    """Return the grade that the cookbook's problem environments log at the last turn (``correct``: 0 or 1)."""
+    places = [turn.get("metrics") for turn in reversed(_turns(row))] + [row.get("trajectory_metrics")]
+    grades = (place["correct"] for place in places if isinstance(place, Mapping) and "correct" in place)
+    grade = as_number(next(grades, None))
+    return bool(grade) if grade in (0.0, 1.0) else None
+
+
+def _origin(tags: Any) -> str | None:
+    return ", ".join(as_text(tag) for tag in tags) if isinstance(tags, list) and tags else None
+
+
+def _newer(path: Path, version: str) -> Remark:
+    return Remark(
+        f"rows of schema version {version} were read as version {KNOWN_VERSION}.", str(path), None, "Check the rewards and lengths."
+    )
+
+
+METRICS = "metrics"
+SUMMARIES = "rollout summaries"
+STEPS = ("step", "progress/step", "progress/batch", "training_client/step")
+"""Where a row keeps its step, best first."""
+TIME = "timestamp"
+MARKS = frozenset({*STEPS[1:], "progress/done_frac", "optim/entropy", "optim/kl_sample_train_v1"})
+"""Names that only the cookbook's loops (and loops grown from them) log."""
+PREFIX = "env/all/"
+OWN_ENTROPY = "optim/entropy"
+MIXED = "env/all/by_group/frac_mixed"
+OPAQUE = ("time", "data", "metrics")
+"""Keys of other trainers' rows: prime-rl's clock, and the nested tables of verl and verifiers."""
+
+
+@dataclass(frozen=True)
+class TinkerImporter:
+    """Reads tinker-cookbook's log folder (also that of loops grown from it).
+
+    Rows of ``metrics.jsonl`` are flat; what an evaluator logs under ``test/`` or ``eval/`` becomes an eval row. The share
+    of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``starved_groups``.
+
+    A rollout summary names no problem. In an evaluation the groups stand in the order of the data set, so ``eval/math/7``
+    is the same problem at every step; in training ``train/12/7`` (iteration 12, group 7) is told apart from every other
+    group, even where the data set comes round again.
+    """
+
+    trainer = "tinker"
+    """Name in the catalogue."""
+    entropy = EntropyKind("sampled", None, "token-mean", "response")
+    """``optim/entropy``: minus the mean log-probability of the sampled action tokens, over the whole batch.
+
+    Loops grown from the cookbook log numbers of their own (``policy/entropy``): those say nothing about their estimator.
+    """
+    switches = MappingProxyType(
+        {
+            "rollouts": "tinker_cookbook.rl.train.Config(rollout_json_export=True)",
+            "entropy": "train with tinker_cookbook.rl.train.main: it logs optim/entropy at every step",
+            "kl_reference": "tinker_cookbook.rl.train.Config(kl_penalty_coef=0.01, kl_reference_config=KLReferenceConfig(...))",
+        }
+    )
+    """What to set in ``tinker_cookbook.rl.train.Config``."""
+
+    def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
+        """Tell the two kinds apart by the keys of the first rows."""
+        if leading_keys(start) >= SUMMARY_KEYS:
+            return SUMMARIES
+        rows = first_objects(start)
+        return METRICS if rows and any(_is_metrics(row) for row in rows) else None
+
+    def current(self, files: Sequence[Path]) -> Sequence[Path]:
+        """Keep all: the cookbook appends to one metrics file and writes each iteration's summaries once."""
+        return files
+
+    def read(self, path: Path, kind: str) -> Iterator[Record]:
+        """Yield what the file holds, in order."""
+        return read_summaries(path) if kind == SUMMARIES else _read_metrics(path)
+
+
+def _is_metrics(row: Mapping[str, Any]) -> bool:
+    named = not MARKS.isdisjoint(row) or any(name.startswith(PREFIX) for name in row)
+    return named and not any(key in row for key in OPAQUE)
+
+
+def _read_metrics(path: Path) -> Iterator[Record]:
+    reader = MetricReader()
+    entropies: set[str] = set()
+    for block in json_rows(path):
+        if isinstance(block, Remark):
+            yield block
+            continue
+        for number, row in block:
+            entropies.update(name for name in row if _is_entropy(name))
+            yield from _rows(row, reader, number)
+    yield from reader.remarks(path)
+    if entropies and OWN_ENTROPY not in entropies:
+        yield SeenEntropy(EntropyKind())
+        yield _unknown_estimator(path, min(entropies))
+
+
+def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+    key = next((key for key in STEPS if as_step(row.get(key)) is not None), None)
+    values = reader.numbers({name: value for name, value in row.items() if name not in (key, TIME)}, number)
+    if MIXED in values:
+        values["starved_groups"] = 1 - values[MIXED]
+    return metric_rows(in_order(values, (PREFIX,)), as_step(row[key]) if key else None, as_number(row[TIME]) if TIME in row else None)
+
+
+def _is_entropy(name: str) -> bool:
+    """Say whether a name of training (not of an evaluation) would be taken for the policy's entropy."""
+    found = match(name)
+    return found is not None and found[0] == "entropy" and not is_held_out(name)
+
+
+def _unknown_estimator(path: Path, name: str) -> Remark:
+    return Remark(
+        f"the entropy here is {name!r}, a number of the user's own loop (the cookbook logs {OWN_ENTROPY!r}): how it was estimated "
+        "and averaged is not recorded, so it can be compared within this run only.",
+        str(path),
+        None,
+        "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or per sequence.",
+    )
+
+
+IMPORTER = TinkerImporter()
+"""The importer in the catalogue."""

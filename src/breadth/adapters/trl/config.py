@@ -1,0 +1,374 @@
+"""TRL's configuration: defaults, translation into our settings, and lint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from breadth.adapters.calls import LARGEST_NOTEBOOK, REST, call_keywords
+from breadth.adapters.configs import EXPONENT, Settings, nearest, spelled, table_of
+from breadth.adapters.scripts import script_arguments
+from breadth.base.errors import BrokenFileError
+from breadth.doctor.finding import Change
+from breadth.doctor.knobs import Clash, Idle, Knobs
+
+TELLING = frozenset({"num_generations", "max_completion_length", "epsilon_high", "loss_type", "scale_rewards", "num_iterations"})
+"""Settings that GRPO of TRL has and others seldom do; two of them make a table TRL's."""
+DEFAULTS: Mapping[str, Any] = {
+    "num_generations": 8,
+    "num_iterations": 1,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 1e-6,
+    "epsilon": 0.2,
+    "entropy_coef": 0.0,
+    "use_adaptive_entropy": False,
+    "entropy_target": 0.2,
+    "entropy_coef_min": 0.0,
+    "entropy_coef_max": 1.0,
+    "entropy_coef_delta": 0.005,
+    "top_entropy_quantile": 1.0,
+    "importance_sampling_level": "token",
+    "loss_type": "dapo",
+    "sapo_temperature_neg": 1.05,
+    "sapo_temperature_pos": 1.0,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+    "mask_truncated_completions": False,
+    "sync_ref_model": False,
+    "ref_model_mixup_alpha": 0.6,
+    "ref_model_sync_steps": 512,
+    "use_vllm": False,
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask",
+    "vllm_importance_sampling_clip_max": 3.0,
+    "log_completions": False,
+}
+"""Of trl 1.16, checked against it by a test; beta, max_completion_length and top_k are left out: earlier versions had them otherwise."""
+OLDER = frozenset({"max_prompt_length", "vllm_device", "vllm_guided_decoding_regex", "use_liger_loss", "vllm_dtype"})
+"""Settings that trl 1.16 no longer has: what sets one is for an earlier version."""
+CHANGED = frozenset({"loss_type", "temperature", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"})
+"""Defaults that earlier versions had otherwise."""
+SIBLINGS = frozenset({"adam_epsilon", "epsilon_high", "num_generations_eval", "log_completions_hub_repo"})
+"""Other settings of TRL's in which the name of one of these stands."""
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "per_device_train_batch_size": ("batch_size", "train_batch_size", "micro_batch_size", "per_device_batch_size"),
+    "gradient_accumulation_steps": ("grad_accum", "grad_accum_steps", "gradient_accumulation", "accumulation_steps"),
+    "num_generations": ("group_size", "n_generations"),
+    "learning_rate": ("lr",),
+}
+"""What scripts with tables of their own call them."""
+FIELDS: Mapping[str, str] = {
+    "group": "num_generations",
+    "prompts": "generation_batch_size",
+    "learning_rate": "learning_rate",
+    "accumulation": "gradient_accumulation_steps",
+    "micro_batch": "per_device_train_batch_size",
+    "clip_low": "epsilon",
+    "clip_high": "epsilon_high",
+    "dual_clip": "delta",
+    "sequence_ratio": "importance_sampling_level",
+    "kl": "beta",
+    "kl_given": "beta",
+    "entropy_bonus": "entropy_coef",
+    "entropy_adaptive": "use_adaptive_entropy",
+    "entropy_target": "entropy_target",
+    "entropy_share": "top_entropy_quantile",
+    "loss": "loss_type",
+    "aggregation": "loss_type",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "longest": "max_completion_length",
+    "longest_prompt": "max_prompt_length",
+    "context": "vllm_max_model_length",
+    "mask_truncated": "mask_truncated_completions",
+    "length_penalty": "reward_funcs",
+    "engine": "use_vllm",
+    "correct_mismatch": "vllm_importance_sampling_correction",
+    "logs_rollouts": "log_completions",
+}
+"""Our knob -> the field of GRPOConfig."""
+
+
+CLIPPING = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+"""Losses that clip the ratio on both sides; sapo and vespo weigh it otherwise, cispo caps it above."""
+FOLLOWING = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
+"""Settings of the adaptive entropy bonus."""
+CORRECTING = (
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_cap",
+    "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_clip_min",
+)
+
+
+def idle_settings(given: Settings) -> Iterator[Idle]:
+    """Yield what the user set and TRL does not read."""
+    yield from _behind(given, FOLLOWING, "use_adaptive_entropy", "the coefficient follows a target only with use_adaptive_entropy=True")
+    yield from _behind(given, CORRECTING, "use_vllm", "there is nothing to correct without use_vllm=True")
+    yield from _behind(
+        given, ("ref_model_mixup_alpha", "ref_model_sync_steps"), "sync_ref_model", "the reference stays without sync_ref_model"
+    )
+    yield from _by_loss(given)
+    if given.switch("sync_ref_model") and given.number("beta") == 0:
+        yield Idle(given.says("sync_ref_model"), "no reference policy is kept at beta=0", meant=True)
+
+
+def _behind(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[Idle]:
+    """Yield settings whose switch is off; a switch that the file turns off itself says that they are left-overs."""
+    said = given.says(*(name for name in names if given.own.get(name) not in (None, False)))
+    if said and given.switch(switch) is False:
+        yield Idle(said, why, meant=switch not in given.own)
+
+
+def _by_loss(given: Settings) -> Iterator[Idle]:
+    loss = given.text("loss_type")
+    if loss is None:
+        return
+    unread = {
+        "epsilon": loss not in CLIPPING,
+        "epsilon_high": loss in ("sapo", "vespo"),
+        "delta": loss not in CLIPPING,
+        "sapo_temperature_neg": loss != "sapo",
+        "sapo_temperature_pos": loss != "sapo",
+    }
+    for name, unused in unread.items():
+        if unused and given.own.get(name) is not None:
+            yield Idle(given.says(name), f"loss_type={loss!r} does not read it", meant="loss_type" not in given.own)
+
+
+def clashes(read: Settings, given: Settings) -> Iterator[Clash]:
+    """Yield settings that TRL refuses together, or that its documentation says do not go together."""
+    group, rollouts = read.whole("num_generations"), read.whole("generation_batch_size")
+    if rollouts and given.own.get("steps_per_generation") is not None and "generation_batch_size" in given.own:
+        yield Clash(given.says("generation_batch_size", "steps_per_generation"), "TRL takes one of the two", weight="refused")
+    if group and rollouts and rollouts % group:
+        said = spelled("generation_batch_size", rollouts) + ", " + spelled("num_generations", group)
+        yield Clash(said, f"{rollouts} rollouts of a generation make no whole groups of {group}", weight="refused")
+    yield from _adaptive(read, given)
+    loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
+    if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
+        why = "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still divided by"
+        yield Clash(given.says("loss_type", "scale_rewards"), f"{why} without scale_rewards='none' (arXiv 2503.20783)", weight="slight")
+
+
+def _adaptive(read: Settings, given: Settings) -> Iterator[Clash]:
+    start, low, high = (read.number(name) for name in ("entropy_coef", "entropy_coef_min", "entropy_coef_max"))
+    if not read.switch("use_adaptive_entropy") or start is None or low is None or high is None:
+        return
+    said = given.says("entropy_coef", "entropy_coef_min", "entropy_coef_max")
+    if low > high:
+        yield Clash(said, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", weight="wrong")
+    elif start > high:
+        yield Clash(said, f"the coefficient starts at {start:g}, above its largest value, {high:g}", weight="wrong")
+
+
+CALLS = frozenset({"GRPOConfig"})
+"""Classes whose keywords are settings."""
+CLIPPED: Mapping[str, bool] = {
+    **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), True),
+    **dict.fromkeys(("sapo", "vespo"), False),
+}
+"""TRL's losses -> whether they clip the ratio."""
+SIGNS = tuple(re.compile(rb"\b" + name.replace("_", "[_-]").encode() + rb"\b[\"']?\s*[:= ]") for name in TELLING)
+"""How a file looks that sets one of the settings that tell."""
+SCRIPTS = (".sh", ".bash", ".txt")
+
+
+@dataclass(frozen=True)
+class TrlSettings:
+    """Reads ``GRPOConfig(...)`` in Python files and notebooks, YAML and JSON tables, and arguments of a launch script."""
+
+    trainer = "trl"
+    """Name in the catalogue."""
+
+    def recognises(self, path: Path, start: bytes) -> bool:
+        """Tell by a call of GRPOConfig, or by two settings that only GRPO of TRL has."""
+        if path.suffix == ".py":
+            return b"GRPOConfig(" in start
+        if path.suffix == ".ipynb":
+            return _anywhere(path, start, b"GRPOConfig(")
+        if b"actor_rollout_ref" in start or b'"log_history"' in start:
+            return False
+        if path.suffix in SCRIPTS and re.search(rb"\btrl\s+grpo\b", start):
+            return True
+        return sum(sign.search(start) is not None for sign in SIGNS) >= 2
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        """Return the settings of a file; of nested tables those that GRPOConfig knows, wherever they stand."""
+        if path.suffix in (".py", ".ipynb"):
+            return call_keywords(path, CALLS)
+        if path.suffix in SCRIPTS:
+            return script_arguments(path)
+        found = table_of(path)
+        if not isinstance(found, Mapping):
+            raise BrokenFileError(path, "holds no table of settings.", "Give what GRPOConfig is made from.")
+        return nearest(found)
+
+    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+        """Translate; what is computed, or of another type than it should be, is not known."""
+        everything = nearest(config)
+        read = Settings(everything, _defaults(everything))
+        given = Settings(_given(everything), read.defaults)
+        loss = read.text("loss_type")
+        adaptive = read.switch("use_adaptive_entropy")
+        return Knobs(
+            group=read.whole("num_generations"),
+            prompts=_prompts(read),
+            updates=_updates(read),
+            micro_batch=read.whole("per_device_train_batch_size"),
+            accumulation=read.whole("gradient_accumulation_steps"),
+            learning_rate=read.number("learning_rate"),
+            estimator="grpo",
+            clip_low=None if loss == "cispo" else read.number("epsilon"),
+            clip_high=_clip_high(read, loss),
+            clips=CLIPPED.get(loss) if loss is not None else None,
+            dual_clip=read.number("delta"),
+            sequence_ratio=_sequence(read),
+            kl=read.number("beta"),
+            kl_given=given.number("beta") if "beta" in given.own else None,
+            entropy_bonus=read.number("entropy_coef"),
+            entropy_adaptive=adaptive,
+            entropy_target=read.number("entropy_target") if adaptive or "entropy_target" in given.own else None,
+            entropy_share=read.number("top_entropy_quantile"),
+            loss=loss,
+            covariance="",
+            aggregation=loss,
+            temperature=read.number("temperature"),
+            top_p=read.number("top_p"),
+            top_k=read.whole("top_k"),
+            min_p=read.number("min_p"),
+            repetition_penalty=read.number("repetition_penalty"),
+            longest=read.whole("max_completion_length"),
+            longest_prompt=read.whole("max_prompt_length"),
+            context=read.whole("vllm_max_model_length"),
+            mask_truncated=read.switch("mask_truncated_completions"),
+            length_penalty=_penalised(read),
+            filter_flat=False,
+            shaped_reward=_shaped(read),
+            correct_mismatch=read.switch("vllm_importance_sampling_correction") if read.switch("use_vllm") else None,
+            engine={True: "vllm", False: "hf", None: None}[read.switch("use_vllm")],
+            logs_rollouts=read.switch("log_completions"),
+            idle=tuple(idle_settings(given)),
+            clashes=tuple(clashes(read, given)),
+            texts=_texts(given.own),
+            theirs=_theirs(given.own),
+        )
+
+    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+        """Word changes as keywords of GRPOConfig, or as our two lines where TRL has no setting."""
+        from breadth.adapters.trl.patch import render_patch  # it reads this file's tables
+
+        return render_patch(changes, knobs)
+
+
+def _anywhere(path: Path, start: bytes, sign: bytes) -> bool:
+    """Look through a whole notebook: pictures may stand before the cell in question."""
+    if sign in start:
+        return True
+    try:
+        with path.open("rb") as file:
+            before = b""
+            while file.tell() < LARGEST_NOTEBOOK and (piece := file.read(1 << 20)):
+                if sign in before[-len(sign) :] + piece:
+                    return True
+                before = piece
+    except OSError:
+        return False
+    return False
+
+
+def _defaults(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults that hold for what a file leaves out.
+
+    None where it sets nothing of GRPO's, or hands on what cannot be seen; not those that earlier versions had otherwise, where it has
+    settings of those; and not those of a setting that it has under a name of its own.
+    """
+    if REST in own or not TELLING & own.keys():
+        return {}
+    foreign = [key for key in own if key not in DEFAULTS and key not in SIBLINGS]
+    renamed = {name for name in DEFAULTS if any(name in key or key in SYNONYMS.get(name, ()) for key in foreign)}
+    unsure = renamed | (CHANGED if OLDER & own.keys() else set())
+    return {name: value for name, value in DEFAULTS.items() if name not in unsure}
+
+
+def _given(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the user set: of the arguments as the trainer saved them, all of them, only what is no default."""
+    if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
+        return own
+    derived = {"generation_batch_size"} | ({"steps_per_generation"} if own.get("steps_per_generation") == _accumulated(own) else set())
+    return {name: value for name, value in own.items() if DEFAULTS.get(name, REST) != value and name not in derived}
+
+
+def _accumulated(own: Mapping[str, Any]) -> Any:
+    return own.get("gradient_accumulation_steps", DEFAULTS["gradient_accumulation_steps"])
+
+
+def _updates(read: Settings) -> float | None:
+    """Return optimizer steps a generation: steps_per_generation / gradient_accumulation_steps * num_iterations.
+
+    Where a generation is begun in the midst of an optimizer step, some of its rollouts outlive it: then that is no whole story.
+    """
+    accumulated, iterations = read.number("gradient_accumulation_steps"), read.number("num_iterations")
+    steps = read.number("steps_per_generation")
+    if steps is None and read.own.get("steps_per_generation") is None and read.own.get("generation_batch_size") is None:
+        steps = accumulated
+    if not steps or not accumulated or not iterations:
+        return None
+    every = steps * iterations
+    return None if every < accumulated and accumulated % every else every / accumulated
+
+
+def _prompts(read: Settings) -> int | None:
+    rollouts, group = read.whole("generation_batch_size"), read.whole("num_generations")
+    return rollouts // group if rollouts and group and rollouts % group == 0 else None
+
+
+def _clip_high(read: Settings, loss: str | None) -> float | None:
+    """Return how far the ratio may rise; with cispo TRL's epsilon_high is the largest ratio itself."""
+    name = "epsilon" if read.own.get("epsilon_high") is None else "epsilon_high"
+    bound = read.number(name)
+    return bound - 1 if bound is not None and loss == "cispo" else bound
+
+
+def _sequence(read: Settings) -> bool | None:
+    level = read.text("importance_sampling_level")
+    return None if level is None else level == "sequence"
+
+
+def _shaped(read: Settings) -> bool | None:
+    """Tell by weights or names of several rewards; reward functions that a script hands over are not seen."""
+    weights, names = read.own.get("reward_weights"), read.own.get("reward_funcs")
+    if isinstance(weights, list):
+        return sum(bool(weight) for weight in weights) > 1
+    return True if isinstance(names, list) and len(names) > 1 else None
+
+
+def _penalised(read: Settings) -> bool | None:
+    names = read.own.get("reward_funcs")
+    known = [str(name) for name in names] if isinstance(names, list) else []
+    penal = [name for name in known if "overlong" in name or ("len" in name and ("penal" in name or "punish" in name))]
+    return True if penal else None
+
+
+def _texts(own: Mapping[str, Any]) -> dict[str, str]:
+    named = {name for name in own if name in DEFAULTS or name in FIELDS.values()}
+    return {name: own[name] for name in sorted(named) if isinstance(own[name], str) and EXPONENT.fullmatch(own[name])}
+
+
+def _theirs(own: Mapping[str, Any]) -> dict[str, str]:
+    found = {knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own}
+    steps = Settings(own).says("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+    return found | ({"updates": steps} if steps else {})
+
+
+SETTINGS = TrlSettings()
+"""The dialect of the catalogue."""

@@ -1,0 +1,317 @@
+"""Our Objective inside TRL: a GRPOTrainer whose advantages and loss are those of a chain."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import trl
+from torch import Tensor
+from torch.nn import functional
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
+
+from breadth.adapters.trl.conflicts import check_arguments, check_version, regime_of
+from breadth.adapters.trl.convert import (
+    FORWARD_KEYS,
+    PLANNING,
+    ROWS,
+    Marker,
+    Providers,
+    Scored,
+    batch_of,
+    forward,
+    loss_mask,
+    plain_text,
+    planning_of,
+    rollouts_of,
+    rows_of,
+)
+from breadth.adapters.trl.recorder import Recorder
+from breadth.base.atomic import whole_file
+from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.training.chain import Chain
+from breadth.training.mechanism import NoEffect, Seat
+from breadth.training.objective import Objective
+from breadth.training.ops import masked
+from breadth.training.recipes import chain_of
+from breadth.training.records import Batch, Rollouts, not_none
+from breadth.training.reduction import Totals
+
+Found = tuple[Tensor, Tensor | None, Tensor | None]
+"""Log-probs and entropies of the completion tokens, and an auxiliary loss."""
+Forward = Callable[[Tensor, Tensor, int], Found]
+"""Given tokens, attention mask and how many of the last tokens are scored."""
+
+
+def check_parts(parts: int, processes: int) -> int:
+    """Return the number of parts if it can be used."""
+    if parts < 1:
+        raise SettingsError(f"BreadthGRPOTrainer got parts = {parts!r}.", "Set parts to 1 or more; 1 is one pass over all sequences.")
+    if parts > 1 and processes > 1:
+        raise SettingsError(
+            f"BreadthGRPOTrainer got parts = {parts} with {processes} processes; several passes before one backward are tried on one only.",
+            "Leave parts at 1.",
+        )
+    return parts
+
+
+def by_length(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, parts: int) -> Found:
+    """Return what one pass over all rows would return, but for the padding: there it is 0.
+
+    Prompts are padded on the left, completions on the right. Where lengths are spread, as those of reasoning are, half of a batch and more
+    is padding, and four to eight parts spare most of it; where all are alike, parts only cost.
+    """
+    lengths = _ends(attention[:, -scored:])
+    order = lengths.argsort(stable=True)
+    found = [_part(forward, tokens[rows], attention[rows], scored, int(lengths[rows].max())) for rows in order.chunk(parts)]
+    back = order.argsort()
+    logprobs = torch.cat([one[0] for one in found])[back]
+    entropies = [one[1] for one in found if one[1] is not None]
+    return logprobs, torch.cat(entropies)[back] if entropies else None, None
+
+
+def _part(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, longest: int) -> Found:
+    kept = max(1, longest)
+    spare = scored - kept
+    first = int(attention.argmax(1).min())
+    begin = max(0, min(first, tokens.shape[1] - scored - 1))  # the token before the first that is scored says how likely that one is
+    inside = slice(begin, tokens.shape[1] - spare)
+    logprobs, entropies, _ = forward(tokens[:, inside], attention[:, inside], kept)
+    return functional.pad(logprobs, (0, spare)), None if entropies is None else functional.pad(entropies, (0, spare)), None
+
+
+def _ends(mask: Tensor) -> Tensor:
+    """Return behind which place of a row nothing is attended to any more."""
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    return torch.where(mask.bool(), places, torch.zeros_like(places)).max(1).values
+
+
+STATE = "breadth_objective.json"
+"""The objective's state inside a checkpoint."""
+log = logging.getLogger(__name__)
+
+
+class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    """TRL's GRPOTrainer with a chain of mechanisms for its advantages and its loss; everything else is TRL's own.
+
+    Args beyond TRL's:
+        objective: a recipe's name, the path of a TOML file, a Chain or an Objective.
+        correct: name of the reward function that grades (1 right, 0 wrong); not needed when there is only one.
+        outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer stated.
+        grams: what marks planning tokens, such as strategic grams.
+        run: a run folder to which rollouts, with per-token entropies, and metrics are written as they happen.
+        parts: forward passes that a micro-batch is cut into, sequences of like length together; spares padding where lengths are spread.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        objective: Objective | Chain | Path | str,
+        correct: str | None = None,
+        outcome: Callable[[str], str | None] | None = None,
+        grams: Marker | None = None,
+        run: Path | str | None = None,
+        parts: int = 1,
+        **options: Any,
+    ) -> None:
+        check_version(trl.__version__)
+        self.providers = Providers(correct, outcome, grams)
+        """Where optional fields come from."""
+        chain = chain_of(objective)
+        if (arguments := options.get("args", args[2] if len(args) > 2 else None)) is not None:
+            check_arguments(arguments, chain)  # before TRL loads a model
+        super().__init__(*args, **options)
+        chain = replace(chain, reduction=chain.reduction.within(self.max_completion_length))
+        self.objective = objective if isinstance(objective, Objective) else Objective(chain)
+        """What computes advantages and loss."""
+        self.objective.chain = chain
+        loss_fields = {"loss.entropy", "loss.entropy.gradient"} | ({"loss.reference_logprobs"} if self.beta else set())
+        self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
+        for verdict in self.explain():
+            log.warning("%s", verdict)
+        self._credits, self._shapes_loss = bool(chain.seated(Seat.CREDIT)), bool(chain.seated(Seat.LOSS))
+        self._loss_plans = "loss.planning" in chain.needs
+        self._credit_needs = frozenset(field.removeprefix("credit.") for field in chain.needs if field.startswith("credit."))
+        self._recorder = None if run is None else Recorder(Path(run), self.args, chain, self.accelerator.process_index)
+        self._parts = check_parts(parts, self.accelerator.num_processes)
+        self._scored: Scored | None = None
+        self._open = False
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train as TRL does, from a fresh generation; the run folder gets the last one also when training ends or breaks inside it."""
+        self._open, self._step = False, 0  # a step that is a multiple of the period makes TRL generate
+        try:
+            return super().train(*args, **options)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
+
+    def explain(self) -> tuple[NoEffect, ...]:
+        """List the mechanisms that cannot act under these settings, with the reason and the remedy."""
+        return self.objective.explain(regime_of(self.args, self.accelerator.num_processes))
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        """Keep what TRL knows at this moment only: texts, tokens and the reward of every function."""
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        texts = [plain_text(completion) for completion in completions]
+        self._scored = Scored([plain_text(prompt) for prompt in prompts], texts, completion_ids_list, rewards)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        output[ROWS] = rows_of(self, len(self._scored_now().texts)).to(output["completion_mask"].device)
+        if self.providers.grams is not None and self._loss_plans:
+            output[PLANNING] = planning_of(self, self._scored_now(), self.providers.grams, loss_mask(output))
+        if not self.model.training:
+            return output
+        if self._credits or self._recorder is not None:
+            kept = self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}  # so that votes can be counted later
+            rollouts = rollouts_of(self, output, self._scored_now(), self.providers, kept)
+            if self._credits:
+                self._credit(rollouts, output)
+            self._record(rollouts, output)
+        return output
+
+    def _credit(self, rollouts: Rollouts, output: dict[str, Any]) -> None:
+        """Replace TRL's advantages by the chain's; a dropped rollout leaves the loss and its denominator."""
+        if "entropy" in self._credit_needs:
+            with torch.no_grad():
+                entropy = forward(self, self.model, output, self.args.per_device_train_batch_size)[1]
+            rollouts = replace(rollouts, entropy=entropy)
+        after, metrics = self.objective.credit(rollouts)
+        self._note(metrics, "train")
+        device = output["advantages"].device
+        output["advantages"] = not_none(after.advantages).to(device=device, dtype=output["advantages"].dtype)
+        kept = not_none(after.kept).to(device)
+        output["completion_mask"] = output["completion_mask"] * kept[:, None]
+        output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
+
+    def _record(self, rollouts: Rollouts, output: Mapping[str, Any]) -> None:
+        """Open a generation in the run folder, with the rewards TRL gave and the advantages it is trained with."""
+        if self._recorder is not None:
+            credited, first = replace(rollouts, advantages=output["advantages"]), int(output[ROWS].min())
+            self._recorder.open(self.state.global_step + 1, self._scored_now(), credited, list(self.reward_func_names), first)
+
+    def _scored_now(self) -> Scored:
+        if self._scored is None:
+            raise RuntimeError("TRL asked for advantages before it asked for rewards")
+        return self._scored
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
+        if not self._shapes_loss:
+            loss: Tensor = super()._compute_loss(model, inputs)
+            self._witness(inputs)
+            return loss
+        return self._train_loss(model, inputs) if self.model.training else self._evaluation_loss(model, inputs)
+
+    def _train_loss(self, model: Any, inputs: Any) -> Tensor:
+        """Return one micro-batch's part of the loss, scaled against the mean that distributed training takes over processes."""
+        logprobs, entropy, auxiliary = forward(self, model, inputs)
+        batch = batch_of(inputs, logprobs, entropy)
+        if not self._open:
+            self._begin(model, batch)
+        loss = self.objective.loss(batch) * self.accelerator.num_processes
+        if auxiliary is not None:
+            loss = loss + self.router_aux_loss_coef * auxiliary / self.current_gradient_accumulation_steps
+        self._witness(inputs)
+        if self.accelerator.sync_gradients:
+            self._open = False
+            self._note(self.objective.finish(), "train")
+        return loss
+
+    def _begin(self, model: Any, batch: Batch) -> None:
+        """Begin an optimizer step with its whole batch; what comes after its first part is looked at without gradient for a survey."""
+        window = self._window()
+        if not self.objective.surveys:
+            totals = [Totals.of(loss_mask(inputs)) for inputs in window]
+            self.objective.begin(sum(totals[1:], totals[0]))
+        else:
+            with torch.no_grad():
+                later = [batch_of(inputs, *forward(self, model, inputs)[:2]) for inputs in window[1:]]
+            self.objective.begin(_joined([batch, *later]))
+        self._open = True
+
+    def _window(self) -> list[Any]:
+        """Return the micro-batches of the optimizer step that begins."""
+        places = range(self._step, self._step + self.current_gradient_accumulation_steps)
+        return [self._buffered_inputs[place % self.args.steps_per_generation] for place in places]
+
+    def _evaluation_loss(self, model: Any, inputs: Any) -> Tensor:
+        """Return the loss of held-out rollouts, with TRL's advantages; the chain's states stay as they are."""
+        logprobs, entropy, _ = forward(self, model, inputs)
+        preview = Objective(self.objective.chain)
+        preview.states = list(self.objective.states)
+        batch = batch_of(inputs, logprobs, entropy)
+        preview.begin(batch)
+        self._note_entropy(batch.mask, entropy, "eval")
+        return preview.loss(batch, record=False) * self.accelerator.num_processes
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, tokens: Tensor, attention: Tensor, scored: int, *args: Any, **options: Any
+    ) -> Any:
+        def whole(tokens: Tensor, attention: Tensor, scored: int) -> Any:
+            return super(BreadthGRPOTrainer, self)._get_per_token_logps_and_entropies(model, tokens, attention, scored, *args, **options)
+
+        in_parts = self._parts > 1 and not any(options.get(key) is not None for key in FORWARD_KEYS) and not options.get("compute_aux_loss")
+        found = by_length(whole, tokens, attention, scored, self._parts) if in_parts else whole(tokens, attention, scored)
+        if torch.is_grad_enabled() and found[1] is not None:
+            self._last = (found[0], found[1])
+        return found
+
+    def _witness(self, inputs: Any) -> None:
+        """Log the entropy, and hand this micro-batch's tokens to the run folder."""
+        if self._last is None or not self.model.training:
+            return
+        (logprobs, entropy), self._last = self._last, None
+        mask = loss_mask(inputs).bool()
+        if self._shapes_loss:
+            self._note_entropy(mask, entropy, "train")
+        if self._recorder is not None:
+            self._recorder.tokens(inputs[ROWS], mask, logprobs, entropy)
+
+    def _note_entropy(self, mask: Tensor, entropy: Tensor, mode: str) -> None:
+        counted = masked(entropy.detach(), mask).sum()
+        total, count = self.accelerator.reduce(torch.stack([counted, mask.sum().to(counted.dtype)]), reduction="sum").tolist()
+        self._metrics[mode]["entropy"].append(total / count if count else math.nan)  # TRL's log leaves NaN out of its mean
+
+    def _note(self, metrics: Mapping[str, float], mode: str) -> None:
+        for name, value in metrics.items():
+            self._metrics[mode][f"breadth/{name}"].append(value)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and to the run folder."""
+        super().log(logs, start_time)
+        if self._recorder is not None and self.accelerator.is_main_process:
+            self._recorder.metrics(self.state.global_step, logs)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            with whole_file(folder / STATE) as temporary:
+                temporary.write_text(json.dumps(self.objective.state()), encoding="utf-8")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        path = Path(checkpoint) / STATE
+        if not path.exists():
+            raise BrokenFileError(
+                path, "is missing: the checkpoint holds no state of the chain.", "Resume a checkpoint that this trainer wrote."
+            )
+        self.objective.restore(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    """Put the micro-batches of one optimizer step into one batch; TRL pads a generation to one width."""
+    names = [spec.name for spec in fields(Batch) if isinstance(getattr(parts[0], spec.name), Tensor)]
+    return replace(parts[0], **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})

@@ -1,0 +1,273 @@
+"""Read what verl's trainers leave on disk into our records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from breadth.adapters.parse_values import MetricReader, as_step, without_colour
+from breadth.adapters.rows import RowReader, as_text, reward_columns, with_steps
+from breadth.adapters.sniff import BOM, far_start, first_objects
+from breadth.runs.jsonl import json_blocks, json_rows, text_rows
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
+
+PRINTED = re.compile(r"(?:^|[\s\])}])step:(\d{1,15}) - (?=[^\s:]+:)")
+BETWEEN = " - "
+REST = re.compile(r"\s.*", re.DOTALL)
+HELD_OUT_METRICS = ("val-", "val/")
+"""How the names of validation metrics begin."""
+
+
+def read_console(path: Path) -> Iterator[Record]:
+    """Yield the metrics of a console log, whatever stands around them."""
+    reader = MetricReader()
+    for line in text_rows(path):
+        if isinstance(line, Remark):
+            yield line
+            continue
+        number, text = line
+        found = printed_row(text)
+        if found:
+            step, row = found
+            yield from metric_rows(step, reader.numbers(row, number))
+    yield from reader.remarks(path)
+
+
+def read_file_log(path: Path) -> Iterator[Record]:
+    """Yield the metrics of the ``file`` logger: ``{"step": n, "data": {...}}`` a line."""
+    reader = MetricReader()
+    odd: list[int] = []
+    for rows in json_rows(path):
+        if isinstance(rows, Remark):
+            yield rows
+            continue
+        for number, row in rows:
+            data = row.get("data")
+            if isinstance(data, dict):
+                yield from metric_rows(as_step(row.get("step")), reader.numbers(data, number))
+            else:
+                odd.append(number)
+    if odd:
+        yield Remark(f"{len(odd)} rows have no table 'data'; left out.", str(path), odd[0])
+    yield from reader.remarks(path)
+
+
+def printed_row(line: str) -> tuple[int, dict[str, str]] | None:
+    """Return the step and the values as printed of a console line, or None when it holds no metrics."""
+    if "step:" not in line:
+        return None
+    text = without_colour(line)
+    found = PRINTED.search(text)
+    if not found:
+        return None
+    row = {}
+    for part in text[found.end() :].split(BETWEEN):
+        name, colon, value = part.rpartition(":")
+        if colon:
+            row[name.strip()] = REST.sub("", value.strip())
+    return int(found[1]), row
+
+
+def metric_rows(step: int | None, values: Mapping[str, Any]) -> Iterator[MetricRow]:
+    """Yield a row's training metrics and, apart, those of the validation verl logs at the same step."""
+    held_out = {name: value for name, value in values.items() if name.startswith(HELD_OUT_METRICS)}
+    trained = {name: value for name, value in values.items() if name not in held_out}
+    if trained:
+        yield MetricRow(trained, step)
+    if held_out:
+        yield MetricRow(held_out, step, split="eval")
+
+
+COLUMNS = {
+    "input": "prompt",
+    "output": "completion",
+    "gts": "reference",
+    "score": "reward",
+    "step": "step",
+    "pred": "answer",
+    "data_source": "origin",
+}
+"""verl's keys -> our columns; ``acc`` joins them as ``correct``, where it is 0 or 1."""
+COMPONENT = re.compile(r".*(?:reward|score)(?:s|_\w+)?", re.IGNORECASE)
+"""Reward extras by these names are components of the reward, where they are numbers."""
+HELD_OUT_FOLDERS = frozenset({"val", "valid", "validation", "eval"})
+"""Words in the name of a folder with dumps of validation problems."""
+RIGHT_OR_WRONG = (0, 1, None)
+NO_ANSWER = "[INVALID]"
+"""What verl's mathematics rewards put in the place of an answer they cannot read."""
+GRADED = "acc, where 0 or 1"
+LONGEST_KEY = 200
+
+
+def split_of(path: Path) -> Split:
+    """Say whether a dump is of validation: its folder, or the one around it, is called so (``val``, ``validation_data``, ``run1-val``).
+
+    verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's name tells.
+    Before the word, only the folder itself may have another one: ``my-val`` around ``rollouts`` is just a name.
+    """
+    own, around = path.parent.name, path.parent.parent.name
+    words = {part.lower() for part in re.split(r"[-_.]", own)} | {re.split(r"[-_.]", around)[0].lower()}
+    return "train" if words.isdisjoint(HELD_OUT_FOLDERS) else "eval"
+
+
+def read_rollouts(path: Path) -> Iterator[Record]:
+    """Yield a dump in batches of about 1 MB of text."""
+    split = split_of(path)
+    named = as_step(path.stem)
+    for block in json_blocks(path):
+        if isinstance(block, Remark):
+            yield block
+        else:
+            yield from _batch(*block, path, split, named)
+
+
+def _batch(numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, split: Split, named: int | None) -> Iterator[Record]:
+    whole = [number for number, row in zip(numbers, rows, strict=True) if "output" in row and "input" in row]
+    if len(whole) < len(rows):
+        odd = sorted({*numbers} - {*whole})
+        yield Remark(f"{len(odd)} rows have no 'input' or no 'output'; left out.", str(path), odd[0])
+        numbers, rows = whole, [row for row in rows if "output" in row and "input" in row]
+    if not rows:
+        return
+    keys = set().union(*rows)
+    _tidy(rows, keys)
+    table, remarks = _reader(rows, keys).table(rows, path, numbers)
+    yield from remarks
+    table, unnumbered = with_steps(table, named or 0)
+    if unnumbered:
+        said = "0" if named is None else f"{named}, from the file's name"
+        yield Remark(f"{unnumbered} rows carry no step; taken as step {said}.", str(path), numbers[0])
+    if "uid" in keys:
+        table, further = _with_groups(table, rows)
+        if further:
+            yield Remark(
+                f"{further} rows are further outputs of one rollout (their uid does not end in _0); each is kept as a row.", str(path)
+            )
+    yield RolloutBatch(table, split)
+
+
+def _tidy(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
+    """Make values plain: the number of a score that is a whole dict, no place-holder for an answer, right or wrong of an accuracy."""
+    for row in rows:
+        score = row.get("score")
+        if type(score) is dict:
+            row["score_table"], row["score"] = score, score.get("score")
+            keys.add("score_table")
+    if "pred" in keys:
+        for row in rows:
+            if row.get("pred") == NO_ANSWER:
+                row["pred"] = None
+    if "acc" in keys and not all(row.get("acc") in RIGHT_OR_WRONG for row in rows):
+        keys.add(GRADED)
+        for row in rows:
+            row[GRADED] = row.get("acc") if row.get("acc") in RIGHT_OR_WRONG else None
+
+
+def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
+    """Choose what each key means in this block."""
+    columns = dict(COLUMNS)
+    repeated = {"uid"}
+    columns[GRADED if GRADED in keys else "acc"] = "correct"
+    if "reward" in keys and _is_number(rows, "reward") and all(row.get("reward") == row.get("score") for row in rows):
+        repeated.add("reward")
+    extras = sorted(keys - columns.keys() - repeated - {"score_table"})
+    columns |= reward_columns([key for key in extras if COMPONENT.fullmatch(key[-LONGEST_KEY:]) and _is_number(rows, key)])
+    return RowReader(columns, frozenset(repeated))
+
+
+def _is_number(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return all(isinstance(value, int | float | None) for value in (row.get(key) for row in rows))
+
+
+def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:
+    """Take groups and places from uids ``sample_rollout_output``; count rows that are further outputs of one rollout."""
+    parts = [as_text(row.get("uid") or "").rsplit("_", 2) for row in rows]
+    whole = [len(part) == 3 and part[1].isdecimal() and len(part[1]) < 10 for part in parts]
+    groups = [part[0] if fits else "_".join(part) or None for part, fits in zip(parts, whole, strict=True)]
+    places = [int(part[1]) if fits else place for part, fits, place in zip(parts, whole, table.column("sample").to_pylist(), strict=True)]
+    further = sum(fits and part[2] != "0" for part, fits in zip(parts, whole, strict=True))
+    table = table.set_column(table.schema.get_field_index("sample"), "sample", pa.array(places, pa.int32()))
+    return table.append_column("group", pa.array(groups, pa.string())), further
+
+
+READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
+    "console log": read_console,
+    "file log": read_file_log,
+    "rollouts": read_rollouts,
+    "validation rollouts": read_rollouts,
+}
+"""Kind of file -> what reads it."""
+
+PRINTED_ROW = re.compile(rb"(?m:^|[\s\])}m])step:\d{1,15} - [^\s:]+:")
+LOG_START = re.compile(rb'\{\s*"step"\s*:\s*\d+\s*,\s*"data"\s*:\s*\{')
+DUMP_START = re.compile(rb'\{\s*"input"\s*:\s*["\[]')
+DUMP_KEYS = frozenset({"input", "output", "score"})
+DUMP_NAME = re.compile(r"\d+\.jsonl")
+
+SWITCHES = {
+    "rollouts": "trainer.rollout_data_dir=DIR, and for held-out problems trainer.validation_data_dir=DIR/validation",
+    "entropy": "actor_rollout_ref.actor.calculate_entropy=true",
+    "kl_reference": "actor_rollout_ref.actor.use_kl_loss=true",
+    "mismatch": "actor_rollout_ref.rollout.calculate_log_probs=true",
+    "correct": (
+        "return {'score': reward, 'acc': right} from reward.custom_reward_function; "
+        "kept in trainer.validation_data_dir (the legacy trainer keeps it in trainer.rollout_data_dir too)"
+    ),
+    "answer": (
+        "return {'score': reward, 'pred': answer} from reward.custom_reward_function; "
+        "kept in trainer.validation_data_dir (the legacy trainer keeps it in trainer.rollout_data_dir too)"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class VerlImporter:
+    """Reads verl's console logs, the JSONL of its ``file`` logger, and its rollout and validation dumps."""
+
+    trainer = "verl"
+    """Name in the catalogue."""
+    entropy = EntropyKind("exact", None, "loss-mode", "response")
+    """Over the whole vocabulary, made one number by the loss's own mode: nats per sequence under a summing loss."""
+    switches = MappingProxyType(SWITCHES)
+    """What to set in verl to log more."""
+
+    def recognises(self, path: Path, start: bytes) -> str | None:
+        """Tell a file's kind by how it begins."""
+        text = start.removeprefix(BOM).lstrip()
+        if text.startswith(b"{"):
+            return _json_kind(path, text)
+        return "console log" if PRINTED_ROW.search(far_start(path, start)) else None
+
+    def current(self, files: Sequence[Path]) -> Sequence[Path]:
+        """Keep all: no file of verl's repeats another."""
+        return files
+
+    def read(self, path: Path, kind: str) -> Iterator[Record]:
+        """Yield what the file holds, in order."""
+        return READERS[kind](path)
+
+
+def _json_kind(path: Path, text: bytes) -> str | None:
+    if LOG_START.match(text):
+        return "file log"
+    if _is_dump(path, text):
+        return "validation rollouts" if split_of(path) == "eval" else "rollouts"
+    return None
+
+
+def _is_dump(path: Path, text: bytes) -> bool:
+    """Look for the keys of a dump in the first row; trust its first key and the file's name where the row is longer than what is seen."""
+    rows = first_objects(text, most=4)
+    if rows:
+        return rows[0].keys() >= DUMP_KEYS and not rows[0].keys().isdisjoint(("step", "gts"))
+    return bool(DUMP_START.match(text) and DUMP_NAME.fullmatch(path.name))
+
+
+IMPORTER = VerlImporter()
+"""The importer of the catalogue."""

@@ -1,0 +1,73 @@
+"""Ask every check about one run and put the answers in order: worst first, causes named, what cannot be believed taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from breadth.base.errors import MeasureError
+from breadth.doctor.catalogue import FINDINGS
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, Loop, Outcome
+from breadth.doctor.loops import askable, loops_of, told, unmeasured
+from breadth.doctor.signs.inference_runs import TUNE
+
+UNMEASURED = "nothing was measured under this policy or on this server"
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What was found in one run."""
+
+    evidence: Evidence
+    """What was looked at."""
+    findings: tuple[Finding, ...]
+    """What is there, worst first."""
+    cannot_tell: tuple[CannotTell, ...]
+    """What may be there or not, in a loop that the evidence tells of."""
+    clear: tuple[str, ...]
+    """What was looked for, in a loop that the evidence tells of, and is not there."""
+
+    @property
+    def checked(self) -> tuple[str, ...]:
+        """Every check that came to an answer."""
+        return (*(one.name for one in self.findings), *self.clear)
+
+
+def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> Diagnosis:
+    """Ask all checks, by default those of the catalogue; of these, the ones that could only keep silent are not even loaded."""
+    loops = loops_of(evidence)
+    asked = {name: FINDINGS.load(name) for name in askable(evidence, loops)} if checks is None else dict(checks)
+    outcomes = {name: _asked(name, check, evidence) for name, check in asked.items()}
+    found = {name: one for name, one in outcomes.items() if isinstance(one, Finding)}
+    voided = {name: one.name for one in found.values() for name in one.voids if name != one.name}
+    kept = {name: one for name, one in found.items() if name not in voided}
+    unsure = [one for name, one in outcomes.items() if isinstance(one, CannotTell) and _wanted(asked[name], evidence, loops)]
+    unsure += [CannotTell(name, f"it reads numbers that must not be believed: see {voided[name]}") for name in found if name in voided]
+    quiet = [name for name, one in outcomes.items() if one is None]
+    unsure += [CannotTell(name, UNMEASURED, TUNE) for name in quiet if unmeasured(asked[name], evidence, loops)]
+    explained = [_explained(one, asked[name], kept) for name, one in kept.items()]
+    order = list(asked)
+    return Diagnosis(
+        evidence,
+        tuple(sorted(explained, key=lambda one: (SEVERITIES.index(one.severity), order.index(one.name)))),
+        tuple(unsure),
+        tuple(name for name in quiet if told(asked[name], evidence, loops)),
+    )
+
+
+def _wanted(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
+    """Say whether a user would want to know what is missing: of settings always, else of the loop that the evidence is of."""
+    return check.loop == "configuration" or told(check, evidence, loops) or (check.loop != "training" and evidence.server is not None)
+
+
+def _asked(name: str, check: Check, evidence: Evidence) -> Outcome:
+    """Ask one check; numbers that an instrument refuses are a reason not to tell, never a crash."""
+    try:
+        return check.check(evidence)
+    except MeasureError as error:
+        return CannotTell(name, error.problem, error.remedy)
+
+
+def _explained(finding: Finding, check: Check, others: Mapping[str, Finding]) -> Finding:
+    return replace(finding, explained_by=tuple(name for name in check.causes if name in others))

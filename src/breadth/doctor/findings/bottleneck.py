@@ -1,0 +1,140 @@
+"""``bottleneck``: which of the two loops holds the score back, in two numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import TUNE, of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.signs.in_use import InUse
+    from breadth.doctor.signs.limits import Limits
+    from breadth.doctor.signs.sweeps import Draws
+    from breadth.tuning.tuned import Tuned
+
+_NAME = "bottleneck"
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What more breadth in training would buy, against what a better inference policy would buy on this checkpoint.
+
+    All that is missing to a perfect score falls into three parts, question by question. (1) What the best policy measured scores above
+    the one in use: inference can have that today. (2) What one right answer among all the draws is worth above that: it is in the model
+    and is not chosen; a verifier or a judge could have it, so it is inference still, and not training. (3) What none of the draws gets
+    right: no policy and no judge can choose an answer that is not there, so at this many draws only training for breadth moves it. The two
+    numbers are (3) and (1). The largest of the three is what limits, and it is said to be only where its lead over the next, on the same
+    questions, leaves out zero.
+
+    The best policy is chosen on four fifths of the questions and scored on the other fifth, so that its luck does not count. (3) shrinks
+    with more draws, and the sweep has only so many: it is therefore carried on to ten times the draws by two fits, one that lets every
+    question be solved some day and one with questions that never are; and that is shown only where the same fits, made from half of the
+    draws, foretell what all draws came to (the test of honesty). Without a policy in use that was measured, one plain draw stands for it.
+    Always a note: it says where to look, not that something is broken. Misleads where right answers come by guessing, as in multiple
+    choice: then many draws reach everything and training looks as if it had nothing left to give.
+    """
+
+    loop: ClassVar[Loop] = "both"
+    causes: ClassVar[tuple[str, ...]] = ()
+
+    further: int = 10
+    """Times the draws to which what is out of reach is carried on: beyond that the two fits are a bracket and no more
+    (`breadth.measure.extrapolation`)."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Set the two numbers against each other."""
+        if not of_inference(evidence):
+            return None
+        from breadth.doctor.signs.in_use import InUse, in_use, vote_of
+        from breadth.doctor.signs.limits import limits
+        from breadth.doctor.signs.sweeps import looked_at, sweep
+
+        judged, drawn = sweep(evidence), looked_at(evidence, _NAME)
+        if drawn is None or isinstance(drawn, CannotTell):
+            return drawn
+        if judged is None:
+            return CannotTell(_NAME, "other policies than the recorded one were not measured", TUNE)
+        if not drawn.labelled or drawn.each < 2:
+            missing = (
+                "right answers are not known" if not drawn.labelled else "one draw of a question says nothing of what more would reach"
+            )
+            return CannotTell(_NAME, missing, f"{TUNE}, with right answers in FILE and --widths 1,2,4,8")
+        used = in_use(evidence, drawn, _NAME)
+        known = isinstance(used, InUse)
+        now = used if isinstance(used, InUse) else vote_of(drawn, 1)
+        return _finding(limits(judged, drawn, now.scores, self.further), drawn, judged, now, known=known)
+
+
+def _finding(found: Limits, drawn: Draws, judged: Tuned, now: InUse, *, known: bool) -> Finding:
+    who = f"the policy in use ({now.spending.name})" if known else "one plain draw"
+    return Finding(
+        _NAME,
+        Severity.NOTE,
+        "strong" if found.lead.low > 0 and _stays(found) else "likely",
+        "both",
+        f"{_which(found)}: {found.out.value:.0%} of the questions are out of reach of {drawn.each} draws, and the best policy measured "
+        f"gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
+        (
+            Fact("score now", now.score, "%", f"{who}, {drawn.where}"),
+            Fact("inference: best policy measured less that", found.policy, "%", "chosen and scored on different questions"),
+            Fact("inference: a perfect choice among the draws above that", found.selector, "%", "needs a verifier or a judge"),
+            Fact(f"training: out of reach of {drawn.each} draws", found.out, "%", "no policy can choose what is not there"),
+            Fact("lead of the largest of the three", found.lead, "%", "on the same questions"),
+            *_further(found),
+        ),
+        "New questions put another of the three first.",
+        "",
+        _prescriptions(found, judged),
+    )
+
+
+def _which(found: Limits) -> str:
+    if found.lead.low <= 0:
+        return "No loop is shown to limit more than the other"
+    words = {"policy": "The inference policy limits", "selector": "Choosing among the draws limits", "out": "Training limits"}
+    return words[found.largest]
+
+
+def _stays(found: Limits) -> bool:
+    """Say whether the largest stays so with many more draws; what they would reach is not training's."""
+    return found.largest != "out" or (found.further is not None and found.further.low > max(found.policy.value, found.selector.value))
+
+
+def _further(found: Limits) -> tuple[Fact, ...]:
+    if found.further is None:
+        return ()
+    note = "by fits that foretell all draws from half of them"
+    return (Fact(f"out of reach of {found.draws:,} draws, foretold", found.further, "%", note),)
+
+
+def _prescriptions(found: Limits, judged: Tuned) -> tuple[Prescription, ...]:
+    option = judged.choice.option
+    policy = Prescription(
+        f"Use what the sweep chose: {option.name}",
+        f"{judged.score:.0%} to expect at {judged.cost:,.0f} tokens a question.",
+        (Change("votes", option.width) if option.budget is None else Change("thinking_budget", option.budget),),
+        source="breadth tune",
+    )
+    select = Prescription(
+        "Choose among the draws by a verifier or a judge (strategy best-of-n in policy.toml)",
+        f"Up to {100 * found.selector.value:.0f} points lie in draws that are right and not chosen.",
+        (),
+        "A weak judge is worse than a vote.",
+        "arXiv 2408.03314",
+    )
+    train = Prescription(
+        "Train for breadth: hold entropy, keep a price on leaving the base, or start from a checkpoint with more pass@k",
+        f"{found.out.value:.0%} of the questions are in no draw, so that only the weights can bring them.",
+        source="arXiv 2505.22617, 2505.24864",
+    )
+    shown = found.policy.value if judged.choice.outcome == "better" else 0.0
+    worth = ((shown, policy), (found.selector.value, select), (found.out.value, train))
+    return tuple(one for gain, one in sorted(worth, key=lambda pair: -pair[0]) if gain > 0)
+
+
+FINDING = Bottleneck()
+"""As the doctor asks it."""

@@ -1,0 +1,123 @@
+"""``diversity-transfer``: different answers are lost on problems that were never solved, where no reward ever arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from breadth.doctor import remedies, rollout_remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.signs.token_windows import FEWEST, Ends, asked_ends, coverage_shift, lacks_answers, lacks_rollouts, trains
+from breadth.doctor.windows import Window
+from breadth.measure.intervals import Interval
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.measure.transfer import ArmSamples, Transfer
+
+NAME = "diversity-transfer"
+
+
+@dataclass(frozen=True)
+class DiversityTransfer:
+    """Narrowing on what it solves has narrowed the policy on what it does not solve.
+
+    Distinct answers at equally many samples, on the problems that neither the start nor the end of the run solves, start less now, with an
+    interval over problems (`breadth.measure.transfer`, after arXiv 2509.06941). A gap that vanishes at equally many readable answers is one
+    of formatting, and is not reported. Held-out problems are compared where there are any; else those of the training that both ends asked.
+
+    Almost every run loses some: it is a warning when surely more than half of what there was to lose is gone and pass@k has not surely
+    risen. Misleads where the temperature changed on the way.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "format-collapse", "drift")
+
+    relevant: float = 0.1
+    """Share of what there was to lose that must surely be gone: what a reader of a plot would call a change (`breadth.measure.trends`)."""
+    half: float = 0.5
+    """Share from which on it is a warning: more is gone than left."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Compare distinct answers on unsolved problems with the start."""
+        if not trains(evidence):
+            return None
+        ends = asked_ends(evidence)
+        if ends is None:
+            return lacks_rollouts(evidence, NAME)
+        lacking = lacks_answers(evidence, NAME, ends)
+        if lacking is not None:
+            return lacking
+        unsolved = _unsolved(ends)
+        if unsolved < FEWEST:
+            missing = f"{unsolved} problems were asked at both ends and solved at neither; {FEWEST} are needed"
+            return CannotTell(NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps")
+        from breadth.measure.transfer import transfer_gap
+
+        found = transfer_gap(_arm(ends.now), _arm(ends.start))
+        lost = _lost(found)
+        if lost is None or lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
+            return None
+        return self._finding(evidence, ends, found, lost)
+
+    def _finding(self, evidence: Evidence, ends: Ends, found: Transfer, lost: Interval) -> Finding:
+        covered = coverage_shift(ends)
+        paid = covered is not None and covered[1].change.low > 0
+        wanted = (rollout_remedies.pay_for_other_answers(), rollout_remedies.train_for_coverage(), remedies.anchor(evidence))
+        return Finding(
+            NAME,
+            Severity.WARNING if lost.low > self.half and not paid else Severity.NOTE,
+            "strong",
+            "training",
+            f"On problems that it never solved the policy gives {found.every.shared.value:.2g} fewer different answers in "
+            f"{found.draws} samples than at the start.",
+            _facts(ends, found, lost),
+            "Drawn at the same temperature, the checkpoint of the start gives as few different answers to the same problems.",
+            "" if covered is None else f"Meanwhile pass@{covered[0]} moved by {covered[1].change.value:+.2g}.",
+            tuple(one for one in wanted if one is not None),
+        )
+
+
+def _names(window: Window) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    return np.array(window.samples.names, dtype=object)[window.samples.problems]
+
+
+def _arm(window: Window) -> ArmSamples:
+    from breadth.measure.transfer import ArmSamples
+
+    return ArmSamples(_names(window), window.classes, window.samples.right == 1)
+
+
+def _unsolved(ends: Ends) -> int:
+    """Count the problems that both ends asked and neither solved."""
+    asked = set(ends.start.samples.names) & set(ends.now.samples.names)
+    solved = (set(_names(window)[window.samples.right == 1].tolist()) for window in (ends.start, ends.now))
+    return len(asked.difference(*solved))
+
+
+def _lost(found: Transfer) -> Interval | None:
+    """Return what was lost of the answers beyond the first, which none can lose; None where the start gave one answer only."""
+    there = found.every.base.distinct_unsolved.value - 1
+    if not there > 0:
+        return None
+    gap = found.every.shared
+    return Interval(gap.value / there, gap.low / there, gap.high / there, gap.level, gap.method)
+
+
+def _facts(ends: Ends, found: Transfer, lost: Interval) -> tuple[Fact, ...]:
+    gap = found.every
+    where = f"{ends.where}, {gap.problems:,} problems at {found.draws} samples"
+    return (
+        Fact("different answers lost where neither solves", gap.shared, "", where),
+        Fact("the same at equally many readable answers", gap.shared_parsed),
+        Fact("of the answers beyond the first", lost, "%"),
+        Fact("different answers where unsolved, at the start", gap.base.distinct_unsolved),
+        Fact("now", gap.trained.distinct_unsolved),
+    )
+
+
+FINDING = DiversityTransfer()
+"""As the doctor asks it."""

@@ -1,0 +1,162 @@
+"""``entropy-collapse``: the policy has used up its entropy, and with it what it could still learn by exploring."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.doctor import remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Confidence, Finding, Loop, Outcome, Prescription
+from breadth.doctor.instruments.law import fitted
+from breadth.measure.entropy_law import LawFit
+from breadth.measure.intervals import Interval
+from breadth.measure.trends import Trend
+from breadth.report.sections import Fact, Severity
+
+
+@dataclass(frozen=True)
+class EntropyCollapse:
+    """Entropy fell to a small part of its own start.
+
+    Judged by the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what a sluggish wander would
+    do, and how far, as exactly as neighbouring steps agree. What is measured at less than half of its start, for sure, is gone however it
+    came about: there no trend is asked for, and the word is "likely". That it shows is a matter of intervals, how bad it is one of
+    the best estimate. No absolute value is asked for, because trainers log at least four different numbers under this name. A fall is
+    what learning looks like; it is a collapse when so much is gone that little is left to buy with it, or when the score is not seen to
+    rise while it falls.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "narrow-data-format", "overly-hard")
+
+    floor: float = 0.7
+    """Share of the start below which, for sure, it is worth a word: where the band begins that our own thermostat holds entropy in."""
+    half: float = 0.5
+    """Share below which it is a warning unless the score is shown to rise over the second half of the run: the larger part is gone, and
+    nothing more is seen to be had for it. A score that was not logged, or at too few steps, is held against nobody."""
+    low: float = 0.25
+    """Share below which it is a warning even while the score rises: with 73 % of the entropy used, the runs of arXiv 2505.22617 had
+    76 % of all they were ever to gain."""
+    spent: float = 0.1
+    """Share below which it is critical: with 93 % used they had 94 %."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Compare entropy with its start."""
+        entropy = evidence.trend("entropy")
+        if entropy is None:
+            return evidence.lacks("entropy-collapse", "entropy")
+        if entropy.ratio is None:
+            return CannotTell("entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it")
+        if not self.shows(entropy):
+            return None
+        score = evidence.late("reward")
+        law = _law(evidence)
+        return Finding(
+            "entropy-collapse",
+            self._severity(entropy.ratio, score),
+            _confidence(evidence) if entropy.verdict == "falling" else "likely",
+            "training",
+            f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
+            (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
+            "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was then.",
+            _cost(evidence, self.half * entropy.start.value),
+            _prescriptions(evidence, entropy, self.floor),
+        )
+
+    def shows(self, entropy: Trend) -> bool:
+        """Say whether a series of entropies has collapsed."""
+        return entropy.ratio is not None and entropy.ratio.high < (self.floor if entropy.verdict == "falling" else self.half)
+
+    def _severity(self, left: Interval, score: Trend | None) -> Severity:
+        if left.value < self.spent:
+            return Severity.CRITICAL
+        if left.value < self.low or (left.value < self.half and score is not None and score.verdict != "rising"):
+            return Severity.WARNING
+        return Severity.NOTE
+
+
+def _beside(score: Trend | None) -> str:
+    if score is None:
+        return ""
+    if score.verdict == "cannot tell":
+        return ", and no rise of the score over the second half is shown"
+    return ", while the score still rises" if score.verdict == "rising" else ", and the score has stopped rising"
+
+
+def _confidence(evidence: Evidence) -> Confidence:
+    run = evidence.run
+    kind = None if run is None else run.header.entropies.get("entropy")
+    return "strong" if kind is not None and kind.aggregation == "token-mean" else "likely"
+
+
+def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | None) -> tuple[Fact, ...]:
+    where = evidence.steps("entropy")
+    facts = [
+        Fact("entropy at the start", entropy.start, "nats", f"{where}: median of the first eighth"),
+        Fact("entropy now", entropy.end, "nats", "median of the last eighth"),
+        Fact("left of the start", ratio, "%"),
+    ]
+    score = evidence.trend("reward")
+    if score is not None:
+        facts.append(Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", _directions(score, late)))
+    return tuple(facts)
+
+
+def _directions(score: Trend, late: Trend | None) -> str:
+    """Say where a score went over the whole run and, where that is another way, over its second half, which is what the verdict asks."""
+    if late is None or late.verdict == score.verdict:
+        return score.verdict
+    shown = "no direction is shown" if late.verdict == "cannot tell" else late.verdict
+    return f"{score.verdict}; over the second half {shown}"
+
+
+def _law(evidence: Evidence) -> LawFit | None:
+    """Return the entropy law where it may be believed."""
+    found = None if evidence.run is None else fitted(evidence.run)
+    return None if found is None or found[1] else found[0]
+
+
+def _law_facts(law: LawFit | None) -> list[Fact]:
+    if law is None:
+        return []
+    facts = [Fact("score when entropy is used up, by the law", law.ceiling, "", "R = b - a exp(H), arXiv 2505.22617, fitted to this run")]
+    if law.steps_left is not None and math.isfinite(law.steps_left.value):
+        facts.append(Fact("steps left until then", law.steps_left))
+    return facts
+
+
+def _cost(evidence: Evidence, level: float) -> str:
+    """Say what the steps since entropy was half gone have brought."""
+    step, score, entropy = evidence.crossed("entropy", level, below=True), evidence.series("reward"), evidence.series("entropy")
+    if step is None or score is None or entropy is None:
+        return ""
+    before, after = score.values[score.steps < step], score.values[score.steps >= step]
+    if len(before) < 3 or len(after) < 3:
+        return f"Half of it was gone at step {step:,}."
+    edge = max(3, len(score) // 16)
+    then, now = float(np.median(before[-edge:])), float(np.median(after[-edge:]))
+    since = f"the {entropy.steps[-1] - step:,} steps since then moved the reward from {then:.3g} to {now:.3g}"
+    return f"Half of it was gone at step {step:,}; {since}."
+
+
+def _prescriptions(evidence: Evidence, entropy: Trend, floor: float) -> tuple[Prescription, ...]:
+    step = evidence.crossed("entropy", floor * entropy.start.value, below=True)
+    kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
+    per_token = kind is not None and kind.aggregation == "token-mean"
+    wanted = [
+        remedies.clip_higher(evidence) if not evidence.knobs.on_policy else None,
+        remedies.hold_entropy(entropy.start.value) if per_token else None,
+        remedies.anchor(evidence),
+        remedies.kl_cov(evidence),
+        remedies.clip_higher(evidence) if evidence.knobs.on_policy else None,
+        None if step is None else remedies.go_back(step),
+    ]
+    return tuple(one for one in wanted if one is not None)
+
+
+FINDING = EntropyCollapse()
+"""As the doctor asks it."""

@@ -1,0 +1,148 @@
+"""``format-collapse``: the policy wrote in several surface formats and writes in one now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.doctor import remedies, rollout_remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.signs.token_windows import (
+    FEWEST,
+    Ends,
+    Shift,
+    Texts,
+    asked_ends,
+    coverage_shift,
+    lacks_rollouts,
+    shift,
+    trained_ends,
+    trains,
+    written,
+)
+from breadth.measure.intervals import Columns, Interval, resample
+from breadth.measure.response_style import FORMATS, surface_format
+from breadth.measure.validate import FloatArray
+from breadth.report.sections import Fact, Severity
+
+NAME = "format-collapse"
+
+
+@dataclass(frozen=True)
+class FormatShift:
+    """Which formats a policy wrote in at the start, and how the one that leads now came up."""
+
+    leading: str
+    """The format that most completions have now: one of `breadth.measure.response_style.FORMATS`."""
+    share: Shift
+    """Its share then and now."""
+    effective: Interval
+    """Effective number of formats at the start."""
+    texts: tuple[int, int]
+    """Texts read of each end."""
+
+
+@lru_cache(maxsize=1)
+def format_shift(evidence: Evidence) -> FormatShift | None:
+    """Tell the formats of texts of both ends apart; None without texts."""
+    texts = written(evidence)
+    if texts is None:
+        return None
+    named = [[surface_format(text) for text in end.texts] for end in texts]
+    leading = Counter(named[1]).most_common(1)[0][0]
+    then, now = ((end.problems, _is(leading, names)) for end, names in zip(texts, named, strict=True))
+    return FormatShift(leading, shift(then, now), _effective(texts[0], named[0]), (len(texts[0]), len(texts[1])))
+
+
+def _is(name: str, names: Sequence[str]) -> FloatArray:
+    return np.array([float(one == name) for one in names])
+
+
+def _effective(texts: Texts, names: Sequence[str]) -> Interval:
+    """Return ``exp(-sum s log s)`` over the shares of formats, resampling problems."""
+    present = [name for name in FORMATS if name in names]
+
+    def statistic(means: Columns) -> FloatArray:
+        shares = np.stack([means[name] for name in present]) / means["texts"]
+        entropy: FloatArray = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0)), axis=0)
+        return np.exp(entropy)
+
+    columns = {name: _is(name, names) for name in present} | {"texts": np.ones(len(names))}
+    return resample(columns, texts.problems).interval(statistic, "texts", (1.0, float(len(FORMATS))))
+
+
+@dataclass(frozen=True)
+class FormatCollapse:
+    """One surface format has taken over: prose, numbered steps, code and so on, told by how lines start (`breadth.measure.response_style`).
+
+    Training tends to keep one format of those that a model has learned, within the first epoch and at the time of its largest gain, and
+    usually but not always the best of them (arXiv 2504.07912). By itself that is a note: it is a warning when pass@k or the reward has
+    surely fallen with it. Misleads where the reward or the prompt asks for a format: then it was meant.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("narrow-data-format", "entropy-collapse", "reward-hacking", "drift")
+
+    several: float = 1.5
+    """Effective formats that the start surely had more of: nearer to two than to one."""
+    one: float = 0.9
+    """Share that one format surely has now: where `breadth.measure.response_style` calls it a takeover."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Compare the formats of texts of both ends."""
+        if not trains(evidence):
+            return None
+        found, ends = format_shift(evidence), trained_ends(evidence)
+        if found is None or ends is None:
+            return lacks_rollouts(evidence, NAME, "text")
+        if found.share.problems < FEWEST:
+            return CannotTell(NAME, f"texts of {found.share.problems} problems at one of the ends; {FEWEST} are needed")
+        if not self.collapsed(found):
+            return None
+        fell = _fell(evidence)
+        return Finding(
+            NAME,
+            Severity.WARNING if fell else Severity.NOTE,
+            "strong",
+            "training",
+            f"{found.share.now.value:.0%} of the completions are written as {found.leading} now, "
+            f"of {found.effective.value:.1f} formats at the start{f', and {fell}' if fell else ''}.",
+            _facts(evidence, ends, found),
+            "Asked the same problems at the same temperature, the policy still writes in the formats of the start.",
+            "",
+            tuple(one for one in (remedies.anchor(evidence), rollout_remedies.mix_formats(found.leading)) if one is not None),
+        )
+
+    def collapsed(self, found: FormatShift) -> bool:
+        """Say whether one format has surely taken over from several."""
+        return found.effective.low > self.several and found.share.now.low > self.one and found.share.change.low > 0
+
+
+def _fell(evidence: Evidence) -> str:
+    """Say what has surely fallen meanwhile; empty where nothing has."""
+    covered, score = coverage_shift(asked_ends(evidence)), evidence.trend("reward")
+    if covered is not None and covered[1].change.high < 0:
+        return f"pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}"
+    if score is not None and score.verdict == "falling":
+        return f"the reward has fallen from {score.start.value:.3g} to {score.end.value:.3g}"
+    return ""
+
+
+def _facts(evidence: Evidence, ends: Ends, found: FormatShift) -> tuple[Fact, ...]:
+    facts = [
+        Fact("effective formats at the start", found.effective, "", f"{found.texts[0]:,} texts, {ends.start.name}"),
+        Fact(f"written as {found.leading} at the start", found.share.start, "%"),
+        Fact(f"written as {found.leading} now", found.share.now, "%", f"{found.texts[1]:,} texts, {ends.now.name}"),
+    ]
+    covered = coverage_shift(asked_ends(evidence))
+    return (*facts, *([] if covered is None else [Fact(f"change of pass@{covered[0]}", covered[1].change)]))
+
+
+FINDING = FormatCollapse()
+"""As the doctor asks it."""

@@ -1,0 +1,133 @@
+"""``length-collapse``: completions have become so short that the work may be skipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.doctor import remedies
+from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.scores import Moved, held_out, is_training, no_rise
+from breadth.measure.degeneracy import run_collapse
+from breadth.measure.trends import Trend, trend
+from breadth.report.sections import Fact, Severity
+from breadth.runs.reader import Run, Series
+
+
+@dataclass(frozen=True)
+class LengthCollapse:
+    """The mean length has fallen below half of its own start.
+
+    Judged by the logged mean length, else by the tokens of rollouts: last eighth over first, with its interval. Shorter is often
+    better: while the reward rises, and the held-out score with it, it is a note about brevity. It is a warning when a rise of one of them
+    is excluded, because a policy that has found an answer without the work shows it in its length before it shows it in its score: in
+    arXiv 2605.28388 one item with a lax check took the mean length from 511 to 46 tokens in 58 steps, before accuracy moved. It
+    misleads where the data, the prompt or the length cap was changed on the way.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("reward-hacking", "degenerate-rollouts", "overly-hard")
+
+    short: float = 0.5
+    """Share of the start below which, for sure, it is a collapse: the gate of `breadth.measure.degeneracy`; the published case went
+    to 0.09, and learning to stop in time rarely takes more than half."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Compare the mean length with its start, and look at the scores beside it."""
+        if not is_training(evidence):
+            return None
+        series = _lengths(evidence)
+        if series is None or len(series) < FEWEST:
+            return _lacking(evidence, series)
+        length = trend(series.steps, series.values)
+        if length.ratio is None or length.verdict != "falling" or length.ratio.high >= self.short:
+            return None
+        score, beside = evidence.trend("reward"), held_out(evidence)
+        step = run_collapse(series.steps, np.maximum(series.values, 1e-9)).length_collapse
+        return Finding(
+            "length-collapse",
+            _severity(score, beside),
+            "likely" if score is None and beside is None else "strong",
+            "training",
+            f"Completions have shrunk to {length.ratio.value:.0%} of their length at the start, "
+            f"{length.end.value:,.0f} tokens in the place of {length.start.value:,.0f}{_beside(score, beside)}.",
+            _facts(evidence, series, length, score, beside),
+            "Short completions are right as often as long ones of the same problems, by a check that reads the work too.",
+            _cost(evidence, step),
+            _prescriptions(evidence, step, _severity(score, beside)),
+        )
+
+
+def _lengths(evidence: Evidence) -> Series | None:
+    logged = evidence.series("length")
+    if logged is not None and len(logged) >= FEWEST:
+        return logged
+    return logged if evidence.run is None or "tokens" not in evidence.run.columns else _counted(evidence.run)
+
+
+def _counted(run: Run) -> Series:
+    """Return the mean tokens of the rollouts of each step."""
+    table = run.query("SELECT step, avg(tokens) AS mean FROM rollouts WHERE split = 'train' AND tokens > 0 GROUP BY step ORDER BY step")
+    return Series("length", table["step"].to_numpy(), table["mean"].to_numpy().astype(np.float64))
+
+
+def _lacking(evidence: Evidence, series: Series | None) -> Outcome:
+    if series is None or evidence.series("length") is not None:
+        return evidence.lacks("length-collapse", "length")
+    return CannotTell(
+        "length-collapse", f"rollouts with a number of tokens are there at {len(series)} steps; {FEWEST} are needed", "train on"
+    )
+
+
+def _severity(score: Trend | None, beside: Moved | None) -> Severity:
+    """Judge by the scores beside it: a fall is the worst, a rise excluded a warning, anything else a note."""
+    if (score is not None and score.verdict == "falling") or (beside is not None and beside.verdict == "falling"):
+        return Severity.CRITICAL
+    return Severity.WARNING if any(no_rise(one) for one in (score, beside) if one is not None) else Severity.NOTE
+
+
+def _beside(score: Trend | None, beside: Moved | None) -> str:
+    words = {"rising": "rises", "falling": "falls", "flat": "stays where it was", "cannot tell": "shows no rise"}
+    said = [f"the reward {words[score.verdict]}"] if score is not None else []
+    said += [f"the held-out score {words[beside.verdict]}"] if beside is not None else []
+    return f", while {' and '.join(said)}" if said else "; whether the score follows is not logged"
+
+
+def _facts(evidence: Evidence, series: Series, length: Trend, score: Trend | None, beside: Moved | None) -> tuple[Fact, ...]:
+    where = evidence.steps("length") or f"rollouts, steps {series.steps[0]:,} to {series.steps[-1]:,}"
+    facts = [
+        Fact("mean length at the start", length.start, "tokens", f"{where}: median of the first eighth"),
+        Fact("mean length now", length.end, "tokens", "median of the last eighth"),
+        Fact("left of the start", length.ratio, "%"),
+    ]
+    if score is not None:
+        facts.append(Fact("change of the reward", score.change, "", score.verdict))
+    if beside is not None:
+        facts.append(Fact(f"change of {beside.name}", beside.change, "", f"{beside.verdict}, {beside.where}"))
+    return tuple(facts)
+
+
+def _cost(evidence: Evidence, step: float | None) -> str:
+    score = evidence.series("reward")
+    if step is None:
+        return ""
+    said = f"Half of the length was gone at step {step:,.0f}"
+    if score is None or min((score.steps < step).sum(), (score.steps >= step).sum()) < 3:
+        return f"{said}."
+    edge = max(3, len(score) // 16)
+    then, now = np.median(score.values[score.steps < step][-edge:]), np.median(score.values[-edge:])
+    return f"{said}; since then the reward went from {then:.3g} to {now:.3g}."
+
+
+def _prescriptions(evidence: Evidence, step: float | None, severity: Severity) -> tuple[Prescription, ...]:
+    if severity is Severity.NOTE:
+        return (remedies.second_check(),)
+    back = None if step is None else remedies.go_back(int(step))
+    return tuple(one for one in (remedies.second_check(), remedies.stronger_anchor(evidence), back) if one is not None)
+
+
+FINDING = LengthCollapse()
+"""As the doctor asks it."""

@@ -1,0 +1,113 @@
+"""``narrow-data-format``: nearly all of the training data is written in one way, and so will the policy be."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import ClassVar
+
+from breadth.doctor import rollout_remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
+from breadth.doctor.findings.format_collapse import FormatShift, format_shift
+from breadth.doctor.signs.token_windows import trains
+from breadth.measure.answer_extraction import stated_answer
+from breadth.measure.intervals import Interval, wilson
+from breadth.measure.response_style import surface_format
+from breadth.report.sections import Fact, Severity
+
+NAME = "narrow-data-format"
+CHOICE = "multiple choice"
+_OPTION = re.compile(r"(?:^|[\s(])([A-E])[).:](?=\s)")
+_OPTIONS = frozenset("ABC")
+
+
+@dataclass(frozen=True)
+class NarrowDataFormat:
+    """The format of the data sets how a policy explores, far more than its subject does (arXiv 2505.10185).
+
+    Worked solutions are told apart by how their lines start; problems without solutions only by whether they offer options to choose from:
+    multiple choice teaches short traces that compare options early, and pays a guess. It is a note, the cause upstream of a narrow policy,
+    and a warning where the rollouts have surely collapsed into the very format of the data. Misleads where the sample that was given
+    is not like the rest of the data.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ()
+
+    nearly: float = 0.9
+    """Share of the data that surely has one format: where `breadth.measure.response_style` calls it a takeover."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Tell the formats of the training data apart."""
+        if not evidence.data:
+            return _nothing_given(evidence)
+        count = len(evidence.data)
+        if wilson(count, count).low <= self.nearly:
+            return CannotTell(
+                NAME, f"{count} texts of the training data were given; were they all alike, {_enough(self.nearly)} would tell"
+            )
+        solved = [text for text in evidence.data if stated_answer(text) is not None]
+        worked = 2 * len(solved) > count
+        kind, share = _leading(solved) if worked else _choices(evidence.data)
+        if share.low <= self.nearly:
+            return None
+        rollouts = format_shift(evidence) if worked else None
+        same = rollouts is not None and rollouts.leading == kind and FORMAT_COLLAPSE.collapsed(rollouts)
+        what = f"worked solutions in the training data are written as {kind}" if worked else f"training problems are {kind}"
+        return Finding(
+            NAME,
+            Severity.WARNING if same else Severity.NOTE,
+            "strong" if same else "likely",
+            "training",
+            f"{share.value:.0%} of the {what}{', and so are the rollouts by now' if same else ''}.",
+            _facts(evidence.data, share, kind, rollouts if same else None),
+            "A run on data of several formats, on the same problems, narrows as fast as this one.",
+            "",
+            (rollout_remedies.mix_formats(kind),),
+        )
+
+
+def _nothing_given(evidence: Evidence) -> Outcome:
+    if not trains(evidence):
+        return None
+    return CannotTell(NAME, "no sample of the training data was given", "breadth doctor RUN DATA.parquet: name the data beside the run")
+
+
+def _enough(share: float) -> int:
+    return next(count for count in range(1, 10_000) if wilson(count, count).low > share)
+
+
+def _leading(texts: Sequence[str]) -> tuple[str, Interval]:
+    """Return the commonest format of worked solutions with its share."""
+    name, count = Counter(map(surface_format, texts)).most_common(1)[0]
+    return name, wilson(count, len(texts))
+
+
+def _choices(texts: Sequence[str]) -> tuple[str, Interval]:
+    """Return the share of problems that offer options A, B, C to choose from."""
+    return CHOICE, wilson(sum(set(_OPTION.findall(text)) >= _OPTIONS for text in texts), len(texts))
+
+
+def _facts(data: Sequence[str], share: Interval, kind: str, rollouts: FormatShift | None) -> tuple[Fact, ...]:
+    from breadth.doctor.instruments.texts import READ
+    from breadth.measure.response_style import exploration_profile
+
+    profiles = [exploration_profile(text) for text in data[:READ]]
+    facts = [
+        Fact(f"data that is {kind}", share, "%", f"{len(data):,} texts of the training data"),
+        Fact("approaches named early in a text", fmean(one.early_approaches for one in profiles), "", f"mean of {len(profiles)} texts"),
+        Fact("checks", fmean(one.checks_per_1k for one in profiles), "per 1,000 tokens"),
+        Fact("longest run of steps without another approach", fmean(one.depth for one in profiles)),
+    ]
+    if rollouts is not None:
+        facts += [Fact(f"rollouts that are {kind} at the start", rollouts.share.start, "%"), Fact("now", rollouts.share.now, "%")]
+    return tuple(facts)
+
+
+FINDING = NarrowDataFormat()
+"""As the doctor asks it."""

@@ -1,0 +1,117 @@
+"""``over-sampling``: a vote draws more samples than buy anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import MARGIN, PAIR, TUNE, of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.signs.in_use import InUse
+    from breadth.doctor.signs.sweeps import Draws
+    from breadth.measure.intervals import Interval
+
+_NAME = "over-sampling"
+
+
+@dataclass(frozen=True)
+class OverSampling:
+    """A narrower vote is as good as the one in use, for fewer tokens.
+
+    Votes of all widths are counted exactly over the same samples and compared question by question. A narrower vote is enough when the one
+    in use is not shown to gain on it and a loss of five points or more is ruled out: the rule by which `breadth tune` takes a cheaper
+    policy. A vote that stops early is replayed, and charged for what it really draws. Without a policy the widest vote measured
+    is looked at, and it is no more than a note. Misleads where the questions in use are harder than those measured: votes gain most
+    where about half of the draws are right.
+    """
+
+    loop: ClassVar[Loop] = "inference"
+    causes: ClassVar[tuple[str, ...]] = ("vote-without-diversity",)
+
+    margin: float = MARGIN
+    """Loss of score that must be ruled out: what `breadth tune` accepts to lose for fewer tokens."""
+    half: float = 0.5
+    """Share of the tokens from which on it is a warning: more is then paid for nothing than for something."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Look for the narrowest vote that is enough."""
+        if not of_inference(evidence):
+            return None
+        from breadth.doctor.signs.in_use import in_use, vote_of
+        from breadth.doctor.signs.sweeps import looked_at
+
+        drawn = looked_at(evidence, _NAME)
+        if drawn is None or isinstance(drawn, CannotTell):
+            return drawn
+        used = in_use(evidence, drawn, _NAME)
+        if isinstance(used, CannotTell):
+            return used
+        known, wide = used is not None, vote_of(drawn, drawn.widths[-1]) if used is None else used
+        affordable = min(wide.tokens / max(float(drawn.tokens.mean()), 1e-9), wide.spending.width)
+        narrower = [width for width in drawn.widths if width < affordable and width != PAIR]
+        if not narrower:
+            return None
+        return self._judged(drawn, wide, narrower, known=known)
+
+    def _judged(self, drawn: Draws, wide: InUse, narrower: list[int], *, known: bool) -> Outcome:
+        from breadth.doctor.signs.sweeps import together
+        from breadth.tuning.choice import RISK, improvements
+
+        gaps = drawn.votes(narrower) - wide.scores[:, None]
+        bounds, gains = together(gaps), improvements(-gaps)
+        for width, bound, chance in zip(narrower, bounds, gains.tolist(), strict=True):
+            if bound.low > -self.margin and chance > RISK:
+                return self._finding(drawn, wide, (width, bound), known=known)
+        if not known or gains.min() <= RISK:
+            return None
+        missing = f"{drawn.questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
+        return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
+
+    def _finding(self, drawn: Draws, wide: InUse, enough: tuple[int, Interval], *, known: bool) -> Finding:
+        width, bound = enough
+        each = float(drawn.tokens.mean())
+        wasted = 1 - width * each / wide.tokens
+        what = "one plain draw" if width == 1 else f"a vote of {width}"
+        worse = "scores more" if bound.low > 0 else f"loses less than {100 * self.margin:.0f} points"
+        who = "The policy in use" if known else "The widest vote measured"
+        return Finding(
+            _NAME,
+            Severity.WARNING if known and wasted >= self.half else Severity.NOTE,
+            "strong",
+            "inference",
+            f"{who}, {wide.spending.name}, writes {wide.tokens:,.0f} tokens a question; {what} {worse} with {width * each:,.0f}.",
+            (
+                Fact(f"{what} less {wide.spending.name}", bound, "%", f"{drawn.where}; the interval allows for all widths tried"),
+                Fact("score in use" if known else "score of the widest", wide.score, "%"),
+                Fact("tokens that buy nothing", wasted, "%"),
+            ),
+            f"On new questions {wide.spending.name} scores {self.margin:.0%} or more above {what}.",
+            f"{wide.tokens - width * each:,.0f} tokens a question buy nothing.",
+            _prescriptions(width, wide),
+        )
+
+
+def _prescriptions(width: int, wide: InUse) -> tuple[Prescription, ...]:
+    fewer = Prescription(
+        f"Draw {width} in the place of {'up to ' if wide.spending.early else ''}{wide.spending.width}",
+        "The rest is paid for and changes no score.",
+        (Change("votes", width),),
+        "Questions much harder than those measured may want more.",
+        "this run; arXiv 2407.21787 on where votes stop to gain",
+    )
+    stop = Prescription(
+        "Stop as soon as the vote is decided (strategy adaptive-vote in policy.toml)",
+        "Draws that can no longer change the answer are not made: about 6 in the place of 40 on easy questions.",
+        (),
+        "Answers that are quick to write arrive first and count first.",
+        "arXiv 2305.11860",
+    )
+    return (fewer,) if wide.spending.early or width == 1 else (fewer, stop)
+
+
+FINDING = OverSampling()
+"""As the doctor asks it."""

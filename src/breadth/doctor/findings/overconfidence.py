@@ -1,0 +1,132 @@
+"""``overconfidence``: on more and more problems all rollouts agree on one wrong answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.doctor import remedies, rollout_remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.signs.token_windows import (
+    FEWEST,
+    Ends,
+    Names,
+    Shift,
+    asked_ends,
+    coverage_shift,
+    lacks_answers,
+    lacks_rollouts,
+    shift,
+    trains,
+)
+from breadth.doctor.windows import Window
+from breadth.measure.diversity import Tally, tally
+from breadth.measure.validate import FloatArray
+from breadth.report.sections import Fact, Severity
+
+NAME = "overconfidence"
+
+
+@dataclass(frozen=True)
+class Overconfidence:
+    """Rollouts agree, and are wrong.
+
+    Counted is the chance that four rollouts of a problem, drawn without replacement, all give the same wrong answer: four alike is where a
+    vote stops that wants to be 95 % sure, so no vote notices such a mistake, and in training such a group teaches nothing. Held-out
+    rollouts are compared where there are any, else those trained on; intervals resample problems.
+
+    A policy that becomes sure also becomes sure where it is wrong: a sure rise alone is a note, and a warning when fewer problems
+    than at the start can be solved in as many tries. Misleads where the checker calls right answers wrong.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "reward-hacking", "diversity-transfer")
+
+    agree: int = 4
+    """Rollouts that must agree: where a vote with a uniform prior is 95 % sure of its leader (1 - 1/2^5 = 0.97; three give 0.94)."""
+    admitted: float = 0.05
+    """Share of problems above which, for sure, it is worth a word: the errors that such a vote admits."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Compare how often rollouts agree on one wrong answer with the start."""
+        if not trains(evidence):
+            return None
+        ends = asked_ends(evidence)
+        if ends is None:
+            return lacks_rollouts(evidence, NAME)
+        lacking = _lacking(evidence, ends)
+        if lacking is not None:
+            return lacking
+        wrong = _agreement(ends, self.agree, right=False)
+        if wrong.problems < FEWEST:
+            return CannotTell(NAME, f"{wrong.problems} problems have {self.agree} rollouts at one of the ends; {FEWEST} are needed")
+        if wrong.change.low <= 0 or wrong.now.low <= self.admitted:
+            return None
+        return self._finding(evidence, ends, wrong)
+
+    def _finding(self, evidence: Evidence, ends: Ends, wrong: Shift) -> Finding:
+        right = _agreement(ends, self.agree, right=True)
+        mistaken = [_share(*values) for values in ((wrong.now.value, right.now.value), (wrong.start.value, right.start.value))]
+        covered = coverage_shift(ends)
+        fell = covered is not None and covered[1].change.high < 0
+        beside = f", and pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}" if covered is not None and fell else ""
+        wanted = (rollout_remedies.score_confidence(), rollout_remedies.train_for_coverage(), remedies.anchor(evidence))
+        return Finding(
+            NAME,
+            Severity.WARNING if fell else Severity.NOTE,
+            "strong",
+            "training",
+            f"On {wrong.now.value:.0%} of the problems {self.agree} rollouts agree on one wrong answer, "
+            f"up from {wrong.start.value:.0%} at the start{beside}.",
+            _facts(ends, wrong, right, self.agree),
+            "Checked by hand, most of the answers that all rollouts agree on are right, and the checker is wrong.",
+            f"No vote finds the right answer there: of the votes that stop at {self.agree} alike {mistaken[0]:.0%} are wrong now, "
+            f"{mistaken[1]:.0%} then.",
+            tuple(one for one in wanted if one is not None),
+        )
+
+
+def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
+    lacking = lacks_answers(evidence, NAME, ends)
+    if lacking is None and ends.now.split == "train" and evidence.knobs.filter_flat:
+        return CannotTell(NAME, "groups that agree were drawn anew, so they are not among the rollouts", "evaluate on held-out problems")
+    return lacking
+
+
+def _agreement(ends: Ends, agree: int, *, right: bool) -> Shift:
+    return shift(_agreeing(ends.start, agree, right=right), _agreeing(ends.now, agree, right=right))
+
+
+def _agreeing(window: Window, agree: int, *, right: bool) -> tuple[Names, FloatArray]:
+    """Return problem of each group large enough, and the chance that so many of its rollouts share one answer, right or wrong."""
+    samples = window.samples
+    side = samples.right == 1 if right else samples.right == 0
+    counted: Tally = tally(samples.groups, np.where(side, window.classes, -1))
+    alike, drawn = counted.counts.astype(np.float64), counted.samples.astype(np.float64)
+    ways = np.prod([np.maximum(alike - taken, 0) for taken in range(agree)], axis=0)
+    enough = drawn >= agree
+    every = np.prod([np.where(enough, drawn - taken, 1.0) for taken in range(agree)], axis=0)
+    first = np.unique(samples.groups, return_index=True)[1]
+    names = np.array(samples.names, dtype=object)[samples.problems[first]]
+    return names[enough], (counted.sums(ways) / every)[enough]
+
+
+def _share(wrong: float, right: float) -> float:
+    return wrong / (wrong + right) if wrong + right > 0 else 0.0
+
+
+def _facts(ends: Ends, wrong: Shift, right: Shift, agree: int) -> tuple[Fact, ...]:
+    return (
+        Fact(f"{agree} agree and are wrong, at the start", wrong.start, "%", f"{ends.where}, {wrong.problems:,} problems"),
+        Fact(f"{agree} agree and are wrong, now", wrong.now, "%"),
+        Fact("rise", wrong.change, "%"),
+        Fact(f"{agree} agree and are right, at the start", right.start, "%"),
+        Fact(f"{agree} agree and are right, now", right.now, "%"),
+    )
+
+
+FINDING = Overconfidence()
+"""As the doctor asks it."""

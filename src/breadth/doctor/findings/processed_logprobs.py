@@ -1,0 +1,99 @@
+"""``processed-logprobs``: the server's log-probs are those after temperature and top-p, so confidences are of another distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.inference.records import Sampling
+
+_NAME = "processed-logprobs"
+
+
+@dataclass(frozen=True)
+class ProcessedLogprobs:
+    """Log-probs come after the sampler has changed them.
+
+    By the probe's trial: at a quarter of the temperature processed log-probs lie four times as far apart, raw ones stay where they are. A
+    confidence made of them moves with temperature, top-p and top-k, and tokens that were cut off count as impossible; published
+    thresholds and gates fitted elsewhere do not hold for it. At temperature 1 with nothing cut off the two are the same, and
+    nothing is said. A warning where the policy in use looks at log-probs, else a note.
+    """
+
+    loop: ClassVar[Loop] = "inference"
+    causes: ClassVar[tuple[str, ...]] = ()
+    of_server: ClassVar[bool] = True
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Look at what the probe of the server found."""
+        if evidence.server is None and not of_inference(evidence):
+            return None
+        said = (evidence.server or {}).get("logprobs", "unknown")
+        sampling, looks = _drawing(evidence)
+        if said == "raw" or (sampling is not None and _neutral(sampling)):
+            return None
+        if said != "processed":
+            asked = looks or (sampling is not None and sampling.top_logprobs > 0)
+            missing = "whether the server's log-probs are raw is not known"
+            return CannotTell(_NAME, missing, "breadth probe URL --save server.toml, given beside this") if asked else None
+        return _finding(sampling, looks=looks)
+
+
+def _finding(sampling: Sampling | None, *, looks: bool) -> Finding:
+    drawn = "" if sampling is None else f" of temperature {sampling.temperature:g} and top-p {sampling.top_p:g}"
+    facts = [Fact("log-probs", "processed", "", "by the probe: they move with the temperature")]
+    if sampling is not None:
+        facts.append(Fact("temperature", sampling.temperature, "", f"top-p {sampling.top_p:g}, top-k {sampling.top_k or 'all'}"))
+    return Finding(
+        _NAME,
+        Severity.WARNING if looks else Severity.NOTE,
+        "certain",
+        "inference",
+        f"The server's log-probs are processed{drawn or ', not those of temperature 1'}: confidences are of another distribution.",
+        tuple(facts),
+        "The log-probs of one and the same token are equal at two temperatures.",
+        "The policy in use looks at them." if looks else "",
+        (
+            Prescription(
+                "Start the server so that it sends raw log-probs, those of the model before temperature, top-p and top-k",
+                "Confidence is then that of the model, and compares with what was published and fitted.",
+                (Change("logprobs_raw", True),),
+                "Gates and thresholds fitted on processed ones must be fitted again.",
+                "vLLM --logprobs-mode raw_logprobs; llama.cpp without post_sampling_probs; arXiv 2508.15260",
+            ),
+            Prescription(
+                "Or draw at temperature 1 with top-p 1, where processed and raw are the same",
+                "Nothing is then changed by the sampler.",
+                (Change("temperature", 1.0), Change("top_p", 1.0)),
+                "Draws vary more; one draw alone scores less.",
+            ),
+        ),
+    )
+
+
+def _drawing(evidence: Evidence) -> tuple[Sampling | None, bool]:
+    """Return how the policy in use draws, or the sweep did, and whether the policy looks at log-probs."""
+    from breadth.doctor.signs.spending import policy_in_use
+    from breadth.doctor.signs.sweeps import sweep
+
+    policy, judged = policy_in_use(evidence), sweep(evidence)
+    looks = policy is not None and bool(policy.strategy.needs & {"confidences", "logprobs"})
+    if policy is not None and (looks or judged is None):
+        return policy.sampling, looks
+    return (None if judged is None else judged.evidence.plan.policy.sampling), looks
+
+
+def _neutral(sampling: Sampling) -> bool:
+    """Say whether the sampler leaves the distribution as it is."""
+    kept = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
+    return kept and sampling.repetition_penalty == 1 and sampling.presence_penalty == 0 and sampling.frequency_penalty == 0
+
+
+FINDING = ProcessedLogprobs()
+"""As the doctor asks it."""

@@ -1,0 +1,144 @@
+"""``repetition-loops``: completions end by saying the same over and over, and never come to an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import ALARM, MARGIN, of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.signs.sweeps import Written
+    from breadth.inference.policy import Policy
+    from breadth.measure.intervals import Interval
+    from breadth.tuning.evidence import Floats
+
+_NAME = "repetition-loops"
+
+
+@dataclass(frozen=True)
+class RepetitionLoops:
+    """A share of the completions ends in a loop.
+
+    A completion counts when its last 200 rough tokens or more are one passage at least four times over: what breadth's own loop guard
+    ends while it is being written, so that every one of them is what the guard would have saved. Shares are taken over questions. A
+    warning where the policy in use draws so; a note where only budgets that are not in use show it, and more than plain draws do.
+    Misleads on tasks whose right answer repeats one line, such as a matrix of zeros.
+    """
+
+    loop: ClassVar[Loop] = "inference"
+    causes: ClassVar[tuple[str, ...]] = ("max-tokens-ignored",)
+
+    few: float = 0.01
+    """Share above which, for sure, it is worth a word: a vote of eight then meets a loop on one question in thirteen."""
+    many: float = MARGIN
+    """Share above which it is a warning: a loop has no answer, so its share is score lost, and `breadth tune` counts five points."""
+    alarm: float = ALARM
+    """Chance with which each bound may be wrong; ten checks share the one healthy sweep in twenty that may be alarmed."""
+    warm: float = 0.6
+    """Temperature to draw with where it is below 0.5: what the authors of DeepSeek-R1 advise against endless repetition."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Count completions that end in a loop."""
+        if not of_inference(evidence):
+            return None
+        from breadth.doctor.signs.spending import policy_in_use, spending
+        from breadth.doctor.signs.sweeps import looked_at, written
+
+        drawn = looked_at(evidence, _NAME)
+        if drawn is None or isinstance(drawn, CannotTell):
+            return drawn
+        arms, policy = written(evidence), policy_in_use(evidence)
+        if not any(text for arm in arms for text in arm.texts):
+            return CannotTell(_NAME, "the texts of the samples are not there", "a run folder as breadth solve --out or tune writes it")
+        spent = None if policy is None else spending(policy, 1.0)
+        used = next((arm for arm in arms if spent is not None and arm.budget == spent.budget), arms[0])
+        return self._judged(used, arms, policy, drawn.sampling.temperature)
+
+    def _judged(self, used: Written, arms: Sequence[Written], policy: Policy | None, temperature: float) -> Finding | None:
+        counted = {arm.name: _counted(arm) for arm in arms}
+        share = self._share(counted[used.name])
+        if share.low > self.few:
+            severity = Severity.WARNING if share.low > self.many else Severity.NOTE
+            return self._finding(used, share, counted, severity, self._prescriptions(policy, temperature))
+        for arm in reversed([one for one in arms if one is not used]):
+            share = self._share(counted[arm.name])
+            if share.low > self.few and self._more(counted[arm.name], counted[used.name], len(arms) - 1):
+                return self._finding(arm, share, counted, Severity.NOTE, self._prescriptions(policy, temperature))
+        return None
+
+    def _share(self, found: _Counted) -> Interval:
+        from breadth.measure.intervals import mean_interval
+
+        return mean_interval(found.by_question, bounds=(0.0, 1.0), level=1 - 2 * self.alarm, replicates=2000)
+
+    def _more(self, found: _Counted, plain: _Counted, arms: int) -> bool:
+        from breadth.measure.paired_tests import paired_difference
+
+        gap = paired_difference(found.by_question, plain.by_question)
+        return gap.difference.value > 0 and gap.p_value / 2 * arms <= self.alarm
+
+    def _finding(
+        self, arm: Written, share: Interval, counted: dict[str, _Counted], severity: Severity, wanted: tuple[Prescription, ...]
+    ) -> Finding:
+        facts = [Fact(f"ends in a loop, {name}", float(one.by_question.mean()), "%", f"{one.texts} texts") for name, one in counted.items()]
+        return Finding(
+            _NAME,
+            severity,
+            "certain",
+            "inference",
+            f"{share.value:.0%} of the completions ({arm.name}) end in a loop.",
+            (Fact("ends in a loop", share, "%", f"{arm.name}, {len(arm.texts)} texts"), *(facts if len(facts) > 1 else ())),
+            "The repeated passages are what the task asks for.",
+            f"{counted[arm.name].tokens:.0%} of the tokens were written in completions that end so.",
+            wanted,
+        )
+
+    def _prescriptions(self, policy: Policy | None, temperature: float) -> tuple[Prescription, ...]:
+        guard = Prescription(
+            "End a completion as soon as it repeats itself",
+            "In policy.toml: halt.kind = loop; on the server itself: repetition_detection on vLLM, the DRY sampler on llama.cpp.",
+            (Change("loop_guard", True),),
+            "A task whose right answer repeats one line is cut.",
+            "vllm#52673, ollama#17561",
+        )
+        warmer = Prescription(
+            f"Draw at temperature {self.warm:g} in the place of {temperature:g}",
+            "Near-greedy draws stay in a loop once they are in it.",
+            (Change("temperature", self.warm),),
+            source="DeepSeek-R1, usage recommendations",
+        )
+        guarded = policy is not None and policy.halt is not None
+        return (() if guarded else (guard,)) + ((warmer,) if temperature < 0.5 else ())
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """Loops of one arm."""
+
+    by_question: Floats
+    """Share of each question's texts that end in one."""
+    tokens: float
+    """Share of all tokens that were written in such texts."""
+    texts: int
+    """Texts looked at."""
+
+
+def _counted(arm: Written) -> _Counted:
+    import numpy as np
+
+    from breadth.inference.halting import Loop as Guard
+
+    looped = np.array([Guard(every=1).watch().push(text, math.nan, math.nan) for text in arm.texts], dtype=np.float64)
+    _, owner, each = np.unique(arm.owners, return_inverse=True, return_counts=True)
+    tokens = float((arm.tokens * looped).sum() / max(float(arm.tokens.sum()), 1.0))
+    return _Counted(np.bincount(owner, looped) / each, tokens, len(arm.texts))
+
+
+FINDING = RepetitionLoops()
+"""As the doctor asks it."""

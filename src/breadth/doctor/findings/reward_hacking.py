@@ -1,0 +1,169 @@
+"""``reward-hacking``: the reward rises, and what it stands for does not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from breadth.doctor import remedies
+from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.scores import Moved, evaluations, held_out, is_training, no_rise
+from breadth.doctor.signs.shares import Part, parts
+from breadth.measure.trends import Trend
+from breadth.report.sections import Fact, Severity
+
+FORM = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)(?![a-z])")
+"""Names of components that pay for form, which is often learned before anything else is."""
+
+
+@dataclass(frozen=True)
+class RewardHacking:
+    """The training reward rises for sure, while a held-out score or the component that means right does not.
+
+    By held-out scores: those fall, or rise by less than half as much as the reward for sure, and no rise of theirs is shown. By
+    components: those that mean right (by their names, or by the grades of rollouts) explain less than half of the rise for sure, and
+    another one rises. Each component's share of the rise is shown; weights are read from the log, where the components add up. A component
+    for form that still rises is a note: form is learned first, and the rest may follow. So is a component that stays behind and whose
+    name does not say what it means. It misleads where held-out problems are of another
+    kind or far harder than those of training: then nothing was hacked, and what was learned does not carry over.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("overly-hard",)
+
+    part: float = 0.5
+    """Share of the reward's rise below which, for sure, what counts has stayed behind: the larger part of the gain is something else."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Set the reward's rise beside that of held-out scores and of its components."""
+        if not is_training(evidence):
+            return None
+        reward = evidence.trend("reward")
+        if reward is None:
+            return evidence.lacks("reward-hacking", "reward")
+        if reward.verdict != "rising" or reward.change.low <= 0:
+            return None
+        beside = held_out(evidence)
+        if beside is not None and self._stays(evidence, reward, beside):
+            return self._by_held_out(evidence, reward, beside)
+        if beside is not None and beside.verdict == "rising" and beside.name != "reward":
+            return None
+        made_of = parts(evidence)
+        counts = [one for one in made_of if one.counts]
+        if counts and self._behind(reward, made_of):
+            return self._by_components(evidence, reward, made_of)
+        if any(one.moved.verdict == "rising" for one in counts) or (beside is not None and beside.verdict == "rising"):
+            return None
+        if made_of and not counts and beside is None:
+            return _unnamed(evidence, reward, made_of, self.part * reward.change.low)
+        return _unknown(evidence, beside, counts)
+
+    def _stays(self, evidence: Evidence, reward: Trend, beside: Moved) -> bool:
+        """Say whether the held-out score has stayed behind: by how much where it has the reward's units, else only if it does not rise."""
+        if beside.verdict == "rising":
+            return False
+        levels = () if evidence.run is None else evidence.run.header.reward_levels
+        alike = beside.name == "reward" or set(levels) == {0.0, 1.0}
+        if alike and beside.verdict != "falling":
+            return beside.change.high < self.part * reward.change.low and beside.end < reward.end.value
+        return no_rise(beside)
+
+    def _behind(self, reward: Trend, made_of: tuple[Part, ...]) -> bool:
+        """Say whether what means right explains less than half of the rise; where weights are not known, whether something else rises."""
+        counts, others = [one for one in made_of if one.counts], [one for one in made_of if not one.counts]
+        most = sum(max(one.weight * end for end in (one.moved.change.low, one.moved.change.high)) for one in counts)
+        weighed = all(one.share is not None for one in made_of)
+        other = weighed or any(one.moved.verdict == "rising" for one in others)
+        return other and all(one.moved.verdict != "rising" for one in counts) and most < self.part * reward.change.low
+
+    def _by_held_out(self, evidence: Evidence, reward: Trend, beside: Moved) -> Finding:
+        falls = beside.verdict == "falling"
+        return Finding(
+            "reward-hacking",
+            Severity.CRITICAL if falls else Severity.WARNING,
+            "likely",
+            "training",
+            f"The training reward has risen by {reward.change.value:.2g}; the held-out score has {_said(beside)}.",
+            (_gain(evidence, reward), Fact(f"change of {beside.name}", beside.change, "", f"held out: {beside.verdict}, {beside.where}")),
+            "A held-out set of the same kind as the training problems rises with the reward.",
+            "What the run has gained since the start does not show on problems that it was not trained on.",
+            _prescriptions(evidence),
+        )
+
+    def _by_components(self, evidence: Evidence, reward: Trend, made_of: tuple[Part, ...]) -> Finding:
+        counts = [one for one in made_of if one.counts]
+        leader = max((one for one in made_of if not one.counts), key=lambda one: one.share or one.moved.change.value, default=None)
+        first = leader is not None and FORM.search(leader.name.casefold()) is not None and leader.still_rises
+        falls = any(one.moved.verdict == "falling" for one in counts)
+        by = "" if leader is None or leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
+        return Finding(
+            "reward-hacking",
+            Severity.CRITICAL if falls else Severity.NOTE if first else Severity.WARNING,
+            "strong" if all(one.share is not None for one in made_of) else "likely",
+            "training",
+            f"The reward has risen by {reward.change.value:.2g}{by}; {counts[0].name} has {_said(counts[0].moved)}.",
+            (_gain(evidence, reward), *(_component(one) for one in made_of)),
+            "The component that means right rises, or a held-out score does.",
+            "" if leader is None else "The gain so far is of another kind than what the run is for.",
+            _prescriptions(evidence),
+        )
+
+
+def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[Part, ...], least: float) -> Finding | CannotTell:
+    """Say which component stays where it was while the reward rises, where no name tells what it means: the user knows."""
+    still = [one for one in made_of if one.moved.verdict != "rising" and one.weight * one.moved.change.high < least]
+    rising = [one for one in made_of if one.moved.verdict == "rising"]
+    if not still or not rising:
+        return CannotTell("reward-hacking", "the reward rises, and no component's name says that it means right", "name it, e.g. accuracy")
+    leader = max(rising, key=lambda one: one.share or one.moved.change.value)
+    by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
+    return Finding(
+        "reward-hacking",
+        Severity.NOTE,
+        "likely",
+        "training",
+        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has {_said(still[0].moved)}.",
+        (_gain(evidence, reward), *(_component(one) for one in made_of)),
+        f"{still[0].name} is not what the run is for.",
+        "If that component is what the run is for, nothing of it was gained so far.",
+        _prescriptions(evidence),
+    )
+
+
+def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> CannotTell:
+    if beside is not None:
+        missing = f"the reward rises, and whether {beside.name} does is hidden by noise: {beside.change.value:+.2g} "
+        return CannotTell("reward-hacking", missing + f"[{beside.change.low:+.2g}, {beside.change.high:+.2g}]", "evaluate more problems")
+    if counts:
+        change = counts[0].moved.change
+        said = "does not, nor does any other component that is logged" if no_rise(counts[0].moved) else "may or may not"
+        missing = f"the reward rises, {counts[0].name} {said}: a change of [{change.low:+.2g}, {change.high:+.2g}]"
+        return CannotTell("reward-hacking", missing, "log every component of the reward, or evaluate held-out problems")
+    had = evaluations(evidence)
+    missing = "the reward rises, and nothing beside it is logged that it could be compared with"
+    missing = f"the reward rises, and a held-out score is logged at {had} steps; {FEWEST} are needed" if had else missing
+    return CannotTell("reward-hacking", missing, evidence.switch("eval") or f"evaluate held-out problems at {FEWEST} steps or more")
+
+
+def _said(one: Moved) -> str:
+    verb = {"falling": "fallen", "flat": "stayed where it was"}.get(one.verdict, "not followed")
+    return f"{verb} ({one.start:.3g} to {one.end:.3g})"
+
+
+def _gain(evidence: Evidence, reward: Trend) -> Fact:
+    return Fact("rise of the reward", reward.change, "", f"{evidence.steps('reward')}: last eighth less first")
+
+
+def _component(one: Part) -> Fact:
+    share = "its weight is not known" if one.share is None else f"{one.share:.0%} of the rise"
+    return Fact(f"change of {one.name}", one.moved.change, "", f"{one.moved.verdict}, {share}{', means right' if one.counts else ''}")
+
+
+def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
+    return tuple(one for one in (remedies.second_check(), remedies.stronger_anchor(evidence)) if one is not None)
+
+
+FINDING = RewardHacking()
+"""As the doctor asks it."""

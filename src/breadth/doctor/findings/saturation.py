@@ -1,0 +1,118 @@
+"""``saturation``: the score has stopped rising although entropy and mixed groups are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from breadth.doctor import remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
+from breadth.doctor.signs.plateau import Plateau, plateau
+from breadth.doctor.signs.scores import is_training
+from breadth.measure.trends import Trend
+from breadth.report.sections import Fact, Severity
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """The score rose, and then stood still over at least the second half of the run.
+
+    Still means that a rise of a fifth of what it had gained is excluded, by an interval. It is told from a collapse by
+    entropy that is left, and from starved groups by groups that differ in reward: what holds the score then is the data or the rate.
+    A score that never rose is another matter and not called so. A plateau harms nothing but the budget, so this is never more than
+    a note; nor is a score near the largest reward there is, which is solved. It misleads where problems get harder on the way, as in a
+    curriculum: then a level score is progress.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("overly-hard", "truncation", "train-inference-mismatch")
+
+    clear: float = 3.0
+    """Standard deviations of a single point that it must have risen by before: noise does so once in 700 times."""
+    still: float = 0.2
+    """Share of the rise so far that a rise over the stretch must stay below, for sure: five more such stretches would be needed to gain
+    as much once more."""
+    stretches: tuple[float, ...] = (0.75, 0.5)
+    """Shares of the run that may have stood still, the longest that has is named: less than half is how most runs end, with half of it
+    half of what was paid has bought nothing."""
+    solved: float = 0.9
+    """Share of the way from the lowest to the highest reward above which, for sure, it is solved: ScaleRL retires problems from a pass
+    rate of 0.9 on, MiniMax-M1 trains on none above it."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Look for a level stretch up to the end."""
+        if evidence.run is None or not is_training(evidence):
+            return None
+        score, series = evidence.trend("reward"), evidence.series("reward")
+        if score is None or series is None:
+            return evidence.lacks("saturation", "reward")
+        levels = evidence.run.header.reward_levels
+        if len(levels) == 2 and score.end.low > min(levels) + self.solved * (max(levels) - min(levels)):
+            return _solved(evidence, score, max(levels))
+        flat = plateau(series, self.stretches, clear=self.clear, still=self.still)
+        if flat is None or _starved(evidence):
+            return None
+        entropy = evidence.trend("entropy")
+        if entropy is None or entropy.ratio is None:
+            missing = f"the score has stood still since step {flat.step:,}; whether entropy is used up or left is not logged"
+            return CannotTell("saturation", missing, evidence.switch("entropy"))
+        if COLLAPSE.shows(entropy):
+            return None
+        return self._found(evidence, score, flat, entropy)
+
+    def _found(self, evidence: Evidence, score: Trend, flat: Plateau, entropy: Trend) -> Finding:
+        left = f"{entropy.ratio.value:.0%}" if entropy.ratio is not None else ""
+        since = f"for {flat.share:.0%} of the run, since step {flat.step:,}"
+        return Finding(
+            "saturation",
+            Severity.NOTE,
+            "strong",
+            "training",
+            f"The score has stood at {score.end.value:.3g} {since}, with {left} of the entropy left.",
+            _facts(evidence, flat, entropy),
+            "A rise of the held-out score over the same steps, or problems that got harder on the way.",
+            f"{flat.share:.0%} of the steps moved the score by {flat.change.value:+.2g}, the others by {flat.rise:+.2g}.",
+            _prescriptions(evidence, flat.step),
+        )
+
+
+def _solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
+    return Finding(
+        "saturation",
+        Severity.NOTE,
+        "strong",
+        "training",
+        f"The score is {score.end.value:.3g} of at most {highest:g}: these problems are solved and have little left to teach.",
+        (Fact("reward now", score.end, "", f"{evidence.steps('reward')}: median of the last eighth"), Fact("highest reward", highest)),
+        "Held-out problems of the same kind are solved far less often.",
+        prescriptions=(remedies.choose_problems(easier=False),),
+    )
+
+
+def _starved(evidence: Evidence) -> bool:
+    flat = evidence.trend("starved_groups")
+    return flat is not None and flat.end.low > STARVED.half
+
+
+def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...]:
+    facts = [
+        Fact("rise before", flat.rise, "", f"{evidence.steps('reward')}: medians of the level stretch and of the first steps"),
+        Fact("change over the level stretch", flat.change, "", f"a rise of {flat.excluded:.2g} is excluded"),
+        Fact("entropy left of the start", entropy.ratio, "%", evidence.steps("entropy")),
+    ]
+    starved = evidence.trend("starved_groups")
+    if starved is not None:
+        facts.append(Fact("groups without a difference in reward", starved.end, "%", evidence.steps("starved_groups")))
+    return tuple(facts)
+
+
+def _prescriptions(evidence: Evidence, step: int) -> tuple[Prescription, ...]:
+    wanted = [remedies.fresh_problems(), remedies.larger_rate(evidence), remedies.stop_here(step)]
+    return tuple(one for one in wanted if one is not None)
+
+
+FINDING = Saturation()
+"""As the doctor asks it."""

@@ -1,0 +1,99 @@
+"""``train-inference-mismatch``: the rollouts were drawn from another policy than the one that they are scored and trained by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from breadth.doctor import remedies, rollout_remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import SEVERITIES, CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.disagreement import temperatures
+from breadth.doctor.signs.mismatch_proofs import Looked, Proof, by_both, by_entropy, by_metric
+from breadth.doctor.signs.token_windows import token_switch, trained_ends, trains
+from breadth.runs.reader import Run
+
+NAME = "train-inference-mismatch"
+
+
+@dataclass(frozen=True)
+class TrainInferenceMismatch:
+    """Trainer and sampler disagree about the same tokens.
+
+    Three ways, each enough. By the tokens alone: one drawn from a policy p has E[-log p] = H(p) exactly, so the mean of -log p less
+    entropy, with an interval over rollouts, must hold 0; a sure excess says that they were drawn hotter, from older weights or by an
+    engine that computes otherwise, a sure lack that they were drawn colder or cut (top-p). By both log-probabilities of each token,
+    where they were recorded: their mean difference is the divergence. By the trainer's own metric: a divergence beyond the scale of
+    the entropy, or sure growth to several times its start that goes on; trainers log it in three units, each turned into the divergence
+    that it proves at least.
+
+    Misleads where rollouts were left out by their outcome (then the tokens are not asked), where entropies are of another
+    temperature than log-probabilities (recorded temperatures that would explain it make it a note), and by as much as the policy moves
+    between drawing and scoring when a generation is updated on several times.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("contradictory-settings",)
+
+    share: float = 0.05
+    """Share of the entropy that is beyond doubt: tokens drawn from the policy before show the entropy lost since, and a run that loses
+    95 % of its entropy in 60 updates loses 5 % in one (ln 20 / 60). Taken once for every update of a generation."""
+    grown: float = 4.0
+    """Times its start that a logged difference is above for sure: twice the difference of log-probabilities is four times the
+    divergence, and trainers log either."""
+    nats: float = 1000.0
+    """Entropy that the tokens read must hold: a token of one chance in 20,000 takes 10 nats, so even a policy that is unsure by such rare
+    surprises alone has shown a hundred of them, and an interval from resampling can be believed."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Look in all three ways and report the worst of what they prove."""
+        if evidence.run is None or not trains(evidence):
+            return None
+        looked = [by_metric(evidence, self.share, self.grown), *self._by_tokens(evidence, evidence.run)]
+        proofs = sorted((one for one in looked if isinstance(one, Proof)), key=lambda one: SEVERITIES.index(one.severity))
+        if proofs:
+            return _finding(evidence, proofs)
+        if None in looked or evidence.knobs.engine == "hf":
+            return None
+        reasons = dict.fromkeys(one for one in looked if isinstance(one, str))
+        return CannotTell(NAME, "; ".join(reasons), evidence.switch("mismatch") or token_switch(evidence))
+
+    def _by_tokens(self, evidence: Evidence, run: Run) -> tuple[Looked, ...]:
+        ends = trained_ends(evidence)
+        if ends is None or not {"logprobs", "old_logprobs"} & run.columns:
+            return ("log-probabilities of the tokens are not recorded",)
+        allowed = self.share * max(1.0, evidence.knobs.updates or 1.0)
+        return by_entropy(evidence, run, ends, allowed, self.nats), by_both(evidence, run, ends, allowed)
+
+
+def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
+    sign = next((one.sign for one in proofs if one.sign), 0)
+    whence = {1: ": drawn hotter, from older weights, or by an engine that computes otherwise", -1: ": drawn colder, or cut (top-p, top-k)"}
+    score = evidence.trend("reward")
+    return Finding(
+        NAME,
+        proofs[0].severity,
+        proofs[0].confidence,
+        "training",
+        f"{proofs[0].said}{whence.get(proofs[0].sign, '')}.",
+        tuple(fact for one in proofs for fact in one.facts),
+        "The trainer, given the same tokens, weights and temperature as the sampler, finds the same log-probabilities.",
+        "" if score is None else f"Meanwhile the reward went from {score.start.value:.3g} to {score.end.value:.3g} ({score.verdict}).",
+        _prescriptions(evidence, sign),
+    )
+
+
+def _prescriptions(evidence: Evidence, sign: int) -> tuple[Prescription, ...]:
+    known, two_engines = temperatures(evidence), evidence.knobs.engine != "hf"
+    wanted = [
+        rollout_remedies.same_temperature(*known) if known is not None and known[0] != known[1] else None,
+        rollout_remedies.whole_distribution(evidence) if sign < 0 else None,
+        remedies.correct_mismatch(evidence) if two_engines else None,
+        rollout_remedies.same_precision() if two_engines else None,
+        rollout_remedies.fewer_updates(evidence),
+    ]
+    return tuple(one for one in wanted if one is not None)
+
+
+FINDING = TrainInferenceMismatch()
+"""As the doctor asks it."""

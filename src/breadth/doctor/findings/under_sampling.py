@@ -1,0 +1,124 @@
+"""``under-sampling``: more draws of the same model, voted on, would score more than the policy in use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import ALARM, MARGIN, PAIR, TUNE, of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.signs.in_use import InUse
+    from breadth.doctor.signs.sweeps import Draws
+
+_NAME = "under-sampling"
+
+
+@dataclass(frozen=True)
+class UnderSampling:
+    """A wider vote than the policy in use draws gains for sure.
+
+    One test for all wider votes (sign flips of whole questions, the best chosen anew in each), so that the luck of the best is allowed
+    for; of those that gain the cheapest within one standard error of the best is named. Misleads where tokens are what is scarce: what a
+    gain may cost is not for the doctor to say, so tokens stand beside it.
+    """
+
+    loop: ClassVar[Loop] = "inference"
+    causes: ClassVar[tuple[str, ...]] = ()
+
+    alarm: float = ALARM
+    """Chance of such a gain where there is none; ten checks share the one healthy sweep in twenty that may be alarmed."""
+    margin: float = MARGIN
+    """Gain from which on, for sure, it is a warning: below it `breadth tune` does not count a difference."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Look for a wider vote that gains."""
+        if not of_inference(evidence):
+            return None
+        from breadth.doctor.signs.in_use import in_use
+        from breadth.doctor.signs.sweeps import looked_at
+
+        drawn = looked_at(evidence, _NAME)
+        if drawn is None or isinstance(drawn, CannotTell):
+            return drawn
+        used = in_use(evidence, drawn, _NAME)
+        if used is None:
+            return CannotTell(_NAME, "which policy is in use is not known", "its policy.toml, given beside the sweep")
+        if isinstance(used, CannotTell):
+            return used
+        wider = [width for width in drawn.widths if width > max(used.spending.width, PAIR)]
+        return self._widest(drawn, used) if not wider else self._judged(drawn, used, wider)
+
+    def _widest(self, drawn: Draws, used: InUse) -> CannotTell | None:
+        """Judge by the last step there is: where it bought nothing, the next would not either."""
+        from breadth.doctor.signs.sweeps import together
+
+        before = [width for width in drawn.widths if 2 * width <= used.spending.width][-1:]
+        if before and together(used.scores[:, None] - drawn.votes(before))[0].high < self.margin:
+            return None
+        wanted = 2 * max(used.spending.width, PAIR)
+        return CannotTell(
+            _NAME, f"no vote wider than {used.spending.width} was measured", f"{TUNE} --widths 1,{used.spending.width},{wanted}"
+        )
+
+    def _judged(self, drawn: Draws, used: InUse, wider: list[int]) -> Outcome:
+        from breadth.doctor.signs.sweeps import together
+        from breadth.tuning.choice import improvements
+
+        gaps = drawn.votes(wider) - used.scores[:, None]
+        gains = [width for width, chance in zip(wider, improvements(gaps).tolist(), strict=True) if chance <= self.alarm]
+        if gains:
+            return self._finding(drawn, used, _cheapest(drawn, gains), float(improvements(gaps).min()))
+        open_ = max(bound.high for bound in together(gaps))
+        if open_ < self.margin:
+            return None
+        missing = f"{drawn.questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show none"
+        return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
+
+    def _finding(self, drawn: Draws, used: InUse, width: int, chance: float) -> Finding:
+        from breadth.measure.intervals import mean_interval
+
+        scores = drawn.votes([width])[:, 0]
+        gain, tokens = mean_interval(scores - used.scores, bounds=(-1.0, 1.0)), width * float(drawn.tokens.mean())
+        return Finding(
+            _NAME,
+            Severity.WARNING if gain.low > self.margin else Severity.NOTE,
+            "strong",
+            "inference",
+            f"A vote of {width} scores {scores.mean():.0%}, the policy in use, {used.spending.name}, {used.score:.0%}.",
+            (
+                Fact("gain", gain, "%", f"{drawn.where}; p = {chance:.2g} over all wider votes together"),
+                Fact("tokens a question in use", used.tokens),
+                Fact(f"tokens of a vote of {width}", tokens),
+            ),
+            "On new questions the wider vote scores no more.",
+            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f} tokens more a question.",
+            _prescriptions(width, used, tokens),
+        )
+
+
+def _cheapest(drawn: Draws, gains: list[int]) -> int:
+    """Return the narrowest vote within one standard error of the best of those that gain."""
+    from breadth.measure.curves import one_standard_error_choice
+
+    return gains[0] if len(gains) == 1 else round(one_standard_error_choice(gains, drawn.votes(gains), replicates=40).budget.value)
+
+
+def _prescriptions(width: int, used: InUse, tokens: float) -> tuple[Prescription, ...]:
+    more = tokens / max(used.tokens, 1e-9)
+    return (
+        Prescription(
+            f"Draw {width} and let them vote",
+            "Right answers agree more often than wrong ones do here, so that a wider vote finds them.",
+            (Change("votes", width),),
+            f"{more:.1f} times the tokens; a vote that stops when it is decided (adaptive-vote) takes fewer.",
+            "arXiv 2203.11171; this sweep",
+        ),
+    )
+
+
+FINDING = UnderSampling()
+"""As the doctor asks it."""

@@ -1,0 +1,153 @@
+"""``unreliable-metric``: the number called entropy changed, and not the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor.finding import Confidence, Finding, Loop, Outcome, Prescription
+from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.doctor.signs.broken_logs import interleaved, no_number
+from breadth.doctor.signs.per_length import PerLength, per_length
+from breadth.doctor.signs.rests import resting
+from breadth.doctor.signs.scores import is_training
+from breadth.doctor.signs.seams import Seam, joined, jump_at_seam, jumps_near
+from breadth.doctor.signs.token_entropy import TokenEntropy, token_entropy
+from breadth.measure.change_points import change_points
+from breadth.measure.trends import Trend, factor_trend
+from breadth.report.sections import Fact, Severity
+
+
+@dataclass(frozen=True)
+class UnreliableMetric:
+    """Logged entropy moved for a reason that lies in how it is counted.
+
+    Where rollouts carry the entropy of every token, those decide alone: the logged number is an artefact when its ratio to them has moved.
+    Where they do not: a value that no single token can have is a sum over a sequence, and so is one that goes with the mean length step by
+    step; and a jump exactly where the run was started anew, made at once, that neither the reward nor the length shows, is one of the
+    number, because no update lies between a checkpoint and the first step after it. Verdicts on entropy are taken back only where they
+    rest on the artefact: with it taken out of the series, a collapse that is still there stays one. Over a gap in the steps nothing is
+    taken back, nor where a point stands for several steps: the policy was trained in between. It misleads when settings of the
+    sampling were changed with the restart.
+
+    Two more are told without entropy moving: a metric that every step has is NaN or infinite at eight points in a row or more (a warning
+    where that goes on to the end: the run is broken from there on); and steps that stand twice in a log, at two levels far apart: two runs,
+    or two processes that count differently, write into it.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ()
+
+    agrees: float = 0.1
+    """Change of logged over counted entropy, as a share, below which both tell the same: the change that matters in
+    `breadth.measure.trends`. A constant factor, as another temperature makes, is none."""
+    largest: float = 12.5
+    """Nats above which an entropy is not that of a token: the logarithm of 262,144, the largest vocabulary in common use, is 12.48."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Set the logged entropy beside everything that could contradict it."""
+        if evidence.run is None or not is_training(evidence):
+            return None
+        broken, logged = no_number(evidence), evidence.trend("entropy")
+        if logged is None or (broken is not None and broken.severity is Severity.WARNING):
+            return broken
+        return self._of_entropy(evidence, logged) or broken
+
+    def _of_entropy(self, evidence: Evidence, logged: Trend) -> Finding | None:
+        counted = token_entropy(evidence)
+        if counted is not None:
+            return self._against_tokens(evidence, logged, counted)
+        return interleaved(evidence, logged) or self._per_sequence(evidence, logged) or _at_seam(evidence, logged)
+
+    def _against_tokens(self, evidence: Evidence, logged: Trend, counted: TokenEntropy) -> Finding | None:
+        apart, slack = counted.apart.ratio, 1 + self.agrees
+        if apart is None or (apart.low <= slack and apart.high >= 1 / slack):
+            return None
+        start, end = counted.apart.start, counted.apart.end
+        jumps = change_points(counted.steps, np.log(counted.logged / counted.per_token)).jumps
+        since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
+        like = ", as a sum over each sequence would be" if counted.summed else ""
+        facts = (
+            Fact("logged over counted, at the start", start, "", f"{len(counted.steps)} steps with the entropy of every token"),
+            Fact("logged over counted, now", end),
+            Fact("counted entropy left of the start", counted.trend.ratio or "not told", "%" if counted.trend.ratio else ""),
+        )
+        head = f"Logged entropy went from {start.value:.2g} to {end.value:.2g} times what the tokens in the rollouts have"
+        return _finding(evidence, f"{head}{since}{like}.", facts, logged, counted.trend, "certain")
+
+    def _per_sequence(self, evidence: Evidence, logged: Trend) -> Finding | None:
+        """Tell a sum over a sequence by its size, or by going with the length."""
+        level = max(logged.start.low, logged.end.low)
+        beside = per_length(evidence)
+        better = None if beside is None else beside.trend
+        if level > self.largest:
+            fact = Fact("largest entropy of a token", self.largest, "nats", "the logarithm of a vocabulary of 262,144")
+            head = f"Entropy is logged as a sum over each sequence: {level:.3g} nats are more than one token can have."
+            return _finding(evidence, head, (fact, *_of_length(evidence, beside)), logged, better, "certain")
+        if beside is None or not beside.proportional or not resting(logged, better):
+            return None
+        head = f"Entropy goes with the mean length (exponent {beside.exponent.value:.2g}): it is a sum over each sequence."
+        return _finding(evidence, head, _of_length(evidence, beside), logged, better, "likely")
+
+
+def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
+    series, run = evidence.series("entropy"), evidence.run
+    seam = None if series is None or run is None else jump_at_seam(run, series)
+    if series is None or seam is None:
+        return None
+    others = [one for one in (evidence.series(name) for name in ("reward", "length")) if one is not None]
+    if any(jumps_near(one, seam.step) for one in others):
+        return None  # the policy or its settings are another from there on, and so is its entropy
+    # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
+    better = factor_trend(series.steps, joined(series, seam)) if seam.first_is_untrained and others else None
+    where = f"behind {seam.hole:,} steps that are missing" if seam.hole else "where the run was started anew"
+    head = f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
+    sure: Confidence = "strong" if seam.twice >= FEWEST and not seam.hole else "likely"
+    calm = " and ".join(evidence.logged(one.name) for one in others)
+    head += f"; {calm} did not" if others else "; nothing is logged beside it that would show whether the policy did"
+    return _finding(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
+
+
+def _finding(evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged: Trend, better: Trend | None, sure: Confidence) -> Finding:
+    voids = resting(logged, better)
+    hidden = better is not None and COLLAPSE.shows(better) and not COLLAPSE.shows(logged)
+    said = "Without it entropy has collapsed: the logged number hides that." if hidden else ""
+    return Finding(
+        "unreliable-metric",
+        Severity.WARNING if voids or hidden else Severity.NOTE,
+        sure,
+        "training",
+        headline,
+        (Fact("logged entropy", f"{logged.start.value:.3g} to {logged.end.value:.3g}", "nats", evidence.steps("entropy")), *facts),
+        "The entropies of the same rollouts, counted token by token, have moved as the logged number did.",
+        said or (f"What it says about {' and '.join(voids)} cannot be believed." if voids else ""),
+        _prescriptions(evidence),
+        voids,
+    )
+
+
+def _of_length(evidence: Evidence, beside: PerLength | None) -> tuple[Fact, ...]:
+    if beside is None:
+        return ()
+    facts = [Fact("exponent of entropy in length, step by step", beside.exponent, "", f"1 is a sum; {evidence.steps('length')}")]
+    return (*facts, *([Fact("entropy over length, left of the start", beside.trend.ratio, "%")] if beside.trend.ratio else []))
+
+
+def _of_seam(seam: Seam, better: Trend | None) -> tuple[Fact, ...]:
+    facts = [Fact("what it is multiplied by there", seam.times, "", f"beyond its trend; p = {seam.p_value:.2g}")]
+    if seam.apart is not None:
+        facts.append(Fact("later over earlier value at steps logged twice", seam.apart, "", f"{seam.twice} steps"))
+    return (*facts, *([Fact("left of the start with the jump taken out", better.ratio, "%")] if better and better.ratio else []))
+
+
+def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
+    setting = evidence.switch("entropy per token")
+    why = "Then entropy is counted from the tokens themselves, the same way all the time" + (f": {setting}." if setting else ".")
+    return (Prescription("Record the entropy of every token beside the rollouts, as breadth's own callbacks do", why),)
+
+
+FINDING = UnreliableMetric()
+"""As the doctor asks it."""

@@ -1,0 +1,125 @@
+"""``useless-confidence``: how sure a completion is says nothing about whether it is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import TUNE, of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.signs.sweeps import Draws
+    from breadth.inference.confidence import ConfidenceGate
+
+_NAME = "useless-confidence"
+
+
+@dataclass(frozen=True)
+class UselessConfidence:
+    """Confidence does not rank right completions above wrong ones of the same question.
+
+    That ranking (AUROC within questions) is all a vote by confidence has to go by. One half is chance. Found when the whole 95 % interval
+    lies below 0.6, so that there was enough to see a useful one and none is there; where the interval holds both one half and 0.6, it
+    cannot be told. A high AUROC over all completions proves nothing, for easy questions make sure completions. A warning
+    where the policy in use weighs by confidence, else a note. Misleads where log-probs are processed: then another confidence was judged.
+    """
+
+    loop: ClassVar[Loop] = "inference"
+    causes: ClassVar[tuple[str, ...]] = ("processed-logprobs",)
+
+    useful: float = 0.6
+    """AUROC that would be of use: keeping the surer half of the completions then lifts the share of right ones from 50 % to 57 % (normal
+    scores 0.36 deviations apart); less is not worth the votes thrown away."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Rank the completions of each question by confidence."""
+        if not of_inference(evidence):
+            return None
+        import numpy as np
+
+        from breadth.doctor.signs.sweeps import looked_at
+
+        drawn, weighs = looked_at(evidence, _NAME), _weighs(evidence)
+        if drawn is None or isinstance(drawn, CannotTell):
+            return drawn
+        if not np.isfinite(drawn.confidences).any():
+            missing = "the policy in use weighs by confidence, and no confidences are there to judge it by"
+            return CannotTell(_NAME, missing, f"{TUNE} --logprobs") if weighs else None
+        return self._judged(_gate(drawn), drawn, weighs=weighs)
+
+    def _judged(self, gate: ConfidenceGate | None, drawn: Draws, *, weighs: bool) -> Outcome:
+        from breadth.inference.confidence import FEWEST
+
+        if gate is not None and gate.open:
+            return None
+        if gate is None or gate.questions < FEWEST:
+            number = 0 if gate is None else gate.questions
+            missing = f"{number} questions have right and wrong completions with confidences; {FEWEST} are needed"
+            return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with questions that are sometimes solved")
+        if gate.within.high >= self.useful:
+            missing = f"AUROC within questions is {gate.within.value:.2f} ({gate.within.low:.2f} to {gate.within.high:.2f}): useful or not"
+            return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with more questions")
+        return self._finding(gate, drawn, weighs=weighs)
+
+    def _finding(self, gate: ConfidenceGate, drawn: Draws, *, weighs: bool) -> Finding:
+        against = gate.within.high < 0.5
+        told = "is lower where the answer is right" if against else "does not tell right from wrong"
+        return Finding(
+            _NAME,
+            Severity.WARNING if weighs else Severity.NOTE,
+            "strong" if drawn.labelled else "likely",
+            "inference",
+            f"Confidence {told}: of a right and a wrong completion of a question the right one is surer in {gate.within.value:.0%}.",
+            (
+                Fact("AUROC within questions", gate.within, "", f"{gate.questions} questions with both; 0.5 is chance"),
+                Fact("AUROC over all", gate.pooled, "", "high where easy questions make for sure completions; helps no vote"),
+                Fact(
+                    "completions", gate.completions, "", drawn.where if drawn.labelled else f"{drawn.where}; right is the commonest answer"
+                ),
+            ),
+            f"On new questions the AUROC within questions is above {self.useful:g}.",
+            "The vote in use weighs by it." if weighs else "",
+            (_plain_vote(weighs=weighs),),
+        )
+
+
+def _weighs(evidence: Evidence) -> bool:
+    from breadth.doctor.signs.spending import policy_in_use
+
+    policy = policy_in_use(evidence)
+    return policy is not None and "confidences" in policy.strategy.needs
+
+
+def _gate(drawn: Draws) -> ConfidenceGate | None:
+    import numpy as np
+
+    from breadth.inference.confidence import Gauge, fit_gate
+
+    counted = (drawn.classes >= 0) & np.isfinite(drawn.confidences) & ((drawn.worth == 0) | (drawn.worth == 1))
+    owners = np.broadcast_to(np.arange(drawn.questions)[:, None], drawn.classes.shape)
+    if not counted.any():
+        return None
+    return fit_gate(
+        drawn.confidences[counted],
+        drawn.worth[counted] == 1,
+        owners[counted],
+        gauge=Gauge(),
+        evidence="labelled" if drawn.labelled else "self-consistent",
+    )
+
+
+def _plain_vote(*, weighs: bool) -> Prescription:
+    return Prescription(
+        "Let completions vote alike, whatever their confidence" if weighs else "Do not weigh votes by confidence on this model",
+        "A weight that does not follow being right only throws votes away.",
+        (Change("vote_confidence", False),),
+        "Log-probs need then not be asked for, which saves time on most servers.",
+        "deepconf#11; breadth's confidence gate",
+    )
+
+
+FINDING = UselessConfidence()
+"""As the doctor asks it."""

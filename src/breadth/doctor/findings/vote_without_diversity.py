@@ -1,0 +1,160 @@
+"""``vote-without-diversity``: the draws agree so much that voting on them cannot change the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.signs.inference_runs import MARGIN, PAIR, TUNE, of_inference
+from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.signs.sweeps import Draws
+    from breadth.measure.intervals import Interval
+
+_NAME = "vote-without-diversity"
+
+
+@dataclass(frozen=True)
+class VoteWithoutDiversity:
+    """A vote of any width is one draw, paid for several times.
+
+    For sure (95 %, all widths at once) no vote scores five points more or less than one draw. Then there are two cases, told apart by how
+    often one of all the draws is right. If that, too, is within five points of one draw, the model has one answer to a question: no vote
+    and no selector can help, and what is wrong stays wrong until training supplies breadth. If it is more, right answers are there and
+    are outvoted: a selector (verifier, judge) could find them. A model that is right nearly everywhere agrees with itself too, and is
+    left alone; that is why right answers must be known. Misleads at temperature 0, where all draws are one.
+    """
+
+    loop: ClassVar[Loop] = "inference"
+    causes: ClassVar[tuple[str, ...]] = ()
+
+    margin: float = MARGIN
+    """Difference of scores that counts: what `breadth tune` accepts to lose for fewer tokens. Below it a vote is one draw, a perfect
+    selector is no better than none, and what is left to be solved is not worth a word."""
+    unread: float = 0.2
+    """Share of samples without a readable answer above which nothing is said: `breadth tune` warns from there on, and two unread
+    samples are not two that agree."""
+    varied: float = 0.7
+    """Temperature to draw with where it was lower: the middle of the 0.6 to 0.8 that papers on voting use (arXiv 2203.11171)."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Compare every vote with one draw, and both with what a perfect selector would reach."""
+        if not of_inference(evidence):
+            return None
+        from breadth.doctor.signs.sweeps import looked_at, together
+
+        drawn = looked_at(evidence, _NAME)
+        if drawn is None or isinstance(drawn, CannotTell):
+            return drawn
+        widths = [width for width in drawn.widths if width > PAIR]
+        if not widths:
+            return CannotTell(
+                _NAME, f"{drawn.each} comparable samples of a question are there; votes begin at three", f"{TUNE} --widths 1,4,8"
+            )
+        if drawn.unread > self.unread:
+            return CannotTell(
+                _NAME, f"no answer could be read in {drawn.unread:.0%} of the samples", "--answer-format, or ask for stated answers"
+            )
+        if not drawn.labelled:
+            return CannotTell(
+                _NAME, "right answers are not known: draws that agree may all be right", f"{TUNE}, with right answers in FILE"
+            )
+        gaps = together(drawn.votes(widths) - drawn.votes([1]))
+        same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)
+        return self._judged(drawn, gaps[-1]) if same else None
+
+    def _judged(self, drawn: Draws, vote: Interval) -> Finding | None:
+        from breadth.measure.intervals import mean_interval
+
+        reached, one = drawn.reached(drawn.each), drawn.reached(1)
+        beyond, out = (mean_interval(values, bounds=(-1.0, 1.0)) for values in (reached - one, 1 - reached))
+        if beyond.high < self.margin and out.low > self.margin:
+            return self._narrow(drawn, vote, beyond, out)
+        return self._outvoted(drawn, vote, beyond) if beyond.low > self.margin else None
+
+    def _narrow(self, drawn: Draws, vote: Interval, beyond: Interval, out: Interval) -> Finding:
+        return Finding(
+            _NAME,
+            Severity.WARNING,
+            "strong",
+            "inference",
+            f"{_unanimous(drawn):.0%} of the questions get one answer only in {drawn.each} draws, and {out.value:.0%} are wrong in all.",
+            (*_facts(drawn, vote, beyond), Fact("wrong in every draw", out, "%")),
+            "At the same temperature new questions get several answers, and a vote on them scores otherwise than one draw.",
+            f"A vote of {drawn.each} pays for {drawn.each} draws and is worth one.",
+            (*self._warmer(drawn), *_train()),
+        )
+
+    def _outvoted(self, drawn: Draws, vote: Interval, beyond: Interval) -> Finding:
+        return Finding(
+            _NAME,
+            Severity.NOTE,
+            "strong",
+            "inference",
+            f"A vote of {drawn.each} is worth one draw, and yet one of them is right {100 * beyond.value:.0f} points more often.",
+            _facts(drawn, vote, beyond),
+            "On new questions votes score more than one draw.",
+            f"A vote of {drawn.each} pays for {drawn.each} draws and is worth one.",
+            (_select(beyond),),
+        )
+
+    def _warmer(self, drawn: Draws) -> tuple[Prescription, ...]:
+        if drawn.sampling.temperature >= self.varied:
+            return ()
+        now = drawn.sampling.temperature
+        why = "Greedy draws are all the same." if now == 0 else "Draws differ more, and only draws that differ can outvote each other."
+        change = (Change("temperature", self.varied),)
+        return (Prescription(f"Draw at temperature {self.varied:g} in the place of {now:g}", why, change, source="arXiv 2203.11171"),)
+
+
+def _unanimous(drawn: Draws) -> float:
+    return float((drawn.classes == drawn.classes[:, :1]).all(axis=1).mean())
+
+
+def _facts(drawn: Draws, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
+    return (
+        Fact(f"vote of {drawn.widths[-1]} less one draw", vote, "%", f"{drawn.where}; the interval allows for all widths"),
+        Fact(f"one of {drawn.each} right less one draw", beyond, "%", "what a perfect selector would gain"),
+        *_spread(drawn),
+    )
+
+
+def _spread(drawn: Draws) -> tuple[Fact, ...]:
+    import numpy as np
+
+    from breadth.measure.diversity import group_diversity
+
+    spread = group_diversity(np.repeat(np.arange(drawn.questions), drawn.each), drawn.classes.ravel(), draws=drawn.each)
+    return (
+        Fact("questions with one answer only", _unanimous(drawn), "%"),
+        Fact(f"different answers in {drawn.each} draws", float(spread.expected_distinct.mean())),
+    )
+
+
+def _train() -> tuple[Prescription, ...]:
+    return (
+        Prescription(
+            "Train for breadth: hold the entropy of the policy, or go back to a checkpoint that has more",
+            "What no draw finds no vote and no judge can choose; only training moves it.",
+            (),
+            "One draw may score less for a while.",
+            "arXiv 2505.22617, 2509.06941",
+        ),
+    )
+
+
+def _select(beyond: Interval) -> Prescription:
+    return Prescription(
+        "Choose among the draws by a verifier or a judge (strategy best-of-n in policy.toml), not by a vote",
+        f"Right answers are among the draws and are outvoted; a perfect choice would gain {100 * beyond.value:.0f} points.",
+        (),
+        "A weak judge is worse than the vote, the more the wider it chooses.",
+        "arXiv 2408.03314",
+    )
+
+
+FINDING = VoteWithoutDiversity()
+"""As the doctor asks it."""

@@ -1,0 +1,116 @@
+"""``zero-variance-groups``: rollouts of a prompt all get the same reward, so that they are paid for and teach nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from breadth.doctor import remedies
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import Finding, Loop, Outcome, Prescription
+from breadth.measure.intervals import Interval
+from breadth.report.sections import Fact, Severity
+from breadth.runs.outcomes import Outcomes, outcomes
+
+
+@dataclass(frozen=True)
+class ZeroVarianceGroups:
+    """Most groups have no difference in reward, and so no advantage.
+
+    By the trainer's own count. Says whether the flat groups are all wrong (too hard) or all right (used up), where the score or the
+    rollouts tell.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = ("overly-hard", "entropy-collapse", "entropy-explosion", "saturation", "truncation")
+
+    half: float = 0.5
+    """Share of flat groups above which, for sure, it is a warning: more is then paid for nothing than for something."""
+    most: float = 0.8
+    """Share above which it is critical: a step then learns from less than a fifth of what it draws, and takes five times as many
+    rollouts as one without flat groups."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        """Look at the share of flat groups in the last eighth of the run."""
+        flat = evidence.trend("starved_groups")
+        if flat is None:
+            return evidence.lacks("zero-variance-groups", "starved_groups")
+        if flat.end.low <= self.half:
+            return None
+        side = _side(evidence)
+        series = evidence.series("starved_groups")
+        mean = 0.0 if series is None else float(series.values.mean())
+        return Finding(
+            "zero-variance-groups",
+            Severity.CRITICAL if flat.end.low > self.most else Severity.WARNING,
+            "strong",
+            "training",
+            f"{flat.end.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
+            _facts(evidence, flat.start, flat.end, side),
+            "Groups that are drawn anew until their rewards differ make the score rise no faster for the same rollouts.",
+            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 1e-9):.1f} for each that taught something.",
+            _prescriptions(evidence, side),
+        )
+
+
+@dataclass(frozen=True)
+class _Side:
+    wrong: float
+    """Share of flat groups that are all wrong."""
+    counted: bool
+    """Whether that was counted, or read from the score."""
+
+
+def _side(evidence: Evidence) -> _Side | None:
+    """Say on which side flat groups lie: counted in the last eighth of the rollouts, else by a two-valued score."""
+    if evidence.run is not None and evidence.windows:
+        graded = outcomes(evidence.run, evidence.windows[-1].split)
+        found = None if graded is None else _counted(graded, evidence.windows[-1].first)
+        if found is not None:
+            return found
+    score = evidence.trend("reward")
+    levels = () if evidence.run is None else evidence.run.header.reward_levels
+    if score is None or len(levels) != 2:
+        return None
+    low, high = min(levels), max(levels)
+    return _Side(1 - (score.end.value - low) / (high - low), counted=False)
+
+
+def _counted(graded: Outcomes, first: int) -> _Side | None:
+    late = graded.steps >= first
+    several = late & (graded.drawn > 1)
+    wrong, right = int((several & (graded.right == 0)).sum()), int((several & (graded.right == graded.drawn)).sum())
+    return _Side(wrong / (wrong + right), counted=True) if wrong + right else None
+
+
+def _which(side: _Side | None) -> str:
+    if side is None or not abs(side.wrong - 0.5) >= 0.2:
+        return ""
+    return ", most of them all wrong" if side.wrong > 0.5 else ", most of them all right"
+
+
+def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | None) -> tuple[Fact, ...]:
+    facts = [
+        Fact("flat groups at the start", start, "%", f"{evidence.steps('starved_groups')}: median of the first eighth"),
+        Fact("flat groups now", end, "%", "median of the last eighth"),
+    ]
+    if side is not None:
+        how = "counted in the last eighth of the rollouts" if side.counted else "by the reward, which has two values"
+        facts.append(Fact("of them all wrong", side.wrong, "%", how))
+    if evidence.knobs.group is not None:
+        facts.append(Fact("rollouts of a prompt", evidence.knobs.group, "", evidence.knobs.given("group")))
+    return tuple(facts)
+
+
+def _prescriptions(evidence: Evidence, side: _Side | None) -> tuple[Prescription, ...]:
+    chance = None if side is None else 1 - side.wrong
+    wanted = [
+        remedies.draw_anew(evidence),
+        remedies.larger_groups(evidence, chance),
+        None if side is None else remedies.choose_problems(easier=side.wrong > 0.5),
+    ]
+    return tuple(one for one in wanted if one is not None)
+
+
+FINDING = ZeroVarianceGroups()
+"""As the doctor asks it."""

@@ -1,1 +1,0 @@
-"""Rules that end a completion while it is being written, one a file."""

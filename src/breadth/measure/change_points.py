@@ -1,0 +1,242 @@
+"""Change points of a series: jumps to another level, and bends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.measure.intervals import Interval, check_level
+from breadth.measure.linear_fit import misfit
+from breadth.measure.series import Noise, Series, clean_series, noise_around, tame, thin
+from breadth.measure.validate import FloatArray
+
+SHORTEST_SIDE = 6
+"""Points needed on each side of a jump: a cubic and a step leave seven degrees of freedom on twelve points."""
+_MOST_JUMPS = 4
+# More level changes than that in one run are a wander, not events.
+_LOOKS_PER_WINDOW = 8.0
+# How many independent looks a scan makes per window length: neighbouring estimates differ by an eighth of a window.
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A place at which a series jumps."""
+
+    at: int
+    """Index of the first point after it."""
+    side: int
+    """How many points on each side it was read from."""
+    size: float
+    """The jump beyond what a cubic through the window explains."""
+    error: float
+    """Standard error of the size."""
+    p_value: float
+    """How often noise this sluggish would show such a jump somewhere in a series this long."""
+
+
+def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
+    """Find the jumps of a finite series in step order, at most four, spikes pulled in first.
+
+    A jump is the coefficient of a step in a window around it beside a cubic in time, so a line, an exponential or an S-curve
+    leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it exceeds Student's
+    quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the shortest window sees at
+    least half of it (a jump is there at every scale, a fast but smooth decline only at long ones), and when neither a
+    smoother curve nor a bend describes its window as well.
+    """
+    if len(values) < 2 * SHORTEST_SIDE:
+        return ()
+    # Collect the best candidates first and judge them together: a jump not yet known looks like sluggish noise to the others.
+    calm, places = tame(values), list[int]()
+    for _ in range(min(_MOST_JUMPS, max(len(calm) // (2 * SHORTEST_SIDE), 1))):
+        places += _candidate(calm, places)
+    while places:
+        noise = noise_around(calm, tuple(sorted(places)))
+        jumps = [_measured(calm, place, places, noise) for place in sorted(places)]
+        worst = max(jumps, key=lambda jump: jump.p_value)
+        if worst.p_value <= 1 - level:
+            return tuple(jumps)
+        places.remove(worst.at)
+    return ()
+
+
+def _candidate(calm: FloatArray, places: list[int]) -> list[int]:
+    noise, best, best_excess = noise_around(calm, tuple(sorted(places))), -1, 0.0
+    for side in _sides(len(calm)):
+        sizes = np.abs(np.correlate(calm, _step_weights(side), "valid"))
+        for place in places:  # no window may reach over a place that is already taken
+            sizes[max(place - 2 * side + 1, 0) : place] = 0.0
+        at = int(np.argmax(sizes))
+        excess = _excess(float(sizes[at]), side, noise)
+        if excess > best_excess:
+            best, best_excess = at + side, excess
+    return [best] if best_excess > 0 else []
+
+
+def _measured(calm: FloatArray, place: int, places: list[int], noise: Noise) -> Jump:
+    # In the window that shows the jump most clearly without reaching over another one.
+    room = min([place, len(calm) - place, *(abs(place - other) for other in places if other != place)])
+    sizes = {side: float(_step_weights(side) @ calm[place - side : place + side]) for side in _sides(len(calm)) if side <= room}
+    side = max(sizes, key=lambda side: _excess(sizes[side], side, noise))
+    looks = sum(_LOOKS_PER_WINDOW * len(calm) / each for each in _sides(len(calm)))
+    chance = min(1.0, looks * noise.p_value(_excess(sizes[side], side, noise)))
+    if chance < 1 and not _abrupt(calm, place, side, sizes[side], noise):
+        chance = 1.0
+    return Jump(place, side, sizes[side], noise.weighted_sd(_step_weights(side)), chance)
+
+
+def _abrupt(calm: FloatArray, place: int, side: int, size: float, noise: Noise) -> bool:
+    weights = _step_weights(SHORTEST_SIDE)
+    near = calm[max(place - SHORTEST_SIDE - 2, 0) : place + SHORTEST_SIDE + 2]
+    seen = float(np.max(np.correlate(near, weights, "valid") * math.copysign(1.0, size)))
+    if seen + 2 * noise.weighted_sd(weights) < abs(size) / 2:
+        return False
+    x, window = np.linspace(-1, 1, 2 * side), calm[place - side : place + side]
+    cubic = [x, x**2, x**3]
+    rivals = [[*cubic, x**4, x**5], *([*cubic, np.maximum(x - knot, 0)] for knot in np.linspace(-0.8, 0.8, 9))]
+    return misfit(window, [*cubic, (x > 0).astype(np.float64)]) < min(misfit(window, rival) for rival in rivals)
+
+
+def _excess(size: float, side: int, noise: Noise) -> float:
+    error = noise.weighted_sd(_step_weights(side))
+    if error:
+        return abs(size) / error
+    return math.inf if abs(size) > noise.rounding else 0.0
+
+
+def _sides(n: int) -> list[int]:
+    sides, side = [], float(SHORTEST_SIDE)
+    while side <= max(n // 3, SHORTEST_SIDE):
+        sides.append(int(side))
+        side *= 5 / 3
+    return sides
+
+
+@lru_cache(maxsize=32)
+def _step_weights(side: int) -> FloatArray:
+    # What a window is multiplied with to read the coefficient of a step in its middle, beside a cubic in time.
+    x = (np.arange(-side, side) + 0.5) / side
+    cubic = np.linalg.qr(np.vander(x, 4))[0]
+    step = (x > 0).astype(np.float64)
+    step -= cubic @ (cubic.T @ step)
+    return np.asarray(step / (step @ step), dtype=np.float64)
+
+
+_MOST_POINTS = 3000
+# Longer series are first thinned to medians, so the work stays bounded.
+_LOOKS_FOR_BEND = 10.0
+# Independent looks that a scan for the place of a bend makes in the middle three quarters of a run (as in Andrews 1993).
+_BEND_MARGIN = 4.0
+# Twice the log-likelihood by which a bend must beat every smooth curve; the usual reading of BIC calls 2 to 6 positive.
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """A step at which a series stops being what it was."""
+
+    step: float
+    """First step of what comes after."""
+    kind: Literal["jump", "bend"]
+    """``jump``: the level is another from here on; ``bend``: the slope is."""
+    before: float
+    """Median level just before a jump, or slope per step before a bend."""
+    after: float
+    """The same after it."""
+    size: Interval
+    """The change itself: a jump's beyond what the trend around it explains, a bend's in slope per step."""
+    p_value: float
+    """How often noise this sluggish would show such a change somewhere in a series this long."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The change points of a series."""
+
+    found: tuple[ChangePoint, ...]
+    """In step order; empty when the series moves smoothly or the noise hides it."""
+    points: int
+    """Points used."""
+    dropped: int
+    """Points left out because they were NaN or infinite."""
+
+    @property
+    def jumps(self) -> tuple[ChangePoint, ...]:
+        """Those at which the level is another from there on."""
+        return tuple(one for one in self.found if one.kind == "jump")
+
+
+def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95) -> Changes:
+    """Find where a series jumps (at most four places) or bends (at most one), and tell a jump from a steady decline.
+
+    A jump must stand out beside a smooth curve, at short range, for noise this sluggish: see `find_jumps`. A bend is a hinge
+    whose change of slope stands out likewise and that fits better than a parabola, a quintic and exponentials do: a
+    decline that flattens out steadily has none. Spikes of up to three points are pulled in first. Needs six points on each side of
+    a jump; a ramp over fewer steps than that counts as one, and a slow wander may hide one.
+    """
+    check_level(level)
+    series = clean_series(steps, values)
+    seen = thin(series, _MOST_POINTS)
+    if len(seen) < 2 * SHORTEST_SIDE:
+        return Changes((), len(series), series.dropped)
+    jumps = find_jumps(seen.values, level)
+    places = [jump.at for jump in jumps]
+    noise = noise_around(seen.values, tuple(places))
+    found = [_reported(seen, jump, noise, level) for jump in jumps]
+    found += _bends(seen.steps, tame(seen.values), places, noise, level)
+    return Changes(tuple(sorted(found, key=lambda change: change.step)), len(series), series.dropped)
+
+
+def _reported(seen: Series, jump: Jump, noise: Noise, level: float) -> ChangePoint:
+    before, after = seen.values[jump.at - jump.side : jump.at], seen.values[jump.at : jump.at + jump.side]
+    reach = noise.quantile(level) * jump.error
+    size = Interval(jump.size, jump.size - reach, jump.size + reach, level, f"step beside a cubic, {jump.side} points a side")
+    return ChangePoint(float(seen.steps[jump.at]), "jump", float(np.median(before)), float(np.median(after)), size, jump.p_value)
+
+
+def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Noise, level: float) -> list[ChangePoint]:
+    # At most one: the knot of the best hinge, if it beats the straight line and every smooth curve.
+    n, span = len(calm), float(steps[-1] - steps[0])
+    if span == 0:
+        return []
+    x, jumps = (steps - steps[0]) / span, [(np.arange(n) >= at).astype(np.float64) for at in jumps_at]
+    place = min(range(n // 8, n - n // 8, max(n // 100, 1)), key=lambda at: misfit(calm, [x, np.maximum(x - x[at], 0), *jumps]))
+    hinge = np.maximum(x - x[place], 0)
+    weights = _coefficient_weights(hinge, [x, *jumps])
+    bend, error = float(weights @ calm), noise.weighted_sd(weights)
+    p_value = min(1.0, _LOOKS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.rounding)
+    if p_value > 1 - level or not _kinked(calm, x, hinge, jumps, noise):
+        return []
+    before, reach = float(_coefficient_weights(x, [hinge, *jumps]) @ calm) / span, noise.quantile(level) * error / span
+    size = Interval(bend / span, bend / span - reach, bend / span + reach, level, "hinge")
+    return [ChangePoint(float(steps[place]), "bend", before, before + size.value, size, p_value)]
+
+
+def _kinked(calm: FloatArray, x: FloatArray, hinge: FloatArray, jumps: list[FloatArray], noise: Noise) -> bool:
+    own, count = max(misfit(calm, [x, hinge, *jumps]), 1e-300), noise.effective_points
+    for extra, columns in _smooth_rivals(x):
+        margin = count * math.log(max(misfit(calm, [*columns, *jumps]), 1e-300) / own) + extra * math.log(max(count, 1.0))
+        if margin < _BEND_MARGIN:
+            return False
+    return True
+
+
+def _coefficient_weights(column: FloatArray, beside: list[FloatArray]) -> FloatArray:
+    basis = np.linalg.qr(np.column_stack([np.ones(len(column)), *beside]))[0]
+    own = column - basis @ (basis.T @ column)
+    power = float(own @ own)
+    # On steps that hardly vary the hinge may be the line itself: then it has no coefficient of its own.
+    return own / power if power > 1e-12 * float(column @ column) else np.zeros(len(column))
+
+
+def _smooth_rivals(x: FloatArray) -> Iterator[tuple[int, list[FloatArray]]]:
+    # With how many more parameters than the hinge.
+    yield 0, [x, x**2]
+    yield 2, [x, x**2, x**3, x**4, x**5]
+    for rate in np.geomspace(0.5, 32, 13):
+        yield 0, [np.exp(-rate * x)]
+        yield 0, [np.exp(-rate * (1 - x))]

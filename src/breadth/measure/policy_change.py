@@ -1,0 +1,287 @@
+"""How an update moves a policy: entropy change by the covariance of log-prob and advantage, and KL from the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.base.errors import MeasureError
+from breadth.measure.intervals import ANYTHING, REPLICATES, Bounds, Interval, interval_from_draws, resampled_means
+from breadth.measure.validate import BoolArray, FloatArray, IntArray, finite, numbers, same_length
+
+Gradient: TypeAlias = Literal["natural", "vanilla"]
+"""How an advantage becomes a step on the logits: ``natural`` moves a logit by its advantage, ``vanilla`` by probability times that."""
+_FEWEST_STEPS = 10
+# Fewer steps than this leave a regression with autocorrelated noise nothing to say.
+
+
+@dataclass(frozen=True)
+class PredictedAgainstMeasured:
+    """How well the covariance at each step predicts the entropy change to the next."""
+
+    slope: Interval
+    """Entropy change per unit of minus covariance: the effective step size when the identity holds; positive then."""
+    correlation: Interval
+    """Correlation of minus covariance and entropy change."""
+    steps: int
+    """Entropy changes used."""
+    verdict: Literal["predicts", "does not predict", "cannot tell"]
+    """``predicts``: the correlation's interval lies above 0. ``does not predict``: it holds 0 or less and nothing above 0.5.
+    ``cannot tell``: too few steps, nothing varies, or the interval is too wide for either."""
+    note: str
+    """Why the verdict is ``cannot tell``; empty otherwise."""
+
+
+def covariance_products(logprobs: npt.ArrayLike, advantages: npt.ArrayLike, mask: npt.ArrayLike | None = None) -> FloatArray:
+    """Each token's share in the covariance of log-prob and advantage: (logprob - mean) * (advantage - mean), NaN outside the mask.
+
+    Means are over all counted tokens of the batch given, so give the whole batch (Cui et al., arXiv 2505.22617). Their mean over
+    counted tokens is the batch covariance: a stand-in for the covariance within states, which needs the full distribution. High
+    values are likely tokens rewarded and unlikely tokens punished; both sharpen. Means of advantages weigh long sequences more.
+    """
+    current, credit = numbers(logprobs, "logprobs"), numbers(advantages, "advantages")
+    counted = np.ones(current.shape, dtype=bool) if mask is None else np.asarray(mask).astype(bool)
+    if not current.shape == credit.shape == counted.shape:
+        raise MeasureError(
+            f"logprobs have shape {current.shape}, advantages {credit.shape}, the mask {counted.shape}.",
+            "Give one of each for every token.",
+        )
+    if not counted.any():
+        raise MeasureError("No token is counted.", "Set the mask on the generated tokens.")
+    inside, gains = finite(current[counted], "logprobs inside the mask"), finite(credit[counted], "advantages inside the mask")
+    products = np.full(current.shape, np.nan)
+    products[counted] = (inside - inside.mean()) * (gains - gains.mean())
+    return products
+
+
+def predicted_entropy_change(logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient) -> FloatArray:
+    """Entropy change of each state to first order in the step: minus the covariance, under the policy, of log-prob and logit step.
+
+    ``natural``: -step_size * Cov(log p, A), the form usually quoted. ``vanilla``: -step_size * Cov(log p, p * (A - mean A)), what a
+    plain policy-gradient step on the logits does. ``logits`` and ``advantages`` are states x actions, already at the
+    sampling temperature; a masked action needs a large negative finite logit.
+    """
+    log_policy, move = _states(logits, advantages, step_size, gradient)
+    policy = np.exp(log_policy)
+    centred = log_policy - (policy * log_policy).sum(axis=-1, keepdims=True)
+    return np.asarray(-(policy * centred * move).sum(axis=-1))
+
+
+def exact_entropy_change(logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient) -> FloatArray:
+    """Entropy of each state after the step minus before, computed from the full distributions: what the prediction approximates."""
+    log_policy, move = _states(logits, advantages, step_size, gradient)
+    return _entropy(_log_softmax(log_policy + move)) - _entropy(log_policy)
+
+
+def predicted_against_measured(
+    covariances: npt.ArrayLike, entropies: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+) -> PredictedAgainstMeasured:
+    """Regress the entropy change from each step to the next on minus the covariance logged at that step.
+
+    ``covariances[t]`` and ``entropies[t]`` belong to step t, steps in order without gaps; the last covariance has no change
+    to predict and is not used. Intervals resample blocks of neighbouring steps, about n^(1/3) long, because a run's steps
+    go together. The slope absorbs learning rate, clipping and updates per step. Entropies averaged another way than the covariances,
+    or batches of few prompts, weaken the correlation without the identity being wrong.
+    """
+    cause, entropy = finite(covariances, "covariances"), finite(entropies, "entropies")
+    same_length(covariances=cause, entropies=entropy)
+    predictor, change = -cause[:-1], np.diff(entropy)
+    reason = _why_not(predictor, change)
+    if reason:
+        nothing = Interval(math.nan, -math.inf, math.inf, level, reason)
+        return PredictedAgainstMeasured(nothing, nothing, len(change), "cannot tell", reason)
+    slope, correlation = _regress(predictor[None], change[None])
+    picks = _blocks(len(change), replicates, seed)
+    slopes, correlations = _regress(predictor[picks], change[picks])
+    method = f"moving blocks of {_block_length(len(change))} over {len(change)} steps"
+    steep = _interval(slope, slopes, len(change), level, method, ANYTHING)
+    close = _interval(correlation, correlations, len(change), level, method, (-1.0, 1.0))
+    verdict, note = _judge(close)
+    return PredictedAgainstMeasured(steep, close, len(change), verdict, note)
+
+
+def _states(logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient) -> tuple[FloatArray, FloatArray]:
+    """Log-policy and logit step of each state, both states x actions (or one state)."""
+    scores, gains = np.atleast_1d(numbers(logits, "logits")), np.atleast_1d(numbers(advantages, "advantages"))
+    if scores.shape != gains.shape or scores.size == 0:
+        raise MeasureError(
+            f"logits have shape {scores.shape}, advantages {gains.shape}.", "Give one advantage for every action of every state."
+        )
+    finite(scores, "logits (mask with a large negative number, not -inf)", ndim=scores.ndim)
+    finite(gains, "advantages", ndim=gains.ndim)
+    if gradient not in ("natural", "vanilla"):
+        raise MeasureError(f"Unknown gradient {gradient!r}.", "Use natural or vanilla.")
+    log_policy = _log_softmax(scores)
+    if gradient == "natural":
+        return log_policy, step_size * gains
+    policy = np.exp(log_policy)
+    return log_policy, step_size * policy * (gains - (policy * gains).sum(axis=-1, keepdims=True))
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def _entropy(log_policy: FloatArray) -> FloatArray:
+    return np.asarray(-(np.exp(log_policy) * log_policy).sum(axis=-1))
+
+
+def _why_not(predictor: FloatArray, change: FloatArray) -> str:
+    if len(change) < _FEWEST_STEPS:
+        return f"only {len(change)} entropy changes, {_FEWEST_STEPS} needed"
+    if np.ptp(predictor) == 0:
+        return "the covariance never changes"
+    if np.ptp(change) == 0:
+        return "the entropy change is always the same"
+    return ""
+
+
+def _regress(predictor: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Slope and correlation of each row; NaN where a row does not vary."""
+    x, y = (values - values.mean(axis=1, keepdims=True) for values in (predictor, change))
+    xx, xy, yy = (x * x).sum(axis=1), (x * y).sum(axis=1), (y * y).sum(axis=1)
+    unknown = np.full_like(xy, np.nan)
+    slope = np.divide(xy, xx, out=unknown.copy(), where=xx > 0)
+    return slope, np.divide(xy, np.sqrt(xx * yy), out=unknown, where=xx * yy > 0)
+
+
+def _block_length(steps: int) -> int:
+    return max(1, round(math.cbrt(steps)))
+
+
+def _blocks(steps: int, replicates: int, seed: int) -> IntArray:
+    length = _block_length(steps)
+    starts = np.random.default_rng(seed).integers(0, steps - length + 1, (replicates, -(-steps // length)))
+    return (starts[:, :, None] + np.arange(length)).reshape(replicates, -1)[:, :steps]
+
+
+def _interval(value: FloatArray, draws: FloatArray, steps: int, level: float, method: str, bounds: Bounds) -> Interval:
+    blocks = max(2, steps // _block_length(steps))
+    return interval_from_draws(float(value[0]), draws, problems=blocks, level=level, bounds=bounds, method=method)
+
+
+def _judge(correlation: Interval) -> tuple[Literal["predicts", "does not predict", "cannot tell"], str]:
+    if correlation.low > 0:
+        return "predicts", ""
+    if correlation.high < 0.5:
+        return "does not predict", ""
+    return "cannot tell", f"the correlation may lie anywhere from {correlation.low:.2f} to {correlation.high:.2f}"
+
+
+_ESTIMATORS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
+    "k1": lambda d: d,
+    "k2": lambda d: d * d / 2,
+    "k3": lambda d: np.expm1(-d) + d,
+}
+_LOWEST = -700.0
+# exp(-d) overflows a double below this; no honest log-prob of a sampled token is e^700 less likely than under the reference.
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One estimator's mean drift per token, averaged both ways; log both, they differ when drift goes with length."""
+
+    token_mean: Interval
+    """Mean over all tokens: long sequences count more."""
+    sequence_mean: Interval
+    """Mean over sequences of each sequence's mean per token: every sequence counts once."""
+
+
+@dataclass(frozen=True)
+class KLDrift:
+    """KL(policy || reference) per token, by three estimators of the same samples, in nats."""
+
+    k1: Drift
+    """Mean of d: unbiased, noisy, may be negative."""
+    k2: Drift
+    """Mean of d^2 / 2: small variance, biased unless the two policies are close; its gradient is the right one."""
+    k3: Drift
+    """Mean of exp(-d) + d - 1: unbiased, never negative, less noisy when close; heavy-tailed when far apart."""
+    tokens: int
+    """Tokens counted."""
+    sequences: int
+    """Sequences with at least one counted token."""
+
+
+def kl_tokens(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, estimator: str) -> FloatArray:
+    """Estimate KL at each token; NaN wherever a log-prob is NaN (padding).
+
+    With d = logprobs - reference_logprobs: k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1 (Schulman, "Approximating KL divergence", 2020).
+    The tokens must have been sampled from the policy of ``logprobs``, at temperature 1 without top-p or top-k.
+    """
+    if estimator not in _ESTIMATORS:
+        raise MeasureError(f"Unknown KL estimator {estimator!r}.", f"Use one of {', '.join(_ESTIMATORS)}.")
+    current, reference = numbers(logprobs, "logprobs"), numbers(reference_logprobs, "reference_logprobs")
+    if current.shape != reference.shape:
+        raise MeasureError(f"logprobs have shape {current.shape}, reference_logprobs {reference.shape}.", "Give both for the same tokens.")
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, as padding may be
+        gap = current - reference
+    if np.any(gap < _LOWEST):
+        raise MeasureError(
+            f"A token is e^{-gap[gap < _LOWEST][0]:.0f} times less likely than under the reference.",
+            "Mask padding, or check the log-probs.",
+        )
+    return _ESTIMATORS[estimator](gap)
+
+
+def kl_drift(
+    logprobs: npt.ArrayLike,
+    reference_logprobs: npt.ArrayLike,
+    mask: npt.ArrayLike,
+    *,
+    replicates: int = REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
+) -> KLDrift:
+    """Drift of a policy from its reference on sequences x tokens it sampled; only tokens where ``mask`` is true count.
+
+    Whatever stands outside the mask, NaN and infinity too, changes nothing. Sequences without a counted token are left out.
+    Intervals resample whole sequences; sequences of one prompt go together, so with many per prompt they are too narrow. Compare
+    two runs at matched reward, not at matched step.
+    """
+    counted = _counted(logprobs, reference_logprobs, mask)
+    current, reference = (np.where(counted, np.asarray(values, dtype=np.float64), 0.0) for values in (logprobs, reference_logprobs))
+    lengths = counted.sum(axis=1)
+    drawn = lengths > 0
+    totals = np.stack([kl_tokens(current, reference, name).sum(axis=1)[drawn] for name in _ESTIMATORS], axis=1)
+    drifts = _both_means(totals, lengths[drawn].astype(np.float64), replicates, level, seed)
+    return KLDrift(drifts["k1"], drifts["k2"], drifts["k3"], int(lengths.sum()), int(drawn.sum()))
+
+
+def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: npt.ArrayLike) -> BoolArray:
+    counted = np.asarray(mask).astype(bool)
+    for name, values in (("logprobs", logprobs), ("reference_logprobs", reference_logprobs)):
+        array = numbers(values, name)
+        if array.ndim != 2 or array.shape != counted.shape:
+            raise MeasureError(
+                f"{name} have shape {array.shape}, the mask {counted.shape}.", "Give sequences x tokens of one shape, padded."
+            )
+        bad = int(np.count_nonzero(counted & ~np.isfinite(array)))
+        if bad:
+            raise MeasureError(f"{bad} of {int(counted.sum())} counted {name} are NaN or infinite.", "Mask those tokens, or repair them.")
+    if not counted.any():
+        raise MeasureError("The mask counts no token.", "Set the mask on the generated tokens.")
+    return counted
+
+
+def _both_means(totals: FloatArray, lengths: FloatArray, replicates: int, level: float, seed: int) -> dict[str, Drift]:
+    size, means = len(lengths), totals / lengths[:, None]
+    kinds = totals.shape[1]
+    draws = resampled_means(np.column_stack([totals, means, lengths]), replicates=replicates, seed=seed)
+
+    def interval(value: float, values: FloatArray) -> Interval:
+        return interval_from_draws(value, values, problems=size, level=level, method=f"cluster bootstrap over {size} sequences")
+
+    return {
+        name: Drift(
+            token_mean=interval(float(totals[:, kind].sum() / lengths.sum()), draws[:, kind] / draws[:, -1]),
+            sequence_mean=interval(float(means[:, kind].mean()), draws[:, kinds + kind]),
+        )
+        for kind, name in enumerate(_ESTIMATORS)
+    }

@@ -1,0 +1,69 @@
+"""Array types of the package, and checks of arrays on the way in: shape, type, finite values."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.base.errors import MeasureError
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+"""Numbers in double precision, whatever precision they arrived in."""
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+"""Yes-or-no values."""
+IntArray: TypeAlias = npt.NDArray[np.int64]
+"""Counts, classes and positions."""
+
+
+def numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+    """Read values as float64 of any shape, NaN and infinity allowed; refuse text and ragged lists."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise MeasureError(f"{name} cannot be read as numbers: {error}.", f"Give {name} as a rectangular array of numbers.") from error
+
+
+def finite(values: npt.ArrayLike, name: str, *, ndim: int = 1) -> FloatArray:
+    """Read values as float64, refusing text, another shape, an empty array, NaN and infinity by name and number."""
+    array = numbers(values, name)
+    if array.ndim != ndim:
+        raise MeasureError(
+            f"{name} has {array.ndim} dimensions of shape {array.shape}; {ndim} needed.", f"Give {name} as a {ndim}-D array."
+        )
+    if array.size == 0:
+        raise MeasureError(f"{name} is empty.", "Give at least one value.")
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise MeasureError(
+            f"{bad} of {array.size} values of {name} are NaN or infinite.", f"Drop or repair them first: {name} must hold finite numbers."
+        )
+    return array
+
+
+def whole(values: npt.ArrayLike, name: str) -> FloatArray:
+    """Read counts: finite, not negative, whole numbers (kept as float64, exact below 2**53)."""
+    array = finite(values, name)
+    bad = int(np.count_nonzero((array < 0) | (array != np.floor(array))))
+    if bad:
+        raise MeasureError(f"{bad} of {array.size} values of {name} are negative or not whole.", f"Give {name} as counts.")
+    return array
+
+
+def yes_or_no(values: npt.ArrayLike, name: str) -> BoolArray:
+    """Read outcomes: booleans, or numbers that are all 0 or 1."""
+    array = finite(values, name)
+    bad = int(np.count_nonzero((array != 0) & (array != 1)))
+    if bad:
+        raise MeasureError(f"{bad} of {array.size} values of {name} are neither 0 nor 1.", f"Give {name} as right (1) or wrong (0).")
+    return np.asarray(array == 1)
+
+
+def same_length(**arrays: npt.NDArray[Any]) -> int:
+    """Check that the named arrays have equally many rows, and say how many."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        got = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise MeasureError(f"Lengths differ: {got}.", "Give one entry of each for every row, in the same order.")
+    return next(iter(lengths.values()))

@@ -1,0 +1,367 @@
+"""What every renderer decides in the same way: scales and ticks, stretches of lines, shades of tokens, cells of tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias, TypeVar
+
+from breadth.report.cells import PERCENT, Cell, Missing, cell_text, interval_origin, is_number, number, shared_decimals
+from breadth.report.plaintext import counted, one_line
+from breadth.report.sections import Axis, Column, Curve, Fact, Series, Table, Token, Trace
+from breadth.report.style import SHADES
+
+_HUGE = 1e150
+"""Beyond this differences and squares overflow; such values count as not drawable."""
+_TINY = 1e-150
+"""Below this everything is drawn as zero, for the same reason."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values between two limits to places between 0 and 1."""
+
+    low: float
+    """Value at place 0."""
+    high: float
+    """Value at place 1."""
+    log: bool = False
+    """Space by ratio instead of by difference."""
+
+    def at(self, value: float) -> float:
+        """Return the place of a value; outside 0 to 1 when the value is outside the limits."""
+        low, high, here = (math.log(part) if self.log else part for part in (self.low, self.high, value))
+        return (here - low) / (high - low)
+
+
+def drawable(value: float) -> bool:
+    """Tell whether a value can stand on an axis: finite, and not so large that arithmetic overflows."""
+    return math.isfinite(value) and abs(value) < _HUGE
+
+
+def limits(values: Iterable[float]) -> tuple[float, float]:
+    """Return the smallest and largest drawable value; room is made around a single one, and 0 to 1 stands for none or zero."""
+    kept = [value for value in values if drawable(value)]
+    largest = max(map(abs, kept), default=0.0)
+    if largest < _TINY:
+        return 0.0, 1.0
+    low, high = min(kept), max(kept)
+    return (low, high) if high - low > largest * 1e-9 else (low - 0.1 * largest, high + 0.1 * largest)
+
+
+def value_scale(values: Iterable[float], most: int) -> tuple[Scale, tuple[float, ...]]:
+    """Return a scale with a little room around the data, from zero where that is near, and ticks at round numbers."""
+    low, high = limits(values)
+    room = 0.04 * (high - low)
+    low = 0.0 if 0 <= low < 0.5 * high else low - room  # near zero, a reader compares with zero
+    return Scale(low, high + room), _ticks(low, high + room, most)
+
+
+def position_scale(values: Sequence[float], most: int, *, log: bool) -> tuple[Scale, tuple[float, ...]]:
+    """Return a scale from the first to the last position, and ticks at round numbers between them."""
+    if log:
+        return _log_scale([value for value in values if drawable(value) and value > 0], most)
+    low, high = limits(values)
+    whole = all(float(value).is_integer() for value in values if drawable(value))
+    return Scale(low, high), _ticks(low, high, most, whole=whole)
+
+
+def _ticks(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
+    """Return the multiples of a round step between the limits; steps of training, samples and tokens come in whole numbers."""
+    step = _round_step(max((high - low) / most, 1.0 if whole else 0.0), (1, 2, 5) if whole else (1, 2, 2.5, 5))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return tuple(_clean(index * step, step) for index in range(first, last + 1))
+
+
+def _round_step(rough: float, factors: Sequence[float]) -> float:
+    """Return the smallest of the factors times a power of ten that is at least ``rough``."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next((factor * power for factor in factors if rough <= factor * power * (1 + 1e-9)), 10 * power)
+
+
+def _clean(value: float, step: float) -> float:
+    """Remove the rounding noise of ``index * step``."""
+    decimals = max(0, 2 - math.floor(math.log10(step)))
+    return round(value, decimals) if decimals < 300 else value
+
+
+def _log_scale(values: Sequence[float], most: int) -> tuple[Scale, tuple[float, ...]]:
+    low, high = (min(values), max(values)) if values else (1.0, 10.0)
+    if high <= low * (1 + 1e-9):
+        low, high = low / 2, high * 2
+    candidates = _powers(2, low, high) if all(_power_of_two(value) for value in values) else _decades(low, high, most)
+    stride = math.ceil(len(candidates) / most) if candidates else 1
+    return Scale(low, high, log=True), tuple(candidates[::stride]) or (low, high)
+
+
+def _power_of_two(value: float) -> bool:
+    return math.frexp(value)[0] == 0.5
+
+
+def _powers(base: int, low: float, high: float) -> list[float]:
+    first = math.ceil(math.log(low, base) - 1e-9)
+    last = math.floor(math.log(high, base) + 1e-9)
+    return [float(base) ** exponent for exponent in range(first, last + 1)]
+
+
+def _decades(low: float, high: float, most: int) -> list[float]:
+    """Return 1, 2 and 5 times the powers of ten between the limits, or the powers alone where those suffice."""
+    whole = _powers(10, low, high)
+    if len(whole) >= min(3, most):
+        return whole
+    first = math.floor(math.log10(low)) - 1
+    spread = [factor * 10.0**exponent for exponent in range(first, first + len(whole) + 4) for factor in (1, 2, 5)]
+    return [value for value in spread if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+
+
+Point: TypeAlias = tuple[float, float]
+"""x and y."""
+
+_Item = TypeVar("_Item", bound=tuple[float, ...])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A point of a series with its band, for writing it as text."""
+
+    value: float
+    """The point."""
+    low: float
+    """Lower end of the band."""
+    high: float
+    """Upper end of the band."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Both scales of a chart with their ticks."""
+
+    x: Scale
+    """From left to right."""
+    y: Scale
+    """Upwards."""
+    x_ticks: tuple[float, ...]
+    """Round numbers on x."""
+    y_ticks: tuple[float, ...]
+    """Round numbers on y."""
+
+
+def axes(curve: Curve, x_most: int, y_most: int) -> Axes:
+    """Choose limits that hold every line, band and event, and at most about so many ticks."""
+    xs = [x for one in curve.series for line in stretches(one) for x, _ in line]
+    xs += [x for one in curve.series for band in band_stretches(one) for x, _, _ in band]
+    ys = [value for one in curve.series for values in (one.y, one.low, one.high) for value in values]
+    places = xs + [event.x for event in curve.events]
+    x, x_ticks = position_scale(places, x_most, log=curve.log_x)
+    y, y_ticks = value_scale(ys, y_most)
+    # Numbers on an axis that holds nothing would be made up.
+    return Axes(x, y, x_ticks if any(map(drawable, places)) else (), y_ticks if any(map(drawable, ys)) else ())
+
+
+def is_empty(curve: Curve) -> bool:
+    """Tell whether no point of any series can be drawn."""
+    return not any(stretches(one) for one in curve.series)
+
+
+def stretches(series: Series) -> list[list[Point]]:
+    """Return the unbroken stretches of a line; a NaN or infinity ends one."""
+    points = zip(series.x, series.y, strict=True)
+    return [list(run) for run in _runs(points, lambda point: all(map(drawable, point)))]
+
+
+def band_stretches(series: Series) -> list[list[tuple[float, float, float]]]:
+    """Return the unbroken stretches of a band as x, low, high."""
+    corners = zip(series.x, series.low, series.high, strict=True) if series.low else ()
+    return [list(run) for run in _runs(corners, lambda corner: all(map(drawable, corner)))]
+
+
+def estimates(series: Series) -> Iterator[tuple[float, Cell]]:
+    """Yield every x with its value, as an interval where the series has a band."""
+    for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+        yield x, Estimate(y, series.low[index], series.high[index]) if series.low else y
+
+
+def left_out(curve: Curve) -> str:
+    """Say how many points are gaps or cannot be drawn; empty when all are there."""
+    values = [y if math.isfinite(x) else x for one in curve.series for x, y in zip(one.x, one.y, strict=True)]
+    gaps = sum(map(math.isnan, values))
+    endless = sum(not drawable(value) for value in values) - gaps
+    parts = [f"{counted(gaps, 'point')} without a value, shown as gaps"] if gaps else []
+    parts += [f"{counted(endless, 'point')} infinite or too large to draw"] if endless else []
+    return "; ".join(parts) + "." if parts else ""
+
+
+def course(series: Series, x: Axis, y: Axis) -> str:
+    """Say where a line starts and ends, e.g. ``0.62 at 0, 0.41 (0.38 to 0.47) at 300``."""
+    known = [pair for pair, value in zip(estimates(series), series.y, strict=True) if drawable(value) and drawable(pair[0])]
+    if not known:
+        return "no values"
+    ends = known[:1] if len(known) == 1 else [known[0], known[-1]]
+    return ", ".join(f"{cell_text(cell, y.unit)} at {number(place, x.unit)}" for place, cell in ends)
+
+
+def axis_label(axis: Axis) -> str:
+    """Write an axis with its unit, e.g. ``entropy (nats)``."""
+    return one_line(f"{axis.label} ({axis.unit})" if axis.unit else axis.label)
+
+
+def tick_texts(ticks: Sequence[float], axis: Axis) -> list[str]:
+    """Write ticks with the same number of decimals, as many as name each tick exactly, without their unit."""
+    decimals = shared_decimals(ticks, axis.unit)
+    if decimals is not None:
+        decimals = next((more for more in range(decimals, 12) if _exact(ticks, axis.unit, more)), decimals)
+    return [number(tick, axis.unit, decimals, bare=True) for tick in ticks]
+
+
+def _exact(ticks: Sequence[float], unit: str, decimals: int) -> bool:
+    shown = [tick * 100 if unit == PERCENT else tick for tick in ticks]
+    return all(math.isclose(round(tick, decimals), tick, rel_tol=1e-9, abs_tol=1e-12) for tick in shown)
+
+
+def letter(index: int) -> str:
+    """Return a, b, ..., z, aa, ab, ...: the flag of an event or a footnote."""
+    head, tail = divmod(index, 26)
+    return (letter(head - 1) if head else "") + chr(ord("a") + tail)
+
+
+def _runs(items: Iterable[_Item], keep: Callable[[_Item], bool]) -> Iterator[list[_Item]]:
+    run: list[_Item] = []
+    for item in items:
+        if keep(item):
+            run.append(item)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+@dataclass(frozen=True)
+class Shading:
+    """Even steps between two numbers; step 0 is not marked at all."""
+
+    low: float
+    """Smallest number of the trace."""
+    high: float
+    """Number above which the mark no longer grows."""
+
+    def level(self, value: float | None) -> int:
+        """Return the step of a number, 0 to ``SHADES``; 0 also for no number, or when all numbers are equal."""
+        if value is None or math.isnan(value) or self.high <= self.low:
+            return 0
+        place = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return min(SHADES, int(place * (SHADES + 1)))
+
+    def edges(self) -> tuple[float, ...]:
+        """Return the smallest number of every step above 0."""
+        step = (self.high - self.low) / (SHADES + 1)
+        return tuple(self.low + step * index for index in range(1, SHADES + 1))
+
+
+def shading(trace: Trace) -> Shading | None:
+    """Return the steps for a trace, or None when no token has a number.
+
+    They end at the 98th percentile, so that one extreme token does not wash out all others.
+    """
+    values = sorted(token.value for token in trace.tokens if token.value is not None and drawable(token.value))
+    if not values:
+        return None
+    high = values[math.ceil(0.98 * len(values)) - 1]
+    return Shading(values[0], high if high > values[0] else values[-1])
+
+
+def token_number(trace: Trace, token: Token) -> str:
+    """Say a token's number, e.g. ``entropy 1.23 nats``; empty when it has none."""
+    return "" if token.value is None else f"{one_line(trace.measure)} {number(token.value, trace.unit)}"
+
+
+def scale_words(trace: Trace, steps: Shading | None) -> str:
+    """Say what the marks mean, or why there are none."""
+    measure = one_line(trace.measure)
+    if steps is None:
+        return f"No token has a number ({measure})."
+    if steps.high <= steps.low:
+        return f"Every {measure} is {number(steps.low, trace.unit)}; nothing is marked."
+    return f"The stronger the mark, the higher the {measure}."
+
+
+def by_kind(tokens: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+    """Split tokens into neighbours of one kind, each with the kind's name."""
+    return [(one_line(kind), list(run)) for kind, run in groupby(tokens, key=lambda token: token.kind)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell as text."""
+
+    text: str
+    """What stands in the cell."""
+    numeric: bool = False
+    """Whether it is a number."""
+    footnote: str = ""
+    """Letter of the footnote that says why there is no value."""
+    origin: str = ""
+    """How its interval was made."""
+
+
+@dataclass(frozen=True)
+class Tabulation:
+    """A table with everything decided but the drawing."""
+
+    headings: tuple[str, ...]
+    """Column names with their units."""
+    right: tuple[bool, ...]
+    """Which columns stand on the right."""
+    rows: tuple[tuple[Entry, ...], ...]
+    """The cells."""
+    footnotes: tuple[tuple[str, str], ...]
+    """Letter and reason, in order of appearance."""
+
+
+def tabulate(table: Table) -> Tabulation:
+    """Decide digits, sides and footnotes of a table."""
+    reasons = _reasons(table)
+    columns = [_entries(column, cells, reasons) for column, cells in _by_column(table)]
+    return Tabulation(
+        headings=tuple(one_line(f"{column.name} ({column.unit})" if column.unit else column.name) for column in table.columns),
+        right=tuple(_stands_right(column, cells) for column, cells in _by_column(table)),
+        rows=tuple(zip(*columns, strict=True)),
+        footnotes=tuple((flag, one_line(reason)) for reason, flag in reasons.items()),
+    )
+
+
+def fact_text(fact: Fact) -> str:
+    """Write the value of a fact; a missing one gives its reason at once."""
+    text = cell_text(fact.value, fact.unit)
+    return f"{text}: {one_line(fact.value.reason)}" if isinstance(fact.value, Missing) else text
+
+
+def _by_column(table: Table) -> list[tuple[Column, list[Cell]]]:
+    return [(column, [row[index] for row in table.rows]) for index, column in enumerate(table.columns)]
+
+
+def _reasons(table: Table) -> dict[str, str]:
+    missing = [cell.reason for row in table.rows for cell in row if isinstance(cell, Missing)]
+    return {reason: letter(index) for index, reason in enumerate(dict.fromkeys(missing))}
+
+
+def _entries(column: Column, cells: Sequence[Cell], reasons: dict[str, str]) -> list[Entry]:
+    decimals = shared_decimals(cells, column.unit) if column.decimals is None else column.decimals
+    return [
+        Entry(
+            cell_text(cell, column.unit, decimals, bare=True),
+            is_number(cell),
+            reasons[cell.reason] if isinstance(cell, Missing) else "",
+            interval_origin(cell),
+        )
+        for cell in cells
+    ]
+
+
+def _stands_right(column: Column, cells: Sequence[Cell]) -> bool:
+    if column.align != "auto":
+        return column.align == "right"
+    present = [cell for cell in cells if cell is not None and not isinstance(cell, Missing)]
+    return bool(present) and all(map(is_number, present))

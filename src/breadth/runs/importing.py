@@ -1,0 +1,406 @@
+"""Import a trainer's files into a new run folder: choose importers, translate metric names, write everything or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from breadth.base import errors
+from breadth.base.atomic import write_error
+from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
+from breadth.runs.importer import Importer, Recognised, all_importers, recognise
+from breadth.runs.names import translate
+from breadth.runs.schema import (
+    HEADER,
+    PROBLEM_SCHEMA,
+    EntropyKind,
+    Header,
+    MetricPoint,
+    MetricRow,
+    Record,
+    Remark,
+    RolloutBatch,
+    SeenEntropy,
+    SeenSettings,
+    Split,
+    storable,
+    write_header,
+)
+from breadth.runs.split_runs import Starts
+from breadth.runs.writer import PROBLEMS, ProblemSink, RunWriter
+
+Progress = Callable[[str], None]
+"""Called with a sentence on how far the import is."""
+Share = Sequence[tuple[int, Recognised]]
+"""Files to take, each with its place in the whole import."""
+ROWS_PER_FILE = 16_384
+"""Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the next."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be read to its end, in a form that crosses processes."""
+
+    kind: str
+    """Class of the error."""
+    remark: Remark
+    """What it said."""
+
+    @classmethod
+    def of(cls, error: FileError) -> Failure:
+        """Keep an error."""
+        return cls(type(error).__name__, Remark.of(error))
+
+    @property
+    def error(self) -> FileError:
+        """The error again."""
+        kind: type[FileError] = getattr(errors, self.kind, errors.BrokenFileError)
+        return kind(self.remark.file, self.remark.problem, self.remark.remedy, row=self.remark.row)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What some files said, beyond the rows that are already in the folder."""
+
+    metric_rows: int = 0
+    """Rows of metrics written."""
+    rollouts: int = 0
+    """Rollouts written."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Our metric name -> the trainer's."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings seen."""
+    entropy: EntropyKind | None = None
+    """Which entropy it is, where a file says so."""
+    token_entropy: bool = False
+    """Whether rollouts carry entropy for each token."""
+    levels: tuple[float, ...] = ()
+    """Up to three distinct rewards: three or more mean that the reward grades nothing."""
+    remarks: tuple[Remark, ...] = ()
+    """What was odd."""
+    failures: tuple[Failure, ...] = ()
+    """Files that could not be read to their end."""
+
+    def __add__(self, other: Summary) -> Summary:
+        renamed = [
+            Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.")
+            for ours, theirs in other.names.items()
+            if self.names.get(ours, theirs) != theirs
+        ]
+        return Summary(
+            self.metric_rows + other.metric_rows,
+            self.rollouts + other.rollouts,
+            {**other.names, **self.names},
+            {**self.config, **other.config},
+            other.entropy or self.entropy,
+            self.token_entropy or other.token_entropy,
+            tuple(sorted({*self.levels, *other.levels}))[:3],
+            (*self.remarks, *other.remarks, *renamed),
+            (*self.failures, *other.failures),
+        )
+
+
+def take(share: Share, folder: Path, progress: Progress) -> Summary:
+    """Read every file of the share into the folder."""
+    return _Intake(folder, progress).run(share)
+
+
+class _Intake:
+    """A share under way."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.progress = progress
+        self.remarks: list[Remark] = []
+        self.failures: list[Failure] = []
+        self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
+        self.problems = ProblemSink(folder / PROBLEMS)
+        self.names: dict[str, str] = {}
+        self.config: dict[str, object] = {}
+        self.metric_rows = self.rollouts = 0
+        self.entropy: EntropyKind | None = None
+        self.token_entropy = False
+        self.levels: set[float] = set()
+        self.renamed: set[str] = set()
+        self.points: list[MetricPoint] = []
+        self.waiting: dict[Split, list[pa.Table]] = {"train": [], "eval": []}
+        self.pool = ThreadPoolExecutor(1)
+        self.pending: list[Future[Path]] = []
+
+    def run(self, share: Share) -> Summary:
+        with self.pool:
+            for source, one in share:
+                self.progress(f"{one.path.name} ({one.importer.trainer} {one.kind})")
+                try:
+                    self._take_all(one.importer.read(one.path, one.kind), source, one.path)
+                except FileError as error:
+                    self.failures.append(Failure.of(error))
+                self._store_points()
+            self._settle(0)
+        self.problems.close()
+        return Summary(
+            self.metric_rows,
+            self.rollouts,
+            self.names,
+            self.config,
+            self.entropy,
+            self.token_entropy,
+            tuple(sorted(self.levels))[:3],
+            tuple(self.remarks),
+            tuple(self.failures),
+        )
+
+    def _take_all(self, records: Iterable[Record], source: int, path: Path) -> None:
+        steps = {"train": _Steps(), "eval": _Steps()}
+        for record in records:
+            if isinstance(record, MetricRow):
+                self._take_metrics(record, source, steps[record.split], path)
+            elif isinstance(record, RolloutBatch):
+                self._take_rollouts(record)
+            elif isinstance(record, SeenSettings):
+                self.config.update(storable(record.table))
+            elif isinstance(record, SeenEntropy):
+                self.entropy = record.kind
+            else:
+                self.remarks.append(record)
+        for split in self.waiting:
+            self._store(split)
+        for counter in steps.values():
+            self.remarks += counter.remarks(str(path))
+
+    def _take_metrics(self, row: MetricRow, source: int, steps: _Steps, path: Path) -> None:
+        values, used = translate(row.values)
+        for ours, theirs in used.items():
+            if self.names.setdefault(ours, theirs) != theirs and ours not in self.renamed:
+                self.renamed.add(ours)
+                self.remarks.append(Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path)))
+        step, attempt = steps.place(row, values.keys())
+        self.points.append(MetricPoint(step, values, row.split, self.writer.rank, attempt, source, row.time))
+        self.metric_rows += 1
+        if len(self.points) >= ROWS_PER_FILE:
+            self._store_points()
+
+    def _store_points(self) -> None:
+        """Write the rows of metrics that wait: one at a time would open the file anew for each."""
+        if self.points:
+            self.writer.points(self.points)
+            self.points.clear()
+
+    def _take_rollouts(self, batch: RolloutBatch) -> None:
+        waiting = self.waiting[batch.split]
+        waiting.append(batch.table)
+        if sum(map(len, waiting)) >= ROWS_PER_FILE:
+            self._store(batch.split)
+
+    def _store(self, split: Split) -> None:
+        """Hand the batches that wait to the writing thread, as one file."""
+        tables = [table for table in self.waiting[split] if len(table)]
+        self.waiting[split] = []
+        if not tables:
+            return
+        table = pa.concat_tables(tables, promote_options="default")
+        self.problems.add(table)
+        table = table.drop_columns([name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names])
+        self._note_levels(table)
+        self.token_entropy |= "entropy" in table.column_names
+        self._settle(2)
+        self.pending.append(self.pool.submit(self._write, table, split))
+        self.rollouts += len(table)
+        self.progress(f"{self.rollouts:,} rollouts")
+
+    def _write(self, table: pa.Table, split: Split) -> Path:
+        import pyarrow.compute as pc  # slow to load, and most logs hold no rollouts
+
+        return self.writer.rollouts(table, int(pc.min(table.column("step")).as_py() or 0), split=split, attempt=0)
+
+    def _settle(self, most: int) -> None:
+        """Wait until at most so many files are still being written; the first failure stops the import."""
+        while len(self.pending) > most:
+            self.pending.pop(0).result()
+
+    def _note_levels(self, table: pa.Table) -> None:
+        if "reward" in table.column_names and len(self.levels) < 3:
+            self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)
+
+
+class _Steps:
+    """Numbers the rows of one log: the step it prints (or the row's place), and which restart it belongs to."""
+
+    def __init__(self) -> None:
+        self.last, self.attempt, self.time = -1, 0, float("-inf")
+        self.names: set[str] = set()
+        self.starts = Starts()
+        self.unnumbered = self.restarts = self.others = self.clock = 0
+
+    def place(self, row: MetricRow, names: Iterable[str]) -> tuple[int, int]:
+        fresh = set(names) - {"epoch"}
+        step = row.step
+        if step is None:
+            self.unnumbered += 1
+            step = self.last + 1 if self.last >= 0 else 1
+        back = step < self.last or (step == self.last and bool(fresh & self.names))
+        anew = self.starts.take(step, back=back)
+        self.attempt += back
+        self.others += anew
+        self.restarts += back and not anew
+        self.names = fresh if step != self.last else self.names | fresh
+        self.last = step
+        if row.time is not None:
+            self.clock += row.time < self.time
+            self.time = row.time
+        return step, self.attempt
+
+    def remarks(self, file: str) -> list[Remark]:
+        said = []
+        if self.unnumbered:
+            said.append(Remark(f"{self.unnumbered} rows carry no step; they were numbered in order, from 1.", file))
+        if self.others:
+            said.append(Remark(f"the steps begin anew {self.others} times: {self.others + 1} runs in one log; the last one counts.", file))
+        if self.restarts:
+            said.append(Remark(f"the step went back {self.restarts} times (a restart); the newest attempt of each step counts.", file))
+        if self.clock:
+            said.append(Remark(f"the clock went backwards {self.clock} times; rows keep the order of the file.", file))
+        return said
+
+
+MOST_REMARKS = 200
+"""Remarks kept; more say nothing new, so only their number is."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import brought in."""
+
+    folder: Path
+    """The run folder made."""
+    metric_rows: int
+    """Rows of metrics."""
+    rollouts: int
+    """Rollouts."""
+    problems: int
+    """Distinct problems."""
+    remarks: tuple[Remark, ...]
+    """What was odd about the input."""
+
+
+def import_files(
+    paths: Sequence[Path], target: Path, *, importers: Sequence[Importer] | None = None, progress: Progress = lambda _: None
+) -> Imported:
+    """Import files and folders into a new run folder; on any failure nothing is left behind."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise WriteError(target, "exists already.", "Choose another name, or delete it first; an import never overwrites.")
+    found, remarks = find(paths, importers or all_importers())
+    workshop = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        result = _import(workshop, found, remarks, progress, target.name)
+        if target.exists():
+            target.rmdir()
+        workshop.replace(target)
+    except OSError as error:
+        raise write_error(target, error) from error
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+    return replace(result, folder=target)
+
+
+def _import(folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark], progress: Progress, name: str) -> Imported:
+    from breadth.runs.parallel_import import import_parallel  # it imports this module for its own share
+
+    summary = import_parallel(found, folder, progress)
+    failed = [failure.remark for failure in summary.failures]
+    said = sorted([*remarks, *summary.remarks, *failed], key=lambda remark: remark.file)
+    if not summary.metric_rows and not summary.rollouts:
+        raise summary.failures[0].error if summary.failures else _nothing_used(found, said)
+    write_header(_header(name, found, summary, said), folder)
+    problems = pq.read_metadata(folder / PROBLEMS).num_rows if (folder / PROBLEMS).exists() else 0
+    for part in folder.glob(".part*"):
+        shutil.rmtree(part)
+    return Imported(folder, summary.metric_rows, summary.rollouts, problems, tuple(said))
+
+
+def find(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[Recognised], list[Remark]]:
+    """List the files to read with who reads each; inside a folder, files nobody knows are passed over with a remark."""
+    found: list[Recognised] = []
+    passed_over: list[FileError] = []
+    for path in paths:
+        for file in _files(path):
+            try:
+                found.append(recognise(file, importers))
+            except FileError as error:
+                if file == path:
+                    raise
+                passed_over.append(error)
+    remarks = [Remark.of(error) for error in passed_over]
+    if not found:
+        where = paths[0] if paths else Path()
+        raise UnknownFormatError(where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files.")
+    return current(found), _summed_up(passed_over)
+
+
+def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
+    """Make one remark of all files of one kind that were passed over: a checkpoint folder has hundreds."""
+    said = []
+    for kind, words in ((UnsafeFileError, "pickles, which are never opened"), (UnknownFormatError, "of no kind we know")):
+        names = [error.path.name for error in errors if isinstance(error, kind)]
+        if names:
+            shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            said.append(Remark(f"{len(names)} files were passed over as {words}: {shown}."))
+    return said + [Remark.of(error) for error in errors if not isinstance(error, UnsafeFileError | UnknownFormatError)]
+
+
+def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
+    if not remarks:
+        return "is an empty folder." if where.is_dir() else "holds nothing to import."
+    return f"holds {len(remarks)} files and none that we can read; the first: {Path(remarks[0].file).name} {remarks[0].problem}"
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    if (path / HEADER).is_file():
+        raise UnknownFormatError(path, "is a run folder already.", "Look at it with: breadth show RUN")
+    inside = sorted(file for file in path.rglob("*") if file.is_file())
+    return [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+
+
+def current(found: Sequence[Recognised]) -> list[Recognised]:
+    """Drop files that others of the list already contain, as older checkpoints' copies of one log are."""
+    kept: set[Path] = set()
+    for importer in {id(one.importer): one.importer for one in found}.values():
+        kept.update(importer.current([one.path for one in found if one.importer is importer]))
+    return [one for one in found if one.path in kept]
+
+
+def _header(name: str, found: Sequence[Recognised], summary: Summary, remarks: Sequence[Remark]) -> Header:
+    trainers = {one.importer.trainer: one.importer for one in found}
+    trainer = next((known for known in trainers if known not in ("generic", "tensorboard")), next(iter(trainers)))
+    kind = _with_temperature(summary.entropy or trainers[trainer].entropy, summary.config)
+    logged = ["entropy"] if "entropy" in summary.names or summary.token_entropy else []
+    return Header(
+        name=name,
+        trainer=trainer,
+        files=tuple(str(one.path) for one in found),
+        names=summary.names,
+        entropies=dict.fromkeys(logged, kind),
+        reward_levels=summary.levels if len(summary.levels) == 2 else (),
+        config=summary.config,
+        remarks=tuple(remarks[:MOST_REMARKS]),
+        remarks_left_out=max(0, len(remarks) - MOST_REMARKS),
+    )
+
+
+def _nothing_used(found: Sequence[Recognised], remarks: Sequence[Remark]) -> FileError:
+    first = remarks[0] if remarks else Remark("it has no rows.")
+    return UnknownFormatError(found[0].path, f"holds no rows that can be used: {first.problem}", first.remedy or "Choose another file.")
+
+
+def _with_temperature(kind: EntropyKind, config: Mapping[str, object]) -> EntropyKind:
+    temperature = config.get("temperature")
+    return replace(kind, temperature=float(temperature)) if isinstance(temperature, int | float) else kind

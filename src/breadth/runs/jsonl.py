@@ -1,0 +1,218 @@
+"""Read text files of rows (JSONL, console logs) in blocks, whatever state they are in.
+
+A row that cannot be read is a remark, never a crash and never silence; memory stays flat however long the file is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from breadth.base.errors import BrokenFileError
+from breadth.runs.schema import Remark
+
+BLOCK = 1 << 20
+"""Bytes handed on at a time: a thousand rollouts, small enough to stay in the processor's cache on their way into Arrow."""
+PIECE = 1 << 18
+"""Bytes taken from a file at once: they stay in the processor's cache while they are cut into lines."""
+LONGEST = 64 << 20
+"""Longest row read, in bytes; a longer one is a dump of something else, or newlines were lost."""
+NEWLINE = ord("\n")
+HEAD = 1 << 16
+"""Bytes an importer sees of a file to recognise it."""
+
+
+def head(path: Path) -> bytes:
+    """Return the first bytes of a file, for recognising it; a pipe or a device is refused, for it cannot be read twice or never ends."""
+    try:
+        if path.exists() and not path.is_file():
+            what = "a folder" if path.is_dir() else "a pipe or a device"
+            raise BrokenFileError(path, f"is {what}, not a file.", "Save what it holds to a file, and name that.")
+        with path.open("rb") as file:
+            return file.read(HEAD)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> BrokenFileError:
+    """Turn an operating-system refusal to read into an error that says what to do."""
+    return BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check that it exists and that you may read it.")
+
+
+class Piece(NamedTuple):
+    """Whole lines of a file, not cut apart yet."""
+
+    first: int
+    """Row number of the first line."""
+    rows: int
+    """How many lines."""
+    text: bytes
+    """The lines, without the last one's newline."""
+
+
+def blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
+    """Yield ``(row number of the first line, lines)`` block by block, and a remark for each line over the limit."""
+    first, size = 1, 0
+    lines: list[bytes] = []
+    for piece in pieces(path):
+        if not isinstance(piece, Remark):
+            lines += piece.text.split(b"\n")
+            size += len(piece.text)
+        if lines and (isinstance(piece, Remark) or size >= BLOCK):
+            yield first, lines
+            first, size, lines = first + len(lines), 0, []
+        if isinstance(piece, Remark):
+            yield piece
+            first += 1
+    if lines:
+        yield first, lines
+
+
+def pieces(path: Path) -> Iterator[Piece | Remark]:
+    """Yield a file's lines in pieces small enough for the processor's cache, and a remark for each line over the limit."""
+    try:
+        with path.open("rb") as file:
+            yield from _pieces(file, path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
+    row, rest = 1, b""
+    block = file.read(min(PIECE, BLOCK))
+    while block:
+        cut = block.rfind(b"\n")
+        if cut < 0:
+            rest += block
+        else:
+            text = b"".join((rest, memoryview(block)[:cut]))
+            rest = block[cut + 1 :]
+            yield Piece(row, count := _newlines(text) + 1, text)
+            row += count
+        block = b""
+        if len(rest) > LONGEST:
+            size, block = _skip_line(file, len(rest))
+            yield too_long(path, row, size)
+            row, rest = row + 1, b""
+        block = block or file.read(min(max(PIECE, len(rest)), BLOCK))  # a long row is fetched in larger and larger parts
+    if rest:
+        yield Piece(row, 1, rest)
+
+
+def _newlines(text: bytes) -> int:
+    """Count newlines; ``bytes.count`` takes four times as long."""
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == NEWLINE))
+
+
+def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
+    """Read past the end of an over-long line; return its size and what follows it in the last block."""
+    while block := file.read(BLOCK):
+        line, newline, rest = block.partition(b"\n")
+        size += len(line)
+        if newline:
+            return size, rest
+    return size, b""
+
+
+def too_long(path: Path, row: int, size: int) -> Remark:
+    """Remark on a row over the limit."""
+    return Remark(
+        f"a single row of {size / 1e6:,.0f} MB was left out (the limit is {LONGEST / 1e6:,.0f} MB).",
+        str(path),
+        row,
+        "Write one JSON object per line; if newlines were lost, restore them.",
+    )
+
+
+def text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
+    """Yield ``(row number, text)``; bytes that are not UTF-8 become the replacement character, with one remark per file."""
+    odd = 0
+    for block in blocks(path):
+        if isinstance(block, Remark):
+            yield block
+            continue
+        first, lines = block
+        for offset, line in enumerate(lines):
+            text = line.decode("utf-8", errors="replace")
+            odd += "\ufffd" in text
+            yield first + offset, text.rstrip("\r")
+    if odd:
+        yield Remark(f"{odd} rows are not UTF-8; the odd bytes were replaced.", str(path), None, "Save the file as UTF-8.")
+
+
+def json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
+    """Yield lists of ``(row number, object)``, a block at a time, and a remark for each row that is not a JSON object."""
+    for block in json_blocks(path):
+        yield block if isinstance(block, Remark) else list(zip(*block, strict=True))
+
+
+def json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] | Remark]:
+    """Yield ``(row numbers, objects)``, a block at a time, and a remark for each row that is not a JSON object."""
+    numbers: list[int] = []
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for piece in pieces(path):
+        if isinstance(piece, Remark):
+            yield piece
+            continue
+        objects = _whole_piece(piece)
+        if objects is None:
+            yield from _row_by_row(path, piece, numbers, rows)
+        else:
+            numbers += range(piece.first, piece.first + piece.rows)
+            rows += objects
+        size += len(piece.text)
+        if size >= BLOCK:
+            yield numbers, rows
+            numbers, rows, size = [], [], 0
+    if rows:
+        yield numbers, rows
+
+
+def _whole_piece(piece: Piece) -> list[dict[str, Any]] | None:
+    """Parse a piece in which every line is a JSON object, as nearly all are, in one go; None for any other.
+
+    JSON has no bare newline inside a value, so lines joined by commas are a list of as many objects as there are lines.
+    """
+    try:
+        rows = orjson.loads(b"[%b]" % piece.text.replace(b"\n", b","))
+    except orjson.JSONDecodeError:
+        return None
+    return rows if len(rows) == piece.rows and set(map(type, rows)) == {dict} else None
+
+
+def _row_by_row(path: Path, piece: Piece, numbers: list[int], rows: list[dict[str, Any]]) -> Iterator[Remark]:
+    """Add the lines that are objects to ``numbers`` and ``rows``; yield a remark for each of the others."""
+    for number, line in enumerate(piece.text.split(b"\n"), piece.first):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            row = _second_try(line)
+        if isinstance(row, dict):
+            numbers.append(number)
+            rows.append(row)
+        elif line.strip():
+            yield _not_an_object(path, number, line)
+
+
+def _second_try(line: bytes) -> Any:
+    """Read what strict JSON refuses but Python's writer produces: NaN, Infinity, huge integers; None when it is not JSON."""
+    try:
+        return json.loads(line.decode("utf-8-sig", errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _not_an_object(path: Path, row: int, line: bytes) -> Remark:
+    start = line[:60].decode("utf-8", errors="replace")
+    return Remark(
+        f"not a JSON object, left out: {start!r}.",
+        str(path),
+        row,
+        "If it is the last row, the writer was stopped while writing (or still is); otherwise repair the row.",
+    )

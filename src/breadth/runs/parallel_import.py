@@ -1,0 +1,144 @@
+"""Share one large import among the machine's cores: each process takes some files into a folder of its own, then all are joined."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from breadth.base import settings
+from breadth.base.cores import cores
+from breadth.base.errors import BreadthError
+from breadth.runs.importer import IMPORTERS, Importer, Recognised
+from breadth.runs.importing import Progress, Share, Summary, take
+from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS, ProblemSink, free_part
+
+WORTH_IT = 64 << 20
+"""Bytes below which one process is about done when a second one has started (half a second to a second)."""
+HEAD_START = 48 << 20
+"""Bytes this process has read, roughly, by the time another one is up and reading."""
+MOST = 4
+"""Processes at the most; more were never tried."""
+JOB, SUMMARY = "job.toml", "summary.toml"
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A file another process is to take."""
+
+    source: int
+    """Its place in the whole import."""
+    path: str
+    """Where it lies."""
+    importer: str
+    """Who reads it, by catalogue name."""
+    kind: str
+    """What kind of file it is."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A share of an import for another process."""
+
+    files: tuple[JobFile, ...]
+    """The files."""
+
+
+def import_parallel(found: Sequence[Recognised], folder: Path, progress: Progress) -> Summary:
+    """Read all files into the folder, with as many processes as pay; the result does not depend on how many."""
+    shares = divide(list(enumerate(found)))
+    parts = [folder / f".part{number}" for number in range(1, len(shares))]
+    workers = [_start(share, part) for share, part in zip(shares[1:], parts, strict=True)]
+    try:
+        summary = take(shares[0], folder, progress)
+        for worker, part, share in zip(workers, parts, shares[1:], strict=True):
+            progress(f"{summary.rollouts:,} rollouts here; waiting for another process")
+            summary += _joined(worker, share, part, folder, progress)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+    _merge_problems([folder / PROBLEMS, *(part / PROBLEMS for part in parts)], folder / PROBLEMS)
+    return summary
+
+
+def divide(files: Share) -> list[list[tuple[int, Recognised]]]:
+    """Divide files into shares of about equal size; one share when more would not pay or the importer is not in the catalogue."""
+    sizes = {place: one.path.stat().st_size for place, one in files}
+    known = all(map(_in_catalogue, {id(one.importer): one.importer for _, one in files}.values()))
+    count = min(MOST, cores(), len(files)) if known and sum(sizes.values()) >= WORTH_IT else 1
+    shares: list[list[tuple[int, Recognised]]] = [[] for _ in range(count)]
+    loads = [0] + [HEAD_START] * (count - 1)
+    for place, one in sorted(files, key=lambda file: -sizes[file[0]]):
+        least = loads.index(min(loads))
+        shares[least].append((place, one))
+        loads[least] += sizes[place]
+    return [sorted(share, key=lambda file: file[0]) for share in shares if share]
+
+
+def _in_catalogue(importer: Importer) -> bool:
+    return importer.trainer in IMPORTERS.names() and IMPORTERS.load(importer.trainer) == importer
+
+
+def _start(share: Share, part: Path) -> subprocess.Popen[bytes]:
+    part.mkdir(parents=True)
+    files = tuple(JobFile(place, str(one.path.absolute()), one.importer.trainer, one.kind) for place, one in share)
+    settings.dump(Job(files), part / JOB)
+    return subprocess.Popen([sys.executable, "-m", "breadth.runs.parallel_import", str(part)], stdin=subprocess.PIPE)  # noqa: S603 - our own module
+
+
+def _joined(worker: subprocess.Popen[bytes], share: Share, part: Path, folder: Path, progress: Progress) -> Summary:
+    """Wait for a process and join its folder to ours; do its share here where it failed, so that its error is met first-hand."""
+    if worker.wait() == 0:
+        summary = settings.load(Summary, part / SUMMARY)
+    else:
+        shutil.rmtree(part)
+        summary = take(share, part, progress)
+    for path in sorted((part / ROLLOUTS).glob("*.parquet")):
+        stem = path.name.rpartition("-p")[0] if ROLLOUT_FILE.fullmatch(path.name) else path.stem
+        path.replace(free_part(folder / ROLLOUTS, stem))
+    if (part / METRICS).exists():
+        with (folder / METRICS).open("ab") as file:
+            file.write((part / METRICS).read_bytes())
+    return summary
+
+
+def _merge_problems(parts: Sequence[Path], target: Path) -> None:
+    there = [path for path in parts if path.exists()]
+    if there in ([], [target]):
+        return
+    merged = target.with_name(f".{target.name}.merged")
+    sink = ProblemSink(merged)
+    for path in there:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                sink.add(file.read_row_group(group))
+    sink.close()
+    merged.replace(target)
+
+
+def _work(part: Path) -> None:
+    """Do the share described in a folder, and leave when whoever asked for it is gone."""
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    job = settings.load(Job, part / JOB)
+    share = [(file.source, Recognised(Path(file.path), IMPORTERS.load(file.importer), file.kind)) for file in job.files]
+    settings.dump(take(share, part, lambda _: None), part / SUMMARY)
+
+
+def _leave_with_parent() -> None:
+    os.read(sys.stdin.fileno(), 1)  # nothing is ever written: this returns when the parent's end closes
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        _work(Path(sys.argv[1]))
+    except (BreadthError, OSError):
+        sys.exit(1)  # the parent does the share again and meets the error itself

@@ -1,0 +1,35 @@
+"""Where a run lies: a local folder, or an object store through fsspec (``s3://...``, ``gs://...``, ``memory://...``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from breadth.base.errors import MissingExtraError
+
+RUN = "run"
+"""What folders are called that lie beside other things of the same run."""
+
+
+def located(place: Path | str) -> Path:
+    """Return a path for a folder's name or address; an address gives a path-like object that reads through fsspec."""
+    if isinstance(place, Path) or "://" not in str(place):
+        return Path(place)
+    try:
+        from upath import UPath
+    except ImportError as error:
+        raise MissingExtraError(f"Reading {place}", "remote") from error
+    return cast("Path", UPath(place))
+
+
+def is_remote(path: Path) -> bool:
+    """Say whether a path reads through fsspec."""
+    return not isinstance(path, Path)
+
+
+def display_name(folder: Path, name: str = "") -> str:
+    """Return what people call a run: its name, or the last parts of its path that say something where it is just called run."""
+    if name and name != RUN:
+        return name
+    parts = [part for part in folder.parts if part not in (RUN, "/", "..", ".")]
+    return "/".join(parts[-2:]) or RUN

@@ -1,0 +1,127 @@
+"""Who may use the proxy (bearer tokens, compared in constant time) and how much."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from breadth.base.checks import require
+from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.inference.budget import Budget
+from breadth.runtime.proxy.faults import Refusal
+
+SHORTEST = 8
+"""Characters of a key at least: shorter ones are guessed."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys that are accepted, kept as digests only; none at all accepts everybody."""
+
+    digests: frozenset[bytes] = frozenset()
+    """SHA-256 of each key."""
+
+    @classmethod
+    def of(cls, keys: Iterable[str]) -> Keys:
+        """Take keys in."""
+        for key in (given := list(keys)):
+            if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
+                raise SettingsError(
+                    f"A key is too short or has other characters than letters, digits and signs (it has {len(key)} characters).",
+                    f"Give each key at least {SHORTEST} plain characters, such as those of: openssl rand -hex 24",
+                )
+        return cls(frozenset(_digest(key) for key in given))
+
+    def check(self, header: str | None) -> None:
+        """Refuse a request whose ``Authorization`` header does not carry one of the keys."""
+        if not self.digests:
+            return
+        scheme, _, key = (header or "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise Refusal(401, "No key was given: send the header 'Authorization: Bearer <key>'.", code="missing_api_key")
+        given = _digest(key.strip())
+        if not any([hmac.compare_digest(given, digest) for digest in self.digests]):  # noqa: C419 - a list, so that each is compared
+            raise Refusal(401, "The key is not accepted here.", code="invalid_api_key")
+
+
+def read_keys(path: Path) -> list[str]:
+    """Return the keys in a file: one a line; empty lines and those that begin with # are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokenFileError(path, f"the keys cannot be read: {error}.", "Give a text file with one key a line.") from error
+    keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not keys:
+        raise BrokenFileError(path, "there is no key in it.", "Write one key a line.")
+    return keys
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_key(host: str, keys: Keys) -> None:
+    """Refuse to listen to the network without a key: whoever finds the port would spend the upstream's money."""
+    if not keys.digests and not is_loopback(host):
+        raise SettingsError(
+            f"Without a key, {host} would let everybody on the network use the upstream at your cost.",
+            "Give a key (--keys-file, or BREADTH_KEY in the environment), or listen on 127.0.0.1, or say --allow-unauthenticated.",
+        )
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+LONGEST = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Ceilings the operator sets; no request gets past them."""
+
+    body: int = 8_000_000
+    """Bytes of a request's body at most: a long chat with a picture or two; more is refused before it is read."""
+    clients: int = 256
+    """Requests answered at once at most; more are told to come back (429), so that those being answered are not starved."""
+    draws: int = 256
+    """Draws for one request at most, whatever its policy says. Papers vote over 40 to 512 draws (arXiv 2203.11171, 2508.15260)."""
+    seconds: float = 600.0
+    """Deadline of a request; what has arrived by then is answered with. The openai SDK gives up after as long."""
+    heartbeat: float = 5.0
+    """Seconds of silence after which a streamed vote sends a comment, so that nothing on the way takes it for dead; most proxies wait 30 s
+    or more. Until the first one an error still has its own HTTP status."""
+    drain: float = 25.0
+    """Seconds that requests in flight are given when the server is told to end; Kubernetes kills after 30."""
+
+    def __post_init__(self) -> None:
+        require(self, "body", self.body >= 1, "at least one byte")
+        require(self, "clients", self.clients >= 1, "at least one request at once")
+        require(self, "draws", self.draws >= 1, "at least one draw")
+        require(self, "seconds", 0 < self.seconds <= LONGEST, "more than 0 seconds and at most a week")
+        require(self, "heartbeat", 0 < self.heartbeat <= LONGEST, "more than 0 seconds and at most a week")
+        require(self, "drain", 0 <= self.drain <= LONGEST, "0 or more seconds and at most a week")
+
+    @property
+    def budget(self) -> Budget:
+        """The ceilings as a budget."""
+        return Budget(calls=self.draws, seconds=self.seconds)
+
+
+def tightest(*budgets: Budget) -> Budget:
+    """Return the budget that holds all of several."""
+    ceilings = {}
+    for spec in fields(Budget):
+        given = [value for budget in budgets if (value := getattr(budget, spec.name)) is not None]
+        ceilings[spec.name] = min(given, default=None)
+    return Budget(**ceilings)

@@ -1,0 +1,181 @@
+"""Which policy and which model answer a request: those it names, or the server's own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from breadth.base.errors import BreadthError, BrokenFileError, SettingsError
+from breadth.base.spelling import suggestion
+from breadth.inference.policy import Policy
+from breadth.inference.strategies.single import Single
+from breadth.inference.strategy import STRATEGIES
+from breadth.runtime.driver import strategy_name
+from breadth.runtime.proxy.faults import Refusal
+
+LONGEST = 300
+"""Characters of a policy in a request at most."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_UNCOUNTED = re.compile(r"token|seed|window|minimum|maximum|exact|words|characters|top_|_k$")
+"""Whole numbers among a strategy's settings that do not count draws or rounds."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The policy of one request."""
+
+    policy: Policy
+    """What to do."""
+    label: str
+    """What it is called in metrics and logs: a name the server was given, or the strategy's; never what a client wrote."""
+    sampled: bool = False
+    """Whether the operator wrote down how to draw (a file); otherwise a request that is passed on says so itself."""
+
+    @property
+    def single(self) -> bool:
+        """Whether it draws once and answers with that."""
+        return isinstance(self.policy.strategy, Single)
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The server's own policy and those it was given names for."""
+
+    default: Chosen
+    """For requests that name none."""
+    named: Mapping[str, Chosen] = field(default_factory=dict)
+    """Name -> policy."""
+    most: int = 256
+    """Largest number of draws, rounds and the like that a request's own settings may name."""
+
+    @classmethod
+    def of(cls, default: str, named: Sequence[str] = (), *, most: int = 256) -> Policies:
+        """Read what the operator gave: a policy (a file, or a strategy with settings), and ``name=policy`` for further ones."""
+        table: dict[str, Chosen] = {}
+        for text in named:
+            name, equals, policy = text.partition("=")
+            if not equals or not _NAME.fullmatch(name) or name in STRATEGIES.names():
+                raise SettingsError(
+                    f"--add-policy got {text!r}; it needs <name>=<policy>, and the name of no strategy.",
+                    "Write for example --add-policy careful=careful.toml or --add-policy fast=vote,n=3",
+                )
+            table[name] = _chosen(policy, name)
+        return cls(_chosen(default), table, most)
+
+    def choose(self, wanted: str) -> Chosen:
+        """Return the policy a request names; empty for the server's own. No file is ever read for a request."""
+        text = wanted.strip()
+        if not text:
+            return self.default
+        if text in self.named:
+            return self.named[text]
+        if len(text) > LONGEST or text.lower().endswith(".toml"):
+            raise _unknown("A request cannot name a file as its policy.", self.offered)
+        name = text.partition(",")[0].strip()
+        if name not in STRATEGIES.names():
+            raise Refusal(
+                400,
+                f"There is no policy '{name[:80]}'. {suggestion(name, self.offered, 'policies')}",
+                param="breadth.policy",
+                code="bad_policy",
+            )
+        return self._within(_read(text))
+
+    @property
+    def offered(self) -> list[str]:
+        """Every name a request may use."""
+        return [*self.named, *STRATEGIES.names()]
+
+    def split(self, model: str, known: Collection[str]) -> tuple[str, str]:
+        """Return a model's name and the policy after its last ``@``; a name that the upstream has as it stands is left whole."""
+        name, at, policy = model.rpartition("@")
+        return (model, "") if not at or not name or model in known else (name, policy)
+
+    def _within(self, chosen: Chosen) -> Chosen:
+        for name, value in _counts(chosen.policy.strategy):
+            if value > self.most:
+                message = f"The policy asks for {name} = {value}, but this server draws at most {self.most} times for a request."
+                raise Refusal(400, message, param="breadth.policy", code="too_many_draws")
+        return chosen
+
+
+def _chosen(text: str, name: str = "") -> Chosen:
+    try:
+        policy = Policy.named(text)
+    except OSError as error:
+        raise BrokenFileError(text, f"the policy cannot be read: {error.strerror}.", "Check the name of the file.") from error
+    return Chosen(policy, name or strategy_name(policy.strategy), sampled=text.endswith(".toml"))
+
+
+def _read(text: str) -> Chosen:
+    try:
+        return _chosen(text)
+    except (BreadthError, TypeError, AttributeError) as error:  # the latter two: settings nested where none can be
+        said = f"{error.problem} {error.remedy}" if isinstance(error, BreadthError) else f"The policy {text!r} cannot be read."
+        raise Refusal(400, said, param="breadth.policy", code="bad_policy") from error
+
+
+def _unknown(problem: str, offered: Sequence[str]) -> Refusal:
+    return Refusal(400, f"{problem} {suggestion('', offered, 'policies')}", param="breadth.policy", code="bad_policy")
+
+
+def _counts(settings: Any) -> Iterator[tuple[str, int]]:
+    """Yield the settings that are numbers of draws, rounds and the like, at any depth."""
+    for spec in fields(settings):
+        value = getattr(settings, spec.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(part):
+                yield from _counts(part)
+        if isinstance(value, int) and not isinstance(value, bool) and not _UNCOUNTED.search(spec.name):
+            yield spec.name, value
+
+
+FRESH = 30.0
+"""Seconds for which a list is taken for true when a request is read: models come and go with restarts."""
+BRIEF = 1.0
+"""The same for those who ask for the list, or whether the upstream is there: often enough, and no way to flood it."""
+
+
+@dataclass
+class Models:
+    """The upstream's models, asked for now and then."""
+
+    ask: Callable[[], Awaitable[list[str]]]
+    """Asks the upstream."""
+    names: list[str] = field(default_factory=list)
+    """What it said last."""
+    asked: float = -math.inf
+    """When that was, on the monotonic clock."""
+    asking: asyncio.Task[None] | None = None
+    """The question that is on its way: all who want to know meanwhile wait for its answer."""
+
+    async def known(self, age: float = FRESH) -> list[str]:
+        """Return the names; asked again when they are older than so many seconds."""
+        if time.monotonic() - self.asked > age:
+            if self.asking is None or self.asking.done():
+                self.asking = asyncio.create_task(self._ask())
+            await asyncio.shield(self.asking)
+        return self.names
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self.asking is not None:
+            self.asking.cancel()
+            await asyncio.gather(self.asking, return_exceptions=True)
+
+    async def _ask(self) -> None:
+        self.names = await self.ask()
+        self.asked = time.monotonic()
+
+
+def listing(models: Iterable[str], policies: Iterable[str]) -> dict[str, Any]:
+    """Return the body of ``/v1/models``: every model, then every model with every named policy as ``model@policy``."""
+    names = list(models)
+    entries = [(name, "upstream") for name in names]
+    entries += [(f"{name}@{policy}", "breadth") for policy in policies for name in names]
+    return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in entries]}

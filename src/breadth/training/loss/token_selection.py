@@ -1,0 +1,61 @@
+"""What the mechanisms that select tokens in a survey share: keys, masks, the covariance, and checks that a share selects anything."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from breadth.base.errors import MechanismError
+from breadth.training.mechanism import NoEffect, Regime, Selection
+from breadth.training.ops import TokenKeys
+from breadth.training.records import Batch, not_none
+
+
+def keys_of(batch: Batch) -> TokenKeys:
+    """Return the number by which each token of a batch is drawn."""
+    return TokenKeys(not_none(batch.rows), batch.seed, batch.step)
+
+
+def picked(selection: Selection | None, name: str = "picked") -> Tensor:
+    """Return a mask of tokens that a survey made, for the micro-batch at hand."""
+    if selection is None:
+        raise MechanismError(
+            "A mechanism that picks tokens out of the whole batch was applied without having seen it.",
+            "Call survey() on the whole batch first, or let an Objective do it: begin(batch), then loss(micro_batch).",
+        )
+    return selection.tokens[name]
+
+
+def too_small(mechanism: str, share: float, regime: Regime) -> NoEffect | None:
+    """Say so when a share of an update's tokens is less than one of them."""
+    tokens = regime.tokens_per_update
+    if share == 0 or tokens is None or share * tokens >= 1:
+        return None
+    reason = f"a share of {share:g} of about {tokens:,.0f} tokens per update is less than one; one is picked all the same."
+    return NoEffect(mechanism, reason, f"Put at least {1 / share:,.0f} tokens into one optimizer step, or raise the share.")
+
+
+def covariance(batch: Batch) -> Tensor:
+    """Return (B, T) ``(log p - mean) * (A - mean)`` of each token of a cleaned batch, the means over its mask; meaningless outside it.
+
+    Large where a likely token is rewarded or a rare one punished: both sharpen the policy. It is a product per token that stands for the
+    covariance over actions of 2505.22617, whose sum predicts the fall of entropy. Where the advantage is the same all over a response,
+    its mean over tokens is weighted by length and not 0 even though the groups' are.
+
+    The means are taken in float64 and used in float32, so that the order of the sequences does not decide a comparison.
+    """
+    tokens = batch.mask.count_nonzero().clamp(min=1)
+    logprobs, advantages = batch.logprobs.detach(), batch.advantages
+    mean_logprob, mean_advantage = (values.sum(dtype=torch.float64) / tokens for values in (logprobs, advantages))
+    spread = logprobs.float() - mean_logprob.float()
+    return spread.mul_(advantages.float() - mean_advantage.float())
+
+
+def without_spread(mechanism: str, regime: Regime) -> NoEffect | None:
+    """Say so when one response is all that an update sees: its tokens share one advantage, so no token covaries."""
+    if regime.sequences_per_update != 1:
+        return None
+    reason = "with one response per update all tokens have the same advantage, so every covariance is zero."
+    return NoEffect(
+        mechanism, reason, "Put at least two responses of different reward into one optimizer step (gradient accumulation counts)."
+    )

@@ -1,0 +1,184 @@
+"""What a sweep's run folder says: for each arm, what every sample of every question answered, was worth and cost."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from breadth.base.errors import MeasureError, NotARunError
+from breadth.base.settings import from_table
+from breadth.inference.budget import Spend
+from breadth.inference.sweep_plan import Arm, SweepPlan
+from breadth.measure.answers import answer_classes
+from breadth.runs.reader import Run
+from breadth.runs.schema import HEADER
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ArmEvidence:
+    """The samples of one arm: one row a question, one column a sample."""
+
+    arm: Arm
+    """How they were drawn."""
+    answers: tuple[tuple[str | None, ...], ...]
+    """The answers as written; None where none could be read."""
+    classes: Ints
+    """Class of each answer among all answers to its question, over all arms; -1 where none could be read."""
+    worth: Floats
+    """1 for a right answer, or for one that agrees where no right answers are known; ties among the answers agreed on are shared."""
+    tokens: Floats
+    """Tokens written for each sample."""
+    seconds: Floats
+    """Seconds each sample took."""
+    money: Floats
+    """What each sample cost by the prices given."""
+    confidences: Floats
+    """How sure each sample was; NaN where log-probs were not asked for."""
+    truncated: npt.NDArray[np.bool_]
+    """Whether it was cut at the length cap."""
+    texts: tuple[str, ...]
+    """What was written, row by row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All arms on the same questions."""
+
+    plan: SweepPlan
+    """What was planned."""
+    questions: tuple[str, ...]
+    """Questions of which every sample of every arm is there."""
+    left_out: int
+    """Questions of the plan that are not."""
+    truths: tuple[str, ...]
+    """Right answer of each question, or the one most agreed on; empty where there is none."""
+    labelled: bool
+    """Whether right answers are known."""
+    arms: tuple[ArmEvidence, ...]
+    """The plain arm first."""
+
+    @property
+    def plain(self) -> ArmEvidence:
+        """The samples as the model writes them."""
+        return self.arms[0]
+
+    @cached_property
+    def serial(self) -> tuple[ArmEvidence, ...]:
+        """The arms with forced thinking, smallest budget first."""
+        return tuple(sorted((one for one in self.arms if one.arm.budget is not None), key=lambda one: one.arm.budget or 0))
+
+    @property
+    def scored(self) -> str:
+        """What a score is, in one word."""
+        return "accuracy" if self.labelled else "agreement"
+
+
+def read_evidence(run: Run) -> Evidence:
+    """Read a sweep; a question counts only when every sample of every arm is there, so that all arms are compared on the same ones."""
+    plan = _plan(run)
+    samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    if run.rollout_files:
+        for row in run.query("SELECT * FROM rollouts WHERE split = 'eval' ORDER BY problem, step, sample").to_pylist():
+            samples[row["problem"]][row["step"]].append(row)
+    whole = [name for name, arms in samples.items() if all(len(arms[place]) == arm.draws for place, arm in enumerate(plan.arms))]
+    if not whole:
+        raise MeasureError(
+            f"{run.folder} holds no question with all its samples.", "Run the same command again: it goes on where the sweep ended."
+        )
+    references = _references(run)
+    # A reference such as "?" is there and says nothing: what counts is that samples could be graded by it.
+    labelled = all(row["correct"] is not None for name in whole for drawn in samples[name].values() for row in drawn)
+    classes = {name: _classes(samples[name]) for name in whole}
+    pools = {name: None if labelled else _pooled(classes[name]) for name in whole}
+    arms = tuple(_arm(plan, place, [samples[name][place] for name in whole], classes, pools, whole) for place in range(len(plan.arms)))
+    truths = tuple((references.get(name) or "") if labelled else _agreed(samples[name], pools[name], classes[name]) for name in whole)
+    return Evidence(plan, tuple(whole), max(0, plan.questions - len(whole)), truths, labelled, arms)
+
+
+def _plan(run: Run) -> SweepPlan:
+    if "plan" not in run.header.config:
+        raise NotARunError(run.folder / HEADER, "is not of a sweep.", "Give the folder that breadth tune wrote with --out.")
+    return from_table(SweepPlan, run.header.config["plan"], "plan")
+
+
+def _references(run: Run) -> dict[str, str]:
+    if not run.has_problems:
+        return {}
+    table = run.query("SELECT problem, reference FROM problems")
+    return dict(zip(table["problem"].to_pylist(), table["reference"].to_pylist(), strict=True))
+
+
+def _classes(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Ints]:
+    """Class the answers of one question, all arms together."""
+    places = sorted(arms)
+    every = answer_classes([row["answer"] for place in places for row in arms[place]])
+    ends = np.cumsum([len(arms[place]) for place in places])[:-1]
+    return dict(zip(places, np.split(every, ends), strict=True))
+
+
+def _pooled(classes: Mapping[int, Ints]) -> dict[int, float]:
+    """Return the answers most agreed on when every arm counts the same, with what one is worth: 1, or a share of it when tied."""
+    shares: dict[int, float] = defaultdict(float)
+    for labels in classes.values():
+        for label in labels[labels >= 0].tolist():
+            shares[label] += 1 / len(labels)
+    most = max(shares.values(), default=0.0)
+    leading = [label for label, share in shares.items() if share >= most - 1e-9]
+    return {label: 1 / len(leading) for label in leading}
+
+
+def _agreed(arms: Mapping[int, Sequence[Mapping[str, Any]]], pool: Mapping[int, float] | None, classes: Mapping[int, Ints]) -> str:
+    first = next(iter(pool or {}), None)
+    told = [
+        row["answer"] for place in sorted(arms) for row, label in zip(arms[place], classes[place].tolist(), strict=True) if label == first
+    ]
+    return str(told[0]) if told else ""
+
+
+def _arm(
+    plan: SweepPlan,
+    place: int,
+    rows: Sequence[Sequence[Mapping[str, Any]]],
+    classes: Mapping[str, Mapping[int, Ints]],
+    pools: Mapping[str, Mapping[int, float] | None],
+    names: Sequence[str],
+) -> ArmEvidence:
+    extras = [[orjson.loads(row["extra"]) for row in samples] for samples in rows]
+    labels = np.array([classes[name][place] for name in names])
+    worth = [
+        [float(bool(row["correct"])) if pool is None else pool.get(int(label), 0.0) for row, label in zip(samples, line, strict=True)]
+        for samples, line, pool in zip(rows, labels, (pools[name] for name in names), strict=True)
+    ]
+    return ArmEvidence(
+        plan.arms[place],
+        tuple(tuple(row["answer"] for row in samples) for samples in rows),
+        labels,
+        np.array(worth),
+        np.array([[float(row["tokens"]) for row in samples] for samples in rows]),
+        np.array([[float(extra["seconds"]) for extra in line] for line in extras]),
+        np.array(
+            [
+                [_money(plan, row, extra) for row, extra in zip(samples, line, strict=True)]
+                for samples, line in zip(rows, extras, strict=True)
+            ]
+        ),
+        np.array([[math.nan if extra["confidence"] is None else extra["confidence"] for extra in line] for line in extras]),
+        np.array([[bool(row["truncated"]) for row in samples] for samples in rows]),
+        tuple(row["completion"] or "" for samples in rows for row in samples),
+    )
+
+
+def _money(plan: SweepPlan, row: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
+    spend = Spend(input_tokens=extra["input_tokens"], cached_tokens=extra["cached_tokens"], output_tokens=row["tokens"])
+    return plan.policy.prices.of(spend)

@@ -1,0 +1,176 @@
+"""What a sweep says in sentences: what to use, whether longer thinking harms, and whether more draws beat it at equal tokens."""
+
+from __future__ import annotations
+
+import math
+
+from breadth.inference.strategies.confidence_vote import ConfidenceVote
+from breadth.measure.intervals import Interval
+from breadth.report.plaintext import counted
+from breadth.report.sections import Fact, Severity, Verdict
+from breadth.tuning.choice import FEWEST, MARGIN, RISK
+from breadth.tuning.tuned import Tuned
+
+MOST_UNREAD = 0.2
+"""Share of plain samples without a readable answer above which the report warns."""
+
+
+def verdicts(tuned: Tuned) -> list[Verdict]:
+    """Return the verdict on the choice, then those on unread answers, extended thinking and equal tokens where there is one."""
+    return [_on_choice(tuned), *_on_reading(tuned), *_on_hump(tuned), *_on_equal_tokens(tuned)]
+
+
+def _on_choice(tuned: Tuned) -> Verdict:
+    choice = tuned.choice
+    expected = f"{tuned.score:.0%} {_word(tuned)} at {tuned.cost:,.0f} tokens a question"
+    number = counted(len(tuned.evidence.questions), "question")
+    headlines = {
+        "better": f"Use {_called(tuned)}: {expected}.",
+        "cheaper": f"Use {_called(tuned)}: {expected}, {_beside(tuned)} one plain draw at {choice.default.cost:,.0f}.",
+        "enough": f"One plain draw is enough: {expected}.",
+        "cannot tell": f"No option is shown to beat one plain draw on {number}: one plain draw is kept.",
+    }
+    severity = Severity.GOOD if choice.told else Severity.CANNOT_TELL
+    if choice.outcome == "better" and choice.gain.difference.low <= 0:
+        severity = Severity.NOTE
+    return Verdict(severity, headlines[choice.outcome], _why(tuned), _numbers(tuned))
+
+
+def _beside(tuned: Tuned) -> str:
+    return "better than" if tuned.choice.gain.difference.low > 0 else "no worse than"
+
+
+def _called(tuned: Tuned) -> str:
+    option = tuned.choice.option
+    if option.budget is not None:
+        return f"{option.budget:,} thinking tokens"
+    if tuned.stops_early is not None:
+        return f"a vote of up to {option.width} that stops early"
+    weighed = " weighed by confidence" if isinstance(tuned.policy.strategy, ConfidenceVote) else ""
+    return f"a {option.name}{weighed}"
+
+
+def _why(tuned: Tuned) -> str:
+    choice = tuned.choice
+    if len(tuned.evidence.questions) < FEWEST:
+        return f"Below {FEWEST} questions nothing is chosen. Give more; fifty to a hundred make the choice steady."
+    chance = f"a gain over one plain draw as large as the best one seen comes by chance with probability {choice.p_value:.2g}"
+    gone = "nothing is left of its gain where every question is scored with what the other questions chose"
+    best = "It has the highest score of all" if choice.best is choice.option else f"The highest score is that of '{choice.best.name}'"
+    reasons = {
+        "better": f"{best}; the rule takes the cheapest option that is shown to gain and within one standard error of the best such. "
+        f"{_against(tuned)}",
+        "cheaper": f"Nothing dearer is shown to be better ({chance}), and a loss by this of {MARGIN:.0%} or more is ruled out.",
+        "enough": f"Nothing dearer is shown to be better ({chance}), and a gain of {MARGIN:.0%} or more is ruled out.",
+        "cannot tell": f"{best}, but {gone if choice.p_value <= RISK else chance}. "
+        "More questions would tell; more samples of the same ones help less.",
+    }
+    fitted = (
+        "The score to expect is cross-fitted: every question is scored with what the other four fifths of the questions chose. "
+        f"{choice.agreement:.0%} of these parts chose the same."
+    )
+    return f"{reasons[choice.outcome]}{_stopping(tuned)}\n\n{fitted}"
+
+
+def _stopping(tuned: Tuned) -> str:
+    stop = tuned.stops_early
+    if stop is None:
+        return ""
+    saved = 1 - stop.tokens / tuned.choice.option.cost
+    return (
+        f"\n\nStopping early ({stop.name}) saves {saved:.0%} of its tokens and changes {tuned.evidence.scored} "
+        f"by {points(stop.change.difference)}."
+    )
+
+
+def _against(tuned: Tuned) -> str:
+    gain = tuned.choice.gain.difference
+    unsure = " That may still be chance: the interval holds zero." if gain.low <= 0 <= gain.high else ""
+    return f"Against one plain draw: {points(gain)}.{unsure}"
+
+
+def _numbers(tuned: Tuned) -> list[Fact]:
+    choice = tuned.choice
+    which = "" if tuned.stops_early is None else ", whole vote"
+    facts = [Fact(f"{tuned.evidence.scored} to expect{which}", choice.score, "%")]
+    if choice.option is not choice.default:
+        facts.append(Fact("gain over one plain draw", choice.gain.shown, "%"))
+    spread = choice.outcome == "better"
+    facts.append(Fact(f"tokens a question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else ""))
+    if tuned.stops_early is not None:
+        facts.append(Fact("tokens when stopping early", round(tuned.cost)))
+    if choice.option.money > 0:
+        facts.append(Fact("money a question", choice.option.money))
+    return facts
+
+
+_RANGE = "the range is over what the rule chooses when questions are resampled"
+
+
+def _on_reading(tuned: Tuned) -> list[Verdict]:
+    """Warn when so many plain samples have no answer that scores measure the reading, or the length cap, and not the model."""
+    plain = tuned.traits[0]
+    if plain.unread.value <= MOST_UNREAD:
+        return []
+    cut = plain.truncated > plain.unread.value / 2
+    remedy = (
+        "Most of them were cut at the length cap: raise --max-tokens."
+        if cut
+        else "Choose --answer-format number or whole, or ask in --system for an answer that is stated, as in 'The answer is 42'."
+    )
+    numbers = [Fact("unread", plain.unread, "%"), Fact("cut at the cap", plain.truncated, "%")]
+    headline = f"No answer could be read in {plain.unread.value:.0%} of the plain samples, and those count as wrong."
+    return [Verdict(Severity.WARNING, headline, remedy, numbers)]
+
+
+def _on_hump(tuned: Tuned) -> list[Verdict]:
+    hump = tuned.hump
+    if hump is None:
+        return []
+    largest, word = hump.budgets[-1], tuned.evidence.scored
+    numbers = [Fact("fall from the best smaller budget to the largest", hump.fall, "%"), Fact("p", round(hump.p_value, 4))]
+    if hump.positive:
+        headline = f"Thinking past the optimum harms: {word} peaks near {hump.peak:,.0f} thinking tokens and falls towards {largest:,.0f}."
+        body = "The best budget is chosen anew in every resample, so the luck of being best is allowed for."
+        return [Verdict(Severity.WARNING, headline, body, numbers)]
+    if not hump.can_tell:
+        return [
+            Verdict(
+                Severity.CANNOT_TELL,
+                f"Whether {word} falls again as thinking grows cannot be told here.",
+                "Too few questions differ between budgets.",
+                numbers,
+            )
+        ]
+    return [Verdict(Severity.NOTE, f"No fall of {word} is shown up to {largest:,.0f} thinking tokens.", "", numbers)]
+
+
+def _on_equal_tokens(tuned: Tuned) -> list[Verdict]:
+    """Judge the largest budget only: one comparison, settled before looking."""
+    if not tuned.equal or tuned.equal[-1].width < 2:
+        return []
+    pair = tuned.equal[-1]
+    gap = pair.difference.difference
+    what = f"a vote of {pair.width} against one trace of {pair.budget:,} thinking tokens"
+    numbers = [Fact("vote less trace", pair.difference.shown, "%"), Fact("p", round(pair.difference.p_value, 4))]
+    body = f"{pair.parallel_tokens:,.0f} tokens for the vote, {pair.serial_tokens:,.0f} for the trace; the same questions."
+    if gap.low > 0:
+        return [Verdict(Severity.NOTE, f"At equal tokens more draws beat longer thinking: {what}.", body, numbers)]
+    if gap.high < 0:
+        return [Verdict(Severity.NOTE, f"At equal tokens longer thinking beats more draws: {what}.", body, numbers)]
+    return [Verdict(Severity.CANNOT_TELL, f"At equal tokens neither is shown to be better: {what}.", body, numbers)]
+
+
+def _word(tuned: Tuned) -> str:
+    return "right" if tuned.evidence.labelled else "agreeing with the pooled majority"
+
+
+def points(gap: Interval) -> str:
+    """Write a difference of shares in points, with its interval where it has ends."""
+    if not math.isfinite(gap.low + gap.high):
+        return f"{_signed(gap.value)} points"
+    return f"{_signed(gap.value)} points ({_signed(gap.low)} to {_signed(gap.high)})"
+
+
+def _signed(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:+.1f}"  # adding zero makes -0.0 a plain one

@@ -1,0 +1,202 @@
+"""Tests of TRL's importer as a whole: recognising, the family's contract, real logs, damaged files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breadth.adapters.trl.importer import IMPORTER, READERS
+from breadth.base.errors import BreadthError, UnsafeFileError
+from breadth.runs.importing import import_files
+from breadth.runs.jsonl import LONGEST, head
+from breadth.runs.reader import Run
+from breadth.runs.schema import MetricRow
+from breadth.testing.importers import check_importer, check_records
+
+CONSOLE = "".join(
+    f"{{'loss': '{0.5 / step:.4g}', 'grad_norm': nan, 'reward': '{step / 10}', 'epoch': '{step / 100}'}}\n" for step in range(1, 6)
+)
+HISTORY = [{"loss": 0.5 / step, "reward": step / 10, "entropy": 1.0, "epoch": step / 100, "step": step} for step in range(1, 6)]
+OURS = {
+    "entropy": {"entropy"},
+    "reward": {"reward"},
+    "clip": {"truncated"},
+    "len": {"length"},
+    "kl": {"kl_reference"},
+    "gn": {"grad_norm"},
+    "zero": {"starved_groups"},
+}
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> dict[str, Path]:
+    """One small file of each kind."""
+    folder = tmp_path / "output"
+    (folder / "checkpoint-5").mkdir(parents=True)
+    (folder / "completions").mkdir()
+    files = {
+        "trainer state": folder / "checkpoint-5" / "trainer_state.json",
+        "log history": folder / "log.json",
+        "console log": folder / "train.log",
+        "arguments": folder / "grpo_config.json",
+        "completions": folder / "completions" / "completions_00005.parquet",
+    }
+    files["trainer state"].write_text(json.dumps({"global_step": 5, "log_history": HISTORY, "logging_steps": 1}, indent=2))
+    files["log history"].write_text(json.dumps(HISTORY))
+    files["console log"].write_text("start\n" + CONSOLE)
+    files["arguments"].write_text(json.dumps({"num_generations": 2, "output_dir": "output", "temperature": 0.9}))
+    rows = {"step": [5, 5], "prompt": ["p", "p"], "completion": ["a", "b"], "right": [1.0, 0.0], "advantage": [0.7, -0.7]}
+    pq.write_table(pa.table(rows), files["completions"])
+    return files
+
+
+def problem_of(path: Path, kind: str) -> str:
+    """Read a file and check what it gives; return the problem it is refused for, or nothing."""
+    try:
+        check_records(IMPORTER.read(path, kind))
+    except BreadthError as error:
+        return error.problem
+    return ""
+
+
+def test_contract(samples: dict[str, Path]) -> None:
+    check_importer(IMPORTER, list(samples.values()))
+
+
+def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
+    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {kind: kind for kind in samples}
+    assert READERS.keys() == samples.keys() | {"pickled arguments"}
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\r\n", b"[2026-01-01 10:00] INFO starting\r\n", b"[1, 2, 3] is printed first\n"])
+def test_what_stands_before_the_first_row_does_not_matter(tmp_path: Path, start: bytes) -> None:
+    assert IMPORTER.recognises(tmp_path / "a.log", start + CONSOLE.encode()) == "console log"
+
+
+def test_a_log_is_recognised_behind_a_megabyte_of_noise(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("INFO: still loading the weights\n" * 40_000 + CONSOLE)
+    assert IMPORTER.recognises(path, head(path)) == "console log"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b'[{"epoch": 1, "name": "x"}]',
+        b"{\"output\": \"{'loss': 1, 'epoch': 2}\"}",
+        b"{'model': 'x', 'epoch': 3}",
+        b'[["epoch"]]',
+        b"\x93NUMPY",
+    ],
+)
+def test_foreign_files_are_not_claimed(start: bytes) -> None:
+    assert IMPORTER.recognises(Path("a.json"), start) is None
+
+
+def test_the_pickled_arguments_are_refused_once_and_the_rest_is_read(samples: dict[str, Path], tmp_path: Path) -> None:
+    output = samples["console log"].parent
+    for folder in (output, output / "checkpoint-5"):
+        (folder / "training_args.bin").write_bytes(b"PK\x03\x04 a pickle inside")
+    (output / "train.log").unlink()
+    (output / "log.json").unlink()
+    got = import_files([output], tmp_path / "run", importers=[IMPORTER])
+    assert (got.metric_rows, got.rollouts) == (5, 2)
+    assert [remark.file for remark in got.remarks if "pickle" in remark.problem] == [str(output / "training_args.bin")]
+    with pytest.raises(UnsafeFileError, match="pickle of the training arguments"):
+        import_files([output / "training_args.bin"], tmp_path / "other", importers=[IMPORTER])
+    assert Run.open(tmp_path / "run").header.entropies["entropy"].temperature == 0.9
+
+
+def test_a_console_log_and_its_state_agree_on_the_steps(samples: dict[str, Path], tmp_path: Path) -> None:
+    output = samples["console log"].parent
+    rows = [{**row, "step": row["step"] * 10} for row in HISTORY]
+    samples["trainer state"].write_text(json.dumps({"global_step": 50, "log_history": rows}))
+    samples["console log"].write_text(
+        "".join(str({name: f"{value:.4g}" for name, value in row.items() if name != "step"}) + "\n" for row in rows)
+    )
+    samples["log history"].unlink()
+    import_files([output], tmp_path / "run", importers=[IMPORTER])
+    assert Run.open(tmp_path / "run").series("reward").steps.tolist() == [10, 20, 30, 40, 50]
+
+
+def test_duplicate_steps_after_a_resume_count_once(tmp_path: Path) -> None:
+    rows = [*HISTORY, *({**row, "reward": 9.0} for row in HISTORY[3:])]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    got = import_files([tmp_path / "trainer_state.json"], tmp_path / "run", importers=[IMPORTER])
+    assert Run.open(tmp_path / "run").series("reward").values.tolist() == [0.1, 0.2, 0.3, 9.0, 9.0]
+    assert any("went back" in remark.problem for remark in got.remarks)
+
+
+def test_a_line_of_100_megabytes_is_left_out_with_a_remark(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    with path.open("wb") as file:
+        file.write(CONSOLE.encode())
+        for _ in range(100):
+            file.write(b"x" * (1 << 20))
+        file.write(b"\n" + CONSOLE.encode())
+    records = list(IMPORTER.read(path, "console log"))
+    assert sum(isinstance(record, MetricRow) for record in records) == 10
+    assert any("a single row of 105 MB" in getattr(record, "problem", "") for record in records)
+    assert LONGEST < 100 << 20
+
+
+@pytest.mark.parametrize("kind", ["trainer state", "log history", "console log", "arguments", "completions"])
+def test_an_empty_file_and_a_folder_are_refused_or_hold_nothing(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    assert problem_of(tmp_path / "folder", kind).startswith(f"{tmp_path / 'folder'}: ")
+    empty = problem_of(tmp_path / "empty", kind)
+    assert empty == "" if kind == "console log" else str(tmp_path / "empty") in empty
+
+
+@given(st.sampled_from(["trainer state", "log history", "console log", "arguments"]), st.binary(max_size=300))
+@settings(max_examples=150, deadline=None)
+def test_arbitrary_bytes_raise_only_our_errors(tmp_path_factory: pytest.TempPathFactory, kind: str, junk: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "junk"
+    path.write_bytes(junk)
+    IMPORTER.recognises(path, junk)
+    problem = problem_of(path, kind)
+    assert problem == "" or problem.startswith(f"{path}: ")
+
+
+@given(st.sampled_from(["trainer state", "log history", "console log"]), st.data())
+@settings(max_examples=150, deadline=None)
+def test_mutated_files_raise_only_our_errors(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
+    text = CONSOLE if kind == "console log" else json.dumps({"log_history": HISTORY} if kind == "trainer state" else HISTORY)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(start + 12, len(text))))
+    junk = data.draw(st.sampled_from(["", "{", "}", "[", "'", '"', ",", "NaN", "1e999", "-", "\x1b[0m", "\0", "\ud7ff", "null", "9" * 400]))
+    path = tmp_path_factory.getbasetemp() / "mutated"
+    path.write_text(text[:start] + junk + text[end:])
+    problem = problem_of(path, kind)
+    assert problem == "" or problem.startswith(f"{path}: ")
+
+
+def test_real_logs_import_with_every_row_and_field(fixtures: Path, tmp_path: Path) -> None:
+    with (fixtures / "training_logs" / "labels.csv").open() as file:
+        labels = [row for row in csv.DictReader(file) if row["format"].startswith("TRL")]
+    assert len(labels) == 19
+    for label in labels:
+        target = tmp_path / label["file"]
+        import_files([fixtures / "training_logs" / label["file"]], target, importers=[IMPORTER])
+        run = Run.open(target)
+        trained = [point for point in run.points if point.split == "train"]
+        assert len(trained) == int(label["rows"]), label["file"]
+        assert max(point.step for point in trained) == int(label["last_step"]), label["file"]
+        for field in label["fields"].split():
+            assert OURS[field] & set(run.metric_names()), f"{label['file']} has no {field}"
+        assert run.header.trainer == "trl"
+
+
+def test_a_real_evaluated_run_keeps_its_evaluations_apart(fixtures: Path, tmp_path: Path) -> None:
+    import_files([fixtures / "training_logs" / "alexchilton__wordle_stage2.json"], tmp_path / "run", importers=[IMPORTER])
+    run = Run.open(tmp_path / "run")
+    assert run.series("reward", "eval").steps.tolist() == list(range(20, 161, 20))
+    assert run.series("reward", "eval").values[0] == pytest.approx(-0.486133, abs=1e-6)

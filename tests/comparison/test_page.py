@@ -1,0 +1,28 @@
+"""The page of a comparison: the advice first, everything paired, what cannot be told said."""
+
+from __future__ import annotations
+
+from breadth.comparison.contestants import on_common_problems, read_contestants
+from breadth.comparison.curves import worth
+from breadth.comparison.page import comparison_page
+from breadth.comparison.recommendation import recommend
+from breadth.report.cells import Missing
+from breadth.report.sections import Curve, Severity, Table, Verdict
+from breadth.runs.reader import Run
+
+
+def test_every_part_is_there_in_order(broad: Run, narrow: Run) -> None:
+    found, most = on_common_problems([*read_contestants(narrow, "narrow"), *read_contestants(broad, "broad")])
+    measured = [worth(one, most) for one in found]
+    page = comparison_page(measured, recommend(measured))
+    verdict = page.sections[0]
+    assert isinstance(verdict, Verdict)
+    assert verdict.severity is Severity.CANNOT_TELL
+    assert (
+        verdict.headline == "For 4 draws a question: broad, step 0 with a vote of 4, 56.2% right. It is not shown to beat narrow, step 50."
+    )
+    tables = {one.title: one for one in page.sections if isinstance(one, Table)}
+    assert [one.title for one in page.sections if isinstance(one, Curve)] == ["pass@k", "maj@k"]
+    assert tables["Less narrow, step 50, problem by problem"].rows[0][3].value == 0.5  # type: ignore[union-attr]
+    assert isinstance(tables["Breadth"].rows[0][3], Missing)
+    assert tables["Beyond the samples"].rows[0][3] == "too few samples to test"

@@ -1,0 +1,36 @@
+"""What to use for a budget: by draws all get the same, by tokens shorter replies buy more votes."""
+
+from __future__ import annotations
+
+import pytest
+
+from breadth.base.errors import MeasureError
+from breadth.comparison.contestants import on_common_problems, read_contestants
+from breadth.comparison.curves import Worth, worth
+from breadth.comparison.recommendation import recommend
+from breadth.runs.reader import Run
+
+
+@pytest.fixture
+def both(broad: Run, narrow: Run) -> list[Worth]:
+    found, most = on_common_problems([*read_contestants(broad, "broad"), *read_contestants(narrow, "narrow")])
+    return [worth(one, most) for one in found]
+
+
+def test_by_draws(both: list[Worth]) -> None:
+    advice = recommend(both, draws=4)
+    assert [one.worth.contestant.name for one in advice.choices] == ["broad, step 0", "narrow, step 50"]
+    # broad by votes of four: (1 + 1/4 + 0 + 1) / 4 = 0.5625; narrow: 2 of 4.
+    assert [one.score.value for one in advice.choices] == pytest.approx([0.5625, 0.5])
+    assert advice.choices[0].policy == "a vote of 4"
+    assert not advice.shown
+
+
+def test_by_tokens_a_shorter_reply_buys_more(both: list[Worth]) -> None:
+    advice = recommend(both, tokens=15)  # broad writes 10 a reply, narrow 5
+    assert {one.worth.contestant.name: one.draws for one in advice.choices} == {"broad, step 0": 1, "narrow, step 50": 3}
+    assert recommend(both, tokens=7).choices[0].worth.contestant.name == "narrow, step 50"
+    assert len(recommend(both, tokens=7).choices) == 1
+    assert recommend(both, tokens=1000).choices[0].cut
+    with pytest.raises(MeasureError, match="pay for no sample"):
+        recommend(both, tokens=3)

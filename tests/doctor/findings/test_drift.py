@@ -1,0 +1,113 @@
+"""A divergence that grows is normal; one that outruns its own pace is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.findings.drift import FINDING
+from breadth.doctor.knobs import Knobs
+from breadth.report.sections import Severity
+from breadth.testing.findings import check_finding, check_said
+
+T = np.linspace(0, 1, 160)
+FLAT, RISING, FALLING = 0.5 + 0 * T, 0.3 + 0.4 * T, 0.6 - 0.4 * T
+WARM = np.minimum(T / 0.1, 1)
+JUMPS = 0.1 * T + np.where(T > 0.6, 1.0, 0.0)
+TAKES_OFF = 0.1 * T + np.maximum(T - 0.85, 0) * 20
+
+
+def spread(values: Any, seed: int = 0, sd: float = 0.1) -> Any:
+    """Return values with noise in proportion, as an estimated divergence has."""
+    return values * np.exp(np.random.default_rng(seed).normal(0, sd, len(values)))
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "drift")
+
+
+@pytest.mark.parametrize("growth", [T, T**2, np.sqrt(T), 1 - np.exp(-6 * T), WARM * T, WARM * T**2, 0.02 + 0 * T])
+@pytest.mark.parametrize("level", [0.05, 2.0])
+def test_steady_growth_is_none_whatever_its_level(make: Any, growth: Any, level: float) -> None:
+    assert FINDING.check(make(kl_reference=spread(level * growth), reward=FLAT)) is None
+
+
+@pytest.mark.parametrize("name", ["kl_reference", "kl_old"])
+@pytest.mark.parametrize("growth", [JUMPS, TAKES_OFF, 0.01 * np.exp(6 * T)])
+@pytest.mark.parametrize(("score", "severity"), [(FLAT, Severity.WARNING), (FALLING, Severity.CRITICAL), (RISING, Severity.NOTE)])
+def test_outrunning_its_own_pace_is_judged_by_the_score(
+    make: Any, around: Callable[..., Any], name: str, growth: Any, score: Any, severity: Severity
+) -> None:
+    found = FINDING.check(make(**{name: spread(growth)}, reward=around(score, 0.01, 1)))
+    assert isinstance(found, Finding)
+    check_said(found, "drift")
+    assert found.severity is severity
+    assert ("the reference policy" in found.headline) == (name == "kl_reference")
+
+
+def test_without_a_score_it_is_a_note(make: Any) -> None:
+    found = FINDING.check(make(kl_reference=spread(JUMPS)))
+    assert isinstance(found, Finding)
+    assert found.severity is Severity.NOTE
+
+
+def test_what_the_pace_explains_is_worked_out(make: Any) -> None:
+    # The root of (t / 100)^2 grows by 0.01 a step. From step 60 on the divergence is 9 times that.
+    steps = np.arange(1.0, 101.0)
+    kl = (steps / 100) ** 2 * np.where(steps >= 60, 9, 1)
+    found = FINDING.check(make(kl_reference=kl, reward=np.full(100, 0.5)))
+    assert isinstance(found, Finding)
+    # The last eighth (12 points, steps 89 to 100) has its median at step 94.5; the pace explains (0.945)^2 there.
+    assert found.evidence[2].value == pytest.approx(0.945**2, rel=1e-6)
+    assert found.evidence[1].value.value == pytest.approx(9 * 0.945**2, rel=1e-3)  # type: ignore[union-attr]
+    assert found.headline.startswith("The divergence from the reference policy has grown to 8 nats a token, 9 times")
+    # Twice 0.893 is 1.786; 9 (t / 100)^2 is above that from step 45 on, so from the jump on.
+    assert found.cost == "It has been beyond that since step 60."
+
+
+def test_a_spike_that_is_over_is_none(make: Any) -> None:
+    kl = spread(0.1 * T)
+    kl[70:74] = 50.0
+    assert FINDING.check(make(kl_reference=kl, reward=FLAT)) is None
+
+
+def test_policies_that_hardly_differ_do_not_drift(make: Any) -> None:
+    # 0.019 nats: less than a tenth of the probability at a token by Pinsker's inequality, sqrt(0.019 / 2) = 0.097.
+    assert FINDING.check(make(kl_reference=0.019 * JUMPS / JUMPS.max(), reward=FALLING)) is None
+
+
+def test_negative_estimates_are_no_crash(make: Any, around: Callable[..., Any]) -> None:
+    assert FINDING.check(make(kl_old=around(0 * T, 0.001), reward=FLAT)) is None
+
+
+def test_a_penalty_larger_than_any_advantage_is_found_at_any_pace(make: Any) -> None:
+    found = FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=Knobs(kl=0.1, learning_rate=3e-6)))
+    assert isinstance(found, Finding)
+    check_said(found, "drift")
+    assert "2.8 of penalty a token" in found.headline  # 0.1 x 30 x 0.94
+    assert FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=Knobs(kl=0.001))) is None
+
+
+def test_prescriptions_fit_the_settings(make: Any) -> None:
+    for price, wanted in ((0.01, 0.03), (0.0, 0.001)):
+        found = FINDING.check(make(kl_reference=spread(JUMPS), reward=FLAT, knobs=Knobs(kl=price, learning_rate=3e-6)))
+        assert isinstance(found, Finding)
+        changes = {change.knob: change.value for one in found.prescriptions for change in one.changes}
+        assert changes["kl"] == wanted
+        assert changes["learning_rate"] == pytest.approx(1e-6)
+        assert any("before step" in one.action for one in found.prescriptions)
+
+
+def test_what_is_missing_is_named(make: Any) -> None:
+    found = FINDING.check(make(reward=T, trainer="verl"))
+    assert isinstance(found, CannotTell)
+    assert found.switch_on == "actor_rollout_ref.actor.use_kl_loss=true"
+    assert FINDING.check(Evidence("a configuration")) is None
+    few = FINDING.check(make(reward=T, kl_reference=T[:5]))
+    assert isinstance(few, CannotTell)
+    assert "5 usable points" in few.missing

@@ -1,0 +1,115 @@
+"""Oscillation is right answers given up for sure more often than found, or traces that change their answer more as they grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor.finding import CannotTell, Change, Finding
+from breadth.doctor.findings.oscillation import FINDING
+from breadth.inference.policy import Policy
+from breadth.inference.strategies.budget_forcing import BudgetForcing
+from breadth.inference.strategies.vote import Vote
+from breadth.report.sections import Severity
+from breadth.testing.findings import check_finding, check_said
+
+VOTE = Policy(strategy=Vote(2))
+
+
+def traces(first: Any, last: Any) -> list[str]:
+    """Texts that state one answer and then another."""
+    return [
+        f"So the answer is {one}. Wait, once more. The answer is {other}."
+        for one, other in zip(np.ravel(first).tolist(), np.ravel(last).tolist(), strict=True)
+    ]
+
+
+def last_wrong(wrong: int, questions: int = 40) -> Any:
+    """Answers, two samples a question, wrong in the first so many questions."""
+    return np.repeat((np.arange(questions) < wrong).astype(np.int64)[:, None], 2, axis=1)
+
+
+RIGHT = last_wrong(0)
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "oscillation")
+
+
+def test_right_answers_given_up_are_found(swept: Any) -> None:
+    table = last_wrong(10)
+    found = FINDING.check(swept(table, texts={0: traces(RIGHT, table)}))
+    assert isinstance(found, Finding)
+    check_said(found, "oscillation")
+    assert found.severity is Severity.WARNING
+    # Ten questions of forty, two traces each, begin right and end wrong: 20 lost, 20 / 80 = 25 points.
+    assert found.headline == "Right answers are given up 20 times and found 0 times inside traces (as it comes)."
+    assert found.evidence[0].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
+    assert found.cost == "The first answer that a trace states scores 25.0 points more than the one it ends with."
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(8, True), (7, False)])
+def test_how_sure_it_is_decides(swept: Any, wrong: int, said: bool) -> None:
+    # One-sided p = 2^-k for k questions that all lose: 0.0039 for 8, 0.0078 for 7.
+    table = last_wrong(wrong)
+    assert isinstance(FINDING.check(swept(table, texts={0: traces(RIGHT, table)})), Finding) is said
+
+
+def test_as_many_found_as_lost_is_no_failure(swept: Any) -> None:
+    first, last = np.arange(40)[:, None] % 2 * np.ones((1, 2), int), 1 - np.arange(40)[:, None] % 2 * np.ones((1, 2), int)
+    assert FINDING.check(swept(last, texts={0: traces(first, last)})) is None
+
+
+def test_answers_that_are_mended_or_only_checked_are_no_failure(swept: Any) -> None:
+    assert FINDING.check(swept(RIGHT, texts={0: traces(last_wrong(20), RIGHT)})) is None
+    assert FINDING.check(swept(last_wrong(20), texts={0: traces(last_wrong(20), last_wrong(20))})) is None
+
+
+def test_a_budget_that_is_not_in_use_is_a_note_and_one_in_use_a_warning(swept: Any) -> None:
+    lost = last_wrong(20)
+    forced, texts = {64: last_wrong(5), 256: lost}, {256: traces(RIGHT, lost)}
+    idle = FINDING.check(swept(RIGHT, forced, texts=texts))
+    assert isinstance(idle, Finding)
+    assert idle.severity is Severity.NOTE
+    assert "think 256" in idle.headline
+    used = FINDING.check(swept(RIGHT, forced, texts=texts, policy=Policy(strategy=BudgetForcing(cues=0, minimum=256, maximum=256))))
+    assert isinstance(used, Finding)
+    assert used.severity is Severity.WARNING
+    # At 64 tokens 35 of 40 end right, at 256 20 of 40.
+    assert used.prescriptions[0].changes == (Change("thinking_budget", 64),)
+
+
+def test_changes_that_grow_with_the_budget_are_a_note(swept: Any) -> None:
+    # Between wrong answers nothing is lost; of 40 questions 0, 10 and 20 change theirs at 64, 128 and 256: a slope of 25 points a doubling.
+    wrong = last_wrong(40)
+    forced = dict.fromkeys((64, 128, 256), wrong)
+    texts = {budget: traces(wrong + last_wrong(changed), wrong) for budget, changed in ((64, 0), (128, 10), (256, 20))}
+    found = FINDING.check(swept(wrong, forced, texts=texts))
+    assert isinstance(found, Finding)
+    check_said(found, "oscillation")
+    assert found.severity is Severity.NOTE
+    assert found.headline == ("Traces that change their stated answer grow from 0% of the traces at 64 thinking tokens to 50% at 256.")
+    assert found.evidence[0].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
+    same = {budget: traces(wrong + last_wrong(10), wrong) for budget in forced}
+    assert FINDING.check(swept(wrong, forced, texts=same)) is None
+
+
+def test_a_recorded_run_is_followed_too(recorded: Any) -> None:
+    table = last_wrong(12)
+    found = FINDING.check(recorded(table, VOTE, texts=traces(RIGHT, table)))
+    assert isinstance(found, Finding)
+    assert "recorded draws" in found.headline
+
+
+def test_without_right_answers_nothing_is_lost(swept: Any) -> None:
+    table = last_wrong(20)
+    assert FINDING.check(swept(table, texts={0: traces(RIGHT, table)}, labelled=False)) is None
+
+
+def test_texts_that_state_nothing_cannot_tell(swept: Any) -> None:
+    found = FINDING.check(swept(RIGHT, texts={0: ["so it goes"] * 80}))
+    assert isinstance(found, CannotTell)
+    check_said(found, "oscillation")
+    assert "no text states an answer" in found.missing

@@ -1,0 +1,163 @@
+"""Too hard is counted where it can be, bounded where it cannot, and never said of a run that rises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.findings.overly_hard import FINDING
+from breadth.doctor.knobs import Knobs
+from breadth.report.sections import Severity
+from breadth.testing.findings import check_finding, check_said
+
+T = np.linspace(0, 1, 80)
+
+
+def drawn(chance: Any, group: int = 8, prompts: int = 32, seed: int = 0) -> Any:
+    """Return mean rewards of batches whose rollouts are right with a chance."""
+    return np.random.default_rng(seed).binomial(group * prompts, chance) / (group * prompts)
+
+
+def groups(chances: Any, group: int = 8, prompts: int = 40, seed: int = 0) -> dict[int, dict[str, list[Any]]]:
+    """Return graded rollouts of steps, each with its chance of being right."""
+    rng = np.random.default_rng(seed)
+    rows = {}
+    for step, chance in enumerate(chances, 1):
+        problems = [f"p{step}-{number}" for number in range(prompts) for _ in range(group)]
+        rows[step] = {"problem": problems, "correct": (rng.random(len(problems)) < chance).tolist()}
+    return rows
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "overly-hard")
+
+
+@pytest.mark.parametrize(
+    ("chance", "severity"),
+    # 1 - 0.5^(1/8) = 0.083 is where half of the groups are all wrong, 1 - 0.8^(1/8) = 0.0275 where four fifths are.
+    [(0.0, Severity.CRITICAL), (0.01, Severity.CRITICAL), (0.05, Severity.WARNING), (0.15, None), (0.5, None)],
+)
+def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity | None) -> None:
+    found = FINDING.check(make(reward=drawn(chance + 0 * T), levels=(0.0, 1.0), knobs=Knobs(group=8)))
+    if severity is None:
+        assert found is None
+        return
+    assert isinstance(found, Finding)
+    check_said(found, "overly-hard")
+    assert found.severity is severity
+    assert found.evidence[0].value.value == pytest.approx((1 - chance) ** 8, abs=0.08)  # type: ignore[union-attr]
+
+
+def test_a_bound_is_said_to_be_one_and_follows_the_levels(make: Any) -> None:
+    # A reward of -1 or 3 with a mean of -0.9 is right in (-0.9 + 1) / 4 = 2.5 % of the cases; 0.975^8 = 81.7 %.
+    found = FINDING.check(make(reward=-0.9 + 0 * T, levels=(-1.0, 3.0), knobs=Knobs(group=8)))
+    assert isinstance(found, Finding)
+    assert found.headline == "At least 82% of the groups have no right answer, and the score does not rise."
+    assert found.cost == "Of late 4.5 rollouts were paid for nothing for each that could teach something."  # 0.8167 / 0.1833
+
+
+@pytest.mark.parametrize("to", [0.04, 0.1, 0.4])
+def test_a_run_at_its_beginning_that_rises_is_left_alone(make: Any, to: float) -> None:
+    for seed in range(5):
+        rising = make(reward=drawn(0.01 + (to - 0.01) * T, seed=seed), levels=(0.0, 1.0), knobs=Knobs(group=8))
+        assert not isinstance(FINDING.check(rising), Finding)
+
+
+def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
+    outcomes = [
+        FINDING.check(make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), knobs=Knobs(group=8))) for seed in range(8)
+    ]
+    assert any(isinstance(one, CannotTell) and "not excluded" in one.missing for one in outcomes)
+
+
+def test_counts_exclude_a_rise_that_medians_of_small_shares_leave_open(make: Any) -> None:
+    # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In a half 1,280 rollouts are drawn, whose share
+    # right differs from that of the other half by 0.008 by chance: a run's rise is known to 0.016.
+    outcomes = [FINDING.check(make(rollouts=groups(np.full(40, 0.04), prompts=8, seed=seed))) for seed in range(16)]
+    assert sum(isinstance(one, Finding) for one in outcomes) >= 14
+    rising = [FINDING.check(make(rollouts=groups(0.01 + 0.08 * np.linspace(0, 1, 40), prompts=8, seed=seed))) for seed in range(8)]
+    assert not any(isinstance(one, Finding) for one in rising)
+
+
+def test_problems_that_were_solved_before_the_policy_broke_are_not_too_hard(make: Any) -> None:
+    # Five of six groups had a right answer (1 - 0.8^8 = 0.83) until the last eighth, in which hardly one has.
+    chances = np.concatenate([np.full(35, 0.2), np.full(5, 0.002)])
+    assert FINDING.check(make(rollouts=groups(chances, prompts=8))) is None
+
+
+def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
+    found = FINDING.check(make(rollouts=groups(np.full(24, 0.01)), reward=0.5 + 0 * T))
+    assert isinstance(found, Finding)
+    check_said(found, "overly-hard")
+    assert found.severity is Severity.CRITICAL
+    assert found.evidence[0].value.value == pytest.approx(0.99**8, abs=0.08)  # type: ignore[union-attr]
+    assert "counted in 480 groups" in found.evidence[0].note  # the last 12 of 24 steps, 40 problems each
+    assert found.headline.startswith("9")  # counted: nothing about "at least"
+
+
+def test_a_shaped_reward_that_rises_does_not_hide_that_nothing_gets_right(make: Any, around: Callable[..., Any]) -> None:
+    shaped = around(0.1 + 0.4 * T, 0.02)
+    assert FINDING.check(make(reward=shaped)) is None
+    assert isinstance(FINDING.check(make(reward=shaped, rollouts=groups(np.full(16, 0.005)))), Finding)
+
+
+def test_a_few_easy_problems_keep_the_mean_up_and_most_groups_are_all_wrong_all_the_same(make: Any) -> None:
+    # A tenth of the problems is always solved: the score of 0.1 bounds the share by 0.9^8 = 43 %, but nine tenths are all wrong.
+    rows = {
+        step: {
+            "problem": [f"p{number}" for number in range(50) for _ in range(4)],
+            "correct": [number < 5 for number in range(50) for _ in range(4)],
+        }
+        for step in range(1, 17)
+    }
+    found = FINDING.check(make(rollouts=rows, reward=np.full(16, 0.1)))
+    assert isinstance(found, Finding)
+    assert found.evidence[0].value.value == pytest.approx(0.9)  # type: ignore[union-attr]
+
+
+def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
+    knobs = Knobs(group=8, filter_flat=True)
+    found = FINDING.check(make(reward=drawn(0.01 + 0 * T), levels=(0.0, 1.0), knobs=knobs, trainer="verl"))
+    assert isinstance(found, CannotTell)
+    check_said(found, "overly-hard")
+    assert found.switch_on.startswith("trainer.rollout_data_dir=DIR")
+
+
+def test_without_levels_mixed_groups_settle_it_and_flat_ones_do_not(make: Any) -> None:
+    assert FINDING.check(make(reward=0.1 + 0 * T, starved_groups=0.2 + 0 * T)) is None
+    found = FINDING.check(make(reward=0.1 + 0 * T, starved_groups=0.9 + 0 * T))
+    assert isinstance(found, CannotTell)
+    assert found.switch_on == "GRPOConfig(log_completions=True)"
+
+
+def test_it_says_what_is_missing(make: Any) -> None:
+    assert FINDING.check(Evidence("a configuration", knobs=Knobs(group=8))) is None
+    found = FINDING.check(make(entropy=T))
+    assert isinstance(found, CannotTell)
+    assert found.missing == "reward is not logged"
+    short = FINDING.check(make(rollouts=groups(np.full(3, 0.0))))
+    assert isinstance(short, CannotTell)
+    assert "fewer than 8 steps" in short.missing
+
+
+def test_one_group_and_rollouts_drawn_once_prove_nothing(make: Any) -> None:
+    one = {step: {"problem": ["p"] * 4, "correct": [False] * 4} for step in range(1, 13)}
+    assert FINDING.check(make(rollouts=one, reward=np.zeros(12))) is None
+    alone = {step: {"problem": [f"p{number}" for number in range(20)], "correct": [False] * 20} for step in range(1, 13)}
+    assert isinstance(FINDING.check(make(rollouts=alone, reward=np.zeros(12))), CannotTell)
+
+
+def test_completions_that_are_cut_bring_the_cap_first(make: Any) -> None:
+    knobs = Knobs(group=4, longest=512)
+    found = FINDING.check(make(reward=0 * T, truncated=0.6 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
+    plain = FINDING.check(make(reward=0 * T, truncated=0.01 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
+    assert isinstance(found, Finding)
+    assert isinstance(plain, Finding)
+    assert found.prescriptions[0].changes[0].value == 1024
+    assert plain.prescriptions[0].action.startswith("Leave out problems that the policy never solves")
+    assert any("8 rollouts of a prompt" in one.action for one in plain.prescriptions)

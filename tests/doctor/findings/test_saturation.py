@@ -1,0 +1,97 @@
+"""A plateau is one only after a rise, with entropy and mixed groups left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.findings.saturation import FINDING
+from breadth.doctor.knobs import Knobs
+from breadth.report.sections import Severity
+from breadth.testing.findings import check_finding, check_said
+
+T = np.linspace(0, 1, 200)
+SATURATES = 0.3 + 0.4 * (1 - np.exp(-10 * T))
+KEPT, SPENT = 0.6 * 0.8**T, 0.6 * 0.05**T
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "saturation")
+
+
+def test_a_plateau_with_entropy_left_is_a_note(make: Any, around: Callable[..., Any]) -> None:
+    found = FINDING.check(make(reward=around(SATURATES, 0.02), entropy=around(KEPT, 0.01), starved_groups=around(0.2 + 0 * T, 0.02)))
+    assert isinstance(found, Finding)
+    check_said(found, "saturation")
+    assert found.severity is Severity.NOTE
+    assert "for 75% of the run, since step 51" in found.headline
+    assert found.evidence[0].value == pytest.approx(0.4, abs=0.06)
+    assert abs(found.evidence[1].value.value) < 0.2 * 0.4  # type: ignore[union-attr]
+
+
+def test_half_of_the_run_is_the_least(make: Any) -> None:
+    late = 0.3 + 0.4 * np.minimum(T / 0.45, 1)
+    later = 0.3 + 0.4 * np.minimum(T / 0.7, 1)
+    found = FINDING.check(make(reward=late, entropy=KEPT))
+    assert isinstance(found, Finding)
+    assert "for 50% of the run, since step 101" in found.headline
+    assert found.cost == "50% of the steps moved the score by +0, the others by +0.39."  # the start is the median of the first six
+    assert FINDING.check(make(reward=later, entropy=KEPT)) is None
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        0.5 + 0 * T,
+        0.3 + 0.4 * T,
+        0.7 - 0.3 * T,
+        np.where(T < 0.3, 0.3 + T, 0.6 - 0.5 * (T - 0.3)),
+        0.1 + 0.5 / (1 + np.exp(-12 * (T - 0.5))),
+    ],
+)
+def test_what_never_rose_rises_still_or_falls_is_no_plateau(make: Any, around: Callable[..., Any], score: Any) -> None:
+    assert FINDING.check(make(reward=around(score, 0.02), entropy=around(KEPT, 0.01))) is None
+
+
+def test_noise_that_hides_a_further_rise_makes_none(make: Any, around: Callable[..., Any]) -> None:
+    assert FINDING.check(make(reward=around(SATURATES[::5], 0.15), entropy=KEPT[::5])) is None
+
+
+def test_collapse_and_starved_groups_have_their_own_names(make: Any, around: Callable[..., Any]) -> None:
+    reward = around(SATURATES, 0.02)
+    assert FINDING.check(make(reward=reward, entropy=around(SPENT, 0.002))) is None
+    assert FINDING.check(make(reward=reward, entropy=around(KEPT, 0.01), starved_groups=0.9 + 0 * T)) is None
+
+
+def test_without_entropy_a_plateau_cannot_be_told_from_collapse(make: Any, around: Callable[..., Any]) -> None:
+    found = FINDING.check(make(reward=around(SATURATES, 0.02), trainer="verl"))
+    assert isinstance(found, CannotTell)
+    check_said(found, "saturation")
+    assert found.switch_on == "actor_rollout_ref.actor.calculate_entropy=true"
+    assert FINDING.check(make(reward=around(0.3 + 0.4 * T, 0.02))) is None  # no plateau, nothing to ask
+
+
+@pytest.mark.parametrize(("level", "solved"), [(0.97, True), (0.85, False)])
+def test_a_score_near_the_largest_reward_is_solved(make: Any, level: float, solved: Any) -> None:
+    found = FINDING.check(make(reward=level + 0 * T, entropy=KEPT, levels=(0.0, 1.0)))
+    assert (found is not None) == solved
+    if isinstance(found, Finding):
+        check_said(found, "saturation")
+        assert found.severity is Severity.NOTE
+        assert found.headline.startswith("The score is 0.97 of at most 1")
+        assert "always solves" in found.prescriptions[0].action
+
+
+def test_what_is_missing_is_named_and_the_rate_is_prescribed_where_it_is_known(make: Any) -> None:
+    found = FINDING.check(make(entropy=KEPT))
+    assert isinstance(found, CannotTell)
+    assert found.missing == "reward is not logged"
+    assert FINDING.check(Evidence("a configuration")) is None
+    told = FINDING.check(make(reward=SATURATES, entropy=KEPT, knobs=Knobs(learning_rate=1e-6)))
+    assert isinstance(told, Finding)
+    assert [change.value for one in told.prescriptions for change in one.changes] == [2e-6]

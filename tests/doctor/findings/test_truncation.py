@@ -1,0 +1,51 @@
+"""Truncation is told by the share of completions cut now, with an interval, not by a single bad step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor.finding import CannotTell, Change, Finding
+from breadth.doctor.findings.truncation import FINDING
+from breadth.doctor.knobs import Knobs
+from breadth.report.sections import Severity
+from breadth.testing.findings import check_finding, check_said
+
+T = np.linspace(0, 1, 120)
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "truncation")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "severity"),
+    [(0.0, 0.6, Severity.CRITICAL), (0.4, 0.4, Severity.CRITICAL), (0.0, 0.2, Severity.WARNING), (0.0, 0.06, None), (0.5, 0.0, None)],
+)
+def test_severity_follows_the_share_now(make: Any, around: Callable[..., Any], start: float, end: float, severity: Severity | None) -> None:
+    found = FINDING.check(make(truncated=np.clip(around(start + (end - start) * T, 0.01), 0, 1)))
+    if severity is None:
+        assert found is None
+        return
+    assert isinstance(found, Finding)
+    check_said(found, "truncation")
+    assert found.severity is severity
+    assert ("up from" in found.headline) == (end > start)
+
+
+def test_a_single_bad_step_is_none(make: Any) -> None:
+    assert FINDING.check(make(truncated=[0.0] * 50 + [1.0])) is None
+
+
+def test_the_cap_is_doubled_in_the_users_words_and_the_cost_counted(make: Any) -> None:
+    found = FINDING.check(make(truncated=np.full(40, 0.25), knobs=Knobs(longest=512, mask_truncated=True)))
+    assert isinstance(found, Finding)
+    assert [one.changes for one in found.prescriptions] == [(Change("longest", 1024),)]
+    assert found.cost == "Over the whole run 25% of the rollouts were cut."
+
+
+def test_without_the_share_it_cannot_tell(make: Any) -> None:
+    assert isinstance(FINDING.check(make(reward=T)), CannotTell)

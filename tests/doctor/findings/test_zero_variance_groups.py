@@ -1,0 +1,62 @@
+"""Starved groups are told by their share, and on which side they lie by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.findings.zero_variance_groups import FINDING
+from breadth.doctor.knobs import Knobs
+from breadth.report.sections import Severity
+from breadth.testing.findings import check_finding, check_said
+
+T = np.linspace(0, 1, 120)
+
+
+def test_it_keeps_the_contract() -> None:
+    check_finding(FINDING, "zero-variance-groups")
+
+
+@pytest.mark.parametrize(("end", "severity"), [(0.95, Severity.CRITICAL), (0.7, Severity.WARNING), (0.4, None)])
+def test_severity_follows_the_share_now(make: Any, around: Callable[..., Any], end: float, severity: Severity | None) -> None:
+    found = FINDING.check(make(starved_groups=np.clip(around(0.2 + (end - 0.2) * np.minimum(2 * T, 1), 0.02), 0, 1)))
+    if severity is None:
+        assert found is None
+        return
+    assert isinstance(found, Finding)
+    check_said(found, "zero-variance-groups")
+    assert found.severity is severity
+
+
+def test_waste_is_counted_by_rollouts_that_taught(make: Any) -> None:
+    found = FINDING.check(make(starved_groups=np.full(40, 0.75)))
+    assert isinstance(found, Finding)
+    # Three of four are wasted: three for each that taught something.
+    assert found.cost == "Over the whole run 75% of the rollouts were wasted: 3.0 for each that taught something."
+
+
+def test_rollouts_say_on_which_side_flat_groups_lie(make: Any) -> None:
+    rows = {
+        "problem": ["a"] * 4 + ["b"] * 4 + ["c"] * 4,
+        "reward": [0.0] * 8 + [1.0, 0.0, 1.0, 0.0],
+        "correct": [False] * 8 + [True, False] * 2,
+    }
+    found = FINDING.check(make(starved_groups=np.full(16, 2 / 3), rollouts=dict.fromkeys(range(1, 17), rows), knobs=Knobs(group=4)))
+    assert isinstance(found, Finding)
+    assert found.headline == "67% of the groups have no difference in reward and teach nothing, most of them all wrong."
+    assert "easier" in found.prescriptions[-1].action
+
+
+def test_a_larger_group_is_worked_out(make: Any) -> None:
+    found = FINDING.check(make(starved_groups=np.full(16, 0.6), reward=np.full(16, 0.1), levels=(0.0, 1.0), knobs=Knobs(group=4)))
+    assert isinstance(found, Finding)
+    # 0.1^4 + 0.9^4 = 0.6562; 0.1^8 + 0.9^8 = 0.4305
+    assert any("66% of groups of 4 would be flat, 43% of 8" in one.why for one in found.prescriptions)
+
+
+def test_without_the_share_it_cannot_tell(make: Any) -> None:
+    assert isinstance(FINDING.check(make(reward=T)), CannotTell)

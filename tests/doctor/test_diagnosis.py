@@ -1,0 +1,83 @@
+"""The diagnosis: worst first, causes named, what must not be believed taken back, no crash on what an instrument refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.base.errors import MeasureError
+from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.report.sections import Fact, Severity
+
+
+@dataclass(frozen=True)
+class Says:
+    """Says what it is told to."""
+
+    outcome: Outcome
+    causes: ClassVar[tuple[str, ...]] = ("cause", "absent")
+    loop: ClassVar[Loop] = "training"
+
+    def check(self, evidence: Evidence) -> Outcome:
+        return self.outcome
+
+
+@dataclass(frozen=True)
+class Breaks(Says):
+    """Meets numbers that an instrument refuses."""
+
+    def check(self, evidence: Evidence) -> Outcome:
+        raise MeasureError("Seven is too few.", "Give eight.")
+
+
+def finding(name: str, severity: Severity, voids: tuple[str, ...] = ()) -> Finding:
+    return Finding(name, severity, "strong", "training", f"{name} 1.", (Fact("x", 1.0),), "Nothing.", voids=voids)
+
+
+def test_worst_first_with_causes_that_were_found() -> None:
+    checks = {
+        name: Says(finding(name, severity))
+        for name, severity in (("mild", Severity.NOTE), ("bad", Severity.CRITICAL), ("cause", Severity.WARNING))
+    }
+    found = diagnose(Evidence("x"), checks)
+    assert [one.name for one in found.findings] == ["bad", "cause", "mild"]
+    assert found.findings[0].explained_by == ("cause",)
+    assert found.checked == ("bad", "cause", "mild")
+
+
+def test_what_reads_a_number_that_must_not_be_believed_is_taken_back() -> None:
+    checks = {"fall": Says(finding("fall", Severity.CRITICAL)), "artefact": Says(finding("artefact", Severity.WARNING, ("fall", "other")))}
+    found = diagnose(Evidence("x"), checks)
+    assert [one.name for one in found.findings] == ["artefact"]
+    assert found.cannot_tell == (CannotTell("fall", "it reads numbers that must not be believed: see artefact"),)
+
+
+def test_what_an_instrument_refuses_is_a_reason_not_to_tell() -> None:
+    found = diagnose(Evidence("x", data=("of training",)), {"odd": Breaks(None), "fine": Says(None)})
+    assert found.cannot_tell == (CannotTell("odd", "Seven is too few.", "Give eight."),)
+    assert found.clear == ("fine",)
+
+
+def test_every_finding_of_the_catalogue_survives_nothing_at_all() -> None:
+    found = diagnose(Evidence("nothing"))
+    assert (found.findings, found.clear, found.cannot_tell) == ((), (), ())
+
+
+def test_what_tells_of_no_loop_is_neither_clear_nor_unsure() -> None:
+    checks = {"unsure": Says(CannotTell("unsure", "a log")), "clear": Says(None)}
+    assert diagnose(Evidence("x"), checks).cannot_tell == ()
+    found = diagnose(Evidence("x", data=("of training",)), checks)
+    assert (found.cannot_tell, found.clear) == ((CannotTell("unsure", "a log"),), ("clear",))
+
+
+def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: object) -> None:
+    steps = np.linspace(0, 1, 80)
+    found = diagnose(make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), starved_groups=0.2 + 0.75 * steps))  # type: ignore[operator]
+    names = [one.name for one in found.findings]
+    assert names[:2] == ["entropy-collapse", "zero-variance-groups"]
+    starved = next(one for one in found.findings if one.name == "zero-variance-groups")
+    assert "entropy-collapse" in starved.explained_by

@@ -1,0 +1,88 @@
+"""The page says the verdict first, proves it, words the patch, and names what it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from breadth.adapters.trl.config import SETTINGS
+from breadth.doctor.diagnosis import Diagnosis, diagnose
+from breadth.doctor.evidence import Evidence
+from breadth.doctor.finding import Finding
+from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.doctor.findings.truncation import FINDING as TRUNCATION
+from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
+from breadth.doctor.gathering import Gathered
+from breadth.doctor.page import doctor_page, leading
+from breadth.report.sections import Curve, Fact, Facts, Listing, Severity, Table, Verdict
+from breadth.runs.schema import Remark
+
+T = np.linspace(0, 1, 100)
+CHECKS: dict[str, Any] = {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION}
+
+
+def test_verdict_then_patch_then_what_cannot_be_told(make: Any, around: Callable[..., Any]) -> None:
+    knobs = SETTINGS.knobs({"num_iterations": 2, "beta": 0.0})
+    case = make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), knobs=knobs)
+    page = doctor_page([diagnose(case, CHECKS)], Gathered(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),)))
+    verdict, patch, entropy, reward, unsure = page.sections
+    assert isinstance(entropy, Curve)
+    assert isinstance(reward, Curve)
+    assert isinstance(verdict, Verdict)
+    assert verdict.severity is Severity.CRITICAL
+    assert isinstance(patch, Listing)
+    lines = patch.text.split("\n")
+    assert lines[0].startswith("# 1. Raise the upper clip to 0.28.")
+    assert "GRPOConfig(epsilon_high=0.28)" in lines
+    assert "GRPOConfig(beta=0.001)" in lines
+    assert isinstance(unsure, Facts)
+    assert unsure.facts[0].name == "truncation"
+    assert [fact.value for fact in page.provenance] == ["a.json: log", "b.pt is a pickle."]
+
+
+def test_nothing_found_is_said_with_what_was_looked_for(make: Any, around: Callable[..., Any]) -> None:
+    page = doctor_page([diagnose(make(entropy=around(0.5 + 0 * T, 0.01)), CHECKS)], Gathered())
+    assert isinstance(page.sections[0], Verdict)
+    assert page.sections[0].severity is Severity.GOOD
+    assert page.sections[0].headline == "Nothing found in 1 check. 1 check could not be made."
+
+
+def test_a_run_that_tells_nothing_is_not_called_healthy(make: Any) -> None:
+    page = doctor_page([diagnose(make(odd=T), CHECKS)], Gathered())
+    assert isinstance(page.sections[0], Verdict)
+    assert page.sections[0].severity is Severity.CANNOT_TELL
+
+
+def test_several_runs_begin_with_a_table(make: Any, around: Callable[..., Any]) -> None:
+    bad, good = make(entropy=around(0.8 * 0.03**T, 0.005)), make(entropy=around(0.8 + 0 * T, 0.005))
+    page = doctor_page([diagnose(bad, CHECKS), diagnose(good, CHECKS)], Gathered())
+    assert isinstance(page.sections[0], Table)
+    assert [row[1:] for row in page.sections[0].rows] == [("critical", "entropy-collapse"), ("nothing found", "-")]
+
+
+def said(name: str, severity: Severity, explained_by: tuple[str, ...] = ()) -> Finding:
+    return Finding(name, severity, "strong", "training", f"{name} 1.", (Fact("x", 1.0),), "Nothing.", explained_by=explained_by)
+
+
+def test_the_root_leads_and_not_what_it_explains() -> None:
+    effect, root, note = said("effect", Severity.CRITICAL, ("root",)), said("root", Severity.WARNING), said("small", Severity.NOTE)
+    assert leading([effect, root, note]) is root
+    assert leading([effect]) is effect
+    page = doctor_page([Diagnosis(Evidence("x"), (effect, root, note), (), ())], Gathered())
+    assert isinstance(page.sections[0], Verdict)
+    assert page.sections[0].headline == "root 1."
+    assert page.sections[0].body == "root. Also found: effect (critical), small (note). Proof and patches follow."
+
+
+def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(make: Any, around: Callable[..., Any]) -> None:
+    lacking = {"zero-variance-groups": STARVED, **CHECKS}
+    one = diagnose(make(entropy=around(0.5 + 0 * T, 0.01)), lacking)
+    page = doctor_page([one], Gathered())
+    assert isinstance(page.sections[0], Verdict)
+    assert page.sections[0].severity is Severity.CANNOT_TELL
+    assert page.sections[0].body.startswith("Nothing found in 1 check, and 2 could not be made")
+    overview = doctor_page([one, one], Gathered()).sections[0]
+    assert isinstance(overview, Table)
+    assert overview.rows[0][1] == "cannot tell"

@@ -1,0 +1,226 @@
+"""Importing: whole folders, broken files, restarts, and nothing left behind on failure."""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from breadth.base import settings
+from breadth.base.errors import BrokenFileError, UnknownFormatError, UnsafeFileError, WriteError
+from breadth.runs import importing
+from breadth.runs.importing import Failure, Summary, import_files
+from breadth.runs.reader import Run
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, SeenSettings
+from breadth.runs.writer import RunWriter
+
+FIRST = Summary(1, 2, {"length": "completion_length"}, {"a": 1}, None, False, (0.0,), (Remark("x", "f"),), ())
+SECOND = Summary(
+    3,
+    4,
+    {"length": "response_length", "kl_old": "ppo_kl"},
+    {"b": 2},
+    EntropyKind("sampled"),
+    True,
+    (1.0,),
+    (),
+    (Failure("UnsafeFileError", Remark("y", "g", 2, "z")),),
+)
+
+
+def test_summaries_add_up_and_a_changed_name_is_said() -> None:
+    both = FIRST + SECOND
+    assert (both.metric_rows, both.rollouts) == (4, 6)
+    assert both.names == {"length": "completion_length", "kl_old": "ppo_kl"}
+    assert both.config == {"a": 1, "b": 2}
+    assert (both.entropy, both.token_entropy, both.levels) == (EntropyKind("sampled"), True, (0.0, 1.0))
+    assert both.remarks[-1].problem == "length is completion_length in some rows and response_length in others."
+    assert isinstance(both.failures[0].error, UnsafeFileError)
+    assert str(both.failures[0].error) == "g, row 2: y\n  -> z"
+
+
+def test_three_levels_are_enough_to_know() -> None:
+    many = Summary(levels=(0.0, 0.5)) + Summary(levels=(0.25, 1.0))
+    assert len(many.levels) == 3
+
+
+def test_a_summary_crosses_processes_as_toml() -> None:
+    assert settings.loads(Summary, settings.dumps(FIRST + SECOND)) == FIRST + SECOND
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Reads files named *.script as the records it was given."""
+
+    records: Mapping[str, Sequence[Record | Exception]]
+    trainer: str = "scripted"
+    entropy: EntropyKind = EntropyKind("exact", None, "token-mean", "response")
+    switches: Mapping[str, str] = field(default_factory=dict)
+
+    def recognises(self, path: Path, start: bytes) -> str | None:
+        return "script" if path.suffix == ".script" else None
+
+    def current(self, files: Sequence[Path]) -> Sequence[Path]:
+        return files
+
+    def read(self, path: Path, kind: str) -> Iterator[Record]:
+        for record in self.records[path.stem]:
+            if isinstance(record, Exception):
+                raise record
+            yield record
+
+
+def rows(*steps: int | None, **values: float) -> list[MetricRow]:
+    return [MetricRow(values or {"entropy": 0.5}, step) for step in steps]
+
+
+def bring(tmp_path: Path, *records: Record | Exception, name: str = "run") -> Run:
+    (tmp_path / "a.script").write_text("x")
+    import_files([tmp_path / "a.script"], tmp_path / name, importers=[Scripted({"a": records})])
+    return Run.open(tmp_path / name)
+
+
+def test_records_become_a_run(tmp_path: Path) -> None:
+    batch = pa.table({"problem": ["p", "p"], "prompt": ["1+1", "1+1"], "step": [3, 3], "reward": [0.0, 1.0], "completion": ["a", "b"]})
+    run = bring(tmp_path, SeenSettings({"temperature": 0.7, "none": None}), *rows(1, 2), RolloutBatch(batch))
+    assert run.header.trainer == "scripted"
+    assert run.header.names == {"entropy": "entropy"}
+    assert run.header.entropies == {"entropy": EntropyKind("exact", 0.7, "token-mean", "response")}
+    assert run.header.reward_levels == (0.0, 1.0)
+    assert run.series("entropy").steps.tolist() == [1, 2]
+    assert run.query("SELECT prompt FROM problems")["prompt"].to_pylist() == ["1+1"]
+    assert "prompt" not in run.columns
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_restarts_are_found_and_the_newest_wins(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(0), *rows(0, 1, 2), *rows(0, 1, 2, 3, entropy=0.9))
+    assert run.attempts == 3
+    assert run.series("entropy").values.tolist() == [0.9] * 4
+    assert "went back 2 times" in run.header.remarks[0].problem
+
+
+def test_rows_of_one_step_with_other_names_are_one_attempt(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(5, entropy=0.5, epoch=1.0), *rows(5, train_runtime=3.0, epoch=1.0))
+    assert run.attempts == 1
+
+
+def test_unnumbered_rows_are_numbered_and_said(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(None, None, None))
+    assert run.series("entropy").steps.tolist() == [1, 2, 3]
+    assert "carry no step" in run.header.remarks[0].problem
+
+
+def test_a_clock_going_backwards_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    run = bring(tmp_path, MetricRow({"entropy": 1.0}, 1, 100.0), MetricRow({"entropy": 2.0}, 2, 50.0))
+    assert run.series("entropy").values.tolist() == [1.0, 2.0]
+    assert "clock went backwards 1 times" in run.header.remarks[0].problem
+
+
+def test_nan_and_infinite_rewards_are_kept(tmp_path: Path) -> None:
+    batch = pa.table({"problem": ["p"] * 3, "step": [1] * 3, "reward": [math.nan, math.inf, 1.0]})
+    run = bring(tmp_path, *rows(1, reward=math.nan), RolloutBatch(batch))
+    assert math.isnan(run.series("reward").values[0])
+    assert run.query("SELECT count(*) n FROM rollouts WHERE isinf(reward)")["n"].to_pylist() == [1]
+    assert run.header.reward_levels == ()
+
+
+def test_a_file_that_breaks_midway_keeps_what_was_read_and_says_so(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(1, 2), BrokenFileError("a.script", "is cut.", "Copy it again.", row=3))
+    assert run.series("entropy").steps.tolist() == [1, 2]
+    assert [(remark.problem, remark.row, remark.remedy) for remark in run.header.remarks] == [("is cut.", 3, "Copy it again.")]
+
+
+@pytest.mark.parametrize("records", [(), (Remark("all rows are blank."),), (BrokenFileError("a.script", "is cut.", "Copy it again."),)])
+def test_nothing_usable_is_an_error_and_leaves_nothing(tmp_path: Path, records: tuple[Record | Exception, ...]) -> None:
+    with pytest.raises((UnknownFormatError, BrokenFileError), match=r"no rows|blank|cut"):
+        bring(tmp_path, *records)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.script"]
+
+
+def test_an_import_never_overwrites(tmp_path: Path) -> None:
+    bring(tmp_path, *rows(1))
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(WriteError, match="never overwrites"):
+        bring(tmp_path, *rows(9))
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunWriter, "rollouts", full)
+    batch = RolloutBatch(pa.table({"problem": ["p"], "step": [1]}))
+    with pytest.raises(WriteError, match="No space left"):
+        bring(tmp_path, *rows(1), batch, batch, batch, batch)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.script"]
+
+
+def test_in_a_folder_unknown_files_are_passed_over_with_a_remark(tmp_path: Path) -> None:
+    source = tmp_path / "out"
+    source.mkdir()
+    (source / "a.script").write_text("x")
+    (source / "model.bin").write_bytes(b"\x80\x02}q")
+    (source / "notes.txt").write_text("hello")
+    (source / ".hidden").write_text("x")
+    made = import_files([source], tmp_path / "run", importers=[Scripted({"a": rows(1)})])
+    assert [remark.problem for remark in made.remarks] == [
+        "1 files were passed over as pickles, which are never opened: model.bin.",
+        "1 files were passed over as of no kind we know: notes.txt.",
+    ]
+
+
+def test_named_files_are_refused_for_a_reason(tmp_path: Path) -> None:
+    importers = [Scripted({})]
+    pickled, foreign, empty = tmp_path / "a.pt", tmp_path / "b.txt", tmp_path / "c.jsonl"
+    pickled.write_bytes(b"x")
+    foreign.write_text("hello")
+    empty.write_text("")
+    with pytest.raises(UnsafeFileError, match="JSONL or Parquet"):
+        import_files([pickled], tmp_path / "run", importers=importers)
+    with pytest.raises(UnknownFormatError, match=r"starts with 'hello'"):
+        import_files([foreign], tmp_path / "run", importers=importers)
+    with pytest.raises(UnknownFormatError, match="is empty"):
+        import_files([empty], tmp_path / "run", importers=importers)
+    with pytest.raises(BrokenFileError, match="cannot be read"):
+        import_files([tmp_path / "none"], tmp_path / "run", importers=importers)
+    assert not (tmp_path / "run").exists()
+
+
+def test_empty_and_already_imported_folders_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnknownFormatError, match="empty folder"):
+        import_files([tmp_path / "empty"], tmp_path / "run", importers=[Scripted({})])
+    RunWriter(tmp_path / "done")
+    with pytest.raises(UnknownFormatError, match="breadth show"):
+        import_files([tmp_path / "done"], tmp_path / "run", importers=[Scripted({})])
+
+
+def test_too_many_remarks_are_counted(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(1), *[Remark(f"odd {place}") for place in range(importing.MOST_REMARKS + 7)])
+    assert (len(run.header.remarks), run.header.remarks_left_out) == (importing.MOST_REMARKS, 7)
+
+
+def test_a_metric_that_changes_its_name_is_said_once(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(1, completion_length=3.0), *rows(2, 3, **{"completions/mean_length": 4.0}))
+    assert run.series("length").values.tolist() == [3.0, 4.0, 4.0]
+    assert [remark.problem for remark in run.header.remarks] == [
+        "length is completion_length in some rows and completions/mean_length in others."
+    ]
+
+
+def test_several_runs_in_one_log_are_kept_apart(tmp_path: Path) -> None:
+    run = bring(tmp_path, *rows(*range(30)), *rows(*range(12), entropy=0.9))
+    assert "begin anew 1 times: 2 runs" in run.header.remarks[0].problem
+    assert run.series("entropy").values.tolist() == [0.9] * 12  # and not the first run's beyond step 11
+    assert run.attempts == 1
+    first, last = run.apart
+    assert last is run
+    assert len(first.series("entropy")) == 30
+    assert first.apart == (first,)

@@ -1,0 +1,319 @@
+"""Requests passed on for a single draw."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.base.errors import ServerError, StrategyError
+from breadth.base.settings import dump
+from breadth.inference.budget import Budget, Prices
+from breadth.inference.policy import Policy
+from breadth.inference.records import Sampling
+from breadth.inference.strategies.single import Single
+from breadth.runtime.dialect import Dialect
+from breadth.runtime.proxy.access import Limits
+from breadth.runtime.proxy.body import Call, read_call
+from breadth.runtime.proxy.passthrough import Passage, charge, outgoing
+from breadth.runtime.proxy.routing import Chosen
+from breadth.runtime.proxy.upstream import Flow
+from breadth.runtime.sampler import Meter
+from breadth.runtime.samplers.connection import Endpoint
+from breadth.runtime.samplers.wire import Events
+from breadth.testing.fake_replies import Reply
+from breadth.testing.faults import Cut, ErrorInStream, MalformedJson, NoUsage, Scheduled, Slow
+
+HELLO = [{"role": "user", "content": "Hello"}]
+PLAIN = Chosen(Policy(Single()), "single")
+FILED = Chosen(Policy(Single(), Sampling(temperature=0.2, repetition_penalty=1.2, max_tokens=9), system="Be brief."), "file", sampled=True)
+
+
+def call(path: str = "/v1/chat/completions", **fields: Any) -> Call:
+    prompt: dict[str, Any] = {"prompt": "Once"} if path == "/v1/completions" else {"messages": HELLO}
+    return read_call(path, orjson.dumps(prompt | fields))
+
+
+def test_a_policy_in_words_changes_nothing() -> None:
+    assert outgoing(call(top_k=-1, odd={"x": 1}), PLAIN, "", Dialect()) == {"messages": HELLO, "top_k": -1, "odd": {"x": 1}}
+
+
+def test_a_policys_file_fills_in_what_the_client_leaves_open_under_the_servers_names() -> None:
+    body = outgoing(call(temperature=1, repeat_penalty=1.0), FILED, "m", LlamaCppDialect())
+    assert (body["temperature"], body["repeat_penalty"], body["max_tokens"], body["model"]) == (1, 1.0, 9, "m")
+    assert "repetition_penalty" not in body
+    assert body["messages"] == [{"role": "system", "content": "Be brief."}, *HELLO]
+    assert "messages" not in outgoing(call("/v1/completions"), FILED, "m", LlamaCppDialect())
+
+
+def test_the_newer_name_of_a_cap_is_not_contradicted() -> None:
+    body = outgoing(call(max_completion_tokens=5), FILED, "", Dialect())
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (5, False)
+    capped = outgoing(call(max_completion_tokens=5), FILED, "", Dialect(), cap=2)
+    assert (capped["max_tokens"], "max_completion_tokens" in capped) == (2, False)
+
+
+def test_a_stream_always_brings_its_usage_and_keeps_its_other_options() -> None:
+    body = outgoing(call(stream=True, stream_options={"include_usage": False, "odd": 1}), PLAIN, "", Dialect())
+    assert body["stream_options"] == {"include_usage": True, "odd": 1}
+
+
+def test_thinking_is_capped_where_the_upstream_can() -> None:
+    body = outgoing(call(breadth={"thinking_tokens": 64, "seed": 5}), PLAIN, "", LlamaCppDialect())
+    assert 64 in body.values()
+    assert body["seed"] == 5
+    with pytest.raises(StrategyError, match="thinking"):
+        outgoing(call(breadth={"thinking_tokens": 64}), PLAIN, "", Dialect())
+
+
+def test_a_cap_leaves_no_other_name_for_it() -> None:
+    body = outgoing(call(n_predict=900, max_completion_tokens=900), PLAIN, "m", Dialect(), cap=7)
+    assert (body["max_tokens"], body.keys() & {"n_predict", "max_completion_tokens"}) == (7, set())
+
+
+TEXT = b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}],"odd":  1}'
+END = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
+USAGE = b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":4}}}'
+
+
+def flow(marked: bool = True) -> Flow:
+    return Flow(Endpoint("http://up"), cast("Any", None), Events(), [], marked)
+
+
+def told(raw: bytes) -> list[Any]:
+    lines = [line.removeprefix(b"data: ") for line in raw.split(b"\n\n") if line]
+    return [line.decode() if line == b"[DONE]" else orjson.loads(line) for line in lines]
+
+
+def test_events_pass_byte_for_byte_and_the_last_carries_our_object() -> None:
+    meter = Meter()
+    passage = Passage(meter, with_usage=True)
+    assert passage.take(flow(), [TEXT, TEXT]) == (b"data: " + TEXT + b"\n\n") * 2
+    assert meter.tokens == 2
+    assert told(passage.take(flow(), [END, USAGE])) == [orjson.loads(END)]
+    assert (meter.tokens, meter.prompt_tokens, meter.cached_tokens) == (7, 9, 4)
+    last, done = told(passage.end(flow(), {"trace": "t"}))
+    assert (last, done) == (orjson.loads(USAGE) | {"breadth": {"trace": "t"}}, "[DONE]")
+
+
+def test_a_client_that_asked_for_no_usage_gets_no_event_without_choices() -> None:
+    passage = Passage(Meter(), with_usage=False)
+    assert told(passage.take(flow(), [TEXT, END, USAGE])) == [orjson.loads(TEXT)]
+    assert told(passage.end(flow(), {})) == [orjson.loads(END) | {"breadth": {}}, "[DONE]"]
+
+
+def test_several_choices_each_keep_their_end() -> None:
+    second = END.replace(b'"index":0', b'"index":1')
+    passage = Passage(Meter(), with_usage=False)
+    assert told(passage.take(flow(), [END, TEXT, second])) == [orjson.loads(TEXT), orjson.loads(END)]
+    assert told(passage.end(flow(), {}))[0]["choices"][0]["index"] == 1
+
+
+def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
+    passage = Passage(Meter(), with_usage=False)
+    passage.take(flow(), [TEXT])
+    with pytest.raises(ServerError, match="middle"):
+        passage.end(flow(marked=False), {})
+    passage.take(flow(), [END])
+    assert b"[DONE]" in passage.end(flow(marked=False), {})
+
+
+@pytest.mark.parametrize("event", [b"{", b"[]", b'{"error":{"message":"died"}}', b'{"object":"error","message":"died"}', b'{"choices":3}'])
+def test_an_event_that_is_none_is_an_error_and_never_passed_on(event: bytes) -> None:
+    with pytest.raises(ServerError, match="http://up"):
+        Passage(Meter(), with_usage=False).take(flow(), [event])
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, {"prompt_tokens": None, "completion_tokens": "7"}, {"prompt_tokens": -3, "prompt_tokens_details": None}]
+)
+def test_a_usage_that_makes_no_sense_counts_nothing(usage: dict[str, Any]) -> None:
+    meter = Meter()
+    charge(meter, usage)
+    assert (meter.prompt_tokens, meter.cached_tokens, meter.tokens) == (0, 0, 0)
+
+
+def test_a_usage_that_makes_no_sense_leaves_what_was_counted() -> None:
+    meter = Meter()
+    Passage(meter, with_usage=True).take(flow(), [TEXT, b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":-1}}', TEXT])
+    assert (meter.prompt_tokens, meter.tokens) == (9, 2)
+    charge(meter, {"prompt_tokens": 9, "completion_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": 99}})
+    assert (meter.prompt_tokens, meter.cached_tokens, meter.tokens) == (9, 9, 7)
+
+
+def test_an_event_of_several_lines_stays_one_event() -> None:
+    sent = Passage(Meter(), with_usage=False).take(flow(), [b'{"choices":\n[{"index":0,"delta":{"content":"x"}}]}'])
+    assert sent == b'data: {"choices":\ndata: [{"index":0,"delta":{"content":"x"}}]}\n\n'
+    assert Events().feed(sent) == [b'{"choices":\n[{"index":0,"delta":{"content":"x"}}]}']
+
+
+@pytest.mark.parametrize("choices", ["[null]", "[1]", "null", "{}"])
+def test_choices_that_are_none_are_an_error(choices: str) -> None:
+    with pytest.raises(ServerError, match="without choices"):
+        Passage(Meter(), with_usage=False).take(flow(), [b'{"choices":' + choices.encode() + b"}"])
+
+
+FOUR = Reply.of("So the answer is 4.")
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
+
+
+def test_the_upstream_gets_the_request_as_it_was_and_the_client_the_reply_as_it_is(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single") as served:
+            fields = {
+                "model": "fake",
+                "temperature": 0.4,
+                "top_k": -1,
+                "logit_bias": {"5": -100},
+                "logprobs": True,
+                "top_logprobs": 2,
+                "n": 2,
+            }
+            got = await served.ask(**fields)
+            assert served.fake.requests[0].body == {"messages": [{"role": "user", "content": "What is 2 + 2?"}], **fields}
+            assert len(got.json["choices"]) == 2
+            assert got.json["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            assert got.json["usage"]["completion_tokens"] == got.json["breadth"]["cost"]["output_tokens"] == 10
+            assert served.proxy.ledger.spent.output_tokens == 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("with_usage", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_single_draw_is_streamed_token_by_token(serving: Any, path: str, with_usage: bool) -> None:
+    async def main() -> None:
+        async with serving(Reply.of("So the answer is 4.", delay=0.03), "single") as served:
+            options = {"stream_options": {"include_usage": True}} if with_usage else {}
+            prompt = {"prompt": "2 + 2"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "2 + 2"}]}
+            body = orjson.dumps(prompt | options | {"stream": True})
+            times, raw = [], b""
+            async with served.http.post(served.url + path, data=body, headers={"Content-Type": "application/json"}) as response:
+                async for chunk in response.content.iter_any():
+                    times.append(asyncio.get_running_loop().time())
+                    raw += chunk
+            assert len(times) >= 3  # one for all, or two, if it were kept back; a busy machine may join a few
+            assert times[-1] - times[0] > 0.08
+            events = [orjson.loads(line[6:]) for line in raw.decode().split("\n\n") if line.startswith("data: {")]
+            choices = [event["choices"][0] for event in events if event["choices"]]
+            assert (
+                "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in choices) == "So the answer is 4."
+            )
+            assert [event["choices"] for event in events].count([]) == int(with_usage)
+            assert events[-1]["breadth"]["cost"]["output_tokens"] == 5
+            assert raw.endswith(b"data: [DONE]\n\n")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", [Cut(after=3), MalformedJson(after=3), ErrorInStream(after=3)])
+def test_a_stream_that_breaks_in_the_middle_ends_in_an_error_event(serving: Any, fault: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single", faults=[fault]) as served:
+            got = await served.ask(stream=True)
+            assert got.status == 200
+            assert "[DONE]" not in got.events
+            assert got.events[-1]["error"]["code"].startswith("upstream_")
+            assert served.fake.url not in got.raw.decode()
+            page = (await served.get("/metrics")).raw.decode()
+            assert 'policy="single",status="502"} 1.0' in page
+            assert 'breadth_draws_total{outcome="failed"} 1.0' in page
+            await served.at_rest()
+
+    asyncio.run(main())
+
+
+def test_a_stream_past_its_deadline_ends_in_an_error_event(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(Reply.of("So the answer is 4.", delay=60), "single", limits=Limits(seconds=2)) as served:
+            got = await served.ask(stream=True)
+            assert got.status == 200
+            assert got.events[-1]["error"]["code"] == "deadline"
+            await served.at_rest()
+            assert served.fake.requests[0].left is not None
+
+    asyncio.run(main())
+
+
+def test_tools_are_passed_through_a_vote_for_a_single_draw_that_says_so(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=5") as served:
+            got = await served.ask(tools=TOOLS, tool_choice="auto")
+            assert len(served.fake.requests) == 1
+            assert (served.fake.requests[0].body["tools"], served.fake.requests[0].body["tool_choice"]) == (TOOLS, "auto")
+            assert "tools" in got.json["breadth"]["notes"][0]
+            got = await served.ask(tools=TOOLS, tool_choice="none")
+            assert (got.json["breadth"]["drawn"], len(served.fake.requests)) == (5, 6)
+            got = await served.ask(logprobs=True, top_logprobs=3)
+            assert "logprobs" in got.json["breadth"]["notes"][0]
+            assert len(got.json["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == 3
+
+    asyncio.run(main())
+
+
+def test_several_answers_need_the_policy_single(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=5") as served:
+            got = await served.ask(n=3)
+            assert (got.status, got.error["param"]) == (400, "n")
+            assert served.fake.requests == []
+            got = await served.ask(n=3, breadth={"policy": "single"})
+            assert len(got.json["choices"]) == 3
+
+    asyncio.run(main())
+
+
+def test_a_file_of_the_operators_fills_in_what_the_client_leaves_open(serving: Any, tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    policy = Policy(Single(), Sampling(temperature=0.2, max_tokens=3), prices=Prices(output=1e6), system="Be brief.", model="fake")
+    dump(policy, file)
+
+    async def main() -> None:
+        async with serving(FOUR, str(file)) as served:
+            got = await served.ask(temperature=0.9)
+            body = served.fake.requests[0].body
+            assert (body["temperature"], body["max_tokens"], body["model"]) == (0.9, 3, "fake")
+            assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+            assert got.json["breadth"]["cost"]["money"] == 3.0
+            await served.ask(max_completion_tokens=4)
+            body = served.fake.requests[1].body
+            assert (body["max_completion_tokens"], "max_tokens" in body) == (4, False)
+
+    asyncio.run(main())
+
+
+def test_a_budget_caps_what_is_written(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single") as served:
+            got = await served.ask(max_completion_tokens=50, breadth={"budget": {"output_tokens": 2}})
+            body = served.fake.requests[0].body
+            assert (body["max_tokens"], "max_completion_tokens" in body) == (2, False)
+            assert (got.text, got.json["choices"][0]["finish_reason"]) == ("So the", "length")
+
+    asyncio.run(main())
+
+
+def test_tokens_are_counted_where_the_upstream_says_nothing(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single", faults=[NoUsage()]) as served:
+            got = await served.ask(stream=True)
+            assert got.events[-2]["breadth"]["cost"]["output_tokens"] == 5
+            assert served.proxy.ledger.spent.output_tokens == 5
+
+    asyncio.run(main())
+
+
+def test_a_budget_of_the_policy_holds_for_requests_that_are_passed_on(serving: Any, tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    dump(Policy(Single(), budget=Budget(seconds=0.2)), file)
+
+    async def main() -> None:
+        slow = Scheduled(Slow(1.0), lambda number: True)
+        async with serving(FOUR, str(file), faults=[slow]) as served:
+            assert (await served.ask()).status == 504
+
+    asyncio.run(main())

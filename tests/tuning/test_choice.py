@@ -1,0 +1,132 @@
+"""The choice: seldom more than one plain draw when nothing is better, the right one when something is, honest about the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from breadth.inference.strategies.single import Single
+from breadth.inference.strategies.vote import Vote
+from breadth.tuning.choice import Choice, choose, improvements
+from breadth.tuning.options import Option
+
+COSTS = (10, 20, 40, 80, 160, 320)
+DEFAULT = 1
+
+
+def chosen(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], costs: Sequence[float] = COSTS, seed: int = 0) -> Choice:
+    """Choose among options of which the second is one plain draw and the others are forced thinking."""
+    options = [
+        Option(
+            f"o{place}",
+            Single() if place == DEFAULT else Vote(2),
+            1,
+            None if place == DEFAULT else 8,
+            column,
+            np.full(len(scores), cost),
+            0.0,
+            0.0,
+        )
+        for place, (column, cost) in enumerate(zip(scores.T, costs, strict=True))
+    ]
+    return choose(options, seed=seed)
+
+
+def drawn(
+    accuracies: Sequence[float], questions: int, seed: int, spread: float = 0.15
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Draw four samples of each option on questions whose difficulty differs."""
+    rng = np.random.default_rng(seed)
+    chances = np.clip(np.asarray(accuracies) + rng.normal(0, spread, (questions, 1)), 0.02, 0.98)
+    return np.asarray(rng.binomial(4, chances) / 4)
+
+
+def test_the_test_of_a_gain_by_hand() -> None:
+    # Three questions that all gain: one of the eight patterns of signs gains as much.
+    assert improvements(np.ones((3, 1))) == pytest.approx([1 / 8])
+    # Two columns of opposite sign: the best of them gains as much in the pattern and in its mirror; it is never as bad as the other.
+    assert improvements(np.array([[1.0, -1.0]] * 3)) == pytest.approx([2 / 8, 1])
+    assert improvements(-np.ones((3, 1))) == 1
+    assert improvements(np.zeros((3, 2))) == pytest.approx([1, 1])
+    assert improvements(np.zeros((3, 0))).size == 0
+
+
+def test_without_any_difference_more_is_seldom_paid() -> None:
+    outcomes = [chosen(drawn([0.5] * 6, 50, seed), seed=seed).outcome for seed in range(60)]
+    # A test at 5 %: more than 8 of 60 has a chance of 1 %.
+    assert outcomes.count("better") <= 8
+
+
+def test_the_cheapest_within_one_standard_error_of_the_best_is_taken() -> None:
+    choices = [chosen(drawn([0.3, 0.5, 0.6, 0.75, 0.77, 0.6], 60, seed), seed=seed) for seed in range(40)]
+    assert {choice.outcome for choice in choices} == {"better"}
+    assert {choice.option.name for choice in choices} <= {"o3", "o4"}
+    truth = {"o3": 0.75, "o4": 0.77}
+    held = sum(truth[choice.option.name] in choice.score for choice in choices)
+    assert held >= 34  # 95 % of 40 is 38
+    assert all(choice.gain.difference.low > 0 for choice in choices)
+
+
+def test_the_range_of_costs_holds_the_choice() -> None:
+    choice = chosen(drawn([0.3, 0.5, 0.6, 0.75, 0.77, 0.6], 60, 0))
+    assert choice.cost.low <= choice.option.cost <= choice.cost.high
+    assert choice.cost.value == pytest.approx(choice.option.cost)
+
+
+def test_a_cheaper_option_needs_proof_that_it_loses_little() -> None:
+    # The cheap option gives the same answers as one plain draw, and nothing dearer does better.
+    # From 60 questions that all agree a loss of 6 % cannot be left out; from 150 it can.
+    base = drawn([0.6], 150, 1)
+    same = np.hstack([base] * 6)
+    assert chosen(same[:60]).outcome == "cannot tell"
+    assert (chosen(same).outcome, chosen(same).option.name) == ("cheaper", "o0")
+    worse = np.hstack([base * 0.5, base, base, base, base, base])
+    assert (chosen(worse).outcome, chosen(worse).option.name) == ("enough", "o1")
+
+
+def test_noise_is_no_proof_that_a_cheap_option_will_do() -> None:
+    choice = chosen(drawn([0.45, 0.5, 0.5, 0.5, 0.5, 0.5], 20, 4))
+    assert (choice.outcome, choice.option.name, choice.told) == ("cannot tell", "o1", False)
+
+
+def test_few_questions_choose_nothing_whatever_they_say() -> None:
+    scores = np.zeros((11, 6))
+    scores[:, 4] = 1
+    choice = chosen(scores)
+    assert (choice.outcome, choice.option.name, choice.best.name) == ("cannot tell", "o1", "o4")
+    assert chosen(np.vstack([scores, scores[:1]])).option.name == "o4"
+
+
+def test_one_question_is_no_crash() -> None:
+    assert chosen(np.ones((1, 6))).outcome == "cannot tell"
+
+
+def test_equal_costs_do_not_matter() -> None:
+    scores = drawn([0.3, 0.5, 0.9], 60, 0)[:, [0, 1, 2, 2, 2, 2]]
+    assert chosen(scores, (20, 20, 20, 20, 40, 80)).option.cost == 20
+
+
+def test_an_option_that_varies_much_is_not_chosen_for_its_wide_error() -> None:
+    # The dearest gains a tenth on every question. The one before it is all or nothing: 0.05 below the best, with a standard error of
+    # 0.072, and no more above one plain draw.
+    plain = np.full(40, 0.5)
+    wild = np.tile([1.0, 0.1], 20)
+    choice = chosen(np.column_stack([plain - 0.4, plain, plain - 0.2, plain - 0.2, wild, plain + 0.1]))
+    assert (choice.outcome, choice.option.name) == ("better", "o5")
+    assert choice.cost.value == pytest.approx(320)
+
+
+def test_a_gain_that_is_gone_on_other_questions_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = drawn([0.3, 0.5, 0.6, 0.75, 0.77, 0.6], 60, 0)
+    # Whatever the folds choose, it does worse there than one plain draw.
+    monkeypatch.setattr("breadth.tuning.choice._cross_fitted", lambda table, *_: (table[:, 0], [0] * 5))
+    choice = chosen(scores)
+    assert (choice.outcome, choice.option.name, choice.told, choice.agreement) == ("cannot tell", "o1", False, 0)
+    assert choice.p_value < 0.05
+
+
+def test_where_nothing_dearer_was_measured_nothing_says_that_it_would_not_gain() -> None:
+    scores = drawn([0.3, 0.6], 60, 0)
+    assert chosen(scores, COSTS[:2]).outcome == "cannot tell"

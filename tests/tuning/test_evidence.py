@@ -1,0 +1,122 @@
+"""Evidence from a sweep's folder: whole questions only, answers classed over all arms, agreement where nothing is labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from breadth.base.errors import MeasureError, NotARunError
+from breadth.base.settings import to_table
+from breadth.inference.budget import Prices
+from breadth.inference.policy import Policy
+from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
+from breadth.inference.thinking import PLAIN
+from breadth.runs.reader import Run
+from breadth.runs.schema import Header, storable
+from breadth.runs.writer import RunWriter
+from breadth.tuning.evidence import read_evidence
+
+Swept = Callable[..., Path]
+Answers = dict[str, tuple[list[str | None], list[str | None]]]
+
+
+def written(folder: Path, answers: Answers, references: dict[str, str | None], questions: int | None = None) -> Run:
+    """Write a sweep by hand: for each question its plain answers and those of one forced budget."""
+    plain, forced = (len(given) for given in next(iter(answers.values())))
+    arms = (plain_arm((1, plain)), *forced_arms([8], PLAIN, forced))
+    plan = SweepPlan(Policy(prices=Prices(1.0, 0.5, 2.0)), arms, (1, plain), questions or len(answers))
+    writer = RunWriter(folder, Header(name="sweep", config=storable({"plan": to_table(plan)})))
+    for step in (0, 1):
+        rows = [(name, place, given) for name, parts in answers.items() for place, given in enumerate(parts[step])]
+        writer.rollouts(columns(rows, references), step, split="eval")
+    names = list(references)
+    writer.problems({"problem": names, "prompt": names, "reference": list(references.values())})
+    return Run.open(folder)
+
+
+def columns(rows: list[tuple[str, int, str | None]], references: dict[str, str | None]) -> dict[str, list[Any]]:
+    extra = {"input_tokens": 30, "cached_tokens": 10, "seconds": 0.5, "confidence": None}
+    return {
+        "problem": [name for name, _, _ in rows],
+        "sample": [place for _, place, _ in rows],
+        "completion": [f"It is {given}" for _, _, given in rows],
+        "answer": [given for _, _, given in rows],
+        "correct": [None if references[name] in (None, "?") else given == references[name] for name, _, given in rows],
+        "tokens": [20 for _ in rows],
+        "truncated": [given is None for _, _, given in rows],
+        "extra": [orjson.dumps(extra).decode() for _ in rows],
+    }
+
+
+def test_labelled_answers_are_worth_their_grade(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", {"a": (["1", "2", None], ["2"]), "b": (["5", "5", "5"], ["6"])}, {"a": "2", "b": "5"})
+    evidence = read_evidence(run)
+    assert evidence.labelled
+    assert evidence.scored == "accuracy"
+    np.testing.assert_array_equal(evidence.plain.worth, [[0, 1, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(evidence.serial[0].worth, [[1], [0]])
+    # Classes are shared by the arms: the forced 2 of question a is the class of the plain 2.
+    np.testing.assert_array_equal(evidence.plain.classes, [[0, 1, -1], [0, 0, 0]])
+    np.testing.assert_array_equal(evidence.serial[0].classes, [[1], [1]])
+    # 20 fresh tokens at 1, 10 cached at 0.5, 20 written at 2, a million each.
+    assert evidence.plain.money[0, 0] == pytest.approx((20 + 5 + 40) / 1e6)
+    assert evidence.plain.truncated.tolist() == [[False, False, True], [False, False, False]]
+    assert np.isnan(evidence.plain.confidences).all()
+
+
+def test_without_labels_the_pooled_majority_counts_each_arm_the_same(tmp_path: Path) -> None:
+    answers: Answers = {
+        "a": (["1", "1", "2"], ["2"]),  # 2/3 for 1, 1/3 + 1 for 2
+        "b": (["3", "3", "3"], ["4"]),  # one each: a tie
+        "c": ([None, None, None], [None]),
+    }
+    evidence = read_evidence(written(tmp_path / "run", answers, dict.fromkeys("abc")))
+    assert not evidence.labelled
+    assert evidence.scored == "agreement"
+    np.testing.assert_array_equal(evidence.plain.worth, [[0, 0, 1], [0.5, 0.5, 0.5], [0, 0, 0]])
+    np.testing.assert_array_equal(evidence.serial[0].worth, [[1], [0.5], [0]])
+    assert evidence.truths[0] == "2"
+    assert evidence.truths[2] == ""
+
+
+def test_references_that_nothing_can_be_graded_by_are_no_labels(tmp_path: Path) -> None:
+    evidence = read_evidence(written(tmp_path / "run", {"a": (["1", "1", "2"], ["1"])}, {"a": "?"}))
+    assert not evidence.labelled
+    assert evidence.truths == ("1",)
+    np.testing.assert_array_equal(evidence.plain.worth, [[1, 1, 0]])
+
+
+def test_questions_without_all_samples_are_left_out(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", {"a": (["1", "2"], ["2"]), "b": (["1"], ["2"])}, {"a": "1", "b": "1"}, questions=4)
+    evidence = read_evidence(run)
+    assert evidence.questions == ("a",)
+    assert evidence.left_out == 3
+
+
+def test_a_folder_without_a_whole_question_is_an_error(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", {"a": (["1", "2"], ["2"])}, {"a": "1"})
+    for path in run.rollout_files[:1]:
+        path.unlink()
+    with pytest.raises(MeasureError, match="no question with all its samples"):
+        read_evidence(Run.open(run.folder))
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    RunWriter(tmp_path / "run", Header(name="training"))
+    with pytest.raises(NotARunError, match="not of a sweep"):
+        read_evidence(Run.open(tmp_path / "run"))
+
+
+def test_a_real_sweep_reads_as_it_was_drawn(swept: Swept) -> None:
+    evidence = read_evidence(Run.open(swept(lambda _: 1.0, 5, budgets=(64,), draws=2)))
+    assert len(evidence.questions) == 5
+    assert evidence.plain.worth.shape == (5, 8)
+    assert evidence.plain.worth.all()
+    assert set(evidence.plain.tokens.ravel()) == {36}
+    assert set(evidence.serial[0].tokens.ravel()) == {68}
+    assert evidence.serial[0].arm.budget == 64
