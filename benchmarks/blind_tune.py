@@ -1,9 +1,9 @@
 """Does `breadth tune` find the optimum of a server it knows nothing of? On the lab's server, whose best policy a wider sweep tells.
 
-The reasoner that ships (or --base) is served over HTTP. `breadth tune` sees some questions and chooses a policy; then every option it had,
-and a vote twice as wide, is measured on other questions with more draws. Printed: what each option is worth there, where forced
-thinking is best there and by the blind sweep, and what the blind choice loses to the best option of the first sweep's cost or less, with
-an interval paired by question.
+The reasoner that ships (or --base) is served over HTTP. `breadth tune` sees some questions and chooses a policy; then
+every option it had, and a vote twice as wide, is measured on other questions with more draws. Printed: what each option
+is worth there, where forced thinking is best there and by the blind sweep, and what the blind choice loses to the best
+option of the first sweep's cost or less, with an interval paired by question.
 
 Run: python benchmarks/blind_tune.py [--base FOLDER] [--questions 60] [--others 150] [--out docs/data/blind-tune.json]
 """
@@ -67,8 +67,23 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
 
 def sweep(url: str, tasks: Path, out: Path, widths: Sequence[int], *options: str) -> Tuned:
     """Run the command as a user would, and read what it came to."""
-    command = [*BREADTH, "tune", url, "--tasks", str(tasks), "--out", str(out), "--answer-format", "whole", "--max-tokens", "512", "--yes"]
-    done = subprocess.run([*command, "--widths", ",".join(map(str, widths)), "--json", *options], capture_output=True, check=False)
+    command = [
+        *BREADTH,
+        "tune",
+        url,
+        "--tasks",
+        str(tasks),
+        "--out",
+        str(out),
+        "--answer-format",
+        "whole",
+        "--max-tokens",
+        "512",
+        "--yes",
+    ]
+    done = subprocess.run(
+        [*command, "--widths", ",".join(map(str, widths)), "--json", *options], capture_output=True, check=False
+    )
     if done.returncode not in (0, 1):
         raise SystemExit(done.stderr.decode(errors="replace"))
     return tuned(Run.open(out))
@@ -76,7 +91,11 @@ def sweep(url: str, tasks: Path, out: Path, widths: Sequence[int], *options: str
 
 def row(option: Option) -> dict[str, Any]:
     """Return an option as measured."""
-    return {"option": option.name, "accuracy": _plain(mean_interval(option.scores, bounds=(0.0, 1.0))), "tokens": round(option.cost, 1)}
+    return {
+        "option": option.name,
+        "accuracy": _plain(mean_interval(option.scores, bounds=(0.0, 1.0))),
+        "tokens": round(option.cost, 1),
+    }
 
 
 def best_budget(found: Tuned) -> int | None:
@@ -112,11 +131,21 @@ def report(found: dict[str, Any]) -> None:
     print(f"{'option':18} {'accuracy on the others':>24} {'tokens':>8}")
     for one in found["options"]:
         accuracy = one["accuracy"]
-        print(f"{one['option']:18} {accuracy['value']:10.3f} ({accuracy['low']:.3f} to {accuracy['high']:.3f}) {one['tokens']:8.1f}")
+        print(
+            f"{one['option']:18} {accuracy['value']:10.3f} ({accuracy['low']:.3f} to {accuracy['high']:.3f})"
+            f" {one['tokens']:8.1f}"
+        )
     lost = found["lost"]
     print(f"chosen blind: {found['chosen']}; best of what it could choose: {found['best']}")
-    print("it loses nothing" if lost is None else f"it loses {lost['value']:.3f} ({lost['low']:.3f} to {lost['high']:.3f})")
-    print(f"best forced thinking: {found['best_thinking']['blind']} blind, {found['best_thinking']['others']} on the others")
+    print(
+        "it loses nothing"
+        if lost is None
+        else f"it loses {lost['value']:.3f} ({lost['low']:.3f} to {lost['high']:.3f})"
+    )
+    print(
+        f"best forced thinking: {found['best_thinking']['blind']} blind, {found['best_thinking']['others']} on the"
+        " others"
+    )
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
 """The doctor on real training logs that somebody labelled by eye: who agrees with whom, by source repository, with Wilson intervals.
 
-A label counts as named when a finding of its kind is there, at warning or above and at any severity; a run labelled healthy counts as
-alarmed when anything is found at warning or above. Labels are one reader's view, so every disagreement is to be looked at and not counted
-away; runs labelled unclear are listed and not scored. The doctor's constants were fixed before the labels were opened.
+A label counts as named when a finding of its kind is there, at warning or above and at any severity; a run labelled
+healthy counts as alarmed when anything is found at warning or above. Labels are one reader's view, so every
+disagreement is to be looked at and not counted away; runs labelled unclear are listed and not scored. The doctor's
+constants were fixed before the labels were opened.
 
-The logs are not part of the project: set BREADTH_FIXTURES to the folder that holds training_logs/ with labels.csv (file, repo, label).
-Run: BREADTH_FIXTURES=... python benchmarks/doctor_logs.py [--out docs/data/doctor/logs.json]
+The logs are not part of the project: set BREADTH_FIXTURES to the folder that holds training_logs/ with labels.csv
+(file, repo, label). Run: BREADTH_FIXTURES=... python benchmarks/doctor_logs.py [--out docs/data/doctor/logs.json]
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Judged:
 def judge(folder: Path, row: Mapping[str, str]) -> Judged:
     """Ask the doctor about one log, alone."""
     with tempfile.TemporaryDirectory() as workshop:
-        *_, case = gather([folder / row["file"]], Path(workshop)).cases  # the last where a log holds several runs: the label is of one
+        *_, case = gather(
+            [folder / row["file"]], Path(workshop)
+        ).cases  # the last where a log holds several runs: the label is of one
         found = diagnose(case)
     findings = tuple((one.severity.value, one.name, one.headline) for one in found.findings)
     return Judged(row["file"], row["repo"], row["label"], findings, tuple(one.name for one in found.cannot_tell))
@@ -99,7 +102,10 @@ def main() -> None:
     print(f"{len(judged)} logs in {time.perf_counter() - began:.1f} s\n")
     for one in judged:
         mark = {None: " ", True: "=", False: "!"}[one.agrees]
-        print(f"{mark} {one.label:14} {one.file[:52]:52} {', '.join(f'{name} ({severity})' for severity, name, _ in one.findings) or '-'}")
+        print(
+            f"{mark} {one.label:14} {one.file[:52]:52}"
+            f" {', '.join(f'{name} ({severity})' for severity, name, _ in one.findings) or '-'}"
+        )
     groups: dict[str, list[Judged]] = defaultdict(list)
     for one in judged:
         groups[f"label {one.label}"].append(one)
@@ -109,7 +115,10 @@ def main() -> None:
         print(f"{name:52} {shares(several, notes=False):24} {shares(several, notes=True)}")
     if asked.out is not None:
         asked.out.write_text(
-            json.dumps({"command": "python benchmarks/doctor_logs.py", "logs": [asdict(one) for one in judged]}, indent=1) + "\n"
+            json.dumps(
+                {"command": "python benchmarks/doctor_logs.py", "logs": [asdict(one) for one in judged]}, indent=1
+            )
+            + "\n"
         )
 
 

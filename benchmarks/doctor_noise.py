@@ -1,17 +1,18 @@
 """How often the doctor alarms where there is nothing but noise: made TRL logs whose true levels stay where they are, and are healthy.
 
-A log has TRL's GRPO metrics, each with a noise of its own drawn from the log's kind: white; autocorrelated (AR(1) of 0.5, 0.8 and 0.95);
-a slow walk, whose level has moved by 10 % (one standard deviation) when the log ends, under white noise; heavy tails (Student's t of two
-degrees of freedom, in units of its scale); rare spikes (white, and 1 % of the steps ten times as high); white with stretches of NaN, a
-fifth of the steps in all, none at the end; constant. Noise is 5, 20 or 50 % of the level and multiplies it (lognormal), so nothing falls
-below zero. Shares are counted: of 64 rollouts, or of their 8 groups, with a chance that the noise moves. An alarm is a finding at warning
-or above. The bar: at most 5 % of all logs are alarmed.
+A log has TRL's GRPO metrics, each with a noise of its own drawn from the log's kind: white; autocorrelated (AR(1) of
+0.5, 0.8 and 0.95); a slow walk, whose level has moved by 10 % (one standard deviation) when the log ends, under white
+noise; heavy tails (Student's t of two degrees of freedom, in units of its scale); rare spikes (white, and 1 % of the
+steps ten times as high); white with stretches of NaN, a fifth of the steps in all, none at the end; constant. Noise is
+5, 20 or 50 % of the level and multiplies it (lognormal), so nothing falls below zero. Shares are counted: of 64
+rollouts, or of their 8 groups, with a chance that the noise moves. An alarm is a finding at warning or above. The bar:
+at most 5 % of all logs are alarmed.
 
 Run: python benchmarks/doctor_noise.py [--python PEER/bin/python] [--seeds 20] [--out docs/data/doctor/noise.json]
 
-The peer is rldoctor 0.2.0 (`python -m venv peer && peer/bin/pip install rldoctor==0.2.0`), given the same rows of the first seeds, at its
-own warning level or above. That a score stands still, its "plateau", is true of these logs if no fault: it is counted with and without.
-That gradients were NaN, where they were, is true too, and counts.
+The peer is rldoctor 0.2.0 (`python -m venv peer && peer/bin/pip install rldoctor==0.2.0`), given the same rows of the
+first seeds, at its own warning level or above. That a score stands still, its "plateau", is true of these logs if no
+fault: it is counted with and without. That gradients were NaN, where they were, is true too, and counts.
 """
 
 from __future__ import annotations
@@ -146,7 +147,12 @@ def rows_of(kind: Kind, seed: int) -> list[dict[str, float]]:
     places = range(kind.steps)
     same = {"learning_rate": 1e-6}
     return [
-        {"step": place + 1, "epoch": place / 500, **same, **{name: float(values[place]) for name, values in columns.items()}}
+        {
+            "step": place + 1,
+            "epoch": place / 500,
+            **same,
+            **{name: float(values[place]) for name, values in columns.items()},
+        }
         for place in places
     ]
 
@@ -267,7 +273,13 @@ def document(everything: Sequence[Heard], seeds: int) -> dict[str, Any]:
         if tool == PEER:
             found[tool]["in all, without plateau"] = counted(without_true(own))
     found["alarmed"] = [
-        {"noise": one.kind.noise, "steps": one.kind.steps, "level": one.kind.level, "seed": one.seed, "alarms": one.alarms}
+        {
+            "noise": one.kind.noise,
+            "steps": one.kind.steps,
+            "level": one.kind.level,
+            "seed": one.seed,
+            "alarms": one.alarms,
+        }
         for one in everything
         if one.tool == OURS and one.alarms
     ]
@@ -291,7 +303,10 @@ def main() -> int:
     share = sum(bool(one.alarms) for one in own) / len(own)
     held = share <= BAR
     took = time.perf_counter() - start
-    print(f"\n{share:.1%} of {len(own):,} logs alarmed, at most {BAR:.0%} wanted: {'held' if held else 'MISSED'} ({took:.0f} s)")
+    print(
+        f"\n{share:.1%} of {len(own):,} logs alarmed, at most {BAR:.0%} wanted: {'held' if held else 'MISSED'}"
+        f" ({took:.0f} s)"
+    )
     if asked.out is not None:
         asked.out.write_text(json.dumps(document(everything, asked.seeds), indent=1) + "\n", encoding="utf-8")
     return 0 if held else 1

@@ -1,23 +1,26 @@
 """The peers' doctors beside ours on the same files: who names the failure, and who alarms a healthy run.
 
-Runs: the labelled real logs (`doctor_logs.py`), faults put into curves of real healthy ones with the untouched curves beside them, and the
-lab's runs with known truth (both `doctor_truth.py`). Each peer is asked at its own warning level or above, with its own defaults, through
-its own code; `peers/rules.py` says what each of its rules means in our words, and counts a doubtful one as a hit. A run of which a peer
-judges nothing is shown and not scored.
+Runs: the labelled real logs (`doctor_logs.py`), faults put into curves of real healthy ones with the untouched curves
+beside them, and the lab's runs with known truth (both `doctor_truth.py`). Each peer is asked at its own warning level
+or above, with its own defaults, through its own code; `peers/rules.py` says what each of its rules means in our words,
+and counts a doubtful one as a hit. A run of which a peer judges nothing is shown and not scored.
 
-How they are fed: rldoctor gets the file where it reads it (.json, .jsonl), else the same rows under the log's own names, which it maps
-itself. rlprobe and rlwatch record while training: the rows go through their own TRL callbacks, where a log is not TRL's under TRL's names
-(a reward's component as rewards/NAME/mean). zen-rl reads TensorBoard and knows Stable-Baselines3's names only, so it is given divergence,
-entropy and loss under those; its two rules on the reward, made for CartPole (below 50 is a dead run), are not asked, as they would alarm
-every run here. Training rows only: no log that is converted has more than one evaluation. Peers see metrics; our doctor also sees what
-else lies in a run folder of the lab (rollouts, configuration), as it would at home.
+How they are fed: rldoctor gets the file where it reads it (.json, .jsonl), else the same rows under the log's own
+names, which it maps itself. rlprobe and rlwatch record while training: the rows go through their own TRL callbacks,
+where a log is not TRL's under TRL's names (a reward's component as rewards/NAME/mean). zen-rl reads TensorBoard and
+knows Stable-Baselines3's names only, so it is given divergence, entropy and loss under those; its two rules on the
+reward, made for CartPole (below 50 is a dead run), are not asked, as they would alarm every run here. Training rows
+only: no log that is converted has more than one evaluation. Peers see metrics; our doctor also sees what else lies in a
+run folder of the lab (rollouts, configuration), as it would at home.
 
     python -m venv peer && peer/bin/pip install rldoctor==0.2.0 rlprobe==0.1.0 rlwatch==0.5.1 zen-rl==0.1.0 transformers
-    BREADTH_FIXTURES=... python benchmarks/doctor_peers.py --python peer/bin/python --lab lab/known-truth [--skip-seeds 1]
+    BREADTH_FIXTURES=... python benchmarks/doctor_peers.py --python peer/bin/python --lab lab/known-truth [--skip-seeds
+    1]
         [--out docs/data/doctor/peers.json]
 
-Left out: post-training-toolkit (on the package index an empty placeholder), rewardspy (not on it), training-doctor and trainwatch (rules on
-loss, gradients, over-fitting and speed only), rewardguard (must be told the right share of every reward component).
+Left out: post-training-toolkit (on the package index an empty placeholder), rewardspy (not on it), training-doctor and
+trainwatch (rules on loss, gradients, over-fitting and speed only), rewardguard (must be told the right share of every
+reward component).
 """
 
 from __future__ import annotations
@@ -41,7 +44,11 @@ from breadth.doctor.catalogue import FINDINGS
 
 HERE = Path(__file__).resolve().parent
 OURS = "breadth"
-GROUPS = {"logs": "real logs labelled by eye", "faults": "faults in real healthy curves", "lab": "the lab's runs with known truth"}
+GROUPS = {
+    "logs": "real logs labelled by eye",
+    "faults": "faults in real healthy curves",
+    "lab": "the lab's runs with known truth",
+}
 KNOWN = {OURS: frozenset(FINDINGS.entries), **{peer: nameable(peer) for peer in RULES}}
 """Doctor -> our findings that it can name."""
 
@@ -50,7 +57,9 @@ def theirs(peer: str, python: Path, cases: Sequence[Case]) -> tuple[str, list[Ve
     """Ask a peer about every run, in its own Python; return its version and what it said."""
     with tempfile.TemporaryDirectory() as folder:
         asked, told = Path(folder) / "cases.json", Path(folder) / "verdicts.json"
-        given = [{"file": None if case.file is None else str(case.file.resolve()), "rows": FED[peer](case)} for case in cases]
+        given = [
+            {"file": None if case.file is None else str(case.file.resolve()), "rows": FED[peer](case)} for case in cases
+        ]
         asked.write_text(json.dumps(given), encoding="utf-8")
         call = [str(python.absolute()), "-m", f"peers.{peer.replace('-', '_')}_verdicts", str(asked), str(told)]
         alone = os.environ | {"PYTHONPATH": str(HERE)}
@@ -63,12 +72,18 @@ def theirs(peer: str, python: Path, cases: Sequence[Case]) -> tuple[str, list[Ve
 
 def _theirs(peer: str, case: Case, found: Mapping[str, Any]) -> Verdict:
     said = tuple(Said(name, labels(peer, name, words), level != "note") for level, name, words in found["said"])
-    return Verdict(peer, case.group, case.name, case.truth, case.meant, case.also, said, found["unread"], found["as_is"])
+    return Verdict(
+        peer, case.group, case.name, case.truth, case.meant, case.also, said, found["unread"], found["as_is"]
+    )
 
 
 def ours(cases: Sequence[Case], logs: Path, lab: Path | None, skipped: int) -> list[Verdict]:
     """Ask our doctor about the same runs, in the same order."""
-    found = [*_of_logs(logs), *(_of_judged(one) for one in injected(logs)), *(_of_judged(judged_series(one)) for one in untouched(logs))]
+    found = [
+        *_of_logs(logs),
+        *(_of_judged(one) for one in injected(logs)),
+        *(_of_judged(judged_series(one)) for one in untouched(logs)),
+    ]
     found += [] if lab is None else [_of_judged(one) for one in lab_runs(lab, skipped)]
     return [
         Verdict(OURS, case.group, case.name, case.truth, case.meant, case.also, said, as_is=case.file is not None)
@@ -78,7 +93,9 @@ def ours(cases: Sequence[Case], logs: Path, lab: Path | None, skipped: int) -> l
 
 def _of_logs(folder: Path) -> Iterator[tuple[Said, ...]]:
     for row in labelled(folder):
-        yield tuple(Said(name, frozenset({name}), severity != "note") for severity, name, _ in judge(folder, row).findings)
+        yield tuple(
+            Said(name, frozenset({name}), severity != "note") for severity, name, _ in judge(folder, row).findings
+        )
 
 
 def _of_judged(one: Judged) -> tuple[Said, ...]:
@@ -106,7 +123,14 @@ def table(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         for group in dict.fromkeys(one.group for one in verdicts):
             own = [one for one in verdicts if one.tool == tool and one.group == group]
             taken = {"files taken as they are": sum(one.as_is for one in own)} if group == "logs" else {}
-            found.append({"tool": tool, "runs": group, **{name: one.interval for name, one in counts(own, KNOWN[tool]).items()}, **taken})
+            found.append(
+                {
+                    "tool": tool,
+                    "runs": group,
+                    **{name: one.interval for name, one in counts(own, KNOWN[tool]).items()},
+                    **taken,
+                }
+            )
     return found
 
 
@@ -132,17 +156,26 @@ def main() -> None:
         print("doctor_peers: left out: it needs --python PYTHON (one that has the peers) and BREADTH_FIXTURES")
         return
     logs = Path(os.environ["BREADTH_FIXTURES"]) / "training_logs"
-    cases = [*log_cases(logs), *fault_cases(logs), *([] if asked.lab is None else lab_cases(asked.lab, asked.skip_seeds))]
+    cases = [
+        *log_cases(logs),
+        *fault_cases(logs),
+        *([] if asked.lab is None else lab_cases(asked.lab, asked.skip_seeds)),
+    ]
     verdicts, versions = ours(cases, logs, asked.lab, asked.skip_seeds), dict[str, str]()
     for peer in RULES:
         versions[peer], said = theirs(peer, asked.python, cases)
         verdicts += said
     show(verdicts)
     if asked.out is not None:
-        lab = "" if asked.lab is None else f" --lab lab/known-truth{f' --skip-seeds {asked.skip_seeds}' if asked.skip_seeds else ''}"
+        lab = (
+            ""
+            if asked.lab is None
+            else f" --lab lab/known-truth{f' --skip-seeds {asked.skip_seeds}' if asked.skip_seeds else ''}"
+        )
         found = {"command": f"python benchmarks/doctor_peers.py --python PYTHON{lab}", "versions": versions}
         asked.out.write_text(
-            json.dumps(found | {"table": table(verdicts), "verdicts": by_run(verdicts)}, indent=1) + "\n", encoding="utf-8"
+            json.dumps(found | {"table": table(verdicts), "verdicts": by_run(verdicts)}, indent=1) + "\n",
+            encoding="utf-8",
         )
 
 

@@ -2,9 +2,9 @@
 
 python benchmarks/doctor_speed.py [--peer PATH/TO/rldoctor] [--folder KEEP/RUN]
 
-Every diagnosis is a new process; one before the first that counts leaves compiled bytecode behind, as an installation does. Seconds of the
-processor stand beside those of the clock: on a machine that does other things too, only the former can be compared. With ``--folder`` the
-rollouts are kept there, and the next time only read: making them takes minutes.
+Every diagnosis is a new process; one before the first that counts leaves compiled bytecode behind, as an installation
+does. Seconds of the processor stand beside those of the clock: on a machine that does other things too, only the former
+can be compared. With ``--folder`` the rollouts are kept there, and the next time only read: making them takes minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,24 @@ GROUPS = 250
 PROBLEMS = 5_000
 TOKENS = 64
 EVALUATIONS = 10
-WORDS = ["so", "we", "add", "both", "sides", "then", "divide", "by", "two", "which", "gives", "therefore", "wait", "check", "again", "mod"]
+WORDS = [
+    "so",
+    "we",
+    "add",
+    "both",
+    "sides",
+    "then",
+    "divide",
+    "by",
+    "two",
+    "which",
+    "gives",
+    "therefore",
+    "wait",
+    "check",
+    "again",
+    "mod",
+]
 SCAN = """
 import sys, duckdb
 print(duckdb.sql(f"SELECT max(hash(all_of_it)) FROM read_parquet('{sys.argv[1]}/rollouts/*.parquet', union_by_name=true) AS all_of_it"))
@@ -77,7 +94,11 @@ def median_cost(command: Sequence[str | Path], repeats: int) -> Cost:
 def curves(steps: int) -> dict[str, Any]:
     """Return what a run of moderate health logs: entropy that falls to a third, a reward that saturates, growing lengths, noise on all."""
     rng, done = np.random.default_rng(0), np.linspace(0, 1, steps)
-    shapes = {"entropy": 0.2 + 0.5 * np.exp(-3 * done), "reward": 0.6 - 0.4 * np.exp(-4 * done), "length": 300 + 200 * done}
+    shapes = {
+        "entropy": 0.2 + 0.5 * np.exp(-3 * done),
+        "reward": 0.6 - 0.4 * np.exp(-4 * done),
+        "length": 300 + 200 * done,
+    }
     shapes |= {"kl": 0.05 * done + 0.001, "std": 0.3 - 0.1 * done, "flat": 0.2 + 0.2 * done, "cut": 0.02 + 0.02 * done}
     shapes |= {name: np.full(steps, 0.3) for name in ("norm", "clip", "loss", "seconds")}
     return {name: shape * (1 + rng.normal(0, 0.08, steps)) for name, shape in shapes.items()}
@@ -86,16 +107,31 @@ def curves(steps: int) -> dict[str, Any]:
 def trl_log(path: Path) -> Path:
     """Write the trainer_state.json of a GRPO run, with what TRL 1.x logs by default and two reward functions."""
     logged, rows = curves(LOG_STEPS), []
-    names = {"entropy": "entropy", "kl": "kl", "loss": "loss", "grad_norm": "norm", "reward": "reward", "reward_std": "std"}
+    names = {
+        "entropy": "entropy",
+        "kl": "kl",
+        "loss": "loss",
+        "grad_norm": "norm",
+        "reward": "reward",
+        "reward_std": "std",
+    }
     names |= {"frac_reward_zero_std": "flat", "step_time": "seconds", "completions/clipped_ratio": "cut"}
-    names |= {f"completions/{side}{ended}_length": "length" for side in ("mean", "min", "max") for ended in ("", "_terminated")}
+    names |= {
+        f"completions/{side}{ended}_length": "length"
+        for side in ("mean", "min", "max")
+        for ended in ("", "_terminated")
+    }
     names |= {f"clip_ratio/{side}": "clip" for side in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
     names |= {
-        f"rewards/{part}_reward/{kind}": shape for part in ("accuracy", "format") for kind, shape in (("mean", "reward"), ("std", "std"))
+        f"rewards/{part}_reward/{kind}": shape
+        for part in ("accuracy", "format")
+        for kind, shape in (("mean", "reward"), ("std", "std"))
     }
     for place in range(LOG_STEPS):
         row = {name: float(logged[shape][place]) for name, shape in names.items()}
-        rows.append(row | {"step": place + 1, "epoch": place / 500, "learning_rate": 1e-6, "num_tokens": 50_000.0 * (place + 1)})
+        rows.append(
+            row | {"step": place + 1, "epoch": place / 500, "learning_rate": 1e-6, "num_tokens": 50_000.0 * (place + 1)}
+        )
     path.write_text(json.dumps({"global_step": LOG_STEPS, "max_steps": LOG_STEPS, "log_history": rows}))
     return path
 
@@ -103,7 +139,13 @@ def trl_log(path: Path) -> Path:
 def verl_log(path: Path) -> Path:
     """Write the JSON lines of verl's file logger."""
     logged = curves(LOG_STEPS)
-    names = {"actor/entropy": "entropy", "actor/kl_loss": "kl", "actor/ppo_kl": "kl", "actor/pg_loss": "loss", "actor/grad_norm": "norm"}
+    names = {
+        "actor/entropy": "entropy",
+        "actor/kl_loss": "kl",
+        "actor/ppo_kl": "kl",
+        "actor/pg_loss": "loss",
+        "actor/grad_norm": "norm",
+    }
     names |= {
         "actor/pg_clipfrac": "clip",
         "actor/pg_clipfrac_lower": "clip",
@@ -111,7 +153,9 @@ def verl_log(path: Path) -> Path:
         "timing_s/step": "seconds",
     }
     names |= {
-        f"critic/{what}/{side}": "reward" for what in ("score", "rewards", "returns", "advantages") for side in ("mean", "min", "max")
+        f"critic/{what}/{side}": "reward"
+        for what in ("score", "rewards", "returns", "advantages")
+        for side in ("mean", "min", "max")
     }
     names |= {f"{what}_length/{side}": "length" for what in ("response", "prompt") for side in ("mean", "min", "max")}
     names |= {f"timing_s/{what}": "seconds" for what in ("gen", "old_log_prob", "ref", "adv", "update_actor")}
@@ -131,13 +175,22 @@ def compare_logs(work: Path, peer: str | None, repeats: int) -> None:
     bare = median_cost([sys.executable, "-c", "pass"], repeats)
     numpy = median_cost([sys.executable, "-c", "import numpy"], repeats)
     theirs = None if peer is None else median_cost([peer, "diagnose", trl], repeats)
-    print(f"a log of {LOG_STEPS:,} steps, medians of {repeats} new processes, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"  bare Python {said(bare)};  import numpy {said(numpy)}" + (f";  {Path(peer).name} {said(theirs)}" if peer and theirs else ""))
+    print(
+        f"a log of {LOG_STEPS:,} steps, medians of {repeats} new processes, load {os.getloadavg()[0]:.1f} on"
+        f" {os.cpu_count()} cores"
+    )
+    print(
+        f"  bare Python {said(bare)};  import numpy {said(numpy)}"
+        + (f";  {Path(peer).name} {said(theirs)}" if peer and theirs else "")
+    )
     for name, path, form in (("TRL", trl, ""), ("TRL", trl, "--json"), ("verl", verl, "")):
         ours = median_cost([sys.executable, "-m", "breadth", "doctor", path, *form.split()], repeats)
         against = {"bare Python": bare, "numpy": numpy} | ({"the peer": theirs} if theirs and name == "TRL" else {})
         ratios = ", ".join(f"{ours.cpu / one.cpu:.1f}x {what}" for what, one in against.items())
-        print(f"  breadth doctor, {name} {form:7}{said(ours)};  processor: {ratios};  under {LOG_BAR} s wanted: {met(ours.wall, LOG_BAR)}")
+        print(
+            f"  breadth doctor, {name} {form:7}{said(ours)};  processor: {ratios};  under {LOG_BAR} s wanted:"
+            f" {met(ours.wall, LOG_BAR)}"
+        )
 
 
 def said(one: Cost) -> str:
@@ -160,12 +213,20 @@ def write_run(folder: Path, rollouts: int) -> None:
     for step in range(1, steps + 1):
         table = batch(rng, phrases, step, step / steps, np.arange(step * GROUPS, (step + 1) * GROUPS) % PROBLEMS)
         writer.rollouts(table, step)
-        numbers = {"entropy": float(np.mean(table["entropy"].combine_chunks().flatten())), "reward": float(np.mean(table["reward"]))}
-        writer.metrics(step, numbers | {"completions/mean_length": float(TOKENS), "grad_norm": 0.3, "learning_rate": 1e-6})
+        numbers = {
+            "entropy": float(np.mean(table["entropy"].combine_chunks().flatten())),
+            "reward": float(np.mean(table["reward"])),
+        }
+        writer.metrics(
+            step, numbers | {"completions/mean_length": float(TOKENS), "grad_norm": 0.3, "learning_rate": 1e-6}
+        )
         if step % max(1, steps // EVALUATIONS) == 0:
             writer.rollouts(batch(rng, phrases, step, step / steps, PROBLEMS + np.arange(100)), step, split="eval")
     writer.problems(
-        {"problem": [f"p{number}" for number in range(PROBLEMS + 100)], "prompt": [f"What is {n}?" for n in range(PROBLEMS + 100)]}
+        {
+            "problem": [f"p{number}" for number in range(PROBLEMS + 100)],
+            "prompt": [f"What is {n}?" for n in range(PROBLEMS + 100)],
+        }
     )
 
 
@@ -184,7 +245,10 @@ def batch(rng: np.random.Generator, phrases: Any, step: int, done: float, proble
             "group": pa.array([f"{step}-{number}" for number in asked]),
             "sample": np.tile(np.arange(GROUP, dtype=np.int32), len(problems)),
             "completion": pa.array(
-                [f"{' '.join(row)} so the answer is \\boxed{{{answer}}}" for row, answer in zip(picks, answers, strict=True)]
+                [
+                    f"{' '.join(row)} so the answer is \\boxed{{{answer}}}"
+                    for row, answer in zip(picks, answers, strict=True)
+                ]
             ),
             "answer": pa.array(answers.astype(str)),
             "reward": right.astype(np.float64),
@@ -202,7 +266,9 @@ def batch(rng: np.random.Generator, phrases: Any, step: int, done: float, proble
 
 def lists(table: Any) -> pa.Array:
     """Make a column of lists of one length."""
-    return pa.ListArray.from_arrays(np.arange(0, table.size + 1, table.shape[1], dtype=np.int32), pa.array(table.ravel()))
+    return pa.ListArray.from_arrays(
+        np.arange(0, table.size + 1, table.shape[1], dtype=np.int32), pa.array(table.ravel())
+    )
 
 
 def compare_folder(folder: Path, rollouts: int) -> None:
@@ -214,8 +280,14 @@ def compare_folder(folder: Path, rollouts: int) -> None:
     ours = cost([sys.executable, "-m", "breadth", "doctor", folder])
     print(f"a run folder of {rollouts:,} rollouts, {size / 1e9:.2f} GB")
     print(f"  DuckDB reads all of it once  {said(scan)}, {scan.memory:,.0f} MB")
-    print(f"  breadth doctor               {said(ours)}, {ours.memory:,.0f} MB;  {ours.cpu / scan.cpu:.1f}x the scan's processor")
-    bars = f"under {FOLDER_BAR:.0f} s {met(ours.wall, FOLDER_BAR)}, under {MEMORY_BAR:,.0f} MB {met(ours.memory, MEMORY_BAR)}"
+    print(
+        f"  breadth doctor               {said(ours)}, {ours.memory:,.0f} MB;  {ours.cpu / scan.cpu:.1f}x the scan's"
+        " processor"
+    )
+    bars = (
+        f"under {FOLDER_BAR:.0f} s {met(ours.wall, FOLDER_BAR)}, under {MEMORY_BAR:,.0f} MB"
+        f" {met(ours.memory, MEMORY_BAR)}"
+    )
     print(f"  wanted: {bars}")
 
 

@@ -1,12 +1,13 @@
 """The doctor on runs whose trouble is known: the lab's real runs, and faults put into curves of real healthy ones.
 
-Lab: every run folder under FOLDER whose header has a truth (`breadth lab run known-truth`); the doctor is given the folder without it. A
-failure is named when a finding of its label is there at warning or above; a healthy run is alarmed when any is. What else is found at
-warning or above counts against the doctor unless the case lists it as right to name beside it, or the doctor names the truth too and says
-that the truth explains it. A run that by its own signs (`result.json` beside it) does not show what it was made for is named, not judged.
+Lab: every run folder under FOLDER whose header has a truth (`breadth lab run known-truth`); the doctor is given the
+folder without it. A failure is named when a finding of its label is there at warning or above; a healthy run is alarmed
+when any is. What else is found at warning or above counts against the doctor unless the case lists it as right to name
+beside it, or the doctor names the truth too and says that the truth explains it. A run that by its own signs
+(`result.json` beside it) does not show what it was made for is named, not judged.
 
-Faults: curves of runs labelled healthy (BREADTH_FIXTURES/training_logs) with one fault put in from a known step on, in several
-strengths; and the same curves with the needed series taken out, where no verdict may come.
+Faults: curves of runs labelled healthy (BREADTH_FIXTURES/training_logs) with one fault put in from a known step on, in
+several strengths; and the same curves with the needed series taken out, where no verdict may come.
 
 Run: python benchmarks/doctor_truth.py --lab lab/known-truth [--skip-seeds 1] [--out docs/data/doctor/truth.json]
 """
@@ -49,7 +50,9 @@ class Judged:
     truth: str
     """What is wrong with it."""
     also: tuple[str, ...]
-    """What else it would be right to name: what the case lists, and what the doctor calls an effect of the truth that it names."""
+    """What else it would be right to name: what the case lists, and what the doctor calls an effect of the truth that
+    it names.
+    """
     alarms: tuple[str, ...]
     """What was found at warning or above."""
     notes: tuple[str, ...]
@@ -124,7 +127,9 @@ def _around_start(entropy: Floats) -> Floats:
 
 def _truncation(series: dict[str, Floats], late: Floats, strength: float) -> None:
     noise = np.random.default_rng(1).normal(0, 0.02, len(late))
-    series["truncated"] = np.clip(series.get("truncated", np.zeros_like(late)) + (1 - strength) * np.minimum(2 * late, 1) + noise, 0, 1)
+    series["truncated"] = np.clip(
+        series.get("truncated", np.zeros_like(late)) + (1 - strength) * np.minimum(2 * late, 1) + noise, 0, 1
+    )
 
 
 def _starved(series: dict[str, Floats], late: Floats, strength: float) -> None:
@@ -178,7 +183,12 @@ class Faulty:
     @property
     def also(self) -> tuple[str, ...]:
         """What else it would be right to name: a healthy curve moves too."""
-        return ("drift", "saturation", "length-collapse", *(("zero-variance-groups",) if self.truth == "entropy-collapse" else ()))
+        return (
+            "drift",
+            "saturation",
+            "length-collapse",
+            *(("zero-variance-groups",) if self.truth == "entropy-collapse" else ()),
+        )
 
 
 def faulty(folder: Path) -> Iterator[Faulty]:
@@ -200,7 +210,11 @@ def injected(folder: Path) -> Iterator[Judged]:
     for one in faulty(folder):
         found = judged_series(one)
         silent = one.truth.startswith("no ")
-        yield replace(found, alarms=tuple(name for name in found.alarms if one.truth == f"no {name}")) if silent else found
+        yield (
+            replace(found, alarms=tuple(name for name in found.alarms if one.truth == f"no {name}"))
+            if silent
+            else found
+        )
 
 
 def judged_series(one: Faulty) -> Judged:
@@ -244,7 +258,9 @@ def main() -> None:
         found["injected"] = list(injected(Path(os.environ["BREADTH_FIXTURES"]) / "training_logs"))
         report("faults in real healthy curves", found["injected"])
     if asked.out is not None:
-        asked.out.write_text(json.dumps({name: [asdict(one) for one in several] for name, several in found.items()}, indent=1) + "\n")
+        asked.out.write_text(
+            json.dumps({name: [asdict(one) for one in several] for name, several in found.items()}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """512 streams with top-20 log-probs through our driver, beside the openai SDK and a bare aiohttp + msgspec loop.
 
-Each client runs in a process of its own against the same fake server in another one; all work out the mean of the 20 log-probs of
-every token. What counts is tokens per second of processor time of the client, which a busy machine changes little. The SDK gets fewer
-streams at a time, of the same length, for it takes so long.
+Each client runs in a process of its own against the same fake server in another one; all work out the mean of the 20
+log-probs of every token. What counts is tokens per second of processor time of the client, which a busy machine changes
+little. The SDK gets fewer streams at a time, of the same length, for it takes so long.
 Then draws are cancelled among 512 streams at a reader's pace, and the server says when it noticed.
 
 Run: python benchmarks/driver.py
@@ -43,7 +43,8 @@ REPEATS = 3
 CANCELLED = 200
 PACE, FAST_PACE = 0.1, 0.04
 """Seconds from one token to the next while draws are cancelled: 512 streams give 5,120 tokens a second, and 12,800, for which the fake
-server and the client together need more than one core; what the latter shows on a busy machine is printed and not judged."""
+server and the client together need more than one core; what the latter shows on a busy machine is printed and not
+judged."""
 WANTED_OVER_SDK, WANTED_OVER_BARE, WANTED_CANCEL, WANTED_GROWTH = 10.0, 1.5, 0.05, 1.1
 CHAT = ({"role": "user", "content": "Count."},)
 BODY = {
@@ -195,7 +196,10 @@ async def cancelling(url: str) -> dict[str, list[float]]:
     """Cancel draws one by one among 512 running ones; return by what delay the server noticed each."""
     sampler, when = OpenAISampler(url), dict[int, float]()
     sampling = Sampling(max_tokens=100_000, top_logprobs=TOP)
-    draws = [asyncio.create_task(sampler.draw(Draw(CHAT, sampling, model="fake", seed=seed), Meter())) for seed in range(STREAMS)]
+    draws = [
+        asyncio.create_task(sampler.draw(Draw(CHAT, sampling, model="fake", seed=seed), Meter()))
+        for seed in range(STREAMS)
+    ]
     await asyncio.sleep(3)
     for seed in range(CANCELLED):
         when[seed] = time.monotonic()
@@ -210,7 +214,10 @@ async def cancelling(url: str) -> dict[str, list[float]]:
     await sampler.close()
     left = {arrival["body"]["seed"]: arrival["left"] for arrival in arrivals}
     missed = sum(left.get(seed) is None for seed in when)
-    return {"delays": [left[seed] - moment for seed, moment in when.items() if left.get(seed) is not None], "missed": [missed]}
+    return {
+        "delays": [left[seed] - moment for seed, moment in when.items() if left.get(seed) is not None],
+        "missed": [missed],
+    }
 
 
 def measured(*arguments: str) -> dict[str, list[float]]:
@@ -232,15 +239,23 @@ def throughput() -> bool:
                 figures = measured("--client", name, url, str(streams), str(rounds))
                 rates[name].append(statistics.median(figures["rate"]))
                 memory = figures["memory"] if name == "ours" else memory
-    print(f"{STREAMS} streams of {TOKENS} tokens with top-{TOP} log-probs (SDK: {SDK_STREAMS} streams), median of {REPEATS}")
+    print(
+        f"{STREAMS} streams of {TOKENS} tokens with top-{TOP} log-probs (SDK: {SDK_STREAMS} streams), median of"
+        f" {REPEATS}"
+    )
     middle = {name: statistics.median(values) for name, values in rates.items()}
     for name, rate in middle.items():
         print(f"  {name:5} {rate:9,.0f} tokens per second of one core {1e6 / rate:7.1f} us a token")
-    over_sdk, over_bare, growth = middle["ours"] / middle["sdk"], middle["bare"] / middle["ours"], memory[-1] / memory[0]
+    over_sdk, over_bare, growth = (
+        middle["ours"] / middle["sdk"],
+        middle["bare"] / middle["ours"],
+        memory[-1] / memory[0],
+    )
     print(f"  ours / openai SDK: {over_sdk:.1f}x (wanted: at least {WANTED_OVER_SDK:g}x)")
     print(f"  bare loop / ours: {over_bare:.2f}x (wanted: at most {WANTED_OVER_BARE:g}x)")
     print(
-        f"  memory: {memory[0]:.0f} MB after a quarter, {memory[-1]:.0f} MB after all: {growth:.2f}x (wanted: at most {WANTED_GROWTH:g}x)"
+        f"  memory: {memory[0]:.0f} MB after a quarter, {memory[-1]:.0f} MB after all: {growth:.2f}x (wanted: at most"
+        f" {WANTED_GROWTH:g}x)"
     )
     return over_sdk >= WANTED_OVER_SDK and over_bare <= WANTED_OVER_BARE and growth <= WANTED_GROWTH
 
@@ -258,8 +273,13 @@ def cancellation(pace: float) -> bool:
         middles.append(f"{statistics.median(figures['delays']) * 1e3:.1f}")
     middle, late = statistics.median(delays), statistics.quantiles(delays, n=20)[-1]
     rate = f"{STREAMS / pace:,.0f} tokens a second"
-    print(f"{CANCELLED} of {STREAMS} streams cancelled at {rate}, {REPEATS} runs with medians of {', '.join(middles)} ms")
-    print(f"  noticed by the server after {middle * 1e3:.1f} ms at the median (wanted: at most {WANTED_CANCEL * 1e3:g} ms)")
+    print(
+        f"{CANCELLED} of {STREAMS} streams cancelled at {rate}, {REPEATS} runs with medians of {', '.join(middles)} ms"
+    )
+    print(
+        f"  noticed by the server after {middle * 1e3:.1f} ms at the median (wanted: at most"
+        f" {WANTED_CANCEL * 1e3:g} ms)"
+    )
     print(f"  95 % within {late * 1e3:.1f} ms, never noticed: {missed:.0f}")
     return middle <= WANTED_CANCEL and not missed
 

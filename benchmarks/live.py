@@ -1,10 +1,10 @@
 """Generated tokens per correct answer on a real server: our adaptive votes beside its_hub's and the plain vote.
 
-The model is SmolLM2-135M-Instruct behind llama.cpp, the questions sums of three digits with a few worked ones before them, so that the
-model is right now and then and votes help. Our rule is fitted on other questions first, and its risk is set to what its_hub's cheaper
-rule (doubling) risks on those by replay, so that the two are compared at equal agreement with the full vote. Every token is
-counted by the server itself (its own counter, tokens of cancelled completions included), for every arm alike; what the fitting
-cost is printed beside the ratios.
+The model is SmolLM2-135M-Instruct behind llama.cpp, the questions sums of three digits with a few worked ones before
+them, so that the model is right now and then and votes help. Our rule is fitted on other questions first, and its risk
+is set to what its_hub's cheaper rule (doubling) risks on those by replay, so that the two are compared at equal
+agreement with the full vote. Every token is counted by the server itself (its own counter, tokens of cancelled
+completions included), for every arm alike; what the fitting cost is printed beside the ratios.
 
     python tools/fetch_model.py
     python -m venv peer && peer/bin/pip install its_hub==1.2.0
@@ -64,7 +64,8 @@ class Question:
     def prompt(self) -> str:
         """Worked sums, then this one."""
         shots = "".join(
-            f"Q: What is {a} + {b} + {c}?\nA: {a} + {b} = {a + b}. {a + b} + {c} = {a + b + c}. The answer is {a + b + c}.\n\n"
+            f"Q: What is {a} + {b} + {c}?\nA: {a} + {b} = {a + b}. {a + b} + {c} = {a + b + c}. The answer is"
+            f" {a + b + c}.\n\n"
             for a, b, c in WORKED
         )
         a, b, c = self.numbers
@@ -95,7 +96,10 @@ class Arm:
 
 @dataclass(frozen=True)
 class Doubling(StopRule):
-    """its_hub's AdaptiveSelfConsistency, to be replayed: after 2, 4, 8, ... draws, stop if three quarters of them agree."""
+    """its_hub's AdaptiveSelfConsistency, to be replayed: after 2, 4, 8, ...
+
+    draws, stop if three quarters of them agree.
+    """
 
     def decided(self, standing: Standing) -> bool:
         """Look at the share of the leader."""
@@ -161,13 +165,19 @@ async def ours(url: str, strategy: Strategy, asked: list[Question], name: str) -
 
 async def theirs(url: str, python: str, method: str, asked: list[Question], budget: int) -> Arm:
     """Answer the same questions with its_hub."""
-    sampling = {"temperature": SAMPLING.temperature, "max_completion_tokens": SAMPLING.max_tokens, "stop": SAMPLING.stop[0]}
+    sampling = {
+        "temperature": SAMPLING.temperature,
+        "max_completion_tokens": SAMPLING.max_tokens,
+        "stop": SAMPLING.stop[0],
+    }
     before = written(url)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / "questions.json", Path(folder) / "answers.json"]
         paths[0].write_text(json.dumps([{"prompt": question.prompt, **sampling} for question in asked]))
         script = ROOT / "benchmarks" / "peers" / "its_hub_votes.py"
-        done = await asyncio.create_subprocess_exec(python, str(script), method, url, str(paths[0]), str(budget), str(paths[1]))
+        done = await asyncio.create_subprocess_exec(
+            python, str(script), method, url, str(paths[0]), str(budget), str(paths[1])
+        )
         if await done.wait():
             sys.exit(f"its_hub's {method} failed")
         answers = json.loads(paths[1].read_text())
@@ -189,7 +199,9 @@ def library(done: list[Solved]) -> ShapeLibrary:
 def equal_risk(done: list[Solved], budget: int) -> float:
     """Return how often doubling ends with another answer than the full vote, by replaying full votes in random orders."""
     stored = {solved.task.name: solved.arrived for solved in done if solved.answer.votes}
-    outcome = replay(stored, {"doubling": AdaptiveVote(budget, 1, Doubling(), budget)}, repeats=200).outcomes["doubling"]
+    outcome = replay(stored, {"doubling": AdaptiveVote(budget, 1, Doubling(), budget)}, repeats=200).outcomes[
+        "doubling"
+    ]
     return min(max(1 - outcome.agreement.value, 0.01), 0.4)
 
 
@@ -241,21 +253,30 @@ def main() -> int:
     arguments.add_argument("--its-hub", help="a Python that has its_hub 1.2.0 installed")
     arguments.add_argument("--questions", type=int, default=80)
     arguments.add_argument("--budget", type=int, default=16)
-    arguments.add_argument("--risk", type=float, help="our stated risk; by default that of its_hub's doubling on the fitting questions")
+    arguments.add_argument(
+        "--risk", type=float, help="our stated risk; by default that of its_hub's doubling on the fitting questions"
+    )
     arguments.add_argument("--out", type=Path)
     chosen = arguments.parse_args()
     if not chosen.its_hub or not MODEL.is_file():
-        print("live: left out: it needs --its-hub PYTHON (a Python with its_hub 1.2.0) and the model (python tools/fetch_model.py)")
+        print(
+            "live: left out: it needs --its-hub PYTHON (a Python with its_hub 1.2.0) and the model (python"
+            " tools/fetch_model.py)"
+        )
         return 0
     found = asyncio.run(compared(chosen))
     print(f"{found['questions']} questions, at most {found['budget']} draws.")
-    print(f"The rule was fitted on {found['fitting_questions']} other questions with {found['fitting_tokens']:,} tokens.\n")
+    print(
+        f"The rule was fitted on {found['fitting_questions']} other questions with {found['fitting_tokens']:,}"
+        " tokens.\n"
+    )
     print(f"{'':24} accuracy   ours minus this         tokens  per correct   ours / this")
     for row in found["arms"]:
         gap = row["ours minus this"]
         said = "" if gap is None else f"{gap[0]:+.3f} ({gap[1]:+.3f} to {gap[2]:+.3f})"
         print(
-            f"{row['name']:24} {row['accuracy']:8.3f}   {said:26} {row['tokens']:7,} {row['tokens per correct']:10.1f} {row['ratio']:12.2f}"
+            f"{row['name']:24} {row['accuracy']:8.3f}   {said:26} {row['tokens']:7,} {row['tokens per correct']:10.1f}"
+            f" {row['ratio']:12.2f}"
         )
     peers = [row for row in found["arms"] if not row["name"].startswith("ours")]
     if chosen.out:

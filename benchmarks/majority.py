@@ -1,9 +1,9 @@
 """Exact maj@k against Monte-Carlo subsampling: 1,000 problems of 64 samples, every k, to a standard error of 1e-3.
 
-The peer is the strongest simple subsampler we could write: one random order of a problem's samples serves every k at once,
-and the leader is carried along instead of being searched again, so a draw costs the same however many answers there are.
-It is timed on a few problems and scaled linearly, for the whole would take minutes. Times are processor seconds of one
-thread each, so a busy machine slows neither side.
+The peer is the strongest simple subsampler we could write: one random order of a problem's samples serves every k at
+once, and the leader is carried along instead of being searched again, so a draw costs the same however many answers
+there are. It is timed on a few problems and scaled linearly, for the whole would take minutes. Times are processor
+seconds of one thread each, so a busy machine slows neither side.
 
 Run: python benchmarks/majority.py [--quick]
 """
@@ -138,12 +138,20 @@ def _print_table(curves: Floats, chosen: Ints, peers: Sequence[Peer], seconds: f
     on_average = few_draws * per_draw * count
     print(f"maj@k for {count:,} problems x {SAMPLES} samples, {ANSWERS} answers, every k = 1..{SAMPLES}")
     print(f"  exact                                     {seconds:9.3f} s  {seconds / count * 1e3:.2f} ms a problem")
-    print(f"  subsampling, {STANDARD_ERROR:g} for each problem and k {everywhere:9.1f}   s  {everywhere / seconds:,.0f}x")
-    print(f"      {np.mean(_draws_needed(peers)):,.0f} draws a problem at {per_draw * 1e6:.2f} us for a draw that serves every k,")
+    print(
+        f"  subsampling, {STANDARD_ERROR:g} for each problem and k {everywhere:9.1f}   s  {everywhere / seconds:,.0f}x"
+    )
+    print(
+        f"      {np.mean(_draws_needed(peers)):,.0f} draws a problem at {per_draw * 1e6:.2f} us for a draw that serves"
+        " every k,"
+    )
     print(f"      extrapolated from {len(peers)} problems")
     print(f"  subsampling, {STANDARD_ERROR:g} for the mean curve only {on_average:8.3f} s  {on_average / seconds:.1f}x")
     print(f"      {few_draws:,.0f} draws a problem: enough for the average over problems, not for any one of them")
-    print(f"  agreement: largest difference {np.max(errors):.4f}, {_in_errors(errors, spread):.2f} standard errors root mean square")
+    print(
+        f"  agreement: largest difference {np.max(errors):.4f}, {_in_errors(errors, spread):.2f} standard errors root"
+        " mean square"
+    )
 
 
 def _in_errors(errors: Floats, spread: Floats) -> float:

@@ -1,8 +1,9 @@
 """The proxy beside its peers: milliseconds it adds, seconds until it answers, megabytes it takes, and what it does when things go wrong.
 
-Latency: the same question asked directly and through the proxy in turn, from one client over open connections to one upstream in a
-process of its own; the figure is the median of the paired differences. Start-up: from the command to the first answer. Faults: the
-same broken upstreams under ``breadth serve``, its_hub and optillm; the peers take part where an interpreter that has them is named:
+Latency: the same question asked directly and through the proxy in turn, from one client over open connections to one
+upstream in a process of its own; the figure is the median of the paired differences. Start-up: from the command to the
+first answer. Faults: the same broken upstreams under ``breadth serve``, its_hub and optillm; the peers take part where
+an interpreter that has them is named:
 
     python -m venv its && its/bin/pip install "its_hub[iaas]==1.2.0"
     python benchmarks/proxy.py --its its/bin/python --optillm optillm/bin/python --save docs/data/proxy.json
@@ -74,19 +75,44 @@ class Tool:
 def tools(its: str | None, optillm: str | None) -> list[Tool]:
     """Return ours and the peers that are there."""
     limited = {"breadth": {"budget": {"seconds": DEADLINE}}}
-    asks = {f"breadth {policy}": {"model": f"fake@{policy}"} | limited for policy in ("vote,n=8", "adaptive-vote,most=8")}
+    asks = {
+        f"breadth {policy}": {"model": f"fake@{policy}"} | limited for policy in ("vote,n=8", "adaptive-vote,most=8")
+    }
     serve = [sys.executable, "-m", "breadth", "serve", "--quiet", "--policy", "single"]
     found = [Tool("breadth", lambda upstream, port: [*serve, "--upstream", upstream, "--port", str(port)], asks)]
     if its:
-        settings = {"api_key": "x", "model": "fake", "alg": "self-consistency", "regex_patterns": [r"answer is (\d+)"], "budget": 8}
+        settings = {
+            "api_key": "x",
+            "model": "fake",
+            "alg": "self-consistency",
+            "regex_patterns": [r"answer is (\d+)"],
+            "budget": 8,
+        }
         run = [its, "-m", "its_hub.integration.iaas.app_server", "--log-level", "ERROR", "--port"]
         asked = {"its_hub self-consistency, 8": {"model": "fake", "budget": 8}}
-        found.append(Tool("its_hub", lambda _, port: [*run, str(port)], asked, lambda upstream: settings | {"endpoint": f"{upstream}/v1"}))
+        found.append(
+            Tool(
+                "its_hub",
+                lambda _, port: [*run, str(port)],
+                asked,
+                lambda upstream: settings | {"endpoint": f"{upstream}/v1"},
+            )
+        )
     if optillm:
         run_it = [str(Path(optillm).with_name("optillm")), "--model", "fake", "--best-of-n", "8", "--log", "error"]
-        asked = {f"optillm {method}": {"model": f"{method}-fake"} for method in ("self_consistency", "bon", "majority_voting")}
+        asked = {
+            f"optillm {method}": {"model": f"{method}-fake"}
+            for method in ("self_consistency", "bon", "majority_voting")
+        }
         key = {"OPENAI_API_KEY": "x"}
-        found.append(Tool("optillm", lambda up, port: [*run_it, "--base-url", f"{up}/v1", "--port", str(port)], asked, environment=key))
+        found.append(
+            Tool(
+                "optillm",
+                lambda up, port: [*run_it, "--base-url", f"{up}/v1", "--port", str(port)],
+                asked,
+                environment=key,
+            )
+        )
     return found
 
 
@@ -117,13 +143,20 @@ def running(tool: Tool, upstream: str) -> Iterator[str]:
 
 
 async def ask(http: aiohttp.ClientSession, url: str, fields: Mapping[str, Any], mark: str = "") -> tuple[int, str]:
-    """Ask the question; returns status and body. The mark tells its upstream requests from those an earlier question left behind."""
+    """Ask the question; returns status and body.
+
+    The mark tells its upstream requests from those an earlier question left behind.
+    """
     headers, messages = {"Authorization": "Bearer unused"}, [{"role": "user", "content": f"{QUESTION} {mark}"}]
-    async with http.post(f"{url}/v1/chat/completions", json={"messages": messages, "max_tokens": 64, **fields}, headers=headers) as reply:
+    async with http.post(
+        f"{url}/v1/chat/completions", json={"messages": messages, "max_tokens": 64, **fields}, headers=headers
+    ) as reply:
         return reply.status, await reply.text()
 
 
-async def first_answer(http: aiohttp.ClientSession, tool: Tool, url: str, upstream: str, patience: float = 240.0) -> None:
+async def first_answer(
+    http: aiohttp.ClientSession, tool: Tool, url: str, upstream: str, patience: float = 240.0
+) -> None:
     """Ask until the first answer comes."""
     fields = next(iter(tool.asks.values()))
     async with asyncio.timeout(patience):
@@ -185,7 +218,9 @@ async def fault_rows(tool: Tool) -> list[dict[str, Any]]:
                 for label, fields in tool.asks.items():
                     for fault, faults in FAULTS.items():
                         rows.append({"tool": label, "upstream": fault} | await met(http, url, port, faults, fields))
-                    rows.append({"tool": label, "upstream": "client leaves after 1 s"} | await left(http, url, port, fields))
+                    rows.append(
+                        {"tool": label, "upstream": "client leaves after 1 s"} | await left(http, url, port, fields)
+                    )
     return rows
 
 
@@ -245,7 +280,11 @@ def said(body: str) -> str:
         return "error: " + str(error.get("message", error) if isinstance(error, dict) else error)[:90]
     text = str(found["choices"][0]["message"]["content"])[:60]
     about = found.get("breadth")
-    return text if about is None else f"{text} [{about['arrived']} arrived, {about['failed']} failed, {about['discarded']} ended]"
+    return (
+        text
+        if about is None
+        else f"{text} [{about['arrived']} arrived, {about['failed']} failed, {about['discarded']} ended]"
+    )
 
 
 def weigh() -> int:
@@ -273,23 +312,40 @@ def report(title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows as a table."""
     print(f"\n{title}")
     for row in rows:
-        print("  " + "  ".join(f"{value!s:<28}" if name in ("tool", "upstream") else f"{value!s:>6}" for name, value in row.items()))
+        print(
+            "  "
+            + "  ".join(
+                f"{value!s:<28}" if name in ("tool", "upstream") else f"{value!s:>6}" for name, value in row.items()
+            )
+        )
 
 
 def figures(chosen: argparse.Namespace) -> dict[str, Any]:
     """Measure everything asked for, printing on the way."""
     ours, *peers = found = tools(chosen.its, chosen.optillm)
     plain, ending = asyncio.run(added_ms(ours, chosen.pairs, {"model": "fake"})), "(the limit is {} {})"
-    print(f"one request: direct {plain[0]:.2f} ms, the proxy adds {plain[1]:.2f} ms at the median", ending.format(MOST_ADDED_MS, "ms"))
+    print(
+        f"one request: direct {plain[0]:.2f} ms, the proxy adds {plain[1]:.2f} ms at the median",
+        ending.format(MOST_ADDED_MS, "ms"),
+    )
     done: dict[str, Any] = {"direct_ms": round(plain[0], 2), "added_ms": round(plain[1], 2), "pairs": chosen.pairs}
-    done["start"] = {tool.name: asyncio.run(start_seconds(tool, 1 if tool.name == "optillm" else STARTS)) for tool in found}
-    print(f"seconds from the command to the first answer: {done['start']}", ending.format(MOST_START_SECONDS, "s for ours"))
+    done["start"] = {
+        tool.name: asyncio.run(start_seconds(tool, 1 if tool.name == "optillm" else STARTS)) for tool in found
+    }
+    print(
+        f"seconds from the command to the first answer: {done['start']}",
+        ending.format(MOST_START_SECONDS, "s for ours"),
+    )
     if chosen.size:
         others = {"its_hub": chosen.its, "optillm": chosen.optillm}
-        where = {name: Path(told_by(python, "import sys; print(sys.prefix)")) for name, python in others.items() if python}
+        where = {
+            name: Path(told_by(python, "import sys; print(sys.prefix)")) for name, python in others.items() if python
+        }
         done["megabytes"] = {"breadth": weigh()} | {name: megabytes(folder) for name, folder in where.items()}
         ratio = done["megabytes"]["breadth"] / OPTILLM_MEGABYTES
-        print(f"megabytes installed: {done['megabytes']}; ours is {ratio:.3f}x of {OPTILLM_MEGABYTES} (the limit is 0.2x)")
+        print(
+            f"megabytes installed: {done['megabytes']}; ours is {ratio:.3f}x of {OPTILLM_MEGABYTES} (the limit is 0.2x)"
+        )
     if peers:
         done["faults"] = [row for tool in found for row in asyncio.run(fault_rows(tool))]
         report("what each does (status, seconds, requests upstream, what it said)", done["faults"])
@@ -309,9 +365,13 @@ def main() -> None:
     if chosen.save:
         names = [(sys.executable, "breadth"), (chosen.its, "its_hub"), (chosen.optillm, "optillm")]
         code = "import importlib.metadata as m; print(m.version('{}'))"
-        versions = {name: told_by(python, code.format(name)) for python, name in names if python} | {"python": platform.python_version()}
+        versions = {name: told_by(python, code.format(name)) for python, name in names if python} | {
+            "python": platform.python_version()
+        }
         options = [name for name in ("its", "optillm", "size") if getattr(chosen, name)]
-        command = " ".join(["python benchmarks/proxy.py", *(f"--{name}" + ("" if name == "size" else " PYTHON") for name in options)])
+        command = " ".join(
+            ["python benchmarks/proxy.py", *(f"--{name}" + ("" if name == "size" else " PYTHON") for name in options)]
+        )
         chosen.save.write_text(json.dumps({"command": command, "versions": versions} | done, indent=1) + "\n")
 
 

@@ -54,7 +54,9 @@ def write_dump(folder: Path, rollouts: int, seed: int = 0) -> int:
                 problem = (step * per_step + row) // GROUP
                 text = " ".join([phrases[pick] for pick in picks[row]])[:960]
                 record = {
-                    "input": f"user\nProblem {problem}: what is {problem % 97} times {problem % 89}, modulo 11?\nassistant\n",
+                    "input": (
+                        f"user\nProblem {problem}: what is {problem % 97} times {problem % 89}, modulo 11?\nassistant\n"
+                    ),
                     "output": f"{text} so the answer is \\boxed{{{answers[row]}}}",
                     "gts": str(problem % 12),
                     "score": float(answers[row] == problem % 12),
@@ -78,10 +80,15 @@ run()
 
 def measured(code: str, *arguments: Path) -> tuple[float, float]:
     """Run code in a fresh Python; return wall seconds and its largest memory in MB."""
-    report = "import atexit, json, resource; atexit.register(lambda: print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)))"
+    report = (
+        "import atexit, json, resource; atexit.register(lambda:"
+        " print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)))"
+    )
     wrapped = f"{report}\n{code}"
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", wrapped, *map(str, arguments)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", wrapped, *map(str, arguments)], check=True, capture_output=True, text=True
+    )
     return time.perf_counter() - start, json.loads(done.stdout.splitlines()[-1]) / 1024
 
 
@@ -98,7 +105,10 @@ def compare_imports(work: Path, rollouts: int, repeats: int) -> Path:
     memory = race(work, dump, f"{STEPS} files, one a step, as verl writes them", rollouts, repeats)
     race(work, whole, "one file", rollouts, repeats)
     _, small = measured(OURS, quarter, work / "small")
-    print(f"  memory: {memory:,.0f} MB for all, {small:,.0f} MB for a quarter (under 2,000 MB and flat wanted; each of two processes)")
+    print(
+        f"  memory: {memory:,.0f} MB for all, {small:,.0f} MB for a quarter (under 2,000 MB and flat wanted; each of"
+        " two processes)"
+    )
     return work / "dump-ours0" / "run"
 
 
@@ -112,7 +122,10 @@ def race(work: Path, dump: Path, what: str, rollouts: int, repeats: int) -> floa
     mine, peer = (statistics.median(seconds for seconds, _ in runs) for runs in (ours, theirs))
     print(f"{what}:")
     print(f"  pandas read_json(lines) + to_parquet  {peer:6.1f} s  {rollouts / peer:10,.0f} rollouts/s")
-    print(f"  breadth import                        {mine:6.1f} s  {rollouts / mine:10,.0f} rollouts/s (answers and problem ids included)")
+    print(
+        f"  breadth import                        {mine:6.1f} s  {rollouts / mine:10,.0f} rollouts/s (answers and"
+        " problem ids included)"
+    )
     print(f"  ratio: {peer / mine:.1f}x the rate of pandas (at least 3x wanted)")
     return ours[0][1]
 
@@ -141,7 +154,10 @@ def compare_pass_at_k(folder: Path, repeats: int) -> None:
     scan, answer = statistics.median(scans), statistics.median(answers)
     print(f"pass@k for k = 1..{GROUP} over {groups:,} groups from disk: {answer * 1000:.0f} ms")
     print(f"  pass@1 {curve[0]:.3f}, pass@{GROUP} {curve[-1]:.3f}")
-    print(f"  DuckDB's own scan of step, problem, reward: {scan * 1000:.0f} ms; ratio: {answer / scan:.2f}x (within 3x wanted)")
+    print(
+        f"  DuckDB's own scan of step, problem, reward: {scan * 1000:.0f} ms; ratio: {answer / scan:.2f}x (within 3x"
+        " wanted)"
+    )
 
 
 def main() -> None:

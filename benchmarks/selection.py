@@ -1,8 +1,8 @@
 """Surveys that pick tokens out of a whole batch beside a bare torch.topk of the same count over the same tokens.
 
-One thread; the best processor time of several runs, alternating, so that a busy machine slows neither side. The peer gets the finished
-scores in one flat tensor without padding and returns no mask; a survey works the scores out, leaves padding out, breaks ties the same way
-however the batch is cut, and returns a mask.
+One thread; the best processor time of several runs, alternating, so that a busy machine slows neither side. The peer
+gets the finished scores in one flat tensor without padding and returns no mask; a survey works the scores out, leaves
+padding out, breaks ties the same way however the batch is cut, and returns a mask.
 
 Run: python benchmarks/selection.py
 """
@@ -51,7 +51,9 @@ def make_batch(seed: int = 0) -> Batch:
     """Return a batch that looks like reasoning: most tokens nearly certain, a few forks, two updates of drift, padding at the end."""
     dice = torch.Generator().manual_seed(seed)
     sequences, width = SEQUENCES, TOKENS + TOKENS // 32
-    entropy = torch.empty(sequences, width).exponential_(4.0, generator=dice) * (torch.rand(sequences, width, generator=dice) < 0.6)
+    entropy = torch.empty(sequences, width).exponential_(4.0, generator=dice) * (
+        torch.rand(sequences, width, generator=dice) < 0.6
+    )
     logprobs = -entropy * torch.empty(sequences, width).exponential_(1.0, generator=dice)
     old_logprobs = logprobs + 0.05 * torch.randn(sequences, width, generator=dice)
     advantages = torch.randn(sequences, generator=dice)
@@ -94,7 +96,9 @@ def run(race: Race) -> float:
     if not isinstance(selection, Selection):
         raise SystemExit(f"{race.name} surveyed nothing")
     count = int(selection.tokens["picked"].sum())
-    ours, peer = seconds(lambda: race.mechanism.survey(race.batch, None), lambda: torch.topk(race.scores, count, sorted=False))
+    ours, peer = seconds(
+        lambda: race.mechanism.survey(race.batch, None), lambda: torch.topk(race.scores, count, sorted=False)
+    )
     print(f"  {race.name:42} {count:8,} {ours * 1e3:8.1f} ms {peer * 1e3:8.1f} ms {ours / peer:6.2f}x")
     return ours / peer
 

@@ -1,13 +1,14 @@
 """A stated risk against the published stop rules, on real votes: whether it is met, and whose samples are fewer.
 
-Every set of stored votes with 40 a question is replayed in random orders, the same for all rules. Agreement is with the vote over all
-40, any of its modes; a tie at the stop counts by its share. Five folds over questions: our library is fitted on the other
-four, and so is every published rule's setting: the cheapest that disagrees on the other folds no more often than was stated (and, in a
-second table, than ours does there). A rule without such a setting draws all 40. The ratio is our samples over those of the best
-published rule, the best being picked in hindsight, question by question paired; its interval resamples questions.
+Every set of stored votes with 40 a question is replayed in random orders, the same for all rules. Agreement is with the
+vote over all 40, any of its modes; a tie at the stop counts by its share. Five folds over questions: our library is
+fitted on the other four, and so is every published rule's setting: the cheapest that disagrees on the other folds no
+more often than was stated (and, in a second table, than ours does there). A rule without such a setting draws all 40.
+The ratio is our samples over those of the best published rule, the best being picked in hindsight, question by question
+paired; its interval resamples questions.
 
-The votes are not part of the project: set BREADTH_FIXTURES to the folder that holds votes/*.parquet (columns question_id, answer).
-Run: BREADTH_FIXTURES=... python benchmarks/stopping.py [--quick]
+The votes are not part of the project: set BREADTH_FIXTURES to the folder that holds votes/*.parquet (columns
+question_id, answer). Run: BREADTH_FIXTURES=... python benchmarks/stopping.py [--quick]
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ NEEDED_RATIO = 1.05
 """Our samples over those of the best published rule, at most."""
 LARGE = 200
 """Questions from which on a set must meet its stated risk within the interval: smaller ones cannot tell."""
-THRESHOLDS = tuple((np.concatenate([np.arange(500, 900, 12.5), np.arange(900, 990, 5), [990, 995, 999]]) / 1000).tolist())
+THRESHOLDS = tuple(
+    (np.concatenate([np.arange(500, 900, 12.5), np.arange(900, 990, 5), [990, 995, 999]]) / 1000).tolist()
+)
 """Thresholds of posterior rules that may be chosen."""
 
 
@@ -76,7 +79,10 @@ def published() -> dict[str, dict[str, AdaptiveVote]]:
         "ESC": [Window(size) for size in range(2, 13)],
         "Dirichlet": [Dirichlet(threshold) for threshold in THRESHOLDS],
         "SPRT": [
-            Sprt(p, e, e, give_up=g) for p in (0.55, 0.6, 0.7, 0.75, 0.8, 0.9) for e in (0.3, 0.2, 0.1, 0.05, 0.02) for g in (True, False)
+            Sprt(p, e, e, give_up=g)
+            for p in (0.55, 0.6, 0.7, 0.75, 0.8, 0.9)
+            for e in (0.3, 0.2, 0.1, 0.05, 0.02)
+            for g in (True, False)
         ],
     }
     families = {name: {str(rule): AdaptiveVote(MOST, 1, rule) for rule in members} for name, members in rules.items()}
@@ -112,7 +118,10 @@ def held_out(figures: Sequence[Figures], folds: NDArray[np.int64]) -> Figures:
     """Join what was tried on each fold with the rule set on the others."""
     disagreement, samples = np.empty(len(folds)), np.empty(len(folds))
     for fold, one in enumerate(figures):
-        disagreement[folds == fold], samples[folds == fold] = one.disagreement[folds == fold], one.samples[folds == fold]
+        disagreement[folds == fold], samples[folds == fold] = (
+            one.disagreement[folds == fold],
+            one.samples[folds == fold],
+        )
     return Figures(disagreement, samples)
 
 
@@ -132,8 +141,12 @@ def compare(name: str, votes: StoredVotes, repeats: int) -> tuple[list[float], b
     count = len(votes.classes)
     folds = np.random.default_rng(0).permutation(count) % FOLDS
     families = published()
-    outcomes = replay(votes, {label: rule for members in families.values() for label, rule in members.items()}, repeats=repeats).outcomes
-    figures = {family: {label: Figures.of(outcomes[label]) for label in members} for family, members in families.items()}
+    outcomes = replay(
+        votes, {label: rule for members in families.values() for label, rule in members.items()}, repeats=repeats
+    ).outcomes
+    figures = {
+        family: {label: Figures.of(outcomes[label]) for label in members} for family, members in families.items()
+    }
     print(f"\n{name}: {count:,} questions x {MOST} votes, {repeats} orders each")
     _print_scale(outcomes)
     ratios, met = [], True
@@ -144,13 +157,19 @@ def compare(name: str, votes: StoredVotes, repeats: int) -> tuple[list[float], b
         there = [float(one.disagreement[folds != fold].mean()) for fold, one in enumerate(by_fold)]
         print(f"  stated {risk:.0%}: disagrees {_percent(observed)}, {mine.samples.mean():.2f} samples")
         for allowed, label in (([risk] * FOLDS, "the stated risk"), (there, "our disagreement on the other folds")):
-            ratios.append(_print_rivals(mine, {family: chosen(members, folds, allowed) for family, members in figures.items()}, label))
+            ratios.append(
+                _print_rivals(
+                    mine, {family: chosen(members, folds, allowed) for family, members in figures.items()}, label
+                )
+            )
     return ratios, met or count < LARGE
 
 
 def _print_rivals(mine: Figures, rivals: Mapping[str, Figures], label: str) -> float:
     """Print each family and the ratio to the cheapest, and to the cheapest that disagrees no more than ours; return the first."""
-    listed = ", ".join(f"{family} {one.samples.mean():.2f} ({one.disagreement.mean():.2%})" for family, one in rivals.items())
+    listed = ", ".join(
+        f"{family} {one.samples.mean():.2f} ({one.disagreement.mean():.2%})" for family, one in rivals.items()
+    )
     print(f"    set to {label}: {listed}")
     agreeing = {family: one for family, one in rivals.items() if one.disagreement.mean() <= mine.disagreement.mean()}
     first = _print_ratio(mine, rivals, "the cheapest")
@@ -194,7 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not sets:
         print(f"No set with {MOST} votes a question in {Path(folder) / 'votes'}.")
         return 2
-    print(f"\nworst ratio at the stated risk {max(ratios[::2]):.3f}, at our disagreement {max(ratios[1::2]):.3f} (needed: {NEEDED_RATIO})")
+    print(
+        f"\nworst ratio at the stated risk {max(ratios[::2]):.3f}, at our disagreement {max(ratios[1::2]):.3f} (needed:"
+        f" {NEEDED_RATIO})"
+    )
     print(f"stated risks within their intervals on sets of {LARGE} questions and more: {'yes' if met else 'no'}")
     print(f"{time.perf_counter() - began:.0f} s")
     return 0 if met and max(ratios[::2]) <= NEEDED_RATIO else 1

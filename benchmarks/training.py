@@ -1,11 +1,12 @@
 """Loss and backward of our trainer beside TRL's own GRPOTrainer, on the same model and the same tokens, in one run.
 
-A Llama with a vocabulary that dominates, as real ones have, and an optimizer step of four micro-batches. Three mechanisms without a
-survey; three with two surveys among them, which cost a forward pass of all micro-batches but the first; and the thermostat beside
-TRL's own entropy bonus, for both need the gradient of the entropy, which TRL's plain loss does without. Also counted: tensors as large as
-one micro-batch's logits (TRL's fused head makes some in passing on a CPU), of which there must be no more than in TRL, but for those that
-TRL's own forward pass makes in a survey. Last, ``parts``: the plain loss on lengths that are spread as those of reasoning are (log-normal,
-the median a quarter of the cap), sequences of like length together, beside TRL's one pass padded to the longest.
+A Llama with a vocabulary that dominates, as real ones have, and an optimizer step of four micro-batches. Three
+mechanisms without a survey; three with two surveys among them, which cost a forward pass of all micro-batches but the
+first; and the thermostat beside TRL's own entropy bonus, for both need the gradient of the entropy, which TRL's plain
+loss does without. Also counted: tensors as large as one micro-batch's logits (TRL's fused head makes some in passing on
+a CPU), of which there must be no more than in TRL, but for those that TRL's own forward pass makes in a survey. Last,
+``parts``: the plain loss on lengths that are spread as those of reasoning are (log-normal, the median a quarter of the
+cap), sequences of like length together, beside TRL's one pass padded to the longest.
 
 One thread; the best processor time of several runs, alternating, so that a busy machine slows neither side.
 
@@ -72,7 +73,9 @@ class LargeTensors(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         """Run one operation and look at what it returns."""
         result = function(*args, **(kwargs or {}))
         made = result if isinstance(result, tuple | list) else (result,)
-        self.count += sum(isinstance(one, torch.Tensor) and one.numel() >= SEQUENCES * TOKENS * VOCABULARY for one in made)
+        self.count += sum(
+            isinstance(one, torch.Tensor) and one.numel() >= SEQUENCES * TOKENS * VOCABULARY for one in made
+        )
         return result
 
 
@@ -182,7 +185,9 @@ def main() -> int:
     """Print the table; exit with 1 when a ratio is above the one promised or a copy of the logits is made."""
     torch.set_num_threads(1)
     window, held = make_window(), True
-    print(f"loss and backward of {MICRO_BATCHES} x {SEQUENCES} x {TOKENS} tokens, vocabulary {VOCABULARY:,}, one thread")
+    print(
+        f"loss and backward of {MICRO_BATCHES} x {SEQUENCES} x {TOKENS} tokens, vocabulary {VOCABULARY:,}, one thread"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name, chain, settings, most in RACES:
             bare, ours = build(folder, None, settings), build(folder, chain, {})
@@ -197,7 +202,11 @@ def main() -> int:
         bare, ours = build(folder, None, {}), build(folder, Chain((ClippedPolicy(),)), {}, parts=PARTS)
         theirs, own = race(bare, ours, spread)
         filled = float(torch.cat([inputs["completion_mask"] for inputs in spread]).float().mean())
-        print(f"  {f'in {PARTS} parts':<28} {own:6.3f} s  TRL {theirs:6.3f} s  {own / theirs:.3f}x (at most {PARTS_BAR}x)", end="")
+        print(
+            f"  {f'in {PARTS} parts':<28} {own:6.3f} s  TRL {theirs:6.3f} s  {own / theirs:.3f}x (at most"
+            f" {PARTS_BAR}x)",
+            end="",
+        )
         print(f"  lengths spread: {filled:.0%} of the batch are tokens, the rest is padding")
     return 0 if held and own / theirs <= PARTS_BAR else 1
 

@@ -61,7 +61,10 @@ def _served(arguments: list[str], folder: Path) -> Iterator[str]:
         pytest.skip("xllamacpp, the llama.cpp server of the tests, is not installed (extra 'dev')")
     log = folder / "server.log"
     command = [sys.executable, str(Path(__file__).with_name("llama_server.py")), *arguments]
-    with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
             url = process.stdout.readline().strip()

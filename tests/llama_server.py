@@ -2,8 +2,8 @@
 
     python tests/llama_server.py MODEL.gguf [--thinking | --raw] [--threads N]
 
-With ``--thinking`` the same model gets a chat template that opens a ``<think>`` block, so the server parses reasoning and enforces
-thinking budgets as it does for a reasoning model (what stands in the block is as wise as the model).
+With ``--thinking`` the same model gets a chat template that opens a ``<think>`` block, so the server parses reasoning
+and enforces thinking budgets as it does for a reasoning model (what stands in the block is as wise as the model).
 With ``--raw`` messages are put one after the other as they are.
 """
 

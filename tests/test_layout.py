@@ -36,7 +36,19 @@ MAY_IMPORT = {
     "comparison": {"base", "inference", "report", "runs", "measure"},
     "adapters": {"base", "training", "inference", "runtime", "doctor", "runs", "measure"},
     "dashboard": {"base", "doctor", "comparison", "tuning", "report", "runs", "measure"},
-    "lab": {"base", "adapters", "runtime", "doctor", "comparison", "tuning", "training", "inference", "report", "runs", "measure"},
+    "lab": {
+        "base",
+        "adapters",
+        "runtime",
+        "doctor",
+        "comparison",
+        "tuning",
+        "training",
+        "inference",
+        "report",
+        "runs",
+        "measure",
+    },
     "cli": {"*"},
     "testing": {"*"},
 }
@@ -45,7 +57,9 @@ MAY_IMPORT = {
 HEAVY = ("torch", "duckdb", "fastapi", "starlette", "aiohttp", "scipy", "pyarrow", "numpy", "typer", "rich")
 MAX_FUNCTION_LINES = 60
 FILES = sorted(SOURCE.rglob("*.py"))
-EVERY_FILE = sorted(file for folder in ("src", "tests", "benchmarks", "tools", "docs") for file in (ROOT / folder).rglob("*.py"))
+EVERY_FILE = sorted(
+    file for folder in ("src", "tests", "benchmarks", "tools", "docs") for file in (ROOT / folder).rglob("*.py")
+)
 
 
 def short(path: Path) -> str:
@@ -74,7 +88,11 @@ def test_imports_point_the_allowed_way() -> None:
         package = path.relative_to(SOURCE).parts[0]
         if package not in ("__init__.py", "__main__.py", "api.py"):
             allowed = MAY_IMPORT[package] | {package, "__version__"}
-            wrong += [f"{short(path)} imports {module}" for module in imported(path) if not allowed & {"*", module.split(".")[1]}]
+            wrong += [
+                f"{short(path)} imports {module}"
+                for module in imported(path)
+                if not allowed & {"*", module.split(".")[1]}
+            ]
     assert wrong == [], "move the code to a package that may import it (MAY_IMPORT above)"
 
 
@@ -104,9 +122,14 @@ def test_every_file_starts_with_its_purpose() -> None:
 
 def test_no_function_is_long() -> None:
     functions = [
-        (path, node) for path in EVERY_FILE for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        (path, node)
+        for path in EVERY_FILE
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    lengths = {f"{short(path)}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno for path, node in functions}
+    lengths = {
+        f"{short(path)}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno for path, node in functions
+    }
     assert {name: length for name, length in lengths.items() if length >= MAX_FUNCTION_LINES} == {}
 
 

@@ -34,23 +34,28 @@ def test_it_knows_a_fact(llama: str) -> None:
 
 
 def test_the_thinking_server_keeps_to_a_budget(thinking_llama: str) -> None:
-    question = {"messages": [{"role": "user", "content": "What is 7*8? Think first."}], "temperature": 0, "max_tokens": 24}
+    question = {
+        "messages": [{"role": "user", "content": "What is 7*8? Think first."}],
+        "temperature": 0,
+        "max_tokens": 24,
+    }
     free = ask(f"{thinking_llama}/v1/chat/completions", question)["choices"][0]["message"]["reasoning_content"]
-    capped = ask(f"{thinking_llama}/v1/chat/completions", question | {"reasoning_budget_tokens": 4})["choices"][0]["message"][
-        "reasoning_content"
-    ]
+    capped = ask(f"{thinking_llama}/v1/chat/completions", question | {"reasoning_budget_tokens": 4})["choices"][0][
+        "message"
+    ]["reasoning_content"]
     assert free.startswith(capped)
     assert 0 < len(capped) < len(free)
 
 
 def test_it_dies_with_its_parent(smollm2: Path) -> None:
     starter = (
-        "import subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, *sys.argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)\n"
-        "print(p.pid, p.stdout.readline().strip(), flush=True)\n"
-        "time.sleep(60)\n"
+        "import subprocess, sys, time\np = subprocess.Popen([sys.executable, *sys.argv[1:]], stdout=subprocess.PIPE,"
+        " stderr=subprocess.DEVNULL, text=True)\nprint(p.pid, p.stdout.readline().strip(),"
+        " flush=True)\ntime.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", starter, str(SERVER), str(smollm2)], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", starter, str(SERVER), str(smollm2)], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         pid, url = parent.stdout.readline().split()
         assert ask(f"{url}/health") == {"status": "ok"}

@@ -17,7 +17,9 @@ PICTURE = ROOT / "docs" / "images" / "before-and-after.svg"
 
 def corners() -> dict[str, Any]:
     page = json.loads(DEMO.read_text(encoding="utf-8"))
-    found: dict[str, Any] = next(one for one in page["sections"] if one["kind"] == "table" and "four corners" in one["title"])
+    found: dict[str, Any] = next(
+        one for one in page["sections"] if one["kind"] == "table" and "four corners" in one["title"]
+    )
     return found
 
 

@@ -1,8 +1,9 @@
 """The task that mechanisms' effects are measured on: a tiny reasoner that works problems modulo 13 from shaky tables.
 
-A Llama of a quarter of a million weights learns, by plain cross-entropy, to write short worked problems in modular arithmetic from a
-teacher who knows each fact of his tables only some of the time. It therefore starts out diverse: several routes, several wordings,
-several answers. Every draw is seeded. Used by ``tools/measure_effects.py`` alone; the lab has a task of its own.
+A Llama of a quarter of a million weights learns, by plain cross-entropy, to write short worked problems in modular
+arithmetic from a teacher who knows each fact of his tables only some of the time. It therefore starts out diverse:
+several routes, several wordings, several answers. Every draw is seeded. Used by ``tools/measure_effects.py`` alone; the
+lab has a task of its own.
 """
 
 from __future__ import annotations

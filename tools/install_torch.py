@@ -12,16 +12,18 @@ HEAVY = ("nvidia-", "cuda-", "triton")
 def main(requirement: list[str]) -> int:
     """Install ``requirement`` (pip arguments) into the running Python."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    plan = subprocess.run([*pip, "install", "--quiet", "--dry-run", "--report", "-", *requirement], capture_output=True, text=True)
+    plan = subprocess.run(
+        [*pip, "install", "--quiet", "--dry-run", "--report", "-", *requirement], capture_output=True, text=True
+    )
     if plan.returncode:
         print(plan.stderr, file=sys.stderr)
         return plan.returncode
     cuda = sorted(name for name in planned(plan.stdout) if name.startswith(HEAVY))
     if cuda:
         print(
-            f"note: {' '.join(requirement)} brings {len(cuda)} CUDA packages, several GB: {', '.join(cuda[:4])}, ...\n"
-            "      The tests need only a CPU build. To choose one, give pip the CPU index that the PyTorch install page names:\n"
-            "      make test TORCH='torch==2.13.0 --index-url <CPU index>'"
+            f"note: {' '.join(requirement)} brings {len(cuda)} CUDA packages, several GB: {', '.join(cuda[:4])}, ...\n "
+            "     The tests need only a CPU build. To choose one, give pip the CPU index that the PyTorch install page"
+            " names:\n      make test TORCH='torch==2.13.0 --index-url <CPU index>'"
         )
     return subprocess.run([*pip, "install", "--quiet", *requirement]).returncode
 

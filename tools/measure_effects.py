@@ -1,13 +1,16 @@
 """Train the tiny reasoner with each mechanism and without, three seeds each, and say whether the documented effect shows.
 
-What is expected of each mechanism, and in which number, is written down below before anything runs. An effect counts as measured when
-the 95 % interval of the paired difference to the control (same seed, same regime) lies on the expected side of zero. The model, the
-problems and the pretraining are those of ``tools/effects_task.py``; the problems tested on are held out.
+What is expected of each mechanism, and in which number, is written down below before anything runs. An effect counts as
+measured when the 95 % interval of the paired difference to the control (same seed, same regime) lies on the expected
+side of zero. The model, the problems and the pretraining are those of ``tools/effects_task.py``; the problems tested on
+are held out.
 
     python -m tools.measure_effects docs/data/effects.json --jobs 2
-    python -m tools.measure_effects docs/data/effects.json --only thermostat     # run some again, keep the rest and the controls
+    python -m tools.measure_effects docs/data/effects.json --only thermostat     # run some again, keep the rest and the
+    controls
 
-Two regimes: ``on`` takes one optimizer step a generation, ``off`` four. Needs the extra ``train`` and about 20 minutes on two idle cores.
+Two regimes: ``on`` takes one optimizer step a generation, ``off`` four. Needs the extra ``train`` and about 20 minutes
+on two idle cores.
 """
 
 from __future__ import annotations
@@ -102,10 +105,14 @@ EXPERIMENTS = (
     # Added after the first runs, which hardly leave the default band (0.7 of the start) in so few steps.
     Experiment("fork-thermostat (floor 0.9)", "on", (*PLAIN[:2], ForkThermostat(floor=0.9)), "fork_entropy", +1),
     Experiment("entropy-bonus", "on", (*PLAIN, EntropyBonus(0.01)), "entropy", +1),
-    Experiment("entropy-target", "on", (*PLAIN, EntropyTarget(target_share=0.8, increment=1e-3, largest=0.05)), "entropy", +1),
+    Experiment(
+        "entropy-target", "on", (*PLAIN, EntropyTarget(target_share=0.8, increment=1e-3, largest=0.05)), "entropy", +1
+    ),
     Experiment("entropy-pi", "on", (GroupAdvantage(), EntropyPI(), ClippedPolicy(), WATCH), "entropy", +1),
     Experiment("repo", "on", (GroupAdvantage(), Repo(), ClippedPolicy(), WATCH), "entropy", +1),
-    Experiment("entropy-advantage", "on", (GroupAdvantage(), EntropyAdvantage(), ClippedPolicy(), WATCH), "entropy", +1),
+    Experiment(
+        "entropy-advantage", "on", (GroupAdvantage(), EntropyAdvantage(), ClippedPolicy(), WATCH), "entropy", +1
+    ),
     Experiment("clip-cov", "on", (*PLAIN, ClipCov(share=0.02, lower=0.5, upper=math.inf)), "entropy", +1),
     Experiment("forking-tokens", "on", (*PLAIN, ForkingTokens()), "entropy", +1),
     Experiment("outcome-bonus", "on", (GroupAdvantage(), OutcomeBonus(0.2), ClippedPolicy(), WATCH), "distinct", +1),
@@ -113,12 +120,25 @@ EXPERIMENTS = (
     Experiment("pass-at-k", "on", (PassAtK(k=4), ClippedPolicy(), WATCH), "distinct", +1),
     Experiment("maxrl", "on", (MaxRL(), ClippedPolicy(), WATCH), "pass_at_8", +1),
     Experiment("leave-one-out", "on", (LeaveOneOut(), ClippedPolicy(), WATCH), "entropy", +1),
-    Experiment("clipped-policy (clip-higher)", "off", (GroupAdvantage(), ClippedPolicy(high=0.28), WATCH), "entropy", +1),
-    Experiment("kl-cov", "off", (GroupAdvantage(), ClippedPolicy(low=1.0, high=math.inf), KLCov(share=0.02), WATCH), "entropy", +1),
-    Experiment("gradient-preserving (CE-GPPO)", "off", (GroupAdvantage(), GradientPreserving(below=0.5), WATCH), "entropy", +1),
+    Experiment(
+        "clipped-policy (clip-higher)", "off", (GroupAdvantage(), ClippedPolicy(high=0.28), WATCH), "entropy", +1
+    ),
+    Experiment(
+        "kl-cov",
+        "off",
+        (GroupAdvantage(), ClippedPolicy(low=1.0, high=math.inf), KLCov(share=0.02), WATCH),
+        "entropy",
+        +1,
+    ),
+    Experiment(
+        "gradient-preserving (CE-GPPO)", "off", (GroupAdvantage(), GradientPreserving(below=0.5), WATCH), "entropy", +1
+    ),
 )
-"""Everything that is tried, compared with the plain chain of the same regime. The thermostat's ceiling is not among it: no run was found
-that leaves the band above and can still be brought back (a bonus of 0.1 never reached it, one of 1 was beyond the limit)."""
+"""Everything that is tried, compared with the plain chain of the same regime.
+
+The thermostat's ceiling is not among it: no run was found
+that leaves the band above and can still be brought back (a bonus of 0.1 never reached it, one of 1 was beyond the
+limit)."""
 
 
 def exact_match(completions: list[str], truth: list[str], **_: Any) -> list[float]:
@@ -172,7 +192,9 @@ def train(base: Path, regime: Regime, chain: Chain, seed: int) -> dict[str, floa
             report_to="none",
             seed=seed,
         )
-        trainer = BreadthGRPOTrainer(model, exact_match, arguments, Dataset.from_list(rows), processing_class=tokenizer, objective=chain)
+        trainer = BreadthGRPOTrainer(
+            model, exact_match, arguments, Dataset.from_list(rows), processing_class=tokenizer, objective=chain
+        )
         trainer.train()
     log = [row for row in trainer.state.log_history if "reward" in row][-LAST:]
     numbers = {"entropy": "entropy", "reward": "reward", "fork_entropy": "breadth/fork-thermostat/entropy"}
@@ -184,14 +206,20 @@ def held_out_numbers(model: Any, tokenizer: Any, asked: Sequence[task.Problem], 
     """Sample each held-out problem as often as in training; returns pass@1, pass@8 and different answers per problem."""
     set_seed(1000 + seed)
     model.eval()
-    prompts = tokenizer([task.question(one) for one in asked for _ in range(GROUP)], return_tensors="pt", return_token_type_ids=False)
+    prompts = tokenizer(
+        [task.question(one) for one in asked for _ in range(GROUP)], return_tensors="pt", return_token_type_ids=False
+    )
     with torch.no_grad():
         made = model.generate(**prompts, max_new_tokens=32, do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
     texts = tokenizer.batch_decode(made[:, prompts["input_ids"].shape[1] :], skip_special_tokens=True)
     answers = np.array([(re.findall(r"\\boxed\{(\d+)\}", text) or [""])[-1] for text in texts]).reshape(-1, GROUP)
     hits = answers == np.array([right(one) for one in asked])[:, None]
     distinct = [len(set(row) - {""}) for row in answers.tolist()]
-    return {"pass_at_1": float(hits.mean()), "pass_at_8": float(hits.any(1).mean()), "distinct": float(np.mean(distinct))}
+    return {
+        "pass_at_1": float(hits.mean()),
+        "pass_at_8": float(hits.any(1).mean()),
+        "distinct": float(np.mean(distinct)),
+    }
 
 
 def right(problem: task.Problem) -> str:
@@ -234,14 +262,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("to", type=Path, help="JSON file to write")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--only", default="", help="run only mechanisms with this in their name, and keep the file's other results")
+    parser.add_argument(
+        "--only", default="", help="run only mechanisms with this in their name, and keep the file's other results"
+    )
     options = parser.parse_args(arguments)
     chosen = [one for one in EXPERIMENTS if options.only in one.mechanism]
-    before = json.loads(options.to.read_text(encoding="utf-8")) if options.only and options.to.exists() else {"controls": {}, "effects": []}
+    before = (
+        json.loads(options.to.read_text(encoding="utf-8"))
+        if options.only and options.to.exists()
+        else {"controls": {}, "effects": []}
+    )
     known = {name: {int(seed): told for seed, told in by_seed.items()} for name, by_seed in before["controls"].items()}
     runs = run_all(chosen, known, options.jobs)
     effects = [verdict(one, runs) for one in chosen]
-    controls = {name: {str(seed): by_seed[seed] for seed in SEEDS} for name, by_seed in runs.items() if name.startswith("control")}
+    controls = {
+        name: {str(seed): by_seed[seed] for seed in SEEDS}
+        for name, by_seed in runs.items()
+        if name.startswith("control")
+    }
     fresh = {one["mechanism"] for one in effects}
     write(options.to, controls, [*effects, *(one for one in before["effects"] if one["mechanism"] not in fresh)])
     for one in effects:
@@ -252,8 +290,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_all(chosen: Sequence[Experiment], known: Runs, processes: int) -> Runs:
     """Train the base model, then every experiment and every control not yet known on every seed."""
-    chains = {one.mechanism: (one.regime, one.chain) for one in chosen} | {one.control_name: (one.regime, PLAIN) for one in chosen}
-    jobs = [(name, regime, Chain(chain).dumps(), seed) for seed in SEEDS for name, (regime, chain) in chains.items() if name not in known]
+    chains = {one.mechanism: (one.regime, one.chain) for one in chosen} | {
+        one.control_name: (one.regime, PLAIN) for one in chosen
+    }
+    jobs = [
+        (name, regime, Chain(chain).dumps(), seed)
+        for seed in SEEDS
+        for name, (regime, chain) in chains.items()
+        if name not in known
+    ]
     with tempfile.TemporaryDirectory() as base, multiprocessing.get_context("spawn").Pool(processes) as pool:
         torch.set_num_threads(1)
         pretrained(Path(base))
@@ -266,11 +311,20 @@ def run_all(chosen: Sequence[Experiment], known: Runs, processes: int) -> Runs:
 
 def write(to: Path, controls: dict[str, Any], effects: list[dict[str, Any]]) -> None:
     """Write the results, in the order of the experiments."""
-    settings = {"seeds": SEEDS, "steps": STEPS, "last": LAST, "learning_rate": LEARNING_RATE, "rollouts": ROLLOUTS, "updates": UPDATES}
+    settings = {
+        "seeds": SEEDS,
+        "steps": STEPS,
+        "last": LAST,
+        "learning_rate": LEARNING_RATE,
+        "rollouts": ROLLOUTS,
+        "updates": UPDATES,
+    }
     places = {one.mechanism: place for place, one in enumerate(EXPERIMENTS)}
     effects = sorted(effects, key=lambda one: places[one["mechanism"]])
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(json.dumps({"settings": settings, "controls": controls, "effects": effects}, indent=1) + "\n", encoding="utf-8")
+    to.write_text(
+        json.dumps({"settings": settings, "controls": controls, "effects": effects}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -62,7 +62,15 @@ def log_cases(folder: Path) -> Iterator[Case]:
             *_, case = gather([folder / row["file"]], Path(workshop)).cases  # of several runs in one log the last
         if case.run is not None:
             meant = MEANT.get(row["label"], frozenset())
-            yield Case("logs", row["file"], row["label"], meant, _metrics(case.run), case.run.header.names, file=folder / row["file"])
+            yield Case(
+                "logs",
+                row["file"],
+                row["label"],
+                meant,
+                _metrics(case.run),
+                case.run.header.names,
+                file=folder / row["file"],
+            )
 
 
 def labelled(folder: Path) -> list[dict[str, str]]:
@@ -75,8 +83,12 @@ def fault_cases(folder: Path) -> Iterator[Case]:
     """Yield the faulty and the untouched curves as runs of TRL."""
     for one in (*faulty(folder), *untouched(folder)):
         steps = range(len(one.series["reward"]))
-        rows = tuple({"step": step + 1, **{name: float(values[step]) for name, values in one.series.items()}} for step in steps)
-        yield Case("faults", one.name, one.truth, frozenset({one.truth.removeprefix("no ")}), rows, TRL, frozenset(one.also))
+        rows = tuple(
+            {"step": step + 1, **{name: float(values[step]) for name, values in one.series.items()}} for step in steps
+        )
+        yield Case(
+            "faults", one.name, one.truth, frozenset({one.truth.removeprefix("no ")}), rows, TRL, frozenset(one.also)
+        )
 
 
 def untouched(folder: Path) -> Iterator[Faulty]:
@@ -89,7 +101,9 @@ def lab_cases(folder: Path, skipped: int) -> Iterator[Case]:
     """Yield the lab's runs, which TRL's trainer has logged."""
     for name, run, truth in known_runs(folder, skipped):
         label = str(truth["label"])
-        yield Case("lab", name, label, frozenset({label}), _metrics(run), run.header.names, frozenset(truth.get("also", ())))
+        yield Case(
+            "lab", name, label, frozenset({label}), _metrics(run), run.header.names, frozenset(truth.get("also", ()))
+        )
 
 
 def _metrics(run: Run) -> tuple[Row, ...]:
@@ -117,7 +131,11 @@ def under_sb3_names(case: Case) -> list[Row]:
     found: list[Row] = []
     for row in case.rows:
         kl = row.get("kl_old", row.get("kl_reference"))
-        theirs = {"train/approx_kl": kl, "train/entropy_loss": row.get("entropy"), "train/policy_gradient_loss": row.get("loss")}
+        theirs = {
+            "train/approx_kl": kl,
+            "train/entropy_loss": row.get("entropy"),
+            "train/policy_gradient_loss": row.get("loss"),
+        }
         found.append({"step": row["step"], **{name: value for name, value in theirs.items() if value is not None}})
     return found
 

@@ -17,7 +17,9 @@ Row = dict[str, float]
 Said = tuple[str, str, str]
 """Level (critical, warning or note), the peer's own name of the rule, its words."""
 Judge = Callable[[Path | None, list[Row], Path], tuple[Iterable[Said], bool]]
-"""Asks a peer about a run: its file where it has one, its rows, an empty folder -> what it says, and whether it took the file."""
+"""Asks a peer about a run: its file where it has one, its rows, an empty folder -> what it says, and whether it took
+the file.
+"""
 
 
 class UnreadError(Exception):

@@ -1,7 +1,8 @@
 """What each rule of a peer's doctor says in our words: the one table by which `benchmarks/doctor_peers.py` scores it.
 
-Where a rule may mean more than one thing, it counts for all of them: the doubt is the peer's. Where one rule says several things and tells
-them apart in its text, there is a line for each with the words it uses. A rule without labels is still an alarm on a healthy run.
+Where a rule may mean more than one thing, it counts for all of them: the doubt is the peer's. Where one rule says
+several things and tells them apart in its text, there is a line for each with the words it uses. A rule without labels
+is still an alarm on a healthy run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ def _rule(name: str, labels: str, why: str, words: str = "") -> Rule:
 RULES = {
     "rldoctor": (
         _rule("entropy_collapse", "entropy-collapse", "the same"),
-        _rule("advantage_collapse", "zero-variance-groups overly-hard", "groups of equal reward, called too hard", "too hard"),
+        _rule(
+            "advantage_collapse",
+            "zero-variance-groups overly-hard",
+            "groups of equal reward, called too hard",
+            "too hard",
+        ),
         _rule("advantage_collapse", "zero-variance-groups", "groups of equal reward, called too easy", "too easy"),
         _rule(
             "advantage_collapse",
@@ -43,7 +49,11 @@ RULES = {
         _rule("length_pathology", "reward-hacking", "reward perhaps bought with length", "tracks reward closely"),
         _rule("length_pathology", "", "longer answers: none of ours", "Response length grew"),
         _rule("reward_hacking", "reward-hacking", "reward rises and the held-out score does not"),
-        _rule("reward_composition", "reward-hacking", "an auxiliary component drives the policy, or the task's own has no spread"),
+        _rule(
+            "reward_composition",
+            "reward-hacking",
+            "an auxiliary component drives the policy, or the task's own has no spread",
+        ),
         _rule("kl_drift", "", "says that the policy does not move", "pinned to the reference"),
         _rule("kl_drift", "drift", "divergence from the reference", "KL has reached"),
         _rule("kl_drift", "drift", "divergence from the reference", "KL is"),
@@ -54,7 +64,9 @@ RULES = {
             "no gradient: it names equal rewards as the cause",
             "exactly zero gradient",
         ),
-        _rule("gradient_pathology", "zero-variance-groups overly-hard", "hardly any gradient: the same", "barely moving"),
+        _rule(
+            "gradient_pathology", "zero-variance-groups overly-hard", "hardly any gradient: the same", "barely moving"
+        ),
         _rule("gradient_pathology", "drift", "unstable updates", "spike"),
         _rule("gradient_pathology", "", "NaN: none of ours", "non-finite"),
         _rule("plateau", "saturation", "the score has stopped"),
@@ -71,7 +83,11 @@ RULES = {
         _rule("GRAD_PATHOLOGY", "drift", "unstable updates"),
         _rule("TRUNCATION_STARVE", "truncation", "the same"),
         _rule("REPETITION_SPIRAL", "entropy-collapse degenerate-rollouts", "it calls loops a sign of collapse"),
-        _rule("REWARD_STD_DEATH", "zero-variance-groups overly-hard entropy-collapse saturation", "it names all of these as causes"),
+        _rule(
+            "REWARD_STD_DEATH",
+            "zero-variance-groups overly-hard entropy-collapse saturation",
+            "it names all of these as causes",
+        ),
         _rule("REF_POLICY_DRIFT_ASYMMETRY", "drift", "divergence at certain positions"),
         _rule("THROUGHPUT_ROT", "", "time: none of ours"),
     ),

@@ -117,7 +117,9 @@ def counts(verdicts: Sequence[Verdict], nameable: frozenset[str]) -> dict[str, C
 def by_label(verdicts: Sequence[Verdict], nameable: Mapping[str, frozenset[str]]) -> list[list[str]]:
     """Lay out a table: a row a tool, a column a label; "-" where a tool has no rule for it, so that it cannot name it."""
     truths = list(dict.fromkeys(one.truth for one in verdicts if one.failing))
-    tools = {tool: [one for one in verdicts if one.tool == tool] for tool in dict.fromkeys(one.tool for one in verdicts)}
+    tools = {
+        tool: [one for one in verdicts if one.tool == tool] for tool in dict.fromkeys(one.tool for one in verdicts)
+    }
     totals = {tool: counts(own, nameable[tool]) for tool, own in tools.items()}
     heads = list(dict.fromkeys(name for found in totals.values() for name in found))
     rows = [["", *truths, *heads]]

@@ -40,7 +40,9 @@ def _experiment(found: dict[str, Any]) -> list[str]:
     for section in shown["sections"]:
         if section["kind"] == "verdict":
             lines += [f"**{_safe(section['headline'])}** {_safe(section['body'])}", ""]
-            lines += [f"- {_safe(one['name'])}: {_cell(one['value'], one.get('unit') or '')}" for one in section["numbers"]]
+            lines += [
+                f"- {_safe(one['name'])}: {_cell(one['value'], one.get('unit') or '')}" for one in section["numbers"]
+            ]
             lines.append("")
         elif section["kind"] == "table":
             lines += _table(section)
@@ -49,7 +51,10 @@ def _experiment(found: dict[str, Any]) -> list[str]:
 
 def _table(table: dict[str, Any]) -> list[str]:
     heads = [f"{one['name']}{' (nats)' if one.get('unit') == 'nats' else ''}" for one in table["columns"]]
-    rows = [[_cell(cell, one.get("unit") or "") for cell, one in zip(row, table["columns"], strict=True)] for row in table["rows"]]
+    rows = [
+        [_cell(cell, one.get("unit") or "") for cell, one in zip(row, table["columns"], strict=True)]
+        for row in table["rows"]
+    ]
     body = [f"| {' | '.join(row)} |" for row in ([_safe(head) for head in heads], ["---"] * len(heads), *rows)]
     return [f"### {_safe(table['title'])}", "", *body, "", _safe(table["note"]), ""]
 

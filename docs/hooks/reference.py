@@ -53,7 +53,11 @@ def _undocumented_members(node: ast.ClassDef) -> Iterator[str]:
         if not ast.get_docstring(member):
             yield member.name
     for field in node.body:
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and "ClassVar" not in ast.unparse(field.annotation):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and "ClassVar" not in ast.unparse(field.annotation)
+        ):
             name = field.target.id
             if not name.startswith("_") and field not in followed_by_text:
                 yield name

@@ -66,7 +66,10 @@ class Result:
 
         from breadth.report.html_page import render_html
 
-        return f'<iframe srcdoc="{escape(render_html(self.page))}" style="width:100%;height:40em;border:0" sandbox></iframe>'
+        return (
+            f'<iframe srcdoc="{escape(render_html(self.page))}" style="width:100%;height:40em;border:0"'
+            " sandbox></iframe>"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,17 +86,21 @@ class Diagnosis(Result):
         return self.document
 
 
-def diagnose(*paths: str | Path, columns: Mapping[str, str] | None = None, on_progress: OnProgress | None = None) -> Diagnosis:
+def diagnose(
+    *paths: str | Path, columns: Mapping[str, str] | None = None, on_progress: OnProgress | None = None
+) -> Diagnosis:
     """Say which failure a run has, prove it, and give the patch for its trainer or server.
 
-    ``paths``: run folders, logs, rollout dumps, configurations, training data, policy.toml, a server's URL, in any mix. Configurations are
-    parsed, never executed. ``columns``: our name -> your column, as in ``{"step": "iteration"}``.
+    ``paths``: run folders, logs, rollout dumps, configurations, training data, policy.toml, a server's URL, in any mix.
+    Configurations are parsed, never executed. ``columns``: our name -> your column, as in ``{"step": "iteration"}``.
     """
     from breadth.doctor.machine import as_table
     from breadth.doctor.page import doctor_page
 
     if not paths:
-        raise SettingsError("Nothing was named to look at.", "Give a log, a trainer's output folder, a run folder or a configuration.")
+        raise SettingsError(
+            "Nothing was named to look at.", "Give a log, a trainer's output folder, a run folder or a configuration."
+        )
     with TemporaryDirectory(prefix="breadth-") as folder:
         diagnoses, collected = diagnose_runs(paths, Path(folder), columns=columns, on_progress=on_progress)
         findings = tuple(finding for diagnosis in diagnoses for finding in diagnosis.findings)
@@ -101,7 +108,11 @@ def diagnose(*paths: str | Path, columns: Mapping[str, str] | None = None, on_pr
 
 
 def diagnose_runs(
-    paths: Sequence[str | Path], folder: Path, *, columns: Mapping[str, str] | None = None, on_progress: OnProgress | None = None
+    paths: Sequence[str | Path],
+    folder: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> tuple[list[Any], Any]:
     """Collect what the paths hold, probe what is a URL, and diagnose each run; ``folder`` keeps what is imported on the way."""
     from breadth.doctor.diagnosis import diagnose as diagnose_run
@@ -143,8 +154,8 @@ def probe_server(url: str, folder: Path) -> Path:
 def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = None) -> Result:
     """Compare checkpoints or runs on their common problems: pass@k, votes, breadth, and what to use for a budget.
 
-    ``runs``: run folders, or ``RUN@STEP`` for one checkpoint; one folder alone compares its checkpoints. The first is the reference.
-    ``samples`` or ``tokens``: the budget per question; by default all samples there are.
+    ``runs``: run folders, or ``RUN@STEP`` for one checkpoint; one folder alone compares its checkpoints. The first is
+    the reference. ``samples`` or ``tokens``: the budget per question; by default all samples there are.
     """
     if samples is not None and tokens is not None:
         raise SettingsError("Both --samples and --tokens were given.", "Give the budget one way.")
@@ -169,7 +180,9 @@ def _read_policies(runs: Sequence[str]) -> list[Any]:
         run = Run.open(place)
         policies += read_contestants(run, display_name(place), steps or (checkpoints(run) if len(runs) == 1 else ()))
     if len(policies) < 2:
-        raise SettingsError("There is one policy only.", "Name two runs, or a run that kept held-out replies of several checkpoints.")
+        raise SettingsError(
+            "There is one policy only.", "Name two runs, or a run that kept held-out replies of several checkpoints."
+        )
     return policies
 
 
@@ -216,7 +229,9 @@ async def solve_async(
     try:
         ledger = Ledger(Budget(output_tokens=budget_tokens, seconds=seconds), chosen.prices)
         driver = Driver(sampler, ledger, {"default": ModelJudge()})
-        return await driver.solve(chosen.strategy, chosen.task(require_utf8("question", question), seed=seed), budget=chosen.budget)
+        return await driver.solve(
+            chosen.strategy, chosen.task(require_utf8("question", question), seed=seed), budget=chosen.budget
+        )
     finally:
         await sampler.close()
 
@@ -252,7 +267,9 @@ def tune(
 
     measured = resolve_policy(policy, None, {}, {})
     asked = drawn_order(labelled(read_questions(Path(tasks))), seed)[:questions]
-    options = Wishes(measured, tuple(sorted(set(widths))), None if budgets is None else tuple(sorted(set(budgets))), samples, seed)
+    options = Wishes(
+        measured, tuple(sorted(set(widths))), None if budgets is None else tuple(sorted(set(budgets))), samples, seed
+    )
     urls = server_urls([url] if isinstance(url, str) else url, 'url="http://localhost:8000"')
 
     async def collect() -> None:
@@ -290,13 +307,17 @@ def server_urls(given: Sequence[str] | None, example: str = "--url http://localh
 
 def api_key() -> str | None:
     """Return the server's key from the environment: never from the command line, where others can see it."""
-    name, value = next(((name, value) for name in KEY_VARIABLES if (value := os.environ.get(name, "").strip())), ("", ""))
+    name, value = next(
+        ((name, value) for name in KEY_VARIABLES if (value := os.environ.get(name, "").strip())), ("", "")
+    )
     if not value.isprintable():
         raise SettingsError(f"{name} holds characters that no key has.", "Copy the key again, all of it on one line.")
     return value or None
 
 
-def resolve_policy(text: str, answer_format: str | None, sampling: Mapping[str, Any], others: Mapping[str, Any]) -> Policy:
+def resolve_policy(
+    text: str, answer_format: str | None, sampling: Mapping[str, Any], others: Mapping[str, Any]
+) -> Policy:
     """Return the policy with the caller's settings on top; None leaves a setting as it is."""
     from breadth.base.settings import from_table, to_table
     from breadth.inference.policy import Policy
@@ -315,5 +336,7 @@ def require_utf8(what: str, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise SettingsError(f"The {what} is not UTF-8 text: a byte after {text[: error.start][-20:]!r}.", "Write it in UTF-8.") from error
+        raise SettingsError(
+            f"The {what} is not UTF-8 text: a byte after {text[: error.start][-20:]!r}.", "Write it in UTF-8."
+        ) from error
     return text

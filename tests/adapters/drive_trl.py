@@ -18,7 +18,9 @@ class Driver:
     def __init__(self, tiny: Any) -> None:
         self.tiny, self.model = tiny, tiny.model
         self.start = tiny.folder / "start"
-        self.model().save_pretrained(self.start)  # with beta, TRL loads the reference policy from where the model came from
+        self.model().save_pretrained(
+            self.start
+        )  # with beta, TRL loads the reference policy from where the model came from
         self.built: dict[str, Any] = {}
 
     def theirs(self, data: Tokens, parts: int = 1, *, generated: int | None = None, **settings: Any) -> Outcome:
@@ -34,14 +36,20 @@ class Driver:
         key = json.dumps([settings, objective and objective.dumps()], sort_keys=True)
         if key not in self.built:
             self.tiny.model = (lambda: str(self.start)) if "beta" in settings else self.model
-            self.built[key] = self.tiny.trainer(f"conformance-{len(self.built)}", objective, num_generations=2, **settings)
+            self.built[key] = self.tiny.trainer(
+                f"conformance-{len(self.built)}", objective, num_generations=2, **settings
+            )
         if objective is not None:
             self.built[key].objective = Objective(self.built[key].objective.chain)  # at step 0 again, by which it draws
         return self.built[key]
 
     def _trainer(self, data: Tokens, parts: int, chain: Chain | None, settings: dict[str, Any]) -> Any:
         rows, width = data.mask.shape
-        sizes = {"per_device_train_batch_size": rows // parts, "gradient_accumulation_steps": parts, "max_completion_length": width}
+        sizes = {
+            "per_device_train_batch_size": rows // parts,
+            "gradient_accumulation_steps": parts,
+            "max_completion_length": width,
+        }
         return self.trainer(chain, **sizes, **settings)
 
     def _step(self, trainer: Any, data: Tokens, parts: int, generated: int | None = None) -> Outcome:

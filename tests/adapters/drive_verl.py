@@ -16,14 +16,20 @@ from breadth.training.chain import Chain
 from tests.adapters.same_tensors import Outcome, Tokens, leaves
 
 
-def theirs(data: Tokens, mode: str, parts: int = 1, *, policy_loss: dict[str, Any] | None = None, **settings: Any) -> Outcome:
+def theirs(
+    data: Tokens, mode: str, parts: int = 1, *, policy_loss: dict[str, Any] | None = None, **settings: Any
+) -> Outcome:
     """Return what one of verl's policy losses gives over one optimizer step."""
-    return _step(partial(ppo_loss, _actor(PolicyLossConfig(loss_mode=mode, **(policy_loss or {})), settings)), data, parts)
+    return _step(
+        partial(ppo_loss, _actor(PolicyLossConfig(loss_mode=mode, **(policy_loss or {})), settings)), data, parts
+    )
 
 
 def alone(chain: Chain, data: Tokens, parts: int = 1, **settings: Any) -> Outcome:
     """Return what a chain gives as a policy loss under verl's own trainers."""
-    return _step(partial(ppo_loss, _actor(BreadthLoss(loss_mode="breadth", chain=chain.dumps()), settings)), data, parts)
+    return _step(
+        partial(ppo_loss, _actor(BreadthLoss(loss_mode="breadth", chain=chain.dumps()), settings)), data, parts
+    )
 
 
 def ours(chain: Chain, data: Tokens, parts: int = 1, **settings: Any) -> Outcome:
@@ -69,14 +75,24 @@ def whole(
         **weights,
     }
     held = {name: nested([value[row, : data.lengths[row]] for row in rows]) for name, value in fields.items()}
-    held |= {"prompts": nested([torch.zeros(1 + row % 3, dtype=torch.int64) for row in rows]), "breadth_row": torch.tensor(rows)}
-    output = {"log_probs": data.logprobs if logprobs is None else logprobs, "entropy": data.entropy if entropy is None else entropy}
-    return TensorDict(held, batch_size=len(rows)), {name: _output(value, data.lengths, rows) for name, value in output.items()}
+    held |= {
+        "prompts": nested([torch.zeros(1 + row % 3, dtype=torch.int64) for row in rows]),
+        "breadth_row": torch.tensor(rows),
+    }
+    output = {
+        "log_probs": data.logprobs if logprobs is None else logprobs,
+        "entropy": data.entropy if entropy is None else entropy,
+    }
+    return TensorDict(held, batch_size=len(rows)), {
+        name: _output(value, data.lengths, rows) for name, value in output.items()
+    }
 
 
 def _output(values: Tensor, lengths: list[int], rows: list[int]) -> Tensor:
     """Return what verl's engine returns: at each position, prompt included, the value of the next token."""
-    return nested([torch.cat([values.new_zeros(row % 3), values[row, : lengths[row]], values.new_zeros(1)]) for row in rows])
+    return nested(
+        [torch.cat([values.new_zeros(row % 3), values[row, : lengths[row]], values.new_zeros(1)]) for row in rows]
+    )
 
 
 def nested(rows: list[Tensor]) -> Tensor:

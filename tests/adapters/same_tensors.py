@@ -65,7 +65,9 @@ class Outcome:
     @classmethod
     def of(cls, loss: float, logprobs: Tensor, entropy: Tensor) -> Outcome:
         """Read the gradients off the leaves."""
-        return cls(loss, *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone() for leaf in (logprobs, entropy)))
+        return cls(
+            loss, *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone() for leaf in (logprobs, entropy))
+        )
 
     def gap(self, other: Outcome) -> float:
         """Return the largest difference of loss or gradient."""
@@ -73,7 +75,9 @@ class Outcome:
         return max(abs(self.loss - other.loss), *(float((one - two).abs().max()) for one, two in pairs))
 
 
-def tokens(drift: float = 0.5, *, seed: int = 0, by_token: bool = False, rows: int = ROWS, width: int = WIDTH) -> Tokens:
+def tokens(
+    drift: float = 0.5, *, seed: int = 0, by_token: bool = False, rows: int = ROWS, width: int = WIDTH
+) -> Tokens:
     """Draw float64 tensors: ragged responses with tool output inside some, advantages of both signs and zero."""
     dice = torch.Generator().manual_seed(seed)
 

@@ -66,12 +66,18 @@ def test_what_only_running_would_tell_is_set_but_not_known(tmp_path: Path) -> No
 
 
 def test_two_calls_that_agree_say_it_and_two_that_differ_do_not(tmp_path: Path) -> None:
-    found = read(tmp_path, "a = GRPOConfig(beta=0.0, num_generations=8)\nb = GRPOConfig(beta=0.1, num_generations=8, top_p=0.9)\n")
+    found = read(
+        tmp_path,
+        "a = GRPOConfig(beta=0.0, num_generations=8)\nb = GRPOConfig(beta=0.1, num_generations=8, top_p=0.9)\n",
+    )
     assert found == {"beta": Computed("0.0 or 0.1"), "num_generations": 8, "top_p": 0.9}
 
 
 def test_tables_that_are_handed_over_whole(tmp_path: Path) -> None:
-    text = "common = dict(num_generations=4, beta=args.b)\nmore = {'top_p': 0.9}\nGRPOConfig(**common, **more, temperature=1.0)\n"
+    text = (
+        "common = dict(num_generations=4, beta=args.b)\nmore = {'top_p': 0.9}\nGRPOConfig(**common, **more,"
+        " temperature=1.0)\n"
+    )
     assert read(tmp_path, text) == {"num_generations": 4, "beta": Computed("args.b"), "top_p": 0.9, "temperature": 1.0}
     assert REST in read(tmp_path, "GRPOConfig(**load(), num_generations=4)\n")
 
@@ -84,7 +90,10 @@ def test_a_notebook_is_its_code_cells(tmp_path: Path) -> None:
         cell("this is no python ("),
         cell("args = GRPOConfig(num_generations=2, max_completion_length=LENGTH)"),
     ]
-    assert read(tmp_path, json.dumps({"cells": cells}), "a.ipynb") == {"num_generations": 2, "max_completion_length": 1024}
+    assert read(tmp_path, json.dumps({"cells": cells}), "a.ipynb") == {
+        "num_generations": 2,
+        "max_completion_length": 1024,
+    }
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "not JSON"])
@@ -127,8 +136,8 @@ def test_nothing_is_executed_and_nothing_grows(tmp_path: Path) -> None:
     there = tmp_path / "there"
     found = read(
         tmp_path,
-        f"import os\nos.system('touch {there}')\nx = open({str(there)!r}, 'w')\n"
-        f"GRPOConfig(a=open({str(there)!r}, 'w'), b='x' * 10**10, c=9**9**9, d=10**17 * 10**17, e='\\d', f=1 / 0, g=2.0 * 3)\n",
+        f"import os\nos.system('touch {there}')\nx = open({str(there)!r}, 'w')\nGRPOConfig(a=open({str(there)!r}, 'w'),"
+        " b='x' * 10**10, c=9**9**9, d=10**17 * 10**17, e='\\d', f=1 / 0, g=2.0 * 3)\n",
     )
     assert not there.exists()
     assert found["e"] == "\\d"

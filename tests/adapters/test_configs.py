@@ -64,9 +64,15 @@ def test_a_file_that_may_not_be_read_is_an_error_that_says_so(tmp_path: Path) ->
 
 
 BOMBS = {
-    "tables": "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 10)),
+    "tables": (
+        "a0: &a0 {x: 1}\n"
+        + "".join(f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 10))
+    ),
     "lists": "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)),
-    "merges": "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 3)}]}}\n" for i in range(1, 30)),
+    "merges": (
+        "a0: &a0 {x: 1, y: 2}\n"
+        + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 3)}]}}\n" for i in range(1, 30))
+    ),
     "itself": "a: &a {b: *a}",
     "deep": "[" * 50_000,
     "deep table": "{a: " * 20_000,
@@ -88,7 +94,11 @@ def test_hostile_yaml_is_refused_in_time(tmp_path: Path, name: str) -> None:
 
 def test_anchors_that_are_used_decently_are_fine(tmp_path: Path) -> None:
     text = "base: &base {lr: 0.1, n: 2}\nmine: {<<: *base, n: 4}\nyours: *base\n"
-    assert table_of(file(tmp_path, text)) == {"base": {"lr": 0.1, "n": 2}, "mine": {"lr": 0.1, "n": 4}, "yours": {"lr": 0.1, "n": 2}}
+    assert table_of(file(tmp_path, text)) == {
+        "base": {"lr": 0.1, "n": 2},
+        "mine": {"lr": 0.1, "n": 4},
+        "yours": {"lr": 0.1, "n": 2},
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -149,7 +159,13 @@ class TestSettings:
         assert [self.own.whole(name) for name in ("n", "half", "missing", "computed")] == [8, None, 3, None]
 
     def test_switches_and_words(self) -> None:
-        assert [self.own.switch(name) for name in ("flag", "one", "n", "computed", "absent")] == [True, True, None, None, None]
+        assert [self.own.switch(name) for name in ("flag", "one", "n", "computed", "absent")] == [
+            True,
+            True,
+            None,
+            None,
+            None,
+        ]
         assert Settings({"a": False, "b": "false", "c": []}).switch("a") is False
         assert Settings({"b": "false"}).switch("b") is False
         assert Settings({"c": []}).switch("c") is None

@@ -83,7 +83,9 @@ def test_a_name_logged_twice_keeps_the_later_value() -> None:
 
 
 def test_a_row_without_step_keeps_its_place() -> None:
-    assert [row.step for row in merged([MetricRow({"a": 1.0}, 5), MetricRow({"a": 2.0}), MetricRow({"a": 3.0}, 1)])] == [5, None, 1]
+    assert [
+        row.step for row in merged([MetricRow({"a": 1.0}, 5), MetricRow({"a": 2.0}), MetricRow({"a": 3.0}, 1)])
+    ] == [5, None, 1]
 
 
 def test_open_steps_are_bounded() -> None:
@@ -131,14 +133,27 @@ def test_null_stands_for_nan(missing: object) -> None:
     assert math.isnan(found)
 
 
-@pytest.mark.parametrize("odd", ["", "abc", "0.5 tokens", "__import__('os')", "1" * 401, [1.0], {"a": 1}, b"1", "np.float64()"])
+@pytest.mark.parametrize(
+    "odd", ["", "abc", "0.5 tokens", "__import__('os')", "1" * 401, [1.0], {"a": 1}, b"1", "np.float64()"]
+)
 def test_what_is_no_number(odd: object) -> None:
     assert as_number(odd) is None
 
 
 @pytest.mark.parametrize(
     ("value", "step"),
-    [(7, 7), ("12", 12), (3.0, 3), ("np.int64(4)", 4), (0, 0), (-1, None), (2.5, None), (math.nan, None), (math.inf, None), (True, None)],
+    [
+        (7, 7),
+        ("12", 12),
+        (3.0, 3),
+        ("np.int64(4)", 4),
+        (0, 0),
+        (-1, None),
+        (2.5, None),
+        (math.nan, None),
+        (math.inf, None),
+        (True, None),
+    ],
 )
 def test_steps_are_whole_numbers_from_zero_on(value: object, step: int | None) -> None:
     assert as_step(value) == step

@@ -19,7 +19,9 @@ from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.loss.sequence_ratio import SequenceRatio
 from breadth.training.reduction import Reduction
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"
+)
 
 ANY_COST = {"lower": -math.inf, "upper": math.inf}
 PLAIN = {
@@ -46,7 +48,9 @@ def beta(chain: Chain) -> dict[str, float]:
 @pytest.mark.parametrize("by_token", [False, True], ids=["by response", "by token"])
 @pytest.mark.parametrize("drift", DRIFTS)
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_chain_is_the_same_bare_in_trl_and_in_verl(same: Any, in_trl: Any, in_verl: Any, name: str, drift: float, by_token: bool) -> None:
+def test_a_chain_is_the_same_bare_in_trl_and_in_verl(
+    same: Any, in_trl: Any, in_verl: Any, name: str, drift: float, by_token: bool
+) -> None:
     chain, data = PLAIN[name], same.tokens(drift, by_token=by_token)
     bare = same.bare(chain, data)
     for parts in (1, 4):
@@ -116,7 +120,12 @@ def test_nan_in_the_padding_is_nothing_to_us_and_spreads_in_trl_and_verl(same: A
     chain, data = Chain((ClippedPolicy(dual=3.0),)), same.tokens(0.5)
     bare = same.bare(chain, data)
     dirty = same.changed(data, old_logprobs=data.old_logprobs.masked_fill(~data.mask, math.nan))
-    for outcome in (same.bare(chain, dirty), in_trl.ours(chain, dirty, 2), in_verl.ours(chain, dirty, 2), in_verl.alone(chain, dirty, 2)):
+    for outcome in (
+        same.bare(chain, dirty),
+        in_trl.ours(chain, dirty, 2),
+        in_verl.ours(chain, dirty, 2),
+        in_verl.alone(chain, dirty, 2),
+    ):
         same.close(outcome, bare)
     assert math.isnan(in_trl.theirs(dirty, delta=3.0).loss)
     same.close(in_verl.theirs(dirty, "vanilla"), bare)

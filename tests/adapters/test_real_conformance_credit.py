@@ -16,7 +16,9 @@ from breadth.training.mechanism import Mechanism
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"
+)
 
 ESTIMATORS: dict[str, tuple[Mechanism[Any, Any], dict[str, Any]]] = {
     "grpo": (GroupAdvantage(), {}),
@@ -68,11 +70,16 @@ def test_the_verl_adapter_gives_every_token_the_bare_advantage(same: Any, in_ver
     rewards, groups = ragged()
     data, _ = in_verl.whole(same.tokens(rows=16))
     data["token_level_rewards"] = in_verl.nested(
-        [torch.cat([mask[:-1] * 0.0, rewards[row : row + 1]]) for row, mask in enumerate(data["response_mask"].unbind())]
+        [
+            torch.cat([mask[:-1] * 0.0, rewards[row : row + 1]])
+            for row, mask in enumerate(data["response_mask"].unbind())
+        ]
     )
     keys = [f"problem{group}_{place}_0" for place, group in enumerate(groups)]
     written, _ = CreditSeat(Objective(Chain((LeaveOneOut(),)))).credited(data, keys, [{}] * 16)
-    for row, (advantage, mask) in enumerate(zip(written["advantages"].unbind(), data["response_mask"].unbind(), strict=True)):
+    for row, (advantage, mask) in enumerate(
+        zip(written["advantages"].unbind(), data["response_mask"].unbind(), strict=True)
+    ):
         expected = credited(LeaveOneOut(), rewards, groups)[row]
         assert advantage.tolist() == pytest.approx([expected * int(counts) for counts in mask], abs=1e-6)
 
@@ -98,9 +105,12 @@ def trls(in_trl: Any, rewards: list[float | None], objective: Chain | None = Non
 
 
 @pytest.mark.parametrize(
-    ("estimator", "settings"), [(GroupAdvantage(epsilon=1e-4), {}), (GroupAdvantage(scale="none"), {"scale_rewards": "none"})]
+    ("estimator", "settings"),
+    [(GroupAdvantage(epsilon=1e-4), {}), (GroupAdvantage(scale="none"), {"scale_rewards": "none"})],
 )
-def test_the_estimator_is_trls_unscorable_rollouts_included(in_trl: Any, estimator: GroupAdvantage, settings: dict[str, Any]) -> None:
+def test_the_estimator_is_trls_unscorable_rollouts_included(
+    in_trl: Any, estimator: GroupAdvantage, settings: dict[str, Any]
+) -> None:
     theirs, ours = trls(in_trl, REWARDS, **settings), trls(in_trl, REWARDS, Chain((estimator,)))
     rewards = torch.tensor([math.nan if reward is None else reward for reward in REWARDS])
     bare = credited(estimator, rewards, [0] * 4 + [1] * 4)
@@ -112,7 +122,11 @@ def test_the_estimator_is_trls_unscorable_rollouts_included(in_trl: Any, estimat
 def test_one_success_in_eight_by_each_epsilon_and_deviation() -> None:
     """0.875 over the sample deviation 0.353553 or the population's 0.330719, with 1e-6 (verl, us) or 1e-4 (TRL) added."""
     rewards, groups = torch.tensor([1.0] + [0.0] * 7, dtype=torch.float64), [0] * 8
-    kinds = {"ours": GroupAdvantage(), "trl": GroupAdvantage(epsilon=1e-4), "papers": GroupAdvantage(scale="population")}
+    kinds = {
+        "ours": GroupAdvantage(),
+        "trl": GroupAdvantage(epsilon=1e-4),
+        "papers": GroupAdvantage(scale="population"),
+    }
     by = {name: credited(estimator, rewards, groups)[0] for name, estimator in kinds.items()}
     assert by == pytest.approx({"ours": 2.474867, "trl": 2.474174, "papers": 2.645743}, abs=1e-6)
     assert in_verls("grpo", rewards, groups)[0] == pytest.approx(by["ours"], abs=1e-9)
@@ -122,7 +136,9 @@ def test_trls_epsilon_shrinks_small_differences(in_trl: Any) -> None:
     """Rewards a thousandth apart: the sample deviation is 0.0005, and 1e-4 more is a fifth of it."""
     rewards: list[float | None] = [0.001, 0.0, 0.0, 0.0] * 2
     assert trls(in_trl, rewards)[0] == pytest.approx(1.25, abs=1e-3)
-    assert credited(GroupAdvantage(), torch.tensor([0.001, 0.0, 0.0, 0.0]), [0] * 4)[0] == pytest.approx(1.497006, abs=1e-4)
+    assert credited(GroupAdvantage(), torch.tensor([0.001, 0.0, 0.0, 0.0]), [0] * 4)[0] == pytest.approx(
+        1.497006, abs=1e-4
+    )
 
 
 def test_a_rollout_alone_in_its_group_is_taught_its_raw_reward_by_verl() -> None:
@@ -145,4 +161,6 @@ def test_equal_rewards_are_noise_in_verl_and_nothing_here(reward: float, noise: 
 def test_one_unscorable_rollout_spoils_its_group_in_verl() -> None:
     rewards, groups = torch.tensor([1.0, 0.0, math.nan, 0.0, 1.0, 0.0]), [0, 0, 0, 0, 1, 1]
     assert [math.isnan(value) for value in in_verls("grpo", rewards, groups)] == [True] * 4 + [False] * 2
-    assert credited(GroupAdvantage(), rewards, groups)[:4] == pytest.approx([1.154699, -0.577349, 0.0, -0.577349], abs=1e-5)
+    assert credited(GroupAdvantage(), rewards, groups)[:4] == pytest.approx(
+        [1.154699, -0.577349, 0.0, -0.577349], abs=1e-5
+    )

@@ -17,7 +17,9 @@ from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.loss.sequence_ratio import SequenceRatio
 from breadth.training.reduction import Reduction
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"
+)
 
 CLIP = ClippedPolicy(low=0.2, high=0.28)
 HIGHER = {"epsilon": 0.2, "epsilon_high": 0.28}
@@ -84,7 +86,10 @@ def test_trls_default_kl_is_our_k3_plus_on_policy_and_weighted_by_the_ratio_off_
     chains = {name: Chain((CLIP, ReferenceKL(1.0, name))) for name in ("k3", "k3+")}
     pulls: dict[tuple[str, str], float] = {}
     for name, batch in (("on", data), ("off", drifted)):
-        outcomes = {"TRL": in_trl.theirs(batch, beta=1.0), **{kind: same.bare(chain, batch) for kind, chain in chains.items()}}
+        outcomes = {
+            "TRL": in_trl.theirs(batch, beta=1.0),
+            **{kind: same.bare(chain, batch) for kind, chain in chains.items()},
+        }
         pulls |= {(name, side): float(one.by_logprob[0, 0]) * int(data.mask.sum()) for side, one in outcomes.items()}
     assert pulls == pytest.approx(
         {
@@ -107,10 +112,15 @@ def test_bnpo_averages_each_micro_batch_alone(same: Any, in_trl: Any) -> None:
     assert ours == pytest.approx([theirs[0]] * 4)
 
 
-def test_cispo_epsilon_high_is_a_cap_in_trl_and_a_distance_from_one_in_verl(same: Any, in_trl: Any, in_verl: Any) -> None:
+def test_cispo_epsilon_high_is_a_cap_in_trl_and_a_distance_from_one_in_verl(
+    same: Any, in_trl: Any, in_verl: Any
+) -> None:
     """The same setting on policies that agree: TRL's update is 0.28 of verl's."""
     data = same.tokens(0.0)
-    trl, verl = in_trl.theirs(data, loss_type="cispo", epsilon_high=0.28), in_verl.theirs(data, "cispo", clip_ratio_high=0.28)
+    trl, verl = (
+        in_trl.theirs(data, loss_type="cispo", epsilon_high=0.28),
+        in_verl.theirs(data, "cispo", clip_ratio_high=0.28),
+    )
     same.close(verl, same.bare(Chain((Cispo(high=0.28),)), data))
     assert trl.loss / verl.loss == pytest.approx(0.28)
     assert (trl.by_logprob[data.mask] - 0.28 * verl.by_logprob[data.mask]).abs().max() < 1e-9
@@ -132,9 +142,13 @@ def test_the_entropy_bonus_is_a_token_mean_of_each_micro_batch_in_trl(same: Any,
     paid = [in_trl.theirs(data, parts, loss_type="grpo", entropy_coef=0.1).by_entropy[data.mask] for parts in (1, 4)]
     ours = same.bare(chain, data, 4).by_entropy[data.mask]
     longest, shortest = max(data.mask.sum(1)), min(data.mask.sum(1))
-    assert float(ours.min() / ours.max()) == pytest.approx(float(longest / shortest)), "a token of a short response is paid more"
+    assert float(ours.min() / ours.max()) == pytest.approx(float(longest / shortest)), (
+        "a token of a short response is paid more"
+    )
     assert float(paid[0].min() / paid[0].max()) == pytest.approx(1.0)
-    assert float(paid[1].min() / paid[1].max()) == pytest.approx(19 / 11), "two responses a micro-batch, of 11 to 19 tokens"
+    assert float(paid[1].min() / paid[1].max()) == pytest.approx(19 / 11), (
+        "two responses a micro-batch, of 11 to 19 tokens"
+    )
 
 
 def kept(outcome: Any, data: Any) -> Any:
@@ -176,7 +190,9 @@ def test_trl_pays_for_the_entropy_of_the_kept_tokens_only(same: Any, in_trl: Any
 
 
 @pytest.mark.parametrize(("kind", "reduction"), [("grpo", BY_RESPONSE), ("dr_grpo", Reduction("fixed-length", 12))])
-def test_a_response_without_tokens_counts_as_one_in_trl(same: Any, in_trl: Any, kind: str, reduction: Reduction) -> None:
+def test_a_response_without_tokens_counts_as_one_in_trl(
+    same: Any, in_trl: Any, kind: str, reduction: Reduction
+) -> None:
     data = same.tokens(0.5)
     mask = data.mask.clone()
     mask[3] = False

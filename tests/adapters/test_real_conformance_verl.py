@@ -24,7 +24,10 @@ WIDE, UNCLIPPED = ClippedPolicy(low=1.0, high=1.0), ClippedPolicy(low=1.0, high=
 AVERAGES: dict[str, tuple[Reduction, dict[str, Any]]] = {
     "token-mean": (Reduction(), {}),
     "seq-mean-token-mean": (Reduction("sequence-mean"), {"loss_agg_mode": "seq-mean-token-mean"}),
-    "seq-mean-token-sum-norm": (Reduction("fixed-length", 12), {"loss_agg_mode": "seq-mean-token-sum-norm", "loss_scale_factor": 12}),
+    "seq-mean-token-sum-norm": (
+        Reduction("fixed-length", 12),
+        {"loss_agg_mode": "seq-mean-token-sum-norm", "loss_scale_factor": 12},
+    ),
 }
 AGREE: dict[str, tuple[tuple[Mechanism[Any, Any], ...], dict[str, Any], int]] = {
     "vanilla": ((ClippedPolicy(high=0.28, dual=3.0),), {"clip_ratio_high": 0.28}, 4),
@@ -32,10 +35,18 @@ AGREE: dict[str, tuple[tuple[Mechanism[Any, Any], ...], dict[str, Any], int]] = 
     "cispo": ((Cispo(low=0.2, high=0.28),), {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28}, 4),
     "clip_cov": (
         (WIDE, ClipCov(share=1.0, lower=0.2, upper=2.0)),
-        {"clip_ratio_low": 1.0, "clip_ratio_high": 1.0, "policy_loss": {"clip_cov_ratio": 1.0, "clip_cov_lb": 0.2, "clip_cov_ub": 2.0}},
+        {
+            "clip_ratio_low": 1.0,
+            "clip_ratio_high": 1.0,
+            "policy_loss": {"clip_cov_ratio": 1.0, "clip_cov_lb": 0.2, "clip_cov_ub": 2.0},
+        },
         1,
     ),
-    "kl_cov": ((UNCLIPPED, KLCov(share=0.2, coefficient=0.7)), {"policy_loss": {"kl_cov_ratio": 0.2, "ppo_kl_coef": 0.7}}, 1),
+    "kl_cov": (
+        (UNCLIPPED, KLCov(share=0.2, coefficient=0.7)),
+        {"policy_loss": {"kl_cov_ratio": 0.2, "ppo_kl_coef": 0.7}},
+        1,
+    ),
 }
 """verl's loss mode -> (our mechanisms, verl's settings, the most micro-batches in which the two are the same)."""
 
@@ -77,7 +88,10 @@ def test_clip_cov_leaves_out_one_token_or_eight_by_a_memory_setting(same: Any, i
     """verl issue 7829: 2e-4 of 8,192 tokens is 1; of each of eight micro-batches it is less than one, and rounds up to 1 each."""
     data = whole_batch(same)
     bounds = {"lower": -math.inf, "upper": math.inf}
-    settings = {"clip_ratio": 1.0, "policy_loss": {"clip_cov_ratio": 2e-4, "clip_cov_lb": -math.inf, "clip_cov_ub": math.inf}}
+    settings = {
+        "clip_ratio": 1.0,
+        "policy_loss": {"clip_cov_ratio": 2e-4, "clip_cov_lb": -math.inf, "clip_cov_ub": math.inf},
+    }
     chain = Chain((WIDE, ClipCov(share=2e-4, **bounds)))
     assert [left_out(in_verl.theirs(data, "clip_cov", parts, **settings), data) for parts in (1, 8)] == [1, 8]
     assert [left_out(same.bare(chain, data, parts), data) for parts in (1, 8)] == [1, 1]
@@ -116,16 +130,22 @@ def test_with_one_response_per_micro_batch_kl_cov_picks_by_rounding(same: Any, i
         old_logprobs=torch.where(data.mask, data.old_logprobs, data.logprobs - 0.1),
         advantages=torch.linspace(-1.1, 0.9, 8, dtype=torch.float64),
     )
-    narrow = same.changed(data, **{name: value.float() for name, value in vars(data).items() if name not in ("mask", "weights")})
+    narrow = same.changed(
+        data, **{name: value.float() for name, value in vars(data).items() if name not in ("mask", "weights")}
+    )
     settings = {"policy_loss": {"kl_cov_ratio": 0.01, "ppo_kl_coef": 1.0}}
     theirs, ours = {}, {}
     for held, parts in [(held, parts) for held in (data, narrow) for parts in (1, 8)]:
         plain = same.bare(Chain((UNCLIPPED,)), held, parts)
         theirs[held is data, parts] = charged(in_verl.theirs(held, "kl_cov", parts, **settings), plain)
         ours[held is data, parts] = charged(same.bare(Chain((UNCLIPPED, KLCov(share=0.01))), held, parts), plain)
-    assert all(picks == theirs[True, 1] for picks in [*ours.values(), theirs[False, 1]]), "over the whole batch all agree"
+    assert all(picks == theirs[True, 1] for picks in [*ours.values(), theirs[False, 1]]), (
+        "over the whole batch all agree"
+    )
     assert [len(theirs[True, parts]) for parts in (1, 8)] == [5, 8]
-    assert len([pick for pick in theirs[True, 8] if pick in theirs[True, 1]]) == 1, "one of the five is still among the eight"
+    assert len([pick for pick in theirs[True, 8] if pick in theirs[True, 1]]) == 1, (
+        "one of the five is still among the eight"
+    )
     assert theirs[False, 8] != theirs[True, 8]
 
 
@@ -171,8 +191,12 @@ def test_verls_cispo_bounds_small_weights_unless_told_otherwise(same: Any, in_ve
     same.close(in_verl.theirs(data, "cispo", clip_ratio_low=1.0, clip_ratio_high=0.28), ours)
 
 
-@pytest.mark.parametrize(("mode", "mechanism"), [("clip_cov", ClipCov(share=0.0)), ("kl_cov", KLCov(share=0.0)), ("vanilla", None)])
-def test_a_ratio_that_overflows_is_bounded_here_and_in_vanilla_only(same: Any, in_verl: Any, mode: str, mechanism: Any) -> None:
+@pytest.mark.parametrize(
+    ("mode", "mechanism"), [("clip_cov", ClipCov(share=0.0)), ("kl_cov", KLCov(share=0.0)), ("vanilla", None)]
+)
+def test_a_ratio_that_overflows_is_bounded_here_and_in_vanilla_only(
+    same: Any, in_verl: Any, mode: str, mechanism: Any
+) -> None:
     data = same.tokens(0.0)
     old, advantages = data.logprobs.clone(), data.advantages.clone()
     old[0, 0], advantages[0] = data.logprobs[0, 0] - 800.0, -1.0
@@ -197,9 +221,14 @@ def test_verl_stops_counting_k3_at_ten(same: Any, in_verl: Any) -> None:
     data = same.tokens(0.0)
     data = same.changed(data, reference=data.logprobs + 3.0, advantages=0 * data.advantages)
     settings = {"use_kl_loss": True, "kl_loss_coef": 1.0, "kl_loss_type": "k3"}
-    theirs, ours = in_verl.theirs(data, "vanilla", **settings), same.bare(Chain((ClippedPolicy(), ReferenceKL(1.0, "k3"))), data)
+    theirs, ours = (
+        in_verl.theirs(data, "vanilla", **settings),
+        same.bare(Chain((ClippedPolicy(), ReferenceKL(1.0, "k3"))), data),
+    )
     assert (theirs.loss, ours.loss) == pytest.approx((10.0, 16.085537))
-    assert [float(one.by_logprob[0, 0]) * int(data.mask.sum()) for one in (theirs, ours)] == pytest.approx([0.0, 1 - math.exp(3)])
+    assert [float(one.by_logprob[0, 0]) * int(data.mask.sum()) for one in (theirs, ours)] == pytest.approx(
+        [0.0, 1 - math.exp(3)]
+    )
 
 
 def test_a_response_without_tokens_counts_in_verls_workers_and_not_in_its_bare_average(same: Any, in_verl: Any) -> None:

@@ -14,7 +14,10 @@ from breadth.adapters.rows import RowReader, arrow_type, as_text, reward_columns
 from breadth.runs.writer import problem_id
 
 PATH = Path("rows.jsonl")
-READER = RowReader({"q": "prompt", "a": "completion", "r": "reward", "ok": "correct", "t": "step", "ids": "token_ids"}, frozenset({"same"}))
+READER = RowReader(
+    {"q": "prompt", "a": "completion", "r": "reward", "ok": "correct", "t": "step", "ids": "token_ids"},
+    frozenset({"same"}),
+)
 
 
 def test_columns_are_named_and_typed() -> None:
@@ -35,7 +38,9 @@ def test_columns_are_named_and_typed() -> None:
         "answer": ["2", None],
         "sample": [0, 1],
     }
-    assert {name: table.schema.field(name).type for name in table.column_names} == {name: arrow_type(name) for name in table.column_names}
+    assert {name: table.schema.field(name).type for name in table.column_names} == {
+        name: arrow_type(name) for name in table.column_names
+    }
 
 
 def test_what_has_no_column_is_kept_as_json() -> None:
@@ -44,7 +49,9 @@ def test_what_has_no_column_is_kept_as_json() -> None:
 
 
 def test_of_two_keys_for_one_column_the_second_is_kept_as_json() -> None:
-    table, _ = RowReader({"q": "prompt", "ref": "reference", "gold": "reference"}).table([{"q": "x", "ref": "1", "gold": "2"}], PATH)
+    table, _ = RowReader({"q": "prompt", "ref": "reference", "gold": "reference"}).table(
+        [{"q": "x", "ref": "1", "gold": "2"}], PATH
+    )
     assert table.column("reference").to_pylist() == ["1"]
     assert json.loads(table.column("extra")[0].as_py()) == {"gold": "2"}
 
@@ -78,7 +85,12 @@ def test_rewards_that_are_no_finite_numbers_stay() -> None:
 
 def test_numbers_beyond_their_type_are_left_empty() -> None:
     table, remarks = READER.table([{"q": "x", "r": 10**400, "t": 10**30, "ids": [2**40]}], PATH)
-    assert table.column("reward").to_pylist() == table.column("step").to_pylist() == table.column("token_ids").to_pylist() == [None]
+    assert (
+        table.column("reward").to_pylist()
+        == table.column("step").to_pylist()
+        == table.column("token_ids").to_pylist()
+        == [None]
+    )
     assert len(remarks) == 3
 
 
@@ -92,7 +104,10 @@ def test_text_that_utf8_cannot_hold_and_bytes_are_repaired() -> None:
 def test_chat_becomes_text() -> None:
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None}]
     assert as_text(chat) == "user: hi\nassistant: "
-    assert as_text([{"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}]) == "user: one two"
+    assert (
+        as_text([{"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}])
+        == "user: one two"
+    )
     assert as_text([]) == "[]"
     assert as_text({"b": 1, "a": None}) == '{"a":null,"b":1}'
 
@@ -104,9 +119,15 @@ def test_values_nested_beyond_reason_are_named_not_kept() -> None:
         deep = [deep]
         chat = [{"role": "user", "content": chat}]
     table, remarks = READER.table([{"q": deep, "a": chat, "r": deep, "other": deep}], PATH)
-    assert table.column("prompt").to_pylist() == table.column("completion").to_pylist() == ['"nested too deeply to be kept"']
+    assert (
+        table.column("prompt").to_pylist()
+        == table.column("completion").to_pylist()
+        == ['"nested too deeply to be kept"']
+    )
     assert table.column("extra").to_pylist() == ['"nested too deeply to be kept"']
-    assert [remark.problem for remark in remarks] == ["'r' is a list nested too deeply, not double, in 1 rows; left empty there."]
+    assert [remark.problem for remark in remarks] == [
+        "'r' is a list nested too deeply, not double, in 1 rows; left empty there."
+    ]
 
 
 def test_no_rows_make_an_empty_table() -> None:

@@ -100,7 +100,11 @@ def test_nothing_is_executed(tmp_path: Path, value: str) -> None:
 
 
 def test_variables_that_double_without_end_are_not_known(tmp_path: Path) -> None:
-    text = "v0=abcdefgh\n" + "".join(f"v{i}=$v{i - 1}$v{i - 1}\n" for i in range(1, 60)) + "x=$x\ncmd --a $v59 --b $x --c ${d:-$d}\n"
+    text = (
+        "v0=abcdefgh\n"
+        + "".join(f"v{i}=$v{i - 1}$v{i - 1}\n" for i in range(1, 60))
+        + "x=$x\ncmd --a $v59 --b $x --c ${d:-$d}\n"
+    )
     begun = time.process_time()
     found = read(tmp_path, text)
     assert time.process_time() - begun < 5
@@ -108,7 +112,20 @@ def test_variables_that_double_without_end_are_not_known(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["cmd --a 'open", 'cmd --a "', "cmd \\", "\\\n\\\n", "=", "--=1", "a.b=", "cmd --a ${", "$((", "\x00 --a 1", "cmd --a [1, 2"]
+    "text",
+    [
+        "cmd --a 'open",
+        'cmd --a "',
+        "cmd \\",
+        "\\\n\\\n",
+        "=",
+        "--=1",
+        "a.b=",
+        "cmd --a ${",
+        "$((",
+        "\x00 --a 1",
+        "cmd --a [1, 2",
+    ],
 )
 def test_broken_scripts_are_read_as_far_as_they_go(tmp_path: Path, text: str) -> None:
     read(tmp_path, text)

@@ -49,7 +49,9 @@ def test_a_long_string_full_of_quotes_is_scanned_once() -> None:
 @settings(max_examples=40)
 @given(
     st.dictionaries(
-        st.text(max_size=5), st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)), max_size=4
+        st.text(max_size=5),
+        st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)),
+        max_size=4,
     )
 )
 def test_leading_keys_are_the_keys(row: dict[str, object]) -> None:

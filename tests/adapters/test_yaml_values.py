@@ -24,7 +24,9 @@ from breadth.adapters.yaml_values import MOST_NODES, loaded
         ("e5", "e5", "e5"),
     ],
 )
-def test_yaml_1_1_reads_an_exponent_without_dot_and_sign_as_text_and_hydra_does_not(text: str, plain: Any, hydra: Any) -> None:
+def test_yaml_1_1_reads_an_exponent_without_dot_and_sign_as_text_and_hydra_does_not(
+    text: str, plain: Any, hydra: Any
+) -> None:
     assert loaded(text) == plain
     assert type(loaded(text)) is type(plain)
     assert loaded(text, exponents=True) == hydra

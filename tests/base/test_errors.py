@@ -31,6 +31,8 @@ def test_ours_are_also_what_python_programmers_catch() -> None:
     assert 'pip install "breadth[math]"' in str(MissingExtraError("Symbolic equivalence", "math"))
 
 
-@pytest.mark.parametrize("error", [BrokenFileError("x", "p", "r", row=3), MissingExtraError("Job", "math"), MeasureError("p", "r")])
+@pytest.mark.parametrize(
+    "error", [BrokenFileError("x", "p", "r", row=3), MissingExtraError("Job", "math"), MeasureError("p", "r")]
+)
 def test_errors_cross_process_boundaries(error: BreadthError) -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

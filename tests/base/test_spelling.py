@@ -11,6 +11,9 @@ def test_nearest_ignores_case_and_small_slips() -> None:
 
 
 def test_suggestion_always_lists_what_there_is() -> None:
-    assert suggestion("rewrd", ["entropy", "reward"], "metrics") == "Did you mean 'reward'? The metrics are: entropy, reward."
+    assert (
+        suggestion("rewrd", ["entropy", "reward"], "metrics")
+        == "Did you mean 'reward'? The metrics are: entropy, reward."
+    )
     assert suggestion("zzz", ["b", "a"], "metrics") == "Use one of the metrics: a, b."
     assert "none are registered" in suggestion("x", [], "metrics")

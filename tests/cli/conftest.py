@@ -17,7 +17,13 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 def log(tmp_path: Path) -> Path:
     """A trainer_state.json of forty steps in which entropy decays."""
     history = [
-        {"step": step, "epoch": step / 40, "entropy": 0.8 * 0.93**step, "reward": 0.3 + 0.01 * step, "frac_reward_zero_std": step / 80}
+        {
+            "step": step,
+            "epoch": step / 40,
+            "entropy": 0.8 * 0.93**step,
+            "reward": 0.3 + 0.01 * step,
+            "frac_reward_zero_std": step / 80,
+        }
         for step in range(1, 41)
     ]
     path = tmp_path / "out" / "trainer_state.json"
@@ -31,6 +37,8 @@ def breadth(tmp_path: Path) -> Command:
     """Run ``breadth`` in a process of its own."""
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "breadth", *map(str, arguments)], capture_output=True, text=True, cwd=tmp_path)
+        return subprocess.run(
+            [sys.executable, "-m", "breadth", *map(str, arguments)], capture_output=True, text=True, cwd=tmp_path
+        )
 
     return run

@@ -18,7 +18,12 @@ def write_run(folder: Path, at: dict[int, list[str]]) -> None:
     """Write held-out replies to two problems whose right answer is 1."""
     writer = RunWriter(folder, Header(name=folder.name))
     for step, answers in at.items():
-        rows = {"problem": ["a"] * 4 + ["b"] * 4, "answer": answers, "correct": [answer == "1" for answer in answers], "tokens": [9] * 8}
+        rows = {
+            "problem": ["a"] * 4 + ["b"] * 4,
+            "answer": answers,
+            "correct": [answer == "1" for answer in answers],
+            "tokens": [9] * 8,
+        }
         writer.rollouts(rows, step, split="eval")
 
 
@@ -37,7 +42,9 @@ def test_checkpoints_of_one_run_and_two_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "b", {9: NARROW})
     one = json.loads(run(tmp_path / "a", "--json"))
     assert one["subtitle"].count("step") == 2
-    two = json.loads(run(f"{tmp_path / 'a'}@0", tmp_path / "b", "--samples", 4, "--json", "--html", tmp_path / "x.html"))
+    two = json.loads(
+        run(f"{tmp_path / 'a'}@0", tmp_path / "b", "--samples", 4, "--json", "--html", tmp_path / "x.html")
+    )
     assert two["subtitle"].endswith("b, step 9")
     assert (tmp_path / "x.html").exists()
 

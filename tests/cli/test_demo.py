@@ -27,7 +27,10 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo") / "base"
-    save(pretrain(Teacher(Facts(prime=7)), Lessons(steps=10, batch=8), Shape(hidden=32, layers=1, heads=2, inner=32)), folder)
+    save(
+        pretrain(Teacher(Facts(prime=7)), Lessons(steps=10, batch=8), Shape(hidden=32, layers=1, heads=2, inner=32)),
+        folder,
+    )
     return folder
 
 
@@ -60,7 +63,9 @@ def test_the_same_again_as_json_and_as_a_page_elsewhere(
 ) -> None:
     monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
     page = tmp_path / "page.html"
-    done = CliRunner().invoke(app, ["demo", "--fast", "--out", str(finished[0]), "--base", str(base), "--json", "--html", str(page)])
+    done = CliRunner().invoke(
+        app, ["demo", "--fast", "--out", str(finished[0]), "--base", str(base), "--json", "--html", str(page)]
+    )
     sections = json.loads(done.stdout)["sections"]
     (corners, *_) = [section["title"] for section in sections if section["kind"] == "table"]
     assert corners.startswith("The four corners")

@@ -66,8 +66,13 @@ def test_a_log_is_judged_without_loading_what_it_does_not_need(log: Path) -> Non
         "breadth.inference.policy",
         "breadth.doctor.findings.over_thinking",
     )
-    script = f"import sys; from breadth.cli.main import app; app(standalone_mode=False); print([m for m in {slow} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script, "doctor", str(log)], capture_output=True, text=True, check=True)
+    script = (
+        f"import sys; from breadth.cli.main import app; app(standalone_mode=False); print([m for m in {slow} if m in"
+        " sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "doctor", str(log)], capture_output=True, text=True, check=True
+    )
     assert "entropy-collapse" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
 

@@ -38,7 +38,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def serve(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "breadth", "lab", "serve", *map(str, arguments), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
         try:
             yield process
         finally:
@@ -66,7 +68,9 @@ def test_it_says_what_can_be_done_with_it_and_ends_when_told(base: Path) -> None
     with serve("--base", base) as process:
         lines = until_stop(process)
         url = lines[0].split()[3].removesuffix("/v1:")
-        weights = 32 * len(words_of(7)) + 4 * 32 * 32 + 3 * 32 * 32 + 3 * 32  # words, attention, what is behind it, norms
+        weights = (
+            32 * len(words_of(7)) + 4 * 32 * 32 + 3 * 32 * 32 + 3 * 32
+        )  # words, attention, what is behind it, norms
         assert lines[0] == f"breadth lab serves {url}/v1: model small, {weights:,} weights"
         assert "modulo 7" in lines[2]
         assert lines[2].endswith("(3+4)*(5+6)= is 0.")  # 77 = 11 * 7
@@ -106,7 +110,9 @@ def test_what_cannot_be_served_is_said(arguments: list[str], said: str) -> None:
 
 def test_questions_are_written_for_those_who_read_questions(base: Path, tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
-    done = CliRunner().invoke(app, ["lab", "tasks", str(file), "--count", "12", "--level", "hard", "--seed", "3", "--base", str(base)])
+    done = CliRunner().invoke(
+        app, ["lab", "tasks", str(file), "--count", "12", "--level", "hard", "--seed", "3", "--base", str(base)]
+    )
     assert done.exit_code == 0, done.output
     assert "12 hard questions" in done.output
     questions = read_questions(file)

@@ -49,14 +49,18 @@ def test_what_failed_is_told_with_its_reason(model: Path, tmp_path: Path, monkey
     asked: dict[str, Any] = {}
 
     def run_trials(trials: Sequence[Trial], folder: Path, base: Path, jobs: int, _: Any) -> list[Failure]:
-        asked.update(names=[trial.name for trial in trials], folder=folder, base=base, jobs=jobs, plan=trials[0].settings["plan"])
+        asked.update(
+            names=[trial.name for trial in trials], folder=folder, base=base, jobs=jobs, plan=trials[0].settings["plan"]
+        )
         return [Failure(trials[-1], "no luck", folder / "log.txt")]
 
     monkeypatch.setattr("breadth.lab.rung.model.check_libraries", lambda _: None)
     monkeypatch.setattr("breadth.lab.rung.model.unpack", lambda place, folder: folder.mkdir(parents=True))
     monkeypatch.setattr("breadth.lab.trials.runner.run_trials", run_trials)
     out = tmp_path / "out"
-    result = call(model, "--seeds", "2", "--steps", "3", "--jobs", "1", "--out", out, "--json", "--html", tmp_path / "page.html")
+    result = call(
+        model, "--seeds", "2", "--steps", "3", "--jobs", "1", "--out", out, "--json", "--html", tmp_path / "page.html"
+    )
     assert result.exit_code == 1
     assert "base failed: no luck" in result.stderr
     assert json.loads(result.stdout)["sections"][0]["headline"] == "At no seed have both arms ended."
@@ -64,7 +68,12 @@ def test_what_failed_is_told_with_its_reason(model: Path, tmp_path: Path, monkey
     # SHA-256 of the four letters.
     weights = "b83633aa78534479"
     assert asked["names"] == ["protected/seed-0", "plain/seed-0", "protected/seed-1", "plain/seed-1", "base"]
-    assert (asked["folder"], asked["base"], asked["jobs"], asked["plan"]["steps"]) == (out, out / f"model-{weights}", 1, 3)
+    assert (asked["folder"], asked["base"], asked["jobs"], asked["plan"]["steps"]) == (
+        out,
+        out / f"model-{weights}",
+        1,
+        3,
+    )
     written = json.loads((out / "results.json").read_text())
     assert written["command"] == "breadth lab smollm2 small.gguf --seeds 2 --steps 3"
     assert written["base"] == weights

@@ -36,14 +36,22 @@ def test_an_error_is_what_is_wrong_and_what_to_do(breadth: Command, tmp_path: Pa
 
 
 def test_a_reader_that_leaves_early_is_no_error(log: Path) -> None:
-    shown = subprocess.run(f"{sys.executable} -m breadth show {log} | head -1", shell=True, capture_output=True, text=True)  # noqa: S602 - a pipe is the point
+    shown = subprocess.run(  # noqa: S602
+        f"{sys.executable} -m breadth show {log} | head -1", shell=True, capture_output=True, text=True
+    )
     assert "Traceback" not in shown.stderr
     assert "BrokenPipe" not in shown.stderr
 
 
 def test_help_of_a_verb_is_fast_to_load() -> None:
-    script = "import sys; from breadth.cli.main import app; print([m for m in ('duckdb', 'pyarrow', 'scipy', 'torch') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    script = (
+        "import sys; from breadth.cli.main import app; print([m for m in ('duckdb', 'pyarrow', 'scipy', 'torch') if m"
+        " in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")

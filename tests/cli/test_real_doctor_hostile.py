@@ -116,7 +116,11 @@ def rollout(step: int, problem: int, sample: int) -> dict[str, object]:
         f"```\nprint({text})\n```\n",
         f"We think of {text} and 3 + 4 = 7. ",
     ]
-    said = (ALL + " so the answer is \\boxed{7}. ") * 5 if step > 1 else rng.choice(early) + f"The answer is \\boxed{{{problem}}}"
+    said = (
+        (ALL + " so the answer is \\boxed{7}. ") * 5
+        if step > 1
+        else rng.choice(early) + f"The answer is \\boxed{{{problem}}}"
+    )
     entropy = [abs(rng.gauss(0.5 if step == 1 else 0.02, 0.05)) for _ in range(20)]
     right = rng.random() < (0.6 if step == 1 else 0.1)
     return {
@@ -136,7 +140,10 @@ def rollout(step: int, problem: int, sample: int) -> dict[str, object]:
 def test_replies_are_words(tmp_path: Path) -> None:
     """More than twenty problems with eight replies each at both ends: findings on texts are made, and quote nothing that acts."""
     rows = [rollout(step, problem, sample) for step in (1, 2) for problem in range(24) for sample in range(8)]
-    rows += [{**rollout(2, 99, 0), "completion": long} for long in ("A" * 500_000, "\n" * 10_000, "\x9d" * 50_000, "\\(" * 50_000)]
+    rows += [
+        {**rollout(2, 99, 0), "completion": long}
+        for long in ("A" * 500_000, "\n" * 10_000, "\x9d" * 50_000, "\\(" * 50_000)
+    ]
     path = tmp_path / "rollouts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     shown = checked(tmp_path, "doctor", path)
@@ -146,7 +153,9 @@ def test_replies_are_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [" ".join(NAMES[start : start + 3]) for start in range(0, len(NAMES), 3)])
 def test_names_of_components_are_words(name: str, tmp_path: Path) -> None:
-    shown = checked(tmp_path, "doctor", write_log(tmp_path / "trainer_state.json", f"accuracy {name}", f"format {name}"))
+    shown = checked(
+        tmp_path, "doctor", write_log(tmp_path / "trainer_state.json", f"accuracy {name}", f"format {name}")
+    )
     assert "; accuracy " in (said := " ".join(shown.split()))
     assert "has stayed where it was" in said
 
@@ -160,7 +169,9 @@ def test_a_component_keeps_its_markup_as_text(tmp_path: Path) -> None:
     assert f"{name} has stayed where it was" in reader.words
 
 
-@pytest.mark.parametrize("name", ["".join(NAMES[:5]), "".join(NAMES[5:]).replace("\x00", "").replace("\ud800", "\udcd8"), "a" * 255])
+@pytest.mark.parametrize(
+    "name", ["".join(NAMES[:5]), "".join(NAMES[5:]).replace("\x00", "").replace("\ud800", "\udcd8"), "a" * 255]
+)
 def test_names_of_folders_and_files_are_words(name: str, tmp_path: Path) -> None:
     """A file system takes any bytes but a slash and a zero, among them some that are no UTF-8."""
     try:
@@ -174,7 +185,9 @@ def test_names_of_folders_and_files_are_words(name: str, tmp_path: Path) -> None
 
 
 def test_a_run_folder_and_its_configuration_are_words(tmp_path: Path) -> None:
-    header = Header(name=ALL, trainer="[/b]<script>", config={"loss_type": ALL, "<b>": {ALL: ALL}}, names={"entropy": ALL})
+    header = Header(
+        name=ALL, trainer="[/b]<script>", config={"loss_type": ALL, "<b>": {ALL: ALL}}, names={"entropy": ALL}
+    )
     writer = RunWriter(tmp_path / "run", header, flush=False)
     for step in range(1, 41):
         writer.metrics(step, {"entropy": 0.7 * 0.93**step, "reward": 0.3, "truncated": 0.3})
@@ -186,9 +199,14 @@ def test_a_run_folder_and_its_configuration_are_words(tmp_path: Path) -> None:
 def test_configurations_are_words_and_nothing_runs(tmp_path: Path) -> None:
     log, trap = write_log(tmp_path / "out" / "trainer_state.json"), tmp_path / "executed"
     python, script = tmp_path / "train.py", tmp_path / "train.sh"
-    python.write_text(f"open({str(trap)!r}, 'w')\nGRPOConfig(num_generations=8, loss_type={NAMES[2]!r}, beta={NAMES[4]!r})\n")
+    python.write_text(
+        f"open({str(trap)!r}, 'w')\nGRPOConfig(num_generations=8, loss_type={NAMES[2]!r}, beta={NAMES[4]!r})\n"
+    )
     checked(tmp_path, "doctor", log, python)
-    call = f"python -m verl.trainer.main_ppo algorithm.adv_estimator='{NAMES[5]}\x1b[2J' actor_rollout_ref.rollout.n=$(touch {trap})\n"
+    call = (
+        f"python -m verl.trainer.main_ppo algorithm.adv_estimator='{NAMES[5]}\x1b[2J'"
+        f" actor_rollout_ref.rollout.n=$(touch {trap})\n"
+    )
     script.write_text(call)
     checked(tmp_path, "doctor", script)
     assert not trap.exists()
@@ -208,7 +226,12 @@ def test_runs_that_are_compared_are_words(tmp_path: Path) -> None:
     both = [tmp_path / place for place in ("[bold]<b>a\x1b[2J", "[nothing]b\u202e")]
     for folder, replies in zip(both, (8, 4), strict=True):
         rows = [
-            {"problem": f"{text} {number}", "answer": HOSTILE[sample % replies], "correct": sample % 2 == 0, "tokens": 9}
+            {
+                "problem": f"{text} {number}",
+                "answer": HOSTILE[sample % replies],
+                "correct": sample % 2 == 0,
+                "tokens": 9,
+            }
             for number, text in enumerate(HOSTILE[:12])
             for sample in range(8)
         ]

@@ -27,7 +27,10 @@ QUESTIONS = {"What is 2 + 2?": 4, "What is 3 + 4?": 7, "What is 1 + 5?": 6, "Wha
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
     path = tmp_path / "tasks.jsonl"
-    rows = [{"id": text, "question": f"{text} Reply with the number.", "answer": answer} for text, answer in QUESTIONS.items()]
+    rows = [
+        {"id": text, "question": f"{text} Reply with the number.", "answer": answer}
+        for text, answer in QUESTIONS.items()
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -41,7 +44,20 @@ def run(verb: object, *arguments: object) -> tuple[int, str]:
 
 
 def test_a_model_without_thinking_marks_is_tuned_and_the_policy_runs(llama: str, tasks: Path, tmp_path: Path) -> None:
-    sizes = ("--budgets", "4,12", "--widths", "1,2", "--samples", 1, "--max-tokens", 24, "--answer-format", "number", "--model", "smollm2")
+    sizes = (
+        "--budgets",
+        "4,12",
+        "--widths",
+        "1,2",
+        "--samples",
+        1,
+        "--max-tokens",
+        24,
+        "--answer-format",
+        "number",
+        "--model",
+        "smollm2",
+    )
     arguments = (llama, "--tasks", tasks, "--out", tmp_path / "run", *sizes, "--yes", "--json")
     status, told = run(tune, *arguments)
     assert status == CANNOT_TELL  # four questions are too few for anything
@@ -69,8 +85,23 @@ def test_a_model_without_thinking_marks_is_tuned_and_the_policy_runs(llama: str,
     assert json.loads(told)["arrived"] == 1
 
 
-def test_a_model_that_marks_its_thinking_is_forced_inside_the_marks(thinking_llama: str, tasks: Path, tmp_path: Path) -> None:
-    sizes = ("--questions", 3, "--budgets", "8", "--widths", 1, "--samples", 1, "--max-tokens", 32, "--answer-format", "number")
+def test_a_model_that_marks_its_thinking_is_forced_inside_the_marks(
+    thinking_llama: str, tasks: Path, tmp_path: Path
+) -> None:
+    sizes = (
+        "--questions",
+        3,
+        "--budgets",
+        "8",
+        "--widths",
+        1,
+        "--samples",
+        1,
+        "--max-tokens",
+        32,
+        "--answer-format",
+        "number",
+    )
     assert run(tune, thinking_llama, "--tasks", tasks, "--out", tmp_path / "run", *sizes, "--yes")[0] == CANNOT_TELL
     recorded = Run.open(tmp_path / "run")
     (arm,) = from_table(SweepPlan, recorded.header.config["plan"]).serial

@@ -33,7 +33,9 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 def serve(*arguments: str | Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run the command; yields the process and its address."""
     command = [sys.executable, "-m", "breadth", "serve", *map(str, arguments), "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | environment
+    ) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -81,7 +83,10 @@ def test_it_prints_its_address_answers_and_ends_when_told() -> None:
 
 def test_a_request_in_flight_is_answered_before_the_end() -> None:
     got: list[tuple[int, str]] = []
-    with served("--tokens", "2", "--wait", "1.0") as upstream, serve("--upstream", upstream, "--policy", "single") as (process, url):
+    with (
+        served("--tokens", "2", "--wait", "1.0") as upstream,
+        serve("--upstream", upstream, "--policy", "single") as (process, url),
+    ):
         asking = threading.Thread(target=lambda: got.append(ask(url)))
         asking.start()
         time.sleep(0.5)
@@ -95,12 +100,19 @@ def test_a_request_in_flight_is_answered_before_the_end() -> None:
 def test_keys_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# the app\nanother-key-entirely\n")
-    with served("--tokens", "3") as upstream, serve("--upstream", upstream, "--keys-file", keys, BREADTH_KEY=KEY) as (_, url):
+    with (
+        served("--tokens", "3") as upstream,
+        serve("--upstream", upstream, "--keys-file", keys, BREADTH_KEY=KEY) as (_, url),
+    ):
         assert [ask(url, key)[0] for key in (KEY, "another-key-entirely", "wrong", "")] == [200, 200, 401, 401]
 
 
 def test_several_upstreams_share_the_work() -> None:
-    with served("--tokens", "3") as one, served("--tokens", "3") as two, serve("--upstream", one, "--upstream", two) as (_, url):
+    with (
+        served("--tokens", "3") as one,
+        served("--tokens", "3") as two,
+        serve("--upstream", one, "--upstream", two) as (_, url),
+    ):
         assert json.loads(ask(url)[1])["breadth"]["arrived"] >= 3
         for upstream in (one, two):
             with urlopen(f"{upstream}/fake/requests", timeout=60) as reply:  # noqa: S310 - our own server
@@ -125,21 +137,34 @@ def test_several_upstreams_share_the_work() -> None:
         (["--upstream", "nonsense://x"], "nonsense"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_served(failed: Callable[..., str], arguments: list[str], said: str) -> None:
+def test_what_is_wrong_is_said_before_anything_is_served(
+    failed: Callable[..., str], arguments: list[str], said: str
+) -> None:
     assert said in failed(*arguments)
 
 
-def test_a_key_that_would_be_guessed_is_refused_and_not_printed(failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_would_be_guessed_is_refused_and_not_printed(
+    failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BREADTH_KEY", "abc1")
     said = failed("--upstream", "http://127.0.0.1:9")
     assert "key" in said
     assert "abc1" not in said
 
 
-def test_every_policy_is_prepared_before_anything_is_served(failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_policy_is_prepared_before_anything_is_served(
+    failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared: list[object] = []
     monkeypatch.setattr(AdaptiveVote, "prepare", lambda strategy: prepared.append(strategy))
-    failed("--upstream", "http://127.0.0.1:9", "--policy", "adaptive-vote,most=3", "--add-policy", "more=adaptive-vote,most=9")
+    failed(
+        "--upstream",
+        "http://127.0.0.1:9",
+        "--policy",
+        "adaptive-vote,most=3",
+        "--add-policy",
+        "more=adaptive-vote,most=9",
+    )
     assert prepared == [AdaptiveVote(most=3), AdaptiveVote(most=9)]
 
 
@@ -158,7 +183,10 @@ def test_a_line_that_is_no_http_leaves_no_traceback_in_the_log() -> None:
 def test_the_upstreams_key_may_end_in_a_line_end_and_have_no_other_in_it(
     failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served("--tokens", "3") as upstream, serve("--upstream", upstream, BREADTH_UPSTREAM_KEY="secret\n") as (_, url):
+    with (
+        served("--tokens", "3") as upstream,
+        serve("--upstream", upstream, BREADTH_UPSTREAM_KEY="secret\n") as (_, url),
+    ):
         assert ask(url)[0] == 200
         with urlopen(f"{upstream}/fake/requests", timeout=60) as reply:  # noqa: S310 - our own server
             assert json.loads(reply.read())[0]["headers"]["authorization"] == "Bearer secret"
@@ -172,7 +200,9 @@ def test_the_upstreams_key_may_end_in_a_line_end_and_have_no_other_in_it(
 def test_an_address_that_cannot_be_told_is_an_error_in_words() -> None:
     with served("--tokens", "3") as upstream, Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "breadth", "serve", "--upstream", upstream, "--port", "0"]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=60, check=False)
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=60, check=False
+        )
     assert ended.returncode == 2
     assert "cannot be written to standard output" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -20,14 +20,36 @@ QUESTION = "What is 3 + 4? Write only: The answer is 7."
 
 
 def test_a_question_gets_its_answer_confidence_and_cost(breadth: Command, llama: str, tmp_path: Path) -> None:
-    done = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 40, "--policy", "adaptive-vote,most=6", "--out", tmp_path / "run")
+    done = breadth(
+        "solve",
+        QUESTION,
+        "--url",
+        llama,
+        "--max-tokens",
+        40,
+        "--policy",
+        "adaptive-vote,most=6",
+        "--out",
+        tmp_path / "run",
+    )
     assert done.returncode == 0, done.stderr
     for word in ("answer", "confidence", "votes", "draws", "tokens written"):
         assert word in done.stdout
     run = Run.open(tmp_path / "run")
     drawn = run.query("SELECT count(*) AS n FROM rollouts").to_pylist()[0]["n"]
     assert 1 <= drawn <= 6
-    again = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 40, "--policy", "adaptive-vote,most=6", "--out", tmp_path / "run")
+    again = breadth(
+        "solve",
+        QUESTION,
+        "--url",
+        llama,
+        "--max-tokens",
+        40,
+        "--policy",
+        "adaptive-vote,most=6",
+        "--out",
+        tmp_path / "run",
+    )
     assert again.returncode == 0
     assert Run.open(tmp_path / "run").query("SELECT count(*) AS n FROM rollouts").to_pylist()[0]["n"] == drawn
     other = breadth("solve", "What is 1 + 1?", "--url", llama, "--out", tmp_path / "run")
@@ -36,7 +58,9 @@ def test_a_question_gets_its_answer_confidence_and_cost(breadth: Command, llama:
 
 
 def test_machines_get_json_and_a_budget_is_kept_to(breadth: Command, llama: str) -> None:
-    done = breadth("solve", QUESTION, "--url", llama, "--max-tokens", 30, "--policy", "vote,n=4", "--budget-tokens", 70, "--json")
+    done = breadth(
+        "solve", QUESTION, "--url", llama, "--max-tokens", 30, "--policy", "vote,n=4", "--budget-tokens", 70, "--json"
+    )
     said = json.loads(done.stdout)
     assert said["strategy"] == "vote"
     assert 0 < said["cost"]["output_tokens"] <= 70
@@ -54,10 +78,22 @@ def test_the_model_can_judge_its_own_candidates(breadth: Command, llama: str) ->
 @pytest.mark.parametrize("allocator", [(), ("--allocator", "round-robin")])
 def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, allocator: tuple[str, ...]) -> None:
     rows = [
-        {"id": f"q{number}", "question": f"What is {number} + 1? Write only the answer.", "answer": str(number + 1)} for number in range(3)
+        {"id": f"q{number}", "question": f"What is {number} + 1? Write only the answer.", "answer": str(number + 1)}
+        for number in range(3)
     ]
     (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    arguments = ("--url", llama, "--max-tokens", 12, "--answer-format", "number", "--policy", "vote,n=2", "--budget-tokens", 150)
+    arguments = (
+        "--url",
+        llama,
+        "--max-tokens",
+        12,
+        "--answer-format",
+        "number",
+        "--policy",
+        "vote,n=2",
+        "--budget-tokens",
+        150,
+    )
     done = breadth("solve", "--tasks", tmp_path / "tasks.jsonl", *arguments, *allocator)
     assert done.returncode == 0, done.stderr
     assert "3 questions" in done.stdout
@@ -81,7 +117,9 @@ def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, alloc
         (("q", "--concurrency", "0", "--url", "http://127.0.0.1:9"), "--concurrency"),
     ],
 )
-def test_bad_input_gets_two_sentences(breadth: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_gets_two_sentences(
+    breadth: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
     for name in ("BREADTH_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     done = breadth("solve", *arguments)
@@ -106,7 +144,9 @@ def test_what_the_server_cannot_do_is_said(breadth: Command, llama: str, argumen
 
 
 def test_the_command_line_comes_on_top_of_the_policy() -> None:
-    policy = resolve_policy("adaptive-vote,most=3", None, {"max_tokens": 9, "temperature": None}, {"model": None, "system": "Be brief."})
+    policy = resolve_policy(
+        "adaptive-vote,most=3", None, {"max_tokens": 9, "temperature": None}, {"model": None, "system": "Be brief."}
+    )
     assert (policy.sampling.max_tokens, policy.sampling.temperature, policy.system) == (9, 0.7, "Be brief.")
 
 

@@ -49,7 +49,9 @@ def test_the_reply_comes_first_and_the_cost_last() -> None:
 
 
 def test_failures_ties_and_notes_are_said() -> None:
-    said = printed(failed=2, errors=[{"problem": "status 500", "times": 2}], tied=["1", "2"], notes=["Confidence was not used."])
+    said = printed(
+        failed=2, errors=[{"problem": "status 500", "times": 2}], tied=["1", "2"], notes=["Confidence was not used."]
+    )
     assert "2 failed" in said
     assert "2 x status 500" in said
     assert "2 answers had as many votes" in said
@@ -78,7 +80,10 @@ def test_a_tail_that_was_cut_is_not_counted_as_all() -> None:
 def test_a_file_ends_with_its_sums() -> None:
     rows = [row(correct=True), row(correct=False, answer=None, confidence=None)]
     # Wilson at 1 of 2: (0.09, 0.91).
-    assert sums_of(rows) == "2 questions, 10 draws (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
+    assert (
+        sums_of(rows)
+        == "2 questions, 10 draws (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
+    )
     console = Console(width=100)
     with console.capture() as captured:
         show_many(rows, console)

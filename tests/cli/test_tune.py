@@ -95,7 +95,17 @@ SMALL = ("--dialect", "llama-cpp", "--widths", "1,2", "--samples", "2", "--max-t
 
 
 def test_the_best_budget_is_found_and_the_policy_written(tune: Command, url: str, tmp_path: Path) -> None:
-    done = tune(url, *SMALL, "--budgets", "16,64", "--yes", "--html", tmp_path / "page.html", "--policy-out", tmp_path / "best.toml")
+    done = tune(
+        url,
+        *SMALL,
+        "--budgets",
+        "16,64",
+        "--yes",
+        "--html",
+        tmp_path / "page.html",
+        "--policy-out",
+        tmp_path / "best.toml",
+    )
     assert done.exit_code == 0, done.output
     assert "16 questions x (2 plain + 2 budgets x 2 forced) = 96 samples" in done.stderr
     assert "still to come: about" in done.stderr
@@ -151,7 +161,9 @@ def test_a_ceiling_is_consent(tune: Command, url: str) -> None:
     assert "5 questions of 16 (what the ceiling pays for) x (2 plain + 1 budget x 2 forced)" in done.stderr
 
 
-def test_a_no_keeps_the_pilot_and_stops(tune: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_no_keeps_the_pilot_and_stops(
+    tune: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verb, "somebody_to_ask", lambda: True)
     done = tune(url, *SMALL, "--budgets", "16", input="n\n")
     assert done.exit_code == verb.DECLINED

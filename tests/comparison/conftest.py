@@ -13,8 +13,18 @@ from breadth.runs.writer import RunWriter
 
 Replies = Mapping[str, Sequence[str | None]]
 TRUTH = {"a": "1", "b": "2", "c": "3", "d": "4"}
-BROAD: Replies = {"a": ["1", "1", "7", "8"], "b": ["2", "5", "6", "7"], "c": ["3", "8", "8", "9"], "d": ["4", "4", "4", "1"]}
-NARROW: Replies = {"a": ["1", "1", "1", "1"], "b": ["5", "5", "5", "5"], "c": ["8", "8", "8", "8"], "d": ["4", "4", "4", "4"]}
+BROAD: Replies = {
+    "a": ["1", "1", "7", "8"],
+    "b": ["2", "5", "6", "7"],
+    "c": ["3", "8", "8", "9"],
+    "d": ["4", "4", "4", "1"],
+}
+NARROW: Replies = {
+    "a": ["1", "1", "1", "1"],
+    "b": ["5", "5", "5", "5"],
+    "c": ["8", "8", "8", "8"],
+    "d": ["4", "4", "4", "4"],
+}
 
 
 def write_run(folder: Path, at: Mapping[int, Replies], tokens: int = 10) -> Run:

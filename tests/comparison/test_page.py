@@ -19,7 +19,9 @@ def test_every_part_is_there_in_order(broad: Run, narrow: Run) -> None:
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.CANNOT_TELL
     assert (
-        verdict.headline == "For 4 draws a question: broad, step 0 with a vote of 4, 56.2% right. It is not shown to beat narrow, step 50."
+        verdict.headline
+        == "For 4 draws a question: broad, step 0 with a vote of 4, 56.2% right. It is not shown to beat narrow,"
+        " step 50."
     )
     tables = {one.title: one for one in page.sections if isinstance(one, Table)}
     assert [one.title for one in page.sections if isinstance(one, Curve)] == ["pass@k", "maj@k"]

@@ -28,7 +28,10 @@ def test_by_draws(both: list[Worth]) -> None:
 
 def test_by_tokens_a_shorter_reply_buys_more(both: list[Worth]) -> None:
     advice = recommend(both, tokens=15)  # broad writes 10 a reply, narrow 5
-    assert {one.worth.contestant.name: one.draws for one in advice.choices} == {"broad, step 0": 1, "narrow, step 50": 3}
+    assert {one.worth.contestant.name: one.draws for one in advice.choices} == {
+        "broad, step 0": 1,
+        "narrow, step 50": 3,
+    }
     assert recommend(both, tokens=7).choices[0].worth.contestant.name == "narrow, step 50"
     assert len(recommend(both, tokens=7).choices) == 1
     assert recommend(both, tokens=1000).choices[0].cut

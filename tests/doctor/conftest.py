@@ -18,7 +18,9 @@ from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
 Make = Callable[..., Evidence]
-"""Makes evidence: ``make(entropy=values, reward=values, rollouts={step: rows}, evals={name: values}, knobs=Knobs(...), trainer="trl")``."""
+"""Makes evidence:
+``make(entropy=values, reward=values, rollouts={step: rows}, evals={name: values}, knobs=Knobs(...), trainer="trl")``.
+"""
 
 PER_TOKEN = EntropyKind("exact", 1.0, "token-mean", "response")
 
@@ -40,7 +42,11 @@ def make(tmp_path: Path) -> Make:
     ) -> Evidence:
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         header = Header(
-            name="made", trainer=trainer, names={name: name for name in series}, entropies={"entropy": kind}, reward_levels=levels
+            name="made",
+            trainer=trainer,
+            names={name: name for name in series},
+            entropies={"entropy": kind},
+            reward_levels=levels,
         )
         writer = RunWriter(folder, header)
         for split, columns in (("train", series), ("eval", evals or {})):

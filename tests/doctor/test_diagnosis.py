@@ -50,7 +50,10 @@ def test_worst_first_with_causes_that_were_found() -> None:
 
 
 def test_what_reads_a_number_that_must_not_be_believed_is_taken_back() -> None:
-    checks = {"fall": Says(finding("fall", Severity.CRITICAL)), "artefact": Says(finding("artefact", Severity.WARNING, ("fall", "other")))}
+    checks = {
+        "fall": Says(finding("fall", Severity.CRITICAL)),
+        "artefact": Says(finding("artefact", Severity.WARNING, ("fall", "other"))),
+    }
     found = diagnose(Evidence("x"), checks)
     assert [one.name for one in found.findings] == ["artefact"]
     assert found.cannot_tell == (CannotTell("fall", "it reads numbers that must not be believed: see artefact"),)

@@ -97,9 +97,18 @@ VALUES = some.one_of(
 )
 READ = {
     "trl": sorted(
-        {*TRL_DEFAULTS, *TRL_FIELDS.values(), "steps_per_generation", "generation_batch_size", "scale_rewards", "reward_weights"}
+        {
+            *TRL_DEFAULTS,
+            *TRL_FIELDS.values(),
+            "steps_per_generation",
+            "generation_batch_size",
+            "scale_rewards",
+            "reward_weights",
+        }
     ),
-    "verl": sorted({*VERL_DEFAULTS, *VERL_FIELDS.values(), "trainer.n_gpus_per_node", "trainer.nnodes", "defaults", "config_name"}),
+    "verl": sorted(
+        {*VERL_DEFAULTS, *VERL_FIELDS.values(), "trainer.n_gpus_per_node", "trainer.nnodes", "defaults", "config_name"}
+    ),
     "openrlhf": sorted({*OPENRLHF_DEFAULTS, *OPENRLHF_FIELDS.values(), "algo.dynamic_filtering_range"}),
     "nemo-rl": sorted({*NEMO_FIELDS.values(), "policy.train_global_batch_size", "policy.max_total_sequence_length"}),
 }

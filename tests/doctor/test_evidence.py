@@ -43,7 +43,9 @@ def test_the_second_half_is_judged_by_itself(make: Any) -> None:
 def test_entropy_is_judged_by_its_logarithm(make: Any) -> None:
     # Halved every ten steps: the share lost a step is the same, 1 - 0.5^0.1, all along and in the second half.
     found = make(entropy=0.5 ** (np.arange(60) / 10))
-    assert [one.slope.value for one in (found.trend("entropy"), found.late("entropy"))] == pytest.approx([0.5**0.1 - 1] * 2)
+    assert [one.slope.value for one in (found.trend("entropy"), found.late("entropy"))] == pytest.approx(
+        [0.5**0.1 - 1] * 2
+    )
 
 
 def test_switches_are_those_of_the_runs_trainer(make: Any) -> None:

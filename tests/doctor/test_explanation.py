@@ -15,7 +15,9 @@ def test_every_finding_explains_itself_and_its_constants(name: str) -> None:
     page = explanation(name)
     assert isinstance(page.sections[0], Text)
     assert len(page.sections[0].text) > 60
-    constants = [section for section in page.sections if isinstance(section, Facts) and section.title.startswith("Constants")]
+    constants = [
+        section for section in page.sections if isinstance(section, Facts) and section.title.startswith("Constants")
+    ]
     assert all(fact.note for section in constants for fact in section.facts)
 
 

@@ -83,8 +83,12 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 def test_policy_server_and_data_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('[strategy]\nkind = "vote"\n')
-    (tmp_path / "server.toml").write_text('url = "http://x"\nmodel = "m"\ntop_logprobs = 5\n[dialect]\nkind = "openai"\n')
-    (tmp_path / "data.jsonl").write_text('{"question": "1+1?", "solution": "First we add one and one. The answer is 2."}\n')
+    (tmp_path / "server.toml").write_text(
+        'url = "http://x"\nmodel = "m"\ntop_logprobs = 5\n[dialect]\nkind = "openai"\n'
+    )
+    (tmp_path / "data.jsonl").write_text(
+        '{"question": "1+1?", "solution": "First we add one and one. The answer is 2."}\n'
+    )
     found = gather([tmp_path], tmp_path / "work")
     (case,) = found.cases
     assert case.policy is not None
@@ -99,7 +103,9 @@ def table(path: Path, rows: list[dict[str, object]]) -> Path:
 
 def test_runs_one_behind_the_other_in_a_log_are_judged_apart(tmp_path: Path) -> None:
     levels = [0.5] * 20 + [0.1] * 12
-    log = table(tmp_path / "both.jsonl", [{"step": n % 20, "entropy": level, "reward": 0.5} for n, level in enumerate(levels)])
+    log = table(
+        tmp_path / "both.jsonl", [{"step": n % 20, "entropy": level, "reward": 0.5} for n, level in enumerate(levels)]
+    )
     found = gather([log], tmp_path / "work")
     assert [case.name for case in found.cases] == ["both, run 1 of 2", "both, run 2 of 2"]
     assert [set(case.run.series("entropy").values.tolist()) for case in found.cases if case.run] == [{0.5}, {0.1}]
@@ -108,7 +114,9 @@ def test_runs_one_behind_the_other_in_a_log_are_judged_apart(tmp_path: Path) -> 
 
 def test_the_runs_of_a_table_are_judged_apart_whatever_they_are_called(tmp_path: Path) -> None:
     names = ["../../escape", "b"]
-    rows: list[dict[str, object]] = [{"step": n // 2, "run": names[n % 2], "entropy": n % 2 + 0.5, "reward": 0.5} for n in range(40)]
+    rows: list[dict[str, object]] = [
+        {"step": n // 2, "run": names[n % 2], "entropy": n % 2 + 0.5, "reward": 0.5} for n in range(40)
+    ]
     log = table(tmp_path / "stacked.jsonl", rows)
     found = gather([log], tmp_path / "work")
     assert [case.name for case in found.cases] == ["stacked, ../../escape", "stacked, b"]

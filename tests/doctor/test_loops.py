@@ -15,7 +15,10 @@ from breadth.inference.policy import Policy
 def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
     assert loops_of(Evidence("x")) == set()
     assert loops_of(make(entropy=[0.5] * 9)) == {"training"}
-    assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.knobs({"num_generations": 4}))) == {"training", "configuration"}
+    assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.knobs({"num_generations": 4}))) == {
+        "training",
+        "configuration",
+    }
     assert loops_of(Evidence("x", policy=Policy())) == set()
     assert loops_of(Evidence("x", data=("a",))) == {"training"}
 
@@ -30,7 +33,9 @@ def test_findings_of_inference_are_not_asked_where_they_would_only_keep_silent(m
 
 
 def test_a_server_alone_is_asked_what_a_probe_tells_and_the_rest_is_unmeasured() -> None:
-    found = diagnose(Evidence("x", server={"dialect": {"kind": "vllm"}, "logprobs": "raw", "thinking_cap": "yes", "top_logprobs": 5}))
+    found = diagnose(
+        Evidence("x", server={"dialect": {"kind": "vllm"}, "logprobs": "raw", "thinking_cap": "yes", "top_logprobs": 5})
+    )
     assert {"processed-logprobs", "max-tokens-ignored"} <= set(found.clear)
     unsure = {one.name: one.switch_on for one in found.cannot_tell}
     assert unsure["over-thinking"] == "breadth tune URL --tasks FILE --out FOLDER"

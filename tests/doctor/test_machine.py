@@ -16,7 +16,9 @@ from breadth.doctor.machine import as_table
 
 
 def test_the_documented_keys(make: Any) -> None:
-    case = make(entropy=0.8 * 0.03 ** np.linspace(0, 1, 60), knobs=SETTINGS.knobs({"data.train_batch_size": 64}), trainer="verl")
+    case = make(
+        entropy=0.8 * 0.03 ** np.linspace(0, 1, 60), knobs=SETTINGS.knobs({"data.train_batch_size": 64}), trainer="verl"
+    )
     found = as_table([diagnose(case, {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION})], Gathered(used=("x",)))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert list(found) == ["schema", "findings", "cannot_tell", "checked", "used", "unused"]

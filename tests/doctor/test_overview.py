@@ -14,7 +14,15 @@ def test_a_full_run_feeds_every_instrument(run: Run) -> None:
     titles = [getattr(section, "title", "") for section in page.sections]
     assert titles[0] == "What is here"
     assert titles[-1] == "What is missing"
-    for title in ("Metrics", "Entropy", "Coverage", "pass@k and maj@k", "Different answers", "Texts", "Groups of step 16"):
+    for title in (
+        "Metrics",
+        "Entropy",
+        "Coverage",
+        "pass@k and maj@k",
+        "Different answers",
+        "Texts",
+        "Groups of step 16",
+    ):
         assert title in titles
     assert page.title == "small"
 

@@ -26,7 +26,9 @@ CHECKS: dict[str, Any] = {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION
 def test_verdict_then_patch_then_what_cannot_be_told(make: Any, around: Callable[..., Any]) -> None:
     knobs = SETTINGS.knobs({"num_iterations": 2, "beta": 0.0})
     case = make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), knobs=knobs)
-    page = doctor_page([diagnose(case, CHECKS)], Gathered(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),)))
+    page = doctor_page(
+        [diagnose(case, CHECKS)], Gathered(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),))
+    )
     verdict, patch, entropy, reward, unsure = page.sections
     assert isinstance(entropy, Curve)
     assert isinstance(reward, Curve)
@@ -63,11 +65,17 @@ def test_several_runs_begin_with_a_table(make: Any, around: Callable[..., Any]) 
 
 
 def said(name: str, severity: Severity, explained_by: tuple[str, ...] = ()) -> Finding:
-    return Finding(name, severity, "strong", "training", f"{name} 1.", (Fact("x", 1.0),), "Nothing.", explained_by=explained_by)
+    return Finding(
+        name, severity, "strong", "training", f"{name} 1.", (Fact("x", 1.0),), "Nothing.", explained_by=explained_by
+    )
 
 
 def test_the_root_leads_and_not_what_it_explains() -> None:
-    effect, root, note = said("effect", Severity.CRITICAL, ("root",)), said("root", Severity.WARNING), said("small", Severity.NOTE)
+    effect, root, note = (
+        said("effect", Severity.CRITICAL, ("root",)),
+        said("root", Severity.WARNING),
+        said("small", Severity.NOTE),
+    )
     assert leading([effect, root, note]) is root
     assert leading([effect]) is effect
     page = doctor_page([Diagnosis(Evidence("x"), (effect, root, note), (), ())], Gathered())
@@ -76,7 +84,9 @@ def test_the_root_leads_and_not_what_it_explains() -> None:
     assert page.sections[0].body == "root. Also found: effect (critical), small (note). Proof and patches follow."
 
 
-def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(make: Any, around: Callable[..., Any]) -> None:
+def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(
+    make: Any, around: Callable[..., Any]
+) -> None:
     lacking = {"zero-variance-groups": STARVED, **CHECKS}
     one = diagnose(make(entropy=around(0.5 + 0 * T, 0.01)), lacking)
     page = doctor_page([one], Gathered())

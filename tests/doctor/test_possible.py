@@ -18,7 +18,9 @@ from breadth.measure.intervals import Interval
         ("starved_groups", (87.5, 80.0, 95.0), (87.5, 80.0, 95.0)),  # in percent: no share, and nothing is cut
     ],
 )
-def test_it_is_cut_to_what_can_be(name: str, given: tuple[float, float, float], cut: tuple[float, float, float]) -> None:
+def test_it_is_cut_to_what_can_be(
+    name: str, given: tuple[float, float, float], cut: tuple[float, float, float]
+) -> None:
     found = possible(name, Interval(*given, 0.95, "by hand"))
     assert (found.value, found.low, found.high) == cut
     assert found.method == "by hand"

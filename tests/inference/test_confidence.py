@@ -105,7 +105,9 @@ def test_running_sums_stay_exact_over_a_long_completion() -> None:
     values = np.random.default_rng(0).uniform(0, 50, 40_000)
     groups = group_confidences(values, 2048)
     assert groups[-1] == pytest.approx(values[-2048:].mean(), abs=1e-9)
-    assert groups.min() == pytest.approx(min(values[start : start + 2048].mean() for start in range(len(values) - 2047)), abs=1e-9)
+    assert groups.min() == pytest.approx(
+        min(values[start : start + 2048].mean() for start in range(len(values) - 2047)), abs=1e-9
+    )
 
 
 def test_tokens_without_confidence_are_passed_over() -> None:
@@ -129,7 +131,9 @@ def test_the_published_defaults() -> None:
 
 
 def test_a_gauge_asks_for_the_log_probs_it_needs_and_leaves_the_rest() -> None:
-    assert Gauge(top_logprobs=5).asked(Sampling(temperature=0.3, top_logprobs=1)) == Sampling(temperature=0.3, top_logprobs=5)
+    assert Gauge(top_logprobs=5).asked(Sampling(temperature=0.3, top_logprobs=1)) == Sampling(
+        temperature=0.3, top_logprobs=5
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"measure": "least"}, {"window": 0}, {"top_logprobs": 0}])
@@ -215,7 +219,8 @@ def evidence(
 
 
 def test_pairs_of_one_question_by_hand() -> None:
-    # a: right 5, 3 against wrong 4 and 3: 5 beats both, 3 loses one and ties one: 2.5 of 4. b: right 1 against 2: 0 of 1. c: no pair.
+    # a: right 5, 3 against wrong 4 and 3: 5 beats both, 3 loses one and ties one: 2.5 of 4. b: right 1 against 2: 0 of
+    # 1. c: no pair.
     gate = fit_gate([5, 3, 4, 3, 1, 2, 9], [1, 1, 0, 0, 1, 0, 1], ["a", "a", "a", "a", "b", "b", "c"], gauge=GAUGE)
     assert gate.within.value == pytest.approx(2.5 / 5)
     assert (gate.questions, gate.completions) == (2, 7)
@@ -296,7 +301,8 @@ def test_it_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"within": Interval(0.7, 0.8, 0.9)}, {"pooled": Interval(1.2, 0.5, 1.3)}, {"questions": 481}, {"evidence": "x"}]
+    "wrong",
+    [{"within": Interval(0.7, 0.8, 0.9)}, {"pooled": Interval(1.2, 0.5, 1.3)}, {"questions": 481}, {"evidence": "x"}],
 )
 def test_bad_gates_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):

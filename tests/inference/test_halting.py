@@ -191,7 +191,9 @@ def test_it_says_what_it_must_see_and_survives_files() -> None:
     assert loads(LowConfidence, dumps(rule)) == pickle.loads(pickle.dumps(rule)) == rule
 
 
-@pytest.mark.parametrize("wrong", [{"threshold": math.nan}, {"threshold": 1.0, "window": 0}, {"threshold": 1.0, "top_logprobs": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"threshold": math.nan}, {"threshold": 1.0, "window": 0}, {"threshold": 1.0, "top_logprobs": 0}]
+)
 def test_bad_settings_are_refused_low_confidence(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError):
         LowConfidence(**wrong)  # type: ignore[arg-type]  # wrong on purpose

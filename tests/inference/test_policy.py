@@ -28,7 +28,12 @@ def test_settings_follow_the_name() -> None:
 
 
 def test_a_file_holds_everything(tmp_path: Path) -> None:
-    policy = Policy(AdaptiveVote(most=9), Sampling(temperature=0.9, stop=("\n\n",)), budget=Budget(output_tokens=500), system="Be brief.")
+    policy = Policy(
+        AdaptiveVote(most=9),
+        Sampling(temperature=0.9, stop=("\n\n",)),
+        budget=Budget(output_tokens=500),
+        system="Be brief.",
+    )
     dump(policy, tmp_path / "policy.toml")
     assert Policy.named(str(tmp_path / "policy.toml")) == policy
 

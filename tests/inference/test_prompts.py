@@ -38,7 +38,9 @@ def test_a_suffix_without_a_user_message_becomes_one() -> None:
 
 def test_parts_get_a_further_part() -> None:
     parts: Prompt = ({"role": "user", "content": [{"type": "text", "text": "See"}]},)
-    assert with_suffix(parts, "this") == ({"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "text", "text": "this"}]},)
+    assert with_suffix(parts, "this") == (
+        {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "text", "text": "this"}]},
+    )
 
 
 def test_a_system_line_is_added_to_the_one_there_is() -> None:

@@ -131,7 +131,14 @@ def test_the_question_is_the_last_thing_the_user_said() -> None:
     chat = (
         {"role": "user", "content": "first"},
         {"role": "assistant", "content": "yes?"},
-        {"role": "user", "content": [{"type": "text", "text": "what is "}, {"type": "image_url", "image_url": {}}, {"text": "this?"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "what is "},
+                {"type": "image_url", "image_url": {}},
+                {"text": "this?"},
+            ],
+        },
         {"role": "assistant", "content": "Let me"},
     )
     assert Task(chat).question == "what is this?"
@@ -140,7 +147,9 @@ def test_the_question_is_the_last_thing_the_user_said() -> None:
     assert Task(({"role": "user"},)).question == ""
 
 
-@pytest.mark.parametrize(("content", "text"), [(None, ""), (3, ""), ("a", "a"), ([{"text": 3}, "b", {"text": "c"}], "c"), ([], "")])
+@pytest.mark.parametrize(
+    ("content", "text"), [(None, ""), (3, ""), ("a", "a"), ([{"text": 3}, "b", {"text": "c"}], "c"), ([], "")]
+)
 def test_text_of_any_content(content: Any, text: str) -> None:
     assert text_of(content) == text
 
@@ -158,8 +167,18 @@ def test_a_candidate_compares_without_its_arrays() -> None:
 
 
 def test_what_an_answer_derives() -> None:
-    drawn = (Candidate("so 4", "4.0", "4", prefix="Well, "), Candidate("?"), Candidate("4", "4", "4", independent=False))
+    drawn = (
+        Candidate("so 4", "4.0", "4", prefix="Well, "),
+        Candidate("?"),
+        Candidate("4", "4", "4", independent=False),
+    )
     answer = Answer(drawn[0], candidates=drawn)
-    assert (answer.text, answer.key, answer.answer, answer.unread, answer.independent) == ("Well, so 4", "4", "4.0", 1, False)
+    assert (answer.text, answer.key, answer.answer, answer.unread, answer.independent) == (
+        "Well, so 4",
+        "4",
+        "4.0",
+        1,
+        False,
+    )
     nothing = Answer()
     assert (nothing.text, nothing.key, nothing.answer, nothing.unread, nothing.independent) == ("", None, None, 0, True)

@@ -84,7 +84,9 @@ def test_strategies_are_compared_on_the_same_orders() -> None:
     compared = replayed.difference("four", "two")
     assert (compared.difference.value, compared.wins, compared.ties) == (2, 4, 0)
     again = replay(candidates, {"two": Vote(2)}, repeats=7)
-    np.testing.assert_array_equal(again.outcomes["two"].by_question["agreement"], replayed.outcomes["two"].by_question["agreement"])
+    np.testing.assert_array_equal(
+        again.outcomes["two"].by_question["agreement"], replayed.outcomes["two"].by_question["agreement"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,9 @@ def test_strategies_are_compared_on_the_same_orders() -> None:
         ({"q": [Candidate("")]}, {}, "0 strategies"),
     ],
 )
-def test_nothing_to_replay_is_refused(held: dict[str, list[Candidate]], strategies: dict[str, Strategy], problem: str) -> None:
+def test_nothing_to_replay_is_refused(
+    held: dict[str, list[Candidate]], strategies: dict[str, Strategy], problem: str
+) -> None:
     with pytest.raises(MeasureError, match=problem):
         replay(held, strategies)
 
@@ -109,20 +113,30 @@ def test_missing_truths_and_grades_are_refused() -> None:
 
 
 def real_votes(fixtures: Path, name: str) -> StoredVotes:
-    table = pq.read_table(fixtures / "votes" / f"consol_{name}_vote40.parquet", columns=["question_id", "answer", "correct"]).to_pydict()
+    table = pq.read_table(
+        fixtures / "votes" / f"consol_{name}_vote40.parquet", columns=["question_id", "answer", "correct"]
+    ).to_pydict()
     rows: dict[object, list[int]] = {}
     for place, question in enumerate(table["question_id"]):
         rows.setdefault(question, []).append(place)
     keys: dict[object, dict[str, int]] = {question: {} for question in rows}
-    classes = [[keys[q].setdefault(table["answer"][place], len(keys[q])) for place in places] for q, places in rows.items()]
-    return StoredVotes.of_classes(classes, correct=[[table["correct"][place] for place in places] for places in rows.values()])
+    classes = [
+        [keys[q].setdefault(table["answer"][place], len(keys[q])) for place in places] for q, places in rows.items()
+    ]
+    return StoredVotes.of_classes(
+        classes, correct=[[table["correct"][place] for place in places] for places in rows.values()]
+    )
 
 
 @pytest.mark.parametrize(
-    ("stop", "agreement", "samples"), [(Lead(4), 0.980, 12.4), (BetaLead(0.90), 0.984, 13.2), (BetaLead(0.95), 0.996, 16.7)], ids=str
+    ("stop", "agreement", "samples"),
+    [(Lead(4), 0.980, 12.4), (BetaLead(0.90), 0.984, 13.2), (BetaLead(0.95), 0.996, 16.7)],
+    ids=str,
 )
 def test_the_published_rules_on_real_votes(fixtures: Path, stop: StopRule, agreement: float, samples: float) -> None:
-    outcome = replay(real_votes(fixtures, "o3mini_low_aime24"), {"it": AdaptiveVote(40, 1, stop)}, repeats=400).outcomes["it"]
+    outcome = replay(
+        real_votes(fixtures, "o3mini_low_aime24"), {"it": AdaptiveVote(40, 1, stop)}, repeats=400
+    ).outcomes["it"]
     assert outcome.agreement.value == pytest.approx(agreement, abs=0.004)
     assert outcome.samples.value == pytest.approx(samples, abs=0.3)
 
@@ -210,7 +224,10 @@ def test_a_strategy_whose_needs_are_not_stored_is_refused_at_the_start() -> None
 
 def test_a_halt_is_replayed_on_stored_confidences() -> None:
     sure, unsure = np.full(10, 5, dtype=np.float32), np.array([5, 5, 0.5, 5], dtype=np.float32)
-    held = [Candidate("", key, key, tokens=len(c), confidences=c) for key, c in (("a", unsure), ("a", unsure), ("a", unsure), ("b", sure))]
+    held = [
+        Candidate("", key, key, tokens=len(c), confidences=c)
+        for key, c in (("a", unsure), ("a", unsure), ("a", unsure), ("b", sure))
+    ]
     outcome = replay({"q": held}, {"needy": Needy()}, repeats=2, truths={"q": "b"}).outcomes["needy"]
     assert outcome.by_question["accuracy"].tolist() == [1], "the three cut ones do not vote"
     assert outcome.tokens.value == 3 * 3 + 10

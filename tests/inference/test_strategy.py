@@ -75,7 +75,14 @@ def test_a_misspelt_strategy_or_setting_names_the_nearest() -> None:
 
 TEXTS = (
     *("", "\n", "The answer is 42.", "The answer is 41", "\\boxed{7}", "{42}", "I could not say.", "x" * 50),
-    *("</think>", "</thi", "hm</think>\n\nThe answer is 9.", "Wait", "Wait, \\boxed{3}", "\U0001f600 \u7b54\u6848 \u00bd"),
+    *(
+        "</think>",
+        "</thi",
+        "hm</think>\n\nThe answer is 9.",
+        "Wait",
+        "Wait, \\boxed{3}",
+        "\U0001f600 \u7b54\u6848 \u00bd",
+    ),
 )
 FINISHES: tuple[Finish, ...] = ("stop", "stop", "stop", "length", "tool_calls", "content_filter")
 TRIED: tuple[Strategy, ...] = (
@@ -106,7 +113,14 @@ def anything(rng: random.Random, task: Task) -> Callable[[Ask, int], Candidate |
             for values in ((-0.01, -0.02, -1, math.nan, -math.inf), (1, 5, 20, math.nan, math.inf))
         )
         drawn = Candidate(
-            text, answer, key, finish, rng.choice(("", "", *TEXTS)), tokens=tokens, logprobs=logprobs, confidences=confidences
+            text,
+            answer,
+            key,
+            finish,
+            rng.choice(("", "", *TEXTS)),
+            tokens=tokens,
+            logprobs=logprobs,
+            confidences=confidences,
         )
         return None if rng.random() < 0.15 else drawn
 
@@ -121,11 +135,15 @@ def test_whatever_comes_it_ends_answers_from_it_and_accounts_for_it(strategy: St
     task = Task("Q:", sampling=sampling, reading=Reading(rng.choice(("stated", "number", "whole"))), seed=seed)
 
     def judge(candidate: Candidate) -> Candidate:
-        return replace(candidate, score=rng.choice((None, 0.0, 0.5, -1.0, math.nan)), solved=rng.choice((None, True, False)))
+        return replace(
+            candidate, score=rng.choice((None, 0.0, 0.5, -1.0, math.nan)), solved=rng.choice((None, True, False))
+        )
 
     result = drive(strategy, task, anything(rng, task), budget=rng.choice((None, 0, 1, 2, 5, 9)), judge=judge)
     answer = result.answer
-    assert sorted(candidate.place for candidate in answer.candidates) == sorted(candidate.place for candidate in result.delivered)
+    assert sorted(candidate.place for candidate in answer.candidates) == sorted(
+        candidate.place for candidate in result.delivered
+    )
     assert (answer.chosen is None) == (not result.delivered)
     assert answer.chosen is None or answer.chosen in answer.candidates
     assert answer.confidence is None or (0 <= answer.confidence <= 1 and answer.basis)

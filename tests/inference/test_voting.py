@@ -32,7 +32,10 @@ KEYS = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=12)
 def poll_of(*keys: str | None, task: Task | None = None, scores: list[float | None] | None = None) -> Poll:
     poll = Poll(task or Task("q"))
     given_scores = scores or [None] * len(keys)
-    poll.add(Candidate(f"{place}", key, key, score=score) for place, (key, score) in enumerate(zip(keys, given_scores, strict=True)))
+    poll.add(
+        Candidate(f"{place}", key, key, score=score)
+        for place, (key, score) in enumerate(zip(keys, given_scores, strict=True))
+    )
     return poll
 
 
@@ -82,7 +85,9 @@ def test_an_unread_answer_is_never_a_vote(keys: list[str | None]) -> None:
 
 
 def test_ties_fall_uniformly_over_seeds_and_are_recorded() -> None:
-    winners = Counter(majority(poll_of("a", "b", "b", "c", "c", "a", "d", task=Task("q", seed=seed))).key for seed in range(3000))
+    winners = Counter(
+        majority(poll_of("a", "b", "b", "c", "c", "a", "d", task=Task("q", seed=seed))).key for seed in range(3000)
+    )
     assert winners.keys() == {"a", "b", "c"}
     # Three cells of 1000: chi-square with two degrees of freedom exceeds 13.8 once in a thousand.
     assert sum((count - 1000) ** 2 / 1000 for count in winners.values()) < 13.8
@@ -156,7 +161,9 @@ def test_the_commonest_key_stands_for_a_class() -> None:
 def test_a_tie_between_classes_falls_the_same_way_in_any_order() -> None:
     for seed in range(20):
         task = Task("q", seed=seed, equivalent=lambda first, second: {first, second} == {"0.5", "half"})
-        winners = {majority(poll_of(*keys, task=task)).key for keys in (("half", "0.5", "3", "3"), ("3", "0.5", "3", "half"))}
+        winners = {
+            majority(poll_of(*keys, task=task)).key for keys in (("half", "0.5", "3", "3"), ("3", "0.5", "3", "half"))
+        }
         assert len(winners) == 1
 
 

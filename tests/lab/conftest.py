@@ -28,7 +28,10 @@ LESSONS = (
     (QUESTION, USUAL),
     (QUESTION, "<think> left 5 + 6 =4 3 * 4 =5 4 * 4 =2 5 + 2 =0 </think> 0 <eos>"),
     (QUESTION, "<think> add 5 + 6 =4 3 + 4 =1 1 * 4 =4 </think> 4 <eos>"),
-    (QUESTION, "<think> add 3 + 4 =0 5 + 6 =4 0 * 4 =0 again left 5 + 6 =4 3 * 4 =5 4 * 4 =2 5 + 2 =0 </think> 0 <eos>"),
+    (
+        QUESTION,
+        "<think> add 3 + 4 =0 5 + 6 =4 0 * 4 =0 again left 5 + 6 =4 3 * 4 =5 4 * 4 =2 5 + 2 =0 </think> 0 <eos>",
+    ),
     (STRANGE, USUAL),
 )
 
@@ -92,12 +95,19 @@ def _measured(passed: float, covered: float, entropy: float) -> Measured:
     known = Interval(entropy, entropy - 0.1, entropy + 0.1)
     curve = tuple(AtK(k, _rates(rate), _rates(rate)) for k, rate in ((1, passed), (4, covered), (8, covered)))
     reply = (Said("<think>", 0.0, Role.FORM), Said("add", 0.7, Role.PLANNING), Said("=3", 1.2, Role.EXECUTION))
-    return Measured(8, curve, known, known, known, known, Interval(20.0, 19.0, 21.0), 1.0, {"add": 1.0}, "( 1 + 2 ) * 1 =", reply)
+    return Measured(
+        8, curve, known, known, known, known, Interval(20.0, 19.0, 21.0), 1.0, {"add": 1.0}, "( 1 + 2 ) * 1 =", reply
+    )
 
 
 def _arm(measured: Measured, extended: float, parallel: float) -> Arm:
     def replies(share: float, tokens: int) -> Replies:
         right = tuple((bool(one), bool(one)) for one in _rates(share))
-        return Replies(tuple(("1", "1") if one[0] else ("2", "3") for one in right), right, ((tokens, tokens),) * 16, ((66, 66),) * 16)
+        return Replies(
+            tuple(("1", "1") if one[0] else ("2", "3") for one in right),
+            right,
+            ((tokens, tokens),) * 16,
+            ((66, 66),) * 16,
+        )
 
     return Arm(measured, BothWays(64, replies(extended, 66), replies(parallel, 60)))

@@ -21,9 +21,26 @@ from breadth.measure.answers import answer_classes, answer_key, is_wording, numb
     [
         (
             "1000",
-            ["1000", "1,000", "1000.0", "1000.", "1e3", "1E+3", "+1000", "01000", "$1,000.00", "10^3", "10^{3}", r"1 \times 10^3", "100e1"],
+            [
+                "1000",
+                "1,000",
+                "1000.0",
+                "1000.",
+                "1e3",
+                "1E+3",
+                "+1000",
+                "01000",
+                "$1,000.00",
+                "10^3",
+                "10^{3}",
+                r"1 \times 10^3",
+                "100e1",
+            ],
         ),
-        ("0.5", ["1/2", "0.5", ".5", "0.50", r"\frac{1}{2}", "2/4", "5e-1", "1 / 2", r"\frac{0.5}{1}", r"5\cdot 10^{-1}"]),
+        (
+            "0.5",
+            ["1/2", "0.5", ".5", "0.50", r"\frac{1}{2}", "2/4", "5e-1", "1 / 2", r"\frac{0.5}{1}", r"5\cdot 10^{-1}"],
+        ),
         ("-0.5", ["-1/2", "-0.5", "-.5", r"-\frac{1}{2}", r"\frac{-1}{2}", "-$0.50", "$-0.5"]),
         ("1.5", ["3/2", "1.5", r"1\frac{1}{2}", "1 1/2", r"1 \frac{1}{2}"]),
         ("-1.5", ["-3/2", r"-1\frac{1}{2}", "-1 1/2"]),
@@ -59,7 +76,10 @@ def test_a_fraction_and_its_slash_form_share_one_key_that_reads_back_exactly(top
     assert number_key(rf"\frac{{{top}}}{{{bottom}}}") == key
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**12), max_value=10**12), st.integers(0, 5))
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**12), max_value=10**12),
+    st.integers(0, 5),
+)
 def test_trailing_zeros_separators_and_exponents_change_nothing(number: object, zeros: int) -> None:
     plain = f"{number}"
     key = number_key(plain)
@@ -183,7 +203,9 @@ APART += [
 def test_different_answers_have_different_keys() -> None:
     keys = [answer_key(answer) for answer in APART]
     assert None not in keys
-    clashes = [(a, b) for (a, left), (b, right) in itertools.combinations(zip(APART, keys, strict=True), 2) if left == right]
+    clashes = [
+        (a, b) for (a, left), (b, right) in itertools.combinations(zip(APART, keys, strict=True), 2) if left == right
+    ]
     assert clashes == []
 
 
@@ -242,7 +264,26 @@ def test_all_spellings_of_a_whole_number_agree(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["(", "((1,", "{", r"\{", r"\frac{", r"\text{", "1,", "$", "**", r"\boxed{", "1/", "9", "10^{", r"\ ", ".", r"\left", "[1,2],"]
+    "piece",
+    [
+        "(",
+        "((1,",
+        "{",
+        r"\{",
+        r"\frac{",
+        r"\text{",
+        "1,",
+        "$",
+        "**",
+        r"\boxed{",
+        "1/",
+        "9",
+        "10^{",
+        r"\ ",
+        ".",
+        r"\left",
+        "[1,2],",
+    ],
 )
 def test_hostile_answers_cost_little(piece: str) -> None:
     began = time.process_time()
@@ -281,7 +322,9 @@ def test_an_equivalence_relation_gives_its_own_classes(answers: list[str | None]
 
 def test_words_are_told_from_formulas() -> None:
     assert [is_wording(answer) for answer in ("east", r"\text{east}", "New York", "no solution")] == [True] * 4
-    assert [is_wording(answer) for answer in ("xy", "2x", r"\sqrt{2}", "x=5", "5 meters", "A", "sin(x)+1")] == [False] * 7
+    assert [is_wording(answer) for answer in ("xy", "2x", r"\sqrt{2}", "x=5", "5 meters", "A", "sin(x)+1")] == [
+        False
+    ] * 7
 
 
 def test_extraction_is_offered_here_too() -> None:

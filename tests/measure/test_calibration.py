@@ -19,7 +19,8 @@ CORRECT = [1, 1, 1, 0, 1, 0, 0, 1]
 
 
 def test_numbers_of_the_specification() -> None:
-    # Brier: (3 * 0.01 + 0.81 + 2 * 0.16 + 2 * 0.36) / 8 = 0.235. ECE: (|0.75 - 0.9| + |0.5 - 0.6|) / 2 = 0.125, in either binning.
+    # Brier: (3 * 0.01 + 0.81 + 2 * 0.16 + 2 * 0.36) / 8 = 0.235. ECE: (|0.75 - 0.9| + |0.5 - 0.6|) / 2 = 0.125, in
+    # either binning.
     assert brier(CONFIDENCES, CORRECT) == pytest.approx(0.235)
     assert ece_equal_width(CONFIDENCES, CORRECT) == pytest.approx(0.125)
     assert ece_equal_mass(CONFIDENCES, CORRECT) == pytest.approx(0.125)
@@ -36,7 +37,8 @@ def test_a_constant_equal_to_the_accuracy(outcomes: list[bool]) -> None:
 
 
 def test_binnings_differ_by_hand() -> None:
-    # 0.91 wrong and 0.99 right share a bin of equal width: |1.90 - 1| / 2 = 0.45; apart in equal mass: (0.91 + 0.01) / 2 = 0.46.
+    # 0.91 wrong and 0.99 right share a bin of equal width: |1.90 - 1| / 2 = 0.45; apart in equal mass: (0.91 + 0.01) /
+    # 2 = 0.46.
     assert ece_equal_width([0.91, 0.99], [0, 1]) == pytest.approx(0.45)
     assert ece_equal_mass([0.91, 0.99], [0, 1]) == pytest.approx(0.46)
     assert ece_equal_mass([0.91, 0.99], [0, 1], bins=1) == pytest.approx(0.45)
@@ -50,8 +52,10 @@ def test_edges_of_bins() -> None:
 
 
 def test_auroc_and_delong_by_hand() -> None:
-    # Right: 3, 2; wrong: 1, 2.5. Pairs won: 3>1, 3>2.5, 2>1; lost: 2<2.5. Placements (1, 0.5) and (1, 0.5), variance 0.125 each;
-    # DeLong 0.125/2 + 0.125/2 = 0.125. On the log-odds: ln 3 +- t(1) * 0.35355 / 0.1875 with t = 12.7062: 1.0986 +- 23.96.
+    # Right: 3, 2; wrong: 1, 2.5. Pairs won: 3>1, 3>2.5, 2>1; lost: 2<2.5. Placements (1, 0.5) and (1, 0.5), variance
+    # 0.125 each;
+    # DeLong 0.125/2 + 0.125/2 = 0.125. On the log-odds: ln 3 +- t(1) * 0.35355 / 0.1875 with t = 12.7062: 1.0986 +-
+    # 23.96.
     interval = auroc([3, 2, 1, 2.5], [1, 1, 0, 0])
     assert interval.value == 0.75
     assert math.log(interval.low / (1 - interval.low)) == pytest.approx(1.0986 - 23.959, abs=0.01)
@@ -138,7 +142,8 @@ def test_threshold_by_hand() -> None:
 
 
 def test_threshold_separates_sure_from_unsure() -> None:
-    # 300 sure and right, 300 unsure and half right: two thresholds tried, so 0.025 each; bound 1 - 0.025^(1/300) = 0.012221.
+    # 300 sure and right, 300 unsure and half right: two thresholds tried, so 0.025 each; bound 1 - 0.025^(1/300) =
+    # 0.012221.
     found = threshold_for_risk([0.9] * 300 + [0.5] * 300, [1] * 300 + [0, 1] * 150, 0.05)
     assert found is not None
     assert (found.threshold, found.coverage) == (0.9, 0.5)

@@ -45,7 +45,9 @@ def test_real_jumps_are_found_where_they_are() -> None:
     rng = np.random.default_rng(5)
     places: list[int] = []
     for _ in range(30):
-        values = 0.8 * np.exp(-2 * np.linspace(0, 1, 150)) - 0.2 * (np.arange(150) >= 90) + 0.02 * rng.standard_normal(150)
+        values = (
+            0.8 * np.exp(-2 * np.linspace(0, 1, 150)) - 0.2 * (np.arange(150) >= 90) + 0.02 * rng.standard_normal(150)
+        )
         places += [jump.at for jump in find_jumps(values, 0.95)]
     assert 28 <= len(places) <= 33
     assert np.mean([abs(place - 90) <= 3 for place in places]) >= 0.9
@@ -71,7 +73,9 @@ def test_slow_noise_is_not_a_chain_of_jumps() -> None:
     alarms = 0
     for _ in range(60):
         news = rng.standard_normal(120)
-        values = np.array([sum(0.8**lag * news[place - lag] for lag in range(min(place, 40) + 1)) for place in range(120)])
+        values = np.array(
+            [sum(0.8**lag * news[place - lag] for lag in range(min(place, 40) + 1)) for place in range(120)]
+        )
         alarms += bool(find_jumps(values, 0.95))
     assert alarms <= 5
 

@@ -20,7 +20,13 @@ def exact(n: int, c: int, k: int) -> Fraction:
 
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
-    [(10, 3, 5, 11 / 12), (8, 2, 4, 0.7857142857), (16, 1, 8, 0.5), (200, 3, 100, 0.8768844221), (10_000, 1, 5000, 0.5)],
+    [
+        (10, 3, 5, 11 / 12),
+        (8, 2, 4, 0.7857142857),
+        (16, 1, 8, 0.5),
+        (200, 3, 100, 0.8768844221),
+        (10_000, 1, 5000, 0.5),
+    ],
 )
 def test_the_numbers_worked_out_by_hand(n: int, c: int, k: int, expected: float) -> None:
     # (10, 3, 5): 1 - C(7,5)/C(10,5) = 1 - 21/252 = 11/12; with c = 1 the one right sample is drawn with chance k/n.
@@ -43,7 +49,9 @@ def test_all_k_at_once_equal_the_exact_binomials(pair: tuple[int, int]) -> None:
     assert curve[0] == pytest.approx(c / n, rel=1e-14)
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(10_000, 1, 1), (10_000, 37, 100), (100_000, 2, 50_000), (1_000_000, 3, 10), (10_000, 9_999, 1)])
+@pytest.mark.parametrize(
+    ("n", "c", "k"), [(10_000, 1, 1), (10_000, 37, 100), (100_000, 2, 50_000), (1_000_000, 3, 10), (10_000, 9_999, 1)]
+)
 def test_large_counts_stay_exact(n: int, c: int, k: int) -> None:
     assert float(pass_at_k(n, c, k)) == pytest.approx(float(exact(n, c, k)), rel=1e-11)
 
@@ -59,7 +67,8 @@ def test_shapes_follow_n_and_c_and_a_single_k_adds_no_axis() -> None:
 
 
 def test_the_mean_gives_every_problem_the_same_weight() -> None:
-    # Problem 1: 1 of 2 right; problem 2: 0 of 4; problem 3: 1 of 4. k=1: (1/2 + 0 + 1/4)/3 = 1/4; k=2: (1 + 0 + 1/2)/3 = 1/2.
+    # Problem 1: 1 of 2 right; problem 2: 0 of 4; problem 3: 1 of 4. k=1: (1/2 + 0 + 1/4)/3 = 1/4; k=2: (1 + 0 + 1/2)/3
+    # = 1/2.
     np.testing.assert_allclose(mean_pass_at_k([2, 4, 4], [1, 0, 1], [1, 2]), [0.25, 0.5])
     assert float(mean_pass_at_k([2, 4, 4], [1, 0, 1], 2)) == pytest.approx(0.5)
 

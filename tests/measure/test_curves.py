@@ -58,7 +58,9 @@ def test_log_linear_by_hand() -> None:
 
 
 @pytest.mark.parametrize("price", [0.0, -1.0, math.nan, math.inf])
-@pytest.mark.parametrize("curve", [SaturatingPower(0.6, 0.5, 0.7), SaturatingExponential(0.8, 10.0), LogLinear(0.2, 0.6, 1.0, 128.0)])
+@pytest.mark.parametrize(
+    "curve", [SaturatingPower(0.6, 0.5, 0.7), SaturatingExponential(0.8, 10.0), LogLinear(0.2, 0.6, 1.0, 128.0)]
+)
 def test_a_price_must_be_positive(curve: Curve, price: float) -> None:
     with pytest.raises(MeasureError, match="price"):
         curve.optimum(price)
@@ -80,7 +82,9 @@ def test_exact_curves_are_recovered() -> None:
     (power,) = fit_shape("saturating power", BUDGETS, SaturatingPower(0.6, 0.5, 0.7).predict(BUDGETS)[None], np.ones(8))
     assert isinstance(power, SaturatingPower)
     assert (power.ceiling, power.drop, power.exponent) == pytest.approx((0.6, 0.5, 0.7), abs=1e-4)
-    (exponential,) = fit_shape("exponential", BUDGETS, SaturatingExponential(0.7, 10.0).predict(BUDGETS)[None], np.ones(8))
+    (exponential,) = fit_shape(
+        "exponential", BUDGETS, SaturatingExponential(0.7, 10.0).predict(BUDGETS)[None], np.ones(8)
+    )
     assert isinstance(exponential, SaturatingExponential)
     assert (exponential.ceiling, exponential.scale) == pytest.approx((0.7, 10.0), rel=1e-4)
     (line,) = fit_shape("log-linear", BUDGETS, LogLinear(0.2, 0.6, 1.0, 128.0).predict(BUDGETS)[None], np.ones(8))
@@ -147,7 +151,8 @@ def test_the_true_shape_is_chosen(name: str, curve: SaturatingPower | Saturating
 
 
 def test_held_out_error_by_hand() -> None:
-    # Log-linear through 0.1, 0.2, 0.3 at 1, 2, 4 predicts 0.4 at 8; measured 0.35: error +0.05. Standard error of 0.35 from
+    # Log-linear through 0.1, 0.2, 0.3 at 1, 2, 4 predicts 0.4 at 8; measured 0.35: error +0.05. Standard error of 0.35
+    # from
     # 10,000: sqrt(0.35 * 0.65 / 10,000) = 0.00477.
     choice = _choice(fit_curve_counts([1, 2, 4, 8], [1000, 2000, 3000, 3500], [10_000] * 4))
     assert choice.held_out_errors["log-linear"] == pytest.approx(0.05, abs=1e-3)
@@ -172,9 +177,9 @@ def test_a_hump_is_handed_back_instead_of_a_rising_fit() -> None:
 def test_intervals_hold_the_truth() -> None:
     curve, held, optima = SaturatingPower(0.7, 0.6, 1.0), [], []
     for seed in range(40):
-        fit = _choice(fit_curves(SEVEN_BUDGETS, _outcomes(curve.predict(SEVEN_BUDGETS), 200, seed), replicates=100, seed=seed)).fits[
-            "saturating power"
-        ]
+        fit = _choice(
+            fit_curves(SEVEN_BUDGETS, _outcomes(curve.predict(SEVEN_BUDGETS), 200, seed), replicates=100, seed=seed)
+        ).fits["saturating power"]
         held.append(float(curve.predict(32.0)) in fit.accuracy(32.0))
         optima.append(curve.optimum(0.002) in fit.optimum(0.002))
     assert np.mean(held) >= 0.87
@@ -209,7 +214,9 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(MeasureError, match="start at 0"):
         fit_curve_counts([0, 1, 2, 3], [1, 2, 3, 4], [10] * 4)
     with pytest.raises(MeasureError, match="fitted on"):
-        _choice(fit_curves(SEVEN_BUDGETS, _outcomes(np.linspace(0.1, 0.7, 7), 50, 0))).fits["log-linear"].accuracy(128.0)
+        _choice(fit_curves(SEVEN_BUDGETS, _outcomes(np.linspace(0.1, 0.7, 7), 50, 0))).fits["log-linear"].accuracy(
+            128.0
+        )
 
 
 def test_forced_waits_of_a_real_model(fixtures: Path) -> None:
@@ -217,12 +224,18 @@ def test_forced_waits_of_a_real_model(fixtures: Path) -> None:
         rows = [row for row in csv.DictReader(lines) if row["source"].endswith("QVQ_oly_results.json")]
     tokens, accuracies = ([float(row[name]) for row in rows] for name in ("avg_token_length", "accuracy"))
     choice = _choice(fit_curve_counts(tokens, np.round(np.array(accuracies) * 6728), [6728] * len(rows)))
-    # 33.9 % rising to 36.3 % and flat from the third wait on: a shape that saturates predicts the last point within one standard
+    # 33.9 % rising to 36.3 % and flat from the third wait on: a shape that saturates predicts the last point within one
+    # standard
     # error, a straight line overshoots it by more.
     assert choice.chosen == "saturating power"
-    assert abs(choice.held_out_errors["saturating power"]) < choice.held_out_standard_error < choice.held_out_errors["log-linear"]
+    assert (
+        abs(choice.held_out_errors["saturating power"])
+        < choice.held_out_standard_error
+        < choice.held_out_errors["log-linear"]
+    )
     assert choice.fit.accuracy(tokens[-1]).value == pytest.approx(accuracies[-1], abs=0.005)
-    # Twice the tokens are not expected to bring five points more; totals give no paired problems, and the method says so.
+    # Twice the tokens are not expected to bring five points more; totals give no paired problems, and the method says
+    # so.
     assert choice.fit.accuracy(2 * tokens[-1]).high - accuracies[-1] < 0.05
     assert "binomial draws" in choice.fit.accuracy(tokens[-1]).method
 
@@ -257,8 +270,10 @@ def test_a_hump_leaves_the_measured_optimum_only() -> None:
 
 
 def test_one_standard_error_by_hand() -> None:
-    # Four problems. Budget 3 solves all but the last: 0.75; budget 2 loses one of those: gap 0.25 and paired differences 1,0,0,0
-    # with standard error sqrt(0.1875 / 3) = 0.25: within. Budget 1 loses two: gap 0.5, error sqrt(0.25 / 3) = 0.289: not within.
+    # Four problems. Budget 3 solves all but the last: 0.75; budget 2 loses one of those: gap 0.25 and paired
+    # differences 1,0,0,0
+    # with standard error sqrt(0.1875 / 3) = 0.25: within. Budget 1 loses two: gap 0.5, error sqrt(0.25 / 3) = 0.289:
+    # not within.
     choice = one_standard_error_choice([1, 2, 3], [[0, 0, 1], [0, 1, 1], [1, 1, 1], [0, 0, 0]])
     assert choice.budget.value == 2.0
     assert choice.accuracy.value == 0.5

@@ -100,7 +100,8 @@ def test_bare_answer_to_a_multi_step_item_fires_early_answer_and_computation_ski
 
 
 @pytest.mark.parametrize(
-    "reply", ["So the final answer is \\boxed{40}.", "**Answer:** $40$", "<answer>40</answer>", "#### 40", "\\boxed{40}"]
+    "reply",
+    ["So the final answer is \\boxed{40}.", "**Answer:** $40$", "<answer>40</answer>", "#### 40", "\\boxed{40}"],
 )
 def test_other_wordings_of_a_bare_answer(reply: str) -> None:
     assert response_degeneracy(reply, reference=20).fired == ("early answer", "computation skipping")
@@ -190,7 +191,23 @@ def test_empty_text_and_other_scripts() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", " ", "\n", "\\", "\\boxed{", "\\boxed{1}", "{", "1", "The answer is ", "####", "<answer>", "- ", "🦆", "ab c "]
+    "unit",
+    [
+        "a",
+        " ",
+        "\n",
+        "\\",
+        "\\boxed{",
+        "\\boxed{1}",
+        "{",
+        "1",
+        "The answer is ",
+        "####",
+        "<answer>",
+        "- ",
+        "🦆",
+        "ab c ",
+    ],
 )
 def test_hostile_text_is_read_in_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
@@ -236,7 +253,8 @@ def test_one_answer_for_everything_is_found_and_honest_spread_is_not() -> None:
 
 
 def test_length_collapse_by_hand() -> None:
-    # 500 for ten steps, then 100: m steps later the mean is 100 + 400 x 0.9^m, below 250 from m = 10 on (0.9^10 = 0.3487 < 0.375).
+    # 500 for ten steps, then 100: m steps later the mean is 100 + 400 x 0.9^m, below 250 from m = 10 on (0.9^10 =
+    # 0.3487 < 0.375).
     found = run_collapse(np.arange(40), [500.0] * 10 + [100.0] * 30)
     assert found.length_ratio[9] == pytest.approx(1)
     assert found.length_ratio[19] == pytest.approx((100 + 400 * 0.9**10) / 500)

@@ -39,7 +39,8 @@ def test_counts_by_hand_in_any_row_order() -> None:
 
 
 def test_rarefaction_by_hand() -> None:
-    # 7,7,7,5,9,5,7,3 in 4 of 8 draws, C(8,4) = 70 ways. The 7s are missed in C(4,4) = 1, the 5s in C(6,4) = 15, 9 and 3 in
+    # 7,7,7,5,9,5,7,3 in 4 of 8 draws, C(8,4) = 70 ways. The 7s are missed in C(4,4) = 1, the 5s in C(6,4) = 15, 9 and 3
+    # in
     # C(7,4) = 35 each: 4 - (1 + 15 + 35 + 35) / 70.
     counted = tally([0] * 8, [7, 7, 7, 5, 9, 5, 7, 3])
     assert counted.expected_distinct(4)[0] == pytest.approx(4 - 86 / 70, abs=1e-12)
@@ -81,12 +82,15 @@ def test_names_of_answers_and_order_of_rows_do_not_matter(rows: list[tuple[int, 
 
 
 def test_rarefaction_holds_for_huge_groups() -> None:
-    # Half of a million samples drawn: an answer given once is seen with chance 1/2, one given twice with 1 - (n/2 - 1)/(2(n - 1)).
+    # Half of a million samples drawn: an answer given once is seen with chance 1/2, one given twice with 1 - (n/2 -
+    # 1)/(2(n - 1)).
     size = 1_000_000
     classes = np.zeros(size, dtype=np.int64)
     classes[:3] = [1, 2, 2]
     expected = 1 + 0.5 + 1 - (size / 2 - 1) / (2 * (size - 1))
-    assert tally(np.zeros(size, dtype=int), classes).expected_distinct(size // 2)[0] == pytest.approx(expected, abs=1e-6)
+    assert tally(np.zeros(size, dtype=int), classes).expected_distinct(size // 2)[0] == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_a_million_rows_are_counted() -> None:
@@ -149,7 +153,9 @@ def test_correction_takes_back_bias_in_the_mean_over_groups() -> None:
     # 16 samples of 20 equally likely answers: the truth is ln 20 = 2.9957.
     rng = np.random.default_rng(0)
     rows, classes = np.repeat(np.arange(2000), 16), rng.integers(0, 20, 32_000)
-    plug_in, miller_madow, chao_shen = (group_diversity(rows, classes, estimator=estimator).entropy.mean() for estimator in ESTIMATORS)
+    plug_in, miller_madow, chao_shen = (
+        group_diversity(rows, classes, estimator=estimator).entropy.mean() for estimator in ESTIMATORS
+    )
     assert plug_in == pytest.approx(math.log(20) - 0.68, abs=0.02)
     assert miller_madow == pytest.approx(math.log(20) - 0.36, abs=0.02)
     assert abs(chao_shen - math.log(20)) < 0.12
@@ -171,7 +177,9 @@ def test_groups_are_measured_as_if_alone() -> None:
     assert measured.samples.tolist() == [8, 4, 4]
     assert measured.parsed.tolist() == [8, 3, 0]
     assert measured.distinct.tolist() == [4, 2, 0]
-    assert measured.entropy.tolist() == pytest.approx([answer_entropy(OUTCOMES), answer_entropy([1, 1, 2]), math.nan], nan_ok=True)
+    assert measured.entropy.tolist() == pytest.approx(
+        [answer_entropy(OUTCOMES), answer_entropy([1, 1, 2]), math.nan], nan_ok=True
+    )
     assert measured.expected_distinct.tolist() == pytest.approx([4 - 86 / 70, 2, 0])
 
 
@@ -196,7 +204,8 @@ def _groups_with_mean(groups: int, total: int, size: int = 8) -> NDArray[np.int6
 
 
 def test_published_means_of_solved_and_unsolved_groups() -> None:
-    # arXiv 2509.06941, GRPO: 2.279 on solved, 4.805 on unsolved, 2.883 over all groups. The three agree only if 76.09 % of the
+    # arXiv 2509.06941, GRPO: 2.279 on solved, 4.805 on unsolved, 2.883 over all groups. The three agree only if 76.09 %
+    # of the
     # groups are solved, so 7,609 groups of 8 with 17,341 distinct answers and 2,391 with 11,489 must give all three.
     classes = np.concatenate([_groups_with_mean(7609, 17341), _groups_with_mean(2391, 11489)])
     correct = (classes == 0) & (np.arange(10_000)[:, None] < 7609)
@@ -205,7 +214,8 @@ def test_published_means_of_solved_and_unsolved_groups() -> None:
     assert round(split.unsolved.distinct.value, 3) == 4.805
     assert round(split.every.distinct.value, 3) == 2.883
     assert (split.solved.groups, split.unsolved.groups, split.every.groups) == (7609, 2391, 10_000)
-    # 721 of 1,000 groups have 2 and the rest 3: standard error sqrt(.721 * .279 / 7609) = 0.00514, so about 0.0101 to each side.
+    # 721 of 1,000 groups have 2 and the rest 3: standard error sqrt(.721 * .279 / 7609) = 0.00514, so about 0.0101 to
+    # each side.
     assert (split.solved.distinct.high - split.solved.distinct.low) / 2 == pytest.approx(1.96 * 0.00514, rel=0.1)
 
 

@@ -96,7 +96,9 @@ def test_lawful_runs_are_mostly_valid_and_lawless_ones_hardly_ever() -> None:
     rng = np.random.default_rng(1)
     stalled = [fit_law(range(60), decline(60), 0.5 + 0.05 * rng.standard_normal(60)) for _ in range(40)]
     assert sum(fit.valid for fit in stalled) <= 2
-    steady = [fit_law(range(60), decline(60), 0.2 + 0.005 * np.arange(60) + 0.01 * rng.standard_normal(60)) for _ in range(40)]
+    steady = [
+        fit_law(range(60), decline(60), 0.2 + 0.005 * np.arange(60) + 0.01 * rng.standard_normal(60)) for _ in range(40)
+    ]
     assert sum(fit.valid for fit in steady) <= 2
 
 
@@ -229,7 +231,9 @@ def test_runs_that_rose_stalled_or_were_solved_are_refused(real: dict[str, LawFi
     refused = 0
     for row in table(fixtures / "training_logs" / "labels.csv"):
         told = f"{row['label']} {row['reason']}"
-        if row["file"] in real and any(word in told for word in ("explosion", "stalled", "solved", "no movement", "too short")):
+        if row["file"] in real and any(
+            word in told for word in ("explosion", "stalled", "solved", "no movement", "too short")
+        ):
             assert not real[row["file"]].valid, row["file"]
             refused += 1
     assert refused >= 3
@@ -240,8 +244,14 @@ def test_runs_that_rose_stalled_or_were_solved_are_refused(real: dict[str, LawFi
 
 def test_held_out_scores_of_three_runs_are_too_few_to_judge(fixtures: Path) -> None:
     rows = table(fixtures / "law" / "kg_grpo_entropy_vs_eval.csv")
-    for run, said in (("E1_outcome", "0.06494 at all 4 points"), ("E2_heuristic", "6 pairs"), ("E3_verifiable", "8 pairs")):
-        points = [(float(row["step"]), float(row["entropy"]), float(row["eval_em"])) for row in rows if row["run"] == run]
+    for run, said in (
+        ("E1_outcome", "0.06494 at all 4 points"),
+        ("E2_heuristic", "6 pairs"),
+        ("E3_verifiable", "8 pairs"),
+    ):
+        points = [
+            (float(row["step"]), float(row["entropy"]), float(row["eval_em"])) for row in rows if row["run"] == run
+        ]
         fit = fit_law(*zip(*points, strict=True))
         assert not fit.valid
         assert said in " ".join(fit.reasons)
@@ -249,7 +259,12 @@ def test_held_out_scores_of_three_runs_are_too_few_to_judge(fixtures: Path) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 30), st.floats(-1, 12) | st.just(math.nan), st.floats() | st.integers(0, 2).map(float)), max_size=40)
+    st.lists(
+        st.tuples(
+            st.integers(0, 30), st.floats(-1, 12) | st.just(math.nan), st.floats() | st.integers(0, 2).map(float)
+        ),
+        max_size=40,
+    )
 )
 def test_whatever_was_logged_gets_an_answer(rows: list[tuple[int, float, float]]) -> None:
     fit = fit_law([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])

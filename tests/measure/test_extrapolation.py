@@ -90,7 +90,8 @@ def test_weights_stand_for_repeated_problems() -> None:
 
 
 def test_equal_problems_climb_to_a_single_rate() -> None:
-    # Ten problems, each exactly 3 of 10: less spread than chance, so the likelihood rises all the way to the narrowest Beta.
+    # Ten problems, each exactly 3 of 10: less spread than chance, so the likelihood rises all the way to the narrowest
+    # Beta.
     objective = beta_objective(tally(np.full(10, 10.0), np.full(10, 3.0), np.ones((1, 10)), unsolved_apart=False))
     found, _ = maximise(objective, np.zeros((1, 2)))
     alpha, beta = np.exp(found[0])
@@ -105,7 +106,9 @@ def test_failure_by_hand() -> None:
 
 
 def test_beta_half_two_of_the_specification() -> None:
-    assert beta_pass_at_k(0.5, 2, [1, 10, 100, 1000, 10000]) == pytest.approx([0.2, 0.61224, 0.86821, 0.95800, 0.98671], abs=5e-6)
+    assert beta_pass_at_k(0.5, 2, [1, 10, 100, 1000, 10000]) == pytest.approx(
+        [0.2, 0.61224, 0.86821, 0.95800, 0.98671], abs=5e-6
+    )
 
 
 def test_failure_falls_as_the_power_alpha() -> None:

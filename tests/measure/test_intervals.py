@@ -32,7 +32,9 @@ from breadth.measure.intervals import (
 FREEDOMS = [1, 1.3, 2, 2.5, 4.7, 10, 33, 99, 199.9, 200, 201, 598, 2998]
 
 
-@pytest.mark.parametrize(("freedom", "level", "reach"), [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.9, 1.812), (30, 0.99, 2.750)])
+@pytest.mark.parametrize(
+    ("freedom", "level", "reach"), [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.9, 1.812), (30, 0.99, 2.750)]
+)
 def test_the_table_of_every_textbook(freedom: float, level: float, reach: float) -> None:
     assert student_reach(freedom, level) == pytest.approx(reach, abs=5e-4)
     assert student_chance(freedom, student_reach(freedom, level)) == pytest.approx(1 - level, rel=1e-12)
@@ -53,7 +55,9 @@ def test_reaches_as_far_as_scipy(freedom: float, level: float) -> None:
 @pytest.mark.parametrize("freedom", FREEDOMS)
 @pytest.mark.parametrize("distance", [1e-3, 0.1, 1, 1.5, 2, 3, 8, 30, 1e4])
 def test_gives_the_chances_of_scipy_far_out_too(freedom: float, distance: float) -> None:
-    assert student_chance(freedom, distance) == pytest.approx(2 * special.stdtr(freedom, -distance), rel=1e-12, abs=1e-300)
+    assert student_chance(freedom, distance) == pytest.approx(
+        2 * special.stdtr(freedom, -distance), rel=1e-12, abs=1e-300
+    )
 
 
 @pytest.mark.parametrize("freedom", [1e4, 1e5, 1e6])

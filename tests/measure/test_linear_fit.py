@@ -17,12 +17,14 @@ from breadth.measure.linear_fit import line_through, misfit, robust_slope, steps
 
 
 def test_four_points_by_hand() -> None:
-    # x mean 1.5, y mean 2.5; products of distances 0.5 * -0.5 ... sum to 4, squares of x to 5: slope 0.8, intercept 1.3.
+    # x mean 1.5, y mean 2.5; products of distances 0.5 * -0.5 ... sum to 4, squares of x to 5: slope 0.8, intercept
+    # 1.3.
     line = line_through(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0, 4.0]))
     assert line.slope == pytest.approx(0.8)
     assert line.intercept == pytest.approx(1.3)
     assert line.at(np.array([0.0, 10.0])) == pytest.approx([1.3, 9.3])
-    # Residuals -0.3, 0.9, -0.9, 0.3: squares sum to 1.8 on two degrees of freedom, so variance 0.9 and slope error sqrt(0.9 / 5).
+    # Residuals -0.3, 0.9, -0.9, 0.3: squares sum to 1.8 on two degrees of freedom, so variance 0.9 and slope error
+    # sqrt(0.9 / 5).
     assert line.noise.autocorrelation == 0.0
     reach = 4.302653 * math.sqrt(0.9 / 5)
     assert line.slope_interval(0.95).high == pytest.approx(0.8 + reach, rel=1e-6)
@@ -103,11 +105,14 @@ def brute_variance(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float6
 
 
 def test_the_variance_with_ties_is_that_of_all_orders() -> None:
-    # Ties among steps and among values; all 40,320 orders enumerated. The values alternate, so no autocorrelation is corrected.
+    # Ties among steps and among values; all 40,320 orders enumerated. The values alternate, so no autocorrelation is
+    # corrected.
     steps = np.array([0.0, 0, 1, 2, 2, 2, 3, 4])
     values = np.array([1.0, 5, 1, 5, 2, 6, 3, 6])
     found = robust_slope(steps, values)
-    score = sum(np.sign((values[j] - values[i]) * (steps[j] - steps[i])) for i, j in itertools.combinations(range(8), 2))
+    score = sum(
+        np.sign((values[j] - values[i]) * (steps[j] - steps[i])) for i, j in itertools.combinations(range(8), 2)
+    )
     deviation = (abs(score) - 1) / -special.stdtrit(6, found.p_value / 2)
     assert deviation**2 == pytest.approx(brute_variance(steps, values))
     assert found.tau == pytest.approx(stats.kendalltau(steps, values).statistic)
@@ -136,7 +141,9 @@ def test_slope_and_tau_agree_with_scipy(values: list[int], gap: int) -> None:
 def test_sluggish_noise_widens_the_interval() -> None:
     rng = np.random.default_rng(1)
     news = rng.standard_normal(200)
-    sluggish = np.array([sum(0.7**lag * news[place - lag] for lag in range(min(place, 30) + 1)) for place in range(200)])
+    sluggish = np.array(
+        [sum(0.7**lag * news[place - lag] for lag in range(min(place, 30) + 1)) for place in range(200)]
+    )
     calm, slow = (robust_slope(range(200), values / values.std()).interval() for values in (news, sluggish))
     assert slow.high - slow.low > 1.8 * (calm.high - calm.low)
 
@@ -193,7 +200,8 @@ def test_a_trend_that_may_be_none_may_take_for_ever() -> None:
 
 
 def test_forecast_intervals_hold_the_truth() -> None:
-    # Of 60 noisy straight declines, the true time 1 - 0.5 t / 60 = 0.2 (step 96, 37 after the last) is inside in at least 9 of 10.
+    # Of 60 noisy straight declines, the true time 1 - 0.5 t / 60 = 0.2 (step 96, 37 after the last) is inside in at
+    # least 9 of 10.
     rng = np.random.default_rng(2)
     declines = (1 - 0.5 * np.arange(60) / 60 + 0.01 * rng.standard_normal(60) for _ in range(60))
     times = [steps_until(range(60), values, 0.2) for values in declines]

@@ -11,13 +11,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.ngrams import distinct_ngrams, mean_pairwise_jaccard, ngram_repetition, ngrams, rough_tokens, self_overlap
+from breadth.measure.ngrams import (
+    distinct_ngrams,
+    mean_pairwise_jaccard,
+    ngram_repetition,
+    ngrams,
+    rough_tokens,
+    self_overlap,
+)
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12)
 
 
 def test_rough_tokens_cut_words_in_fours_and_keep_every_mark() -> None:
-    assert rough_tokens("The answer is \\boxed{40}.") == ["The", "answ", "er", "is", "\\", "boxe", "d", "{", "40", "}", "."]
+    assert rough_tokens("The answer is \\boxed{40}.") == [
+        "The",
+        "answ",
+        "er",
+        "is",
+        "\\",
+        "boxe",
+        "d",
+        "{",
+        "40",
+        "}",
+        ".",
+    ]
     assert rough_tokens("x_1 = 3") == ["x", "_", "1", "=", "3"]
     assert rough_tokens("abababab") == ["abab", "abab"]
     assert rough_tokens("答案是四十二") == ["答案是四", "十二"]

@@ -152,7 +152,15 @@ def test_positions_in_stretches() -> None:
 
 
 def test_from_texts_to_a_curve() -> None:
-    wavering = "The answer is 5." + " " * 20 + "The answer is 6." + " " * 20 + "The answer is 5." + " " * 20 + "The answer is 7."
+    wavering = (
+        "The answer is 5."
+        + " " * 20
+        + "The answer is 6."
+        + " " * 20
+        + "The answer is 5."
+        + " " * 20
+        + "The answer is 7."
+    )
     steady = "The answer is 5." + " " * 90 + "The answer is 5."
     statements = stated_in([wavering, steady], ["5", "5"])
     found = trace_oscillations(statements)
@@ -188,7 +196,10 @@ def test_order_of_rows_does_not_matter(answers: list[list[int]]) -> None:
     statements = chains(*answers)
     shuffle = np.random.default_rng(len(answers)).permutation(len(statements.traces))
     shuffled = Restatements(
-        *(column[shuffle] for column in (statements.traces, statements.positions, statements.classes, statements.correct))
+        *(
+            column[shuffle]
+            for column in (statements.traces, statements.positions, statements.classes, statements.correct)
+        )
     )
     assert trace_oscillations(shuffled).first_right.tolist() == trace_oscillations(statements).first_right.tolist()
     assert oscillation_by_step(shuffled) == oscillation_by_step(statements)

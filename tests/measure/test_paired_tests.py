@@ -63,7 +63,10 @@ def test_pairing_sees_what_separate_intervals_hide() -> None:
 
 def test_false_alarms_stay_at_five_percent() -> None:
     rng = np.random.default_rng(1)
-    alarms = [paired_difference(rng.exponential(size=12), rng.exponential(size=12), replicates=40).p_value <= 0.05 for _ in range(300)]
+    alarms = [
+        paired_difference(rng.exponential(size=12), rng.exponential(size=12), replicates=40).p_value <= 0.05
+        for _ in range(300)
+    ]
     assert np.mean(alarms) <= 0.08
 
 
@@ -97,7 +100,8 @@ def _outcomes(curve: npt.ArrayLike, problems: int, rng: np.random.Generator) -> 
 
 
 def test_six_problems_all_lost_by_hand() -> None:
-    # Each of six problems is right at the first budget and wrong at the last: only the pattern observed reaches it, 1 of 64.
+    # Each of six problems is right at the first budget and wrong at the last: only the pattern observed reaches it, 1
+    # of 64.
     result = hump_test([1, 2], np.tile([1.0, 0.0], (6, 1)))
     assert result.p_value == 1 / 64
     assert result.positive
@@ -117,15 +121,18 @@ def test_four_problems_can_never_be_enough() -> None:
 
 
 def test_bounds_by_hand() -> None:
-    # Five problems lose 1 from the first budget to the last. Of 32 patterns the sums over sqrt(5) are 5 (once), 3 (five times), ...;
-    # one pattern in 32 may lie beyond, so the reach is 3 / sqrt(5) and the ends are 1 -+ 3 / sqrt(5) * sqrt(5) / 5 = 0.4 and 1.6, cut to 1.
+    # Five problems lose 1 from the first budget to the last. Of 32 patterns the sums over sqrt(5) are 5 (once), 3 (five
+    # times), ...;
+    # one pattern in 32 may lie beyond, so the reach is 3 / sqrt(5) and the ends are 1 -+ 3 / sqrt(5) * sqrt(5) / 5 =
+    # 0.4 and 1.6, cut to 1.
     result = hump_test([1, 2], np.tile([1.0, 0.0], (5, 1)))
     assert result.positive
     assert (result.fall.low, result.fall.high) == pytest.approx((0.4, 1.0))
 
 
 def test_the_best_is_chosen_anew_in_every_flip() -> None:
-    # Rows (1,0,0) and (0,1,0) of differences to the last: sizes 1 and 1, statistic max(1, 1) = 1. Flipping signs: max(+-1, +-1)
+    # Rows (1,0,0) and (0,1,0) of differences to the last: sizes 1 and 1, statistic max(1, 1) = 1. Flipping signs:
+    # max(+-1, +-1)
     # is 1 unless both are flipped, so 3 of 4 patterns reach it; a test of the first column alone would say 1 of 2.
     assert hump_test([1, 2, 3], [[1, 0, 0], [0, 1, 0]]).p_value == 0.75
 
@@ -185,7 +192,10 @@ def test_a_real_fall_is_seen_and_its_size_held() -> None:
 
 def test_counts_form_by_simulation_and_on_a_clear_fall() -> None:
     rng = np.random.default_rng(10)
-    alarms = [hump_test_counts([1, 2, 3, 4], rng.binomial(200, 0.3, 4), np.full(4, 200), seed=seed).positive for seed in range(200)]
+    alarms = [
+        hump_test_counts([1, 2, 3, 4], rng.binomial(200, 0.3, 4), np.full(4, 200), seed=seed).positive
+        for seed in range(200)
+    ]
     assert np.mean(alarms) <= 0.05 + 2.33 * math.sqrt(0.05 * 0.95 / 200)
     clear = hump_test_counts([1, 2, 3], [50, 120, 60], [200, 200, 200])
     assert clear.positive

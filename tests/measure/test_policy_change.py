@@ -58,7 +58,10 @@ def test_entropy_changes_of_the_specification() -> None:
 
 def test_prediction_becomes_exact_as_the_step_shrinks() -> None:
     ratios = [
-        float(exact_entropy_change(LOGITS, GAINS, step, "natural") / predicted_entropy_change(LOGITS, GAINS, step, "natural"))
+        float(
+            exact_entropy_change(LOGITS, GAINS, step, "natural")
+            / predicted_entropy_change(LOGITS, GAINS, step, "natural")
+        )
         for step in (0.1, 0.01, 0.001)
     ]
     assert ratios == pytest.approx([1.005109, 1.000736, 1.000076], abs=5e-7)
@@ -69,7 +72,9 @@ def test_prediction_becomes_exact_as_the_step_shrinks() -> None:
 def test_prediction_is_the_derivative_of_entropy(seed: int, gradient: Gradient) -> None:
     logits, gains = np.random.default_rng(seed).normal(size=(2, 4, 6))
     step = 1e-5
-    slope = (exact_entropy_change(logits, gains, step, gradient) - exact_entropy_change(logits, gains, -step, gradient)) / (2 * step)
+    slope = (
+        exact_entropy_change(logits, gains, step, gradient) - exact_entropy_change(logits, gains, -step, gradient)
+    ) / (2 * step)
     assert predicted_entropy_change(logits, gains, 1.0, gradient) == pytest.approx(slope, abs=1e-6)
 
 
@@ -90,7 +95,9 @@ def test_masked_actions_with_a_large_negative_logit_do_not_matter() -> None:
     assert wide == pytest.approx(exact_entropy_change(LOGITS, GAINS, 0.01, "natural"))
 
 
-def _training(steps: int, rate: float, noise: float, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _training(
+    steps: int, rate: float, noise: float, seed: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Natural-gradient steps on 20 states with noisy advantages: the covariance and entropy logged at each step."""
     rng = np.random.default_rng(seed)
     logits, worth = rng.normal(size=(2, 20, 8))
@@ -115,7 +122,8 @@ def test_a_training_run_is_predicted_with_its_step_size() -> None:
 
 
 def test_slope_and_correlation_by_hand() -> None:
-    # Covariances 0, -1, 0, -1, ... against changes 0, 2, 0, 2, ...: minus covariance 0, 1, 0, 1: slope 2, correlation 1.
+    # Covariances 0, -1, 0, -1, ... against changes 0, 2, 0, 2, ...: minus covariance 0, 1, 0, 1: slope 2, correlation
+    # 1.
     covariances = [0.0, -1.0] * 8
     entropies = np.concatenate([[0.0], np.cumsum([0.0, 2.0] * 8)])[:16]
     result = predicted_against_measured(covariances, entropies)
@@ -223,7 +231,9 @@ def test_padding_does_not_change_the_drift(filler: float, seed: int) -> None:
     mask = np.arange(6) < rng.integers(1, 7, (4, 1))
     clean = kl_drift(logprobs, reference, mask, replicates=50)
     assert clean == kl_drift(np.where(mask, logprobs, filler), np.where(mask, reference, -filler), mask, replicates=50)
-    long_logprobs, long_reference = (np.pad(values, ((0, 0), (0, 3)), constant_values=filler) for values in (logprobs, reference))
+    long_logprobs, long_reference = (
+        np.pad(values, ((0, 0), (0, 3)), constant_values=filler) for values in (logprobs, reference)
+    )
     longer = kl_drift(long_logprobs, long_reference, np.pad(mask, ((0, 0), (0, 3))), replicates=50)
     assert clean.k3.token_mean.value == pytest.approx(longer.k3.token_mean.value)
 
@@ -240,7 +250,9 @@ def test_intervals_hold_the_true_divergence() -> None:
     divergence, rng, held = float((policy * np.log(policy / reference)).sum()), np.random.default_rng(1), []
     for seed in range(150):
         tokens = rng.choice(3, (30, 20), p=policy)
-        drift = kl_drift(np.log(policy)[tokens], np.log(reference)[tokens], np.ones((30, 20)), replicates=200, seed=seed)
+        drift = kl_drift(
+            np.log(policy)[tokens], np.log(reference)[tokens], np.ones((30, 20)), replicates=200, seed=seed
+        )
         held.append((divergence in drift.k1.token_mean, divergence in drift.k3.sequence_mean))
     assert np.all(np.mean(held, axis=0) >= 0.9)
 

@@ -66,21 +66,28 @@ def synthetic(branches: int, working: int, domain: str, rng: np.random.Generator
     """Return a trace that names a number of approaches at once, then works on the last one."""
     one, two, three = NOUNS[domain]
     options = [f"Option {'ABCDEFGH'[place]} looks at the {one}." for place in range(branches)]
-    work = [f"The {rng.choice([one, two, three])} gives {rng.integers(2, 99)} and so the {two} is known." for _ in range(working)]
+    work = [
+        f"The {rng.choice([one, two, three])} gives {rng.integers(2, 99)} and so the {two} is known."
+        for _ in range(working)
+    ]
     return " ".join([*options, *work])
 
 
 def corpus(branches: float, domain: str, seed: int, size: int = 60) -> list[ExplorationProfile]:
     """Return profiles of traces with about so many branches each, spread as a Poisson count."""
     rng = np.random.default_rng(seed)
-    return [exploration_profile(synthetic(min(rng.poisson(branches), 8), int(rng.integers(12, 18)), domain, rng)) for _ in range(size)]
+    return [
+        exploration_profile(synthetic(min(rng.poisson(branches), 8), int(rng.integers(12, 18)), domain, rng))
+        for _ in range(size)
+    ]
 
 
 def test_breadth_first_trace_by_hand() -> None:
     trace = (
         "Option A is factoring. Option B is the formula. Option C is guessing. "  # three approaches, named at once
         "We look at the discriminant first. It is 25. Its root is 5. Option B fits. So x is 3 or -2. "  # back to B
-        "Let me check the sum of the roots. It is 1, as it must be. The product is -6, as it must be. All is well with these roots."
+        "Let me check the sum of the roots. It is 1, as it must be. The product is -6, as it must be. All is well with"
+        " these roots."
     )
     profile = exploration_profile(trace)
     assert profile.steps == 12
@@ -94,7 +101,8 @@ def test_breadth_first_trace_by_hand() -> None:
 
 def test_depth_first_trace_by_hand() -> None:
     trace = (
-        "x squared is 9. So x is 3. Wait, it could be negative. Let me verify. Minus 3 squared is 9.\nBoth hold.\n\nThe roots are 3 and -3."
+        "x squared is 9. So x is 3. Wait, it could be negative. Let me verify. Minus 3 squared is 9.\nBoth hold.\n\nThe"
+        " roots are 3 and -3."
     )
     profile = exploration_profile(trace)
     assert (profile.steps, profile.depth) == (7, 7)
@@ -104,8 +112,9 @@ def test_depth_first_trace_by_hand() -> None:
 
 def test_a_turn_is_new_and_coming_back_is_a_revisit() -> None:
     trace = (
-        "We integrate by parts. That gives a longer integral. Alternatively, let's try using a substitution. With u it is short. "
-        "But the limits are wrong. Back to the first approach. Now it works. Another way would be a series. It converges."
+        "We integrate by parts. That gives a longer integral. Alternatively, let's try using a substitution. With u it"
+        " is short. But the limits are wrong. Back to the first approach. Now it works. Another way would be a series."
+        " It converges."
     )
     profile = exploration_profile(trace)
     assert profile.approaches == 3  # the substitution, the first one, the series
@@ -204,8 +213,14 @@ EXAMPLES = {
         "x = 7",
     ],
     "prose": [
-        "Janet has 16 eggs and eats three of them, so she is left with thirteen. She sells them for two dollars each and earns 26.",
-        "Let x be the number of eggs.\nx = 16 - 3\nx = 13\nso the eggs that she can still sell at the market are thirteen.",
+        (
+            "Janet has 16 eggs and eats three of them, so she is left with thirteen. She sells them for two dollars"
+            " each and earns 26."
+        ),
+        (
+            "Let x be the number of eggs.\nx = 16 - 3\nx = 13\nso the eggs that she can still sell at the market are"
+            " thirteen."
+        ),
     ],
     "empty": ["", " \n\t "],
 }
@@ -224,10 +239,22 @@ def test_every_format_has_an_example() -> None:
     "text",
     [
         "We define x as the number of eggs, and note that the ratio is undefined when no eggs are left in the basket.",
-        "define x as the number of eggs that Janet collects in a day, then subtract the ones that she eats for breakfast.",
-        "The deficit is 3, by default; defer the rest until we know how many eggs there are in all of the baskets together.",
-        "For each egg she earns two dollars, so if she sells 13 she returns home with 26. import duties do not matter here at all.",
-        "3.5 eggs cannot be sold.\n2.5 cannot either, so the number of eggs that she sells must be whole, and therefore it is 13.",
+        (
+            "define x as the number of eggs that Janet collects in a day, then subtract the ones that she eats for"
+            " breakfast."
+        ),
+        (
+            "The deficit is 3, by default; defer the rest until we know how many eggs there are in all of the baskets"
+            " together."
+        ),
+        (
+            "For each egg she earns two dollars, so if she sells 13 she returns home with 26. import duties do not"
+            " matter here at all."
+        ),
+        (
+            "3.5 eggs cannot be sold.\n2.5 cannot either, so the number of eggs that she sells must be whole, and"
+            " therefore it is 13."
+        ),
     ],
 )
 def test_words_in_running_text_do_not_make_a_format(text: str) -> None:

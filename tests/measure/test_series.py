@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import check_level
-from breadth.measure.series import Noise, clean_series, noise_around, noise_of, resampled_windows, robust_sd, tame, thin, usable
+from breadth.measure.series import (
+    Noise,
+    clean_series,
+    noise_around,
+    noise_of,
+    resampled_windows,
+    robust_sd,
+    tame,
+    thin,
+    usable,
+)
 
 
 def test_points_are_sorted_by_step_and_repeats_keep_their_logged_order() -> None:
@@ -119,7 +129,8 @@ def test_alternating_residuals_by_hand() -> None:
 
 
 def test_the_correction_of_a_short_series_by_hand() -> None:
-    # Residuals 1, 1, -1, -1 twice: power 8; the seven neighbour products are + - + - + - + = 1, so r = 1/8. With one parameter:
+    # Residuals 1, 1, -1, -1 twice: power 8; the seven neighbour products are + - + - + - + = 1, so r = 1/8. With one
+    # parameter:
     # (1/8 + 1/8) / (1 - 3/8) = 0.4; the variance 1 becomes 1 / (1 - (1.4 / 0.6) / 8) = 1.4118.
     noise = noise_of(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0]), 1)
     assert noise.autocorrelation == pytest.approx(0.4)
@@ -176,7 +187,8 @@ def test_too_few_points_are_refused() -> None:
 
 
 def test_resampled_windows_have_the_noise_of_the_series(sluggish: Sluggish) -> None:
-    # A mean of 10 neighbours with correlation rho^k has variance (1 + 2 sum (1 - k/10) rho^k) / 10 times that of a point:
+    # A mean of 10 neighbours with correlation rho^k has variance (1 + 2 sum (1 - k/10) rho^k) / 10 times that of a
+    # point:
     # 0.3255 at rho = 0.6, where independent draws would have 0.1.
     rng = np.random.default_rng(7)
     noise = noise_around(sluggish(2000, 0.6, rng))

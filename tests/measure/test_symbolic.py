@@ -120,8 +120,13 @@ def test_outside_the_with_block_it_refuses() -> None:
 
 
 def test_a_script_without_a_main_guard_may_use_it() -> None:
-    script = "from breadth.measure.symbolic import SymbolicEquivalence\nwith SymbolicEquivalence(20) as same: print(same('x+1', '1+x'))"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    script = (
+        "from breadth.measure.symbolic import SymbolicEquivalence\nwith SymbolicEquivalence(20) as same:"
+        " print(same('x+1', '1+x'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("True", "", 0)
 
 

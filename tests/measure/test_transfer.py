@@ -53,8 +53,10 @@ def test_gap_by_hand() -> None:
 
 
 def test_an_arm_with_more_samples_is_rarefied_not_cut() -> None:
-    # Base has 3 samples on a problem, trained 2. Draw 2 of {1, 2, right}: {1,2} is unsolved with 2 answers, the other two draws are
-    # solved: weight 1/3, 2 answers given unsolved. On b every draw of {1,1,2} is unsolved, with 2 answers in two draws of three.
+    # Base has 3 samples on a problem, trained 2. Draw 2 of {1, 2, right}: {1,2} is unsolved with 2 answers, the other
+    # two draws are
+    # solved: weight 1/3, 2 answers given unsolved. On b every draw of {1,1,2} is unsolved, with 2 answers in two draws
+    # of three.
     base = arm({"a": [1, 2, 99], "b": [1, 1, 2]})
     trained = arm({"a": [1, 1], "b": [1, 2]})
     found = transfer_gap(trained, base)
@@ -67,7 +69,10 @@ def test_an_arm_with_more_samples_is_rarefied_not_cut() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.lists(st.sampled_from([-1, 1, 2, 99]), min_size=2, max_size=5), min_size=1, max_size=3), st.integers(1, 2))
+@given(
+    st.lists(st.lists(st.sampled_from([-1, 1, 2, 99]), min_size=2, max_size=5), min_size=1, max_size=3),
+    st.integers(1, 2),
+)
 def test_rarefaction_agrees_with_every_subsample(problems: list[list[int]], draws: int) -> None:
     base = {f"p{place}": answers for place, answers in enumerate(problems)}
     found = transfer_gap(arm({name: [1, 1] for name in base}), arm(base), draws=draws).every.base
@@ -107,7 +112,10 @@ def test_one_answer_for_everything_is_the_largest_gap_there_is() -> None:
 
 def test_more_samples_of_the_same_policy_make_no_gap() -> None:
     shares = np.array([0.01, *[0.0495] * 20])
-    raw = [len(np.unique(samples.classes[samples.problems == 0])) for samples in (policy(shares, 8, 1), policy(shares, 64, 2))]
+    raw = [
+        len(np.unique(samples.classes[samples.problems == 0]))
+        for samples in (policy(shares, 8, 1), policy(shares, 64, 2))
+    ]
     assert raw[1] - raw[0] > 5
     found = transfer_gap(policy(shares, 8, seed=1), policy(shares, 64, seed=2)).every
     assert 0 in found.shared
@@ -129,7 +137,8 @@ def test_failing_to_parse_is_reported_and_can_be_taken_out() -> None:
 
 
 def test_harder_leftovers_hide_a_loss_from_the_published_gap() -> None:
-    # Easy problems (2 answers) are solved by training; hard ones (8 answers) lose two answers. The published gap compares
+    # Easy problems (2 answers) are solved by training; hard ones (8 answers) lose two answers. The published gap
+    # compares
     # hard leftovers with a mix and is negative; on the shared set the loss of two shows.
     base = arm({f"easy{i}": [1, 2] * 4 for i in range(30)} | {f"hard{i}": list(range(8)) for i in range(10)})
     trained = arm({f"easy{i}": [99] * 8 for i in range(30)} | {f"hard{i}": [0, 0, 0, 1, 2, 3, 4, 5] for i in range(10)})
@@ -191,7 +200,9 @@ def test_bad_input_is_refused() -> None:
 
 def votes(path: Path) -> ArmSamples:
     table = pd.read_parquet(path)
-    return ArmSamples(table["question_id"], answer_classes(table["answer"].where(table["answer"].notna(), None)), table["correct"])
+    return ArmSamples(
+        table["question_id"], answer_classes(table["answer"].where(table["answer"].notna(), None)), table["correct"]
+    )
 
 
 def test_two_efforts_of_a_real_model(fixtures: Path) -> None:
@@ -206,7 +217,9 @@ def test_two_efforts_of_a_real_model(fixtures: Path) -> None:
     # In 4 draws some problems stay unsolved in either arm with a chance that pass@4 gives.
     few = transfer_gap(high, low, draws=4).every
     right = [int(low.correct[low.problems == problem].sum()) for problem in np.unique(low.problems)]
-    assert few.base.solved.value == pytest.approx(fmean(1 - math.comb(40 - count, 4) / math.comb(40, 4) for count in right))
+    assert few.base.solved.value == pytest.approx(
+        fmean(1 - math.comb(40 - count, 4) / math.comb(40, 4) for count in right)
+    )
     assert few.trained.solved.value > few.base.solved.value
     assert few.base.distinct.value > few.trained.distinct.value
     assert few.shared.low <= few.shared.value <= few.shared.high

@@ -22,7 +22,8 @@ def test_an_edge_is_an_eighth_and_at_least_three() -> None:
 
 
 def test_levels_and_their_errors_by_hand() -> None:
-    # Near either end the nearest five of 0, 1, 0, 1 ... differ by 1 each time: variance 1/2. Medians of three: 0, 1, 0 and 1, 0, 1.
+    # Near either end the nearest five of 0, 1, 0, 1 ... differ by 1 each time: variance 1/2. Medians of three: 0, 1, 0
+    # and 1, 0, 1.
     # Error of each: sqrt(pi/2 * 0.5 / 3) = 0.51166; four differences leave 8/3 degrees of freedom, t = 3.4202.
     start, end, change = measured_levels(np.array([0.0, 1.0] * 8), 0.95)
     assert (start.value, end.value, change.value) == (0.0, 1.0, 1.0)
@@ -85,14 +86,17 @@ def test_fewer_than_eight_points_cannot_tell(count: int) -> None:
 
 
 def test_what_is_not_a_number_is_counted_and_said() -> None:
-    found = trend(range(12), [1.0, math.nan, 2.0, math.inf, 3.0, math.nan, 4.0, 5.0, -math.inf, math.nan, math.nan, 6.0])
+    found = trend(
+        range(12), [1.0, math.nan, 2.0, math.inf, 3.0, math.nan, 4.0, 5.0, -math.inf, math.nan, math.nan, 6.0]
+    )
     assert (found.points, found.dropped) == (6, 6)
     assert found.verdict == "cannot tell"
     assert "6 were not numbers" in found.reason
 
 
 def test_intervals_of_a_noisy_decline_hold_the_truth(sluggish: Sluggish) -> None:
-    # Entropy of the collapse that other tools were tried on: 0.8 to 0.02 over 200 steps, here with autocorrelated noise.
+    # Entropy of the collapse that other tools were tried on: 0.8 to 0.02 over 200 steps, here with autocorrelated
+    # noise.
     rng = np.random.default_rng(0)
     t = np.linspace(0, 1, 200)
     start, end = (float(np.median(0.02 + 0.78 * np.exp(-4 * part))) for part in (t[:25], t[-25:]))
@@ -182,7 +186,9 @@ def false_alarms(sluggish: Sluggish, n: int, rho: float, draws: int, seed: int) 
 
 
 @pytest.mark.parametrize(("n", "draws"), [(16, 300), (40, 300), (100, 300)])
-def test_noise_correlated_by_half_is_called_a_trend_in_at_most_7_percent(sluggish: Sluggish, n: int, draws: int) -> None:
+def test_noise_correlated_by_half_is_called_a_trend_in_at_most_7_percent(
+    sluggish: Sluggish, n: int, draws: int
+) -> None:
     rates = false_alarms(sluggish, n, 0.5, draws, seed=n)
     assert max(rates.values()) <= 0.07, rates
 
@@ -227,7 +233,8 @@ def test_settings_out_of_range_are_refused(relevant: float | None, level: float)
 
 
 def test_what_falls_by_factors_is_told_in_its_own_units_by_hand() -> None:
-    # 16 points that halve every four steps from 8: the first three are 8, 6.727, 5.657, the last three 0.841, 0.707, 0.595.
+    # 16 points that halve every four steps from 8: the first three are 8, 6.727, 5.657, the last three 0.841, 0.707,
+    # 0.595.
     found = factor_trend(range(16), 8 * 0.5 ** (np.arange(16) / 4))
     assert found.verdict == "falling"
     assert (found.start.value, found.end.value) == pytest.approx((6.7272, 0.70711), abs=1e-4)
@@ -240,7 +247,8 @@ def test_what_falls_by_factors_is_told_in_its_own_units_by_hand() -> None:
 
 
 def test_a_rise_by_factors_in_three_paces_is_sure_by_its_logarithm_and_not_on_a_straight_scale() -> None:
-    # Level, then faster and faster to six times the start: straight, no smooth curve follows and the rest passes for sluggish noise.
+    # Level, then faster and faster to six times the start: straight, no smooth curve follows and the rest passes for
+    # sluggish noise.
     paces = np.interp(np.arange(30), [0, 6, 20, 26, 29], np.log([0.5, 0.52, 1.3, 2.5, 3.05]))
     values = np.exp(paces + np.random.default_rng(0).normal(0, 0.02, 30))
     straight, by_factors = trend(range(30), values), factor_trend(range(30), values)
@@ -303,7 +311,12 @@ def test_entropy_of_real_runs_moves_as_their_labels_say(real: dict[str, Trend]) 
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(-(10**12), 10**12) | st.integers(0, 5), st.floats() | st.integers(0, 3).map(float)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.integers(-(10**12), 10**12) | st.integers(0, 5), st.floats() | st.integers(0, 3).map(float)),
+        max_size=40,
+    )
+)
 def test_whatever_was_logged_gets_an_answer(rows: list[tuple[int, float]]) -> None:
     found = trend([step for step, _ in rows], [value for _, value in rows])
     assert found.points + found.dropped == len(rows)

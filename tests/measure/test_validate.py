@@ -21,7 +21,8 @@ def test_how_many_values_are_bad_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"), [([], "empty"), ([[1.0]], "2 dimensions"), (["a"], "cannot be read"), ([[1], [1, 2]], "cannot be read")]
+    ("values", "problem"),
+    [([], "empty"), ([[1.0]], "2 dimensions"), (["a"], "cannot be read"), ([[1], [1, 2]], "cannot be read")],
 )
 def test_empty_wrong_shape_text_and_ragged_are_refused(values: list[object], problem: str) -> None:
     with pytest.raises(MeasureError, match=problem):

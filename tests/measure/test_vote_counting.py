@@ -45,7 +45,9 @@ def rational_chances(standing: Standing) -> list[Fraction]:
             table = times_rival(table, rival, level, total)
         for ties, row in enumerate(table):
             for votes in range(total + 1 - level):
-                chances[votes + level] += Fraction(comb(own, level) * row[votes], (ties + 1) * comb(total, votes + level))
+                chances[votes + level] += Fraction(
+                    comb(own, level) * row[votes], (ties + 1) * comb(total, votes + level)
+                )
     return chances[1:]
 
 
@@ -121,13 +123,17 @@ def test_chances_of_independent_draws_sum_to_the_chance_that_anybody_votes() -> 
 
 def test_seven_hundred_independent_draws_stay_within_range() -> None:
     # A lone class wins unless all draws are silent.
-    np.testing.assert_allclose(independent_winning_chances(np.array([0.01]), 0, np.array([1, 700])), [0.01, 1 - 0.99**700], rtol=1e-11)
+    np.testing.assert_allclose(
+        independent_winning_chances(np.array([0.01]), 0, np.array([1, 700])), [0.01, 1 - 0.99**700], rtol=1e-11
+    )
 
 
 def test_independent_draws_of_one_and_two_votes_by_hand() -> None:
     # k=2, shares (.5, .3), silence .2: the first wins with 2 votes (.25), with 1 vote and a silent one (2*.5*.2 = .2),
     # and half of the ties (2*.5*.3/2 = .15): .6.
-    np.testing.assert_allclose(independent_winning_chances(np.array([0.5, 0.3]), 0, np.array([1, 2])), [0.5, 0.6], rtol=1e-14)
+    np.testing.assert_allclose(
+        independent_winning_chances(np.array([0.5, 0.3]), 0, np.array([1, 2])), [0.5, 0.6], rtol=1e-14
+    )
 
 
 def enumerated(labels: list[int], values: list[Fraction], k: int) -> Fraction:
@@ -136,7 +142,9 @@ def enumerated(labels: list[int], values: list[Fraction], k: int) -> Fraction:
     for draw in combinations(labels, k):
         votes = Counter(label for label in draw if label >= 0)
         leaders = [label for label, count in votes.items() if count == max(votes.values())]
-        outcomes.append(sum((values[label] for label in leaders), Fraction(0)) / len(leaders) if leaders else Fraction(0))
+        outcomes.append(
+            sum((values[label] for label in leaders), Fraction(0)) / len(leaders) if leaders else Fraction(0)
+        )
     return sum(outcomes, Fraction(0)) / len(outcomes)
 
 
@@ -149,8 +157,12 @@ def test_the_numbers_worked_out_by_hand() -> None:
 
 def test_more_votes_help_a_plurality_and_hurt_a_minority() -> None:
     k = [1, 3, 5, 9, 21]
-    np.testing.assert_allclose(maj_at_k_from_shares([0.4, 0.3, 0.3], [1, 0, 0], k), [0.400, 0.424, 0.447, 0.489, 0.571], atol=5e-4)
-    np.testing.assert_allclose(maj_at_k_from_shares([0.4, 0.6], [1, 0], k), [0.400, 0.352, 0.317, 0.267, 0.174], atol=5e-4)
+    np.testing.assert_allclose(
+        maj_at_k_from_shares([0.4, 0.3, 0.3], [1, 0, 0], k), [0.400, 0.424, 0.447, 0.489, 0.571], atol=5e-4
+    )
+    np.testing.assert_allclose(
+        maj_at_k_from_shares([0.4, 0.6], [1, 0], k), [0.400, 0.352, 0.317, 0.267, 0.174], atol=5e-4
+    )
 
 
 def test_three_independent_votes_by_hand() -> None:
@@ -180,7 +192,9 @@ def test_order_of_classes_does_not_matter_and_one_vote_is_a_sample(counts: list[
     random.shuffle(order)
     shuffled = maj_at_k([counts[index] for index in order], [right[index] for index in order], unparsable=silent)
     np.testing.assert_allclose(shuffled, curve, rtol=1e-12)
-    assert curve[0] == pytest.approx(sum(c for c, ok in zip(counts, right, strict=True) if ok) / (sum(counts) + silent), rel=1e-12)
+    assert curve[0] == pytest.approx(
+        sum(c for c, ok in zip(counts, right, strict=True) if ok) / (sum(counts) + silent), rel=1e-12
+    )
     assert np.all((curve >= 0) & (curve <= 1 + 1e-12))
 
 
@@ -245,7 +259,10 @@ def test_winners_and_shares_of_plain_and_weighted_votes() -> None:
     assert plurality([3, 1, 3, -1, 1, 2]).winners == (1, 3)
     assert plurality([3, 1, 3, -1, 1, 2]).shares == {1: 0.4, 2: 0.2, 3: 0.4}
     assert weighted_vote([0, 1, 1], [0.9, 0.4, 0.4]).winners == (0,)
-    assert weighted_vote([0, 1, 1], [0.3, 0.1, 0.2]).winners == (0, 1)  # 0.1 + 0.2 is not 0.3 in floats, but it is a tie
+    assert weighted_vote([0, 1, 1], [0.3, 0.1, 0.2]).winners == (
+        0,
+        1,
+    )  # 0.1 + 0.2 is not 0.3 in floats, but it is a tie
     assert plurality([-1, -1]).winners == ()
     assert weighted_vote([0, 1], [0.0, 0.0]).winners == ()
     assert plurality([]).shares == {}
@@ -298,13 +315,16 @@ def test_counts_it_must_refuse(counts: list[int], correct: list[int], k: list[in
         ([0, 0, 1], [0, 1, 1], [1, 0, 0], [2]),
     ],
 )
-def test_columns_it_must_refuse(problems: list[int], classes: list[int], correct: list[int], k: list[int] | None) -> None:
+def test_columns_it_must_refuse(
+    problems: list[int], classes: list[int], correct: list[int], k: list[int] | None
+) -> None:
     with pytest.raises(MeasureError):
         mean_maj_at_k(problems, classes, correct, k)
 
 
 @pytest.mark.parametrize(
-    ("shares", "k"), [([0.7, 0.7], [1]), ([-0.1, 0.5], [1]), ([float("nan"), 0.1], [1]), ([0.4, 0.6], [701]), ([0.4, 0.6], [0])]
+    ("shares", "k"),
+    [([0.7, 0.7], [1]), ([-0.1, 0.5], [1]), ([float("nan"), 0.1], [1]), ([0.4, 0.6], [701]), ([0.4, 0.6], [0])],
 )
 def test_shares_it_must_refuse(shares: list[float], k: list[int]) -> None:
     with pytest.raises(MeasureError):
@@ -340,7 +360,11 @@ def read_votes(fixtures: Path, name: str) -> tuple[NDArray[Any], list[str | None
     from pyarrow import parquet
 
     table = parquet.read_table(fixtures / "votes" / f"{name}.parquet", columns=["question_id", "answer", "correct"])
-    return np.array(table["question_id"].to_pylist()), table["answer"].to_pylist(), np.array(table["correct"].to_pylist())
+    return (
+        np.array(table["question_id"].to_pylist()),
+        table["answer"].to_pylist(),
+        np.array(table["correct"].to_pylist()),
+    )
 
 
 @pytest.mark.parametrize("name", VOTES)

@@ -82,9 +82,9 @@ def _verdicts() -> list[Section]:
         Verdict(
             Severity.CRITICAL,
             "Policy entropy collapsed at step 118 and has not come back",
-            "Mean entropy per token fell to a twelfth of its value at the start. From step 150 on no group of sixteen samples "
-            "held more than two different answers.\n\nRaise the upper clip bound first; it is the smallest change that has "
-            "restored entropy in runs like this one.",
+            "Mean entropy per token fell to a twelfth of its value at the start. From step 150 on no group of sixteen"
+            " samples held more than two different answers.\n\nRaise the upper clip bound first; it is the smallest"
+            " change that has restored entropy in runs like this one.",
             [
                 Fact("entropy at the start", Range(0.612, 0.584, 0.641), "nats"),
                 Fact("entropy now", Range(0.0512, 0.0471, 0.0556), "nats"),
@@ -92,11 +92,20 @@ def _verdicts() -> list[Section]:
                 Fact("rollouts wasted", 436224),
             ],
         ),
-        Verdict(Severity.WARNING, "A third of the answers are cut off at 2,048 tokens", "", [Fact("truncated", 0.334, "%")]),
-        Verdict(Severity.NOTE, "Entropy is that of the sampling temperature 0.7, not of the model"),
-        Verdict(Severity.GOOD, "Single-sample accuracy rose and the rise is not noise", "", [Fact("gain", Range(0.082, 0.041, 0.124))]),
         Verdict(
-            Severity.CANNOT_TELL, "Whether sampler and trainer agree cannot be told", "Log-probabilities of the sampler are not in the log."
+            Severity.WARNING, "A third of the answers are cut off at 2,048 tokens", "", [Fact("truncated", 0.334, "%")]
+        ),
+        Verdict(Severity.NOTE, "Entropy is that of the sampling temperature 0.7, not of the model"),
+        Verdict(
+            Severity.GOOD,
+            "Single-sample accuracy rose and the rise is not noise",
+            "",
+            [Fact("gain", Range(0.082, 0.041, 0.124))],
+        ),
+        Verdict(
+            Severity.CANNOT_TELL,
+            "Whether sampler and trainer agree cannot be told",
+            "Log-probabilities of the sampler are not in the log.",
         ),
     ]
 
@@ -115,7 +124,10 @@ def _entropy() -> Curve:
         ],
         Axis("step"),
         Axis("entropy", "nats"),
-        events=[Event(118, "change point, entropy falls three times as fast"), Event(150, "last group with three answers")],
+        events=[
+            Event(118, "change point, entropy falls three times as fast"),
+            Event(150, "last group with three answers"),
+        ],
         band="95% interval, bootstrap over problems",
         note="Mean over trained tokens at temperature 0.7.",
     )
@@ -181,13 +193,24 @@ def _split(text: str) -> list[str]:
 
 def _thoughts() -> Trace:
     draw = random.Random(2)
-    words = _split("We need the number of ways to tile a 2 by 10 board . Let f ( n ) be that . Wait , let me check the first cases again :")
+    words = _split(
+        "We need the number of ways to tile a 2 by 10 board . Let f ( n ) be that . Wait , let me check the first cases"
+        " again :"
+    )
     tokens = [Token(word + " ", draw.paretovariate(2.2) - 1) for word in words]
     tokens += [
         Token("\n", 1.9),
-        *(Token(word + " ", draw.random() * 0.4) for word in _split("f(1) = 1 , f(2) = 2 , so f(n) = f(n-1) + f(n-2) .")),
+        *(
+            Token(word + " ", draw.random() * 0.4)
+            for word in _split("f(1) = 1 , f(2) = 2 , so f(n) = f(n-1) + f(n-2) .")
+        ),
     ]
-    tokens += [Token("\n\n", 0.02), Token("The answer is ", 0.31, "answer"), Token("89", 0.92, "answer"), Token(".", None)]
+    tokens += [
+        Token("\n\n", 0.02),
+        Token("The answer is ", 0.31, "answer"),
+        Token("89", 0.92, "answer"),
+        Token(".", None),
+    ]
     tokens += [
         Token(word + " ", draw.expovariate(4))
         for _ in range(20)
@@ -213,7 +236,8 @@ def _words() -> list[Section]:
             ],
         ),
         Text(
-            "Entropy numbers of different trainers are not the same quantity.\n\nCompare this run only with runs that log it the same way.",
+            "Entropy numbers of different trainers are not the same quantity.\n\nCompare this run only with runs that"
+            " log it the same way.",
             "How to read this",
         ),
     ]

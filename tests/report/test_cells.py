@@ -39,7 +39,12 @@ def test_the_intervals_of_measure_are_cells() -> None:
 
 
 def test_numpy_scalars_become_python_numbers() -> None:
-    assert [type(tidy(value)) for value in (np.float32(0.5), np.int64(3), np.bool_(True), np.array(2.5))] == [float, int, bool, float]
+    assert [type(tidy(value)) for value in (np.float32(0.5), np.int64(3), np.bool_(True), np.array(2.5))] == [
+        float,
+        int,
+        bool,
+        float,
+    ]
 
 
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.array([1.0, 2.0]), object()])
@@ -150,7 +155,8 @@ def test_rounding_moves_an_end_by_less_than_a_fifth_of_the_half_width(value: flo
     cell = Interval(value, value - half, value + half)
     decimals = interval_decimals(cell)
     assert decimals is not None
-    # One digit is kept of at least 3.55 units, two of less than 35.5: half a unit is at most 0.5/3.55 of the half width.
+    # One digit is kept of at least 3.55 units, two of less than 35.5: half a unit is at most 0.5/3.55 of the half
+    # width.
     assert 0.5 * 10.0**-decimals <= half * (0.5 / 3.55) * 1.0001
 
 
@@ -179,7 +185,11 @@ def test_typeset_changes_minus_signs_only() -> None:
     assert typeset("-0.5 (-∞ to 1e-6) per-token") == "−0.5 (−∞ to 1e-6) per-token"
 
 
-@given(st.one_of(st.floats(), st.integers()), st.sampled_from(["", PERCENT, "nats"]), st.one_of(st.none(), st.integers(0, 6)))
+@given(
+    st.one_of(st.floats(), st.integers()),
+    st.sampled_from(["", PERCENT, "nats"]),
+    st.one_of(st.none(), st.integers(0, 6)),
+)
 def test_every_number_can_be_written_and_small_ones_read_back(value: float, unit: str, decimals: int | None) -> None:
     text = number(value, unit, decimals, bare=True)
     assert text

@@ -58,13 +58,19 @@ from breadth.report.style import SHOWN_EVENTS, SHOWN_GROUPS, SHOWN_ROWS, SHOWN_T
 
 def test_a_verdict_shows_word_sign_sentence_and_numbers() -> None:
     found = Verdict(
-        Severity.CANNOT_TELL, "We cannot tell", "Why.\n\nWhat to do.", [Fact("entropy", Interval(0.42, 0.38, 0.47, 0.95, "wilson"), "nats")]
+        Severity.CANNOT_TELL,
+        "We cannot tell",
+        "Why.\n\nWhat to do.",
+        [Fact("entropy", Interval(0.42, 0.38, 0.47, 0.95, "wilson"), "nats")],
     )
     source = draw_verdict(found, "s1").source()
     assert source.startswith('<section class="verdict unknown">')
     assert "<span>cannot tell</span>" in source
     assert "<h2>We cannot tell</h2><p>Why.</p><p>What to do.</p>" in source
-    assert '<dt>entropy</dt><dd>0.42 nats <span class="range" title="95% interval, wilson">(0.38 to 0.47)</span></dd>' in source
+    assert (
+        '<dt>entropy</dt><dd>0.42 nats <span class="range" title="95% interval, wilson">(0.38 to 0.47)</span></dd>'
+        in source
+    )
 
 
 def test_a_verdict_without_numbers_has_no_list() -> None:
@@ -85,7 +91,12 @@ def test_a_listing_keeps_its_spaces() -> None:
 def test_facts_say_what_is_missing() -> None:
     listed = Facts(
         "There",
-        [Fact("log-probs", Missing("not in the log"), note="Set x=1."), Fact("gain", -0.5), Fact("none", None), Fact("path", "a-1 (b)")],
+        [
+            Fact("log-probs", Missing("not in the log"), note="Set x=1."),
+            Fact("gain", -0.5),
+            Fact("none", None),
+            Fact("path", "a-1 (b)"),
+        ],
     )
     source = draw_facts(listed, "s1").source()
     assert '<dd><span class="absent">n/a</span>: not in the log<span class="aside">Set x=1.</span></dd>' in source
@@ -119,7 +130,9 @@ def test_cells_headings_and_footnotes() -> None:
 
 
 def test_a_table_scrolls_in_a_box_the_keyboard_reaches() -> None:
-    assert '<div class="scroll" tabindex="0" role="region" aria-label="Long">' in draw_table(long_table(1), "s1").source()
+    assert (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Long">' in draw_table(long_table(1), "s1").source()
+    )
 
 
 def test_a_table_of_one_screen_does_not_fold(read: Any) -> None:
@@ -148,7 +161,9 @@ STEP, SCORE = Axis("step"), Axis("score")
 
 
 def test_a_curve_is_drawn_for_both_widths_with_its_numbers(read: Any) -> None:
-    lines = Curve("C", [Series("s", [1, 2], [0.5, math.nan], [0.4, 0.1], [0.6, 0.2])], STEP, SCORE, band="80% band", note="Note.")
+    lines = Curve(
+        "C", [Series("s", [1, 2], [0.5, math.nan], [0.4, 0.1], [0.6, 0.2])], STEP, SCORE, band="80% band", note="Note."
+    )
     page = read(draw_curve(lines, "s1").source())
     assert [found[1]["class"] for found in page.with_class("chart")] == ["chart wide", "chart narrow"]
     assert "80% band" in page.text
@@ -222,13 +237,19 @@ def test_a_line_break_is_visible() -> None:
 
 
 def test_kinds_are_bracketed_under_their_name(read: Any) -> None:
-    page = read(draw_trace(Trace("T", [Token("so "), Token("4", kind="answer"), Token("2", kind="answer"), Token(".")]), "s1").source())
+    page = read(
+        draw_trace(
+            Trace("T", [Token("so "), Token("4", kind="answer"), Token("2", kind="answer"), Token(".")]), "s1"
+        ).source()
+    )
     assert len(page.with_class("kind")) == 1
     assert "so answer 4 2 ." in page.text
 
 
 def test_a_long_trace_folds_and_loses_nothing(read: Any) -> None:
-    page = read(draw_trace(Trace("T", [Token(f"w{index} ", index) for index in range(SHOWN_TOKENS + 7)]), "s1").source())
+    page = read(
+        draw_trace(Trace("T", [Token(f"w{index} ", index) for index in range(SHOWN_TOKENS + 7)]), "s1").source()
+    )
     assert "7 more tokens" in page.text
     assert f"w{SHOWN_TOKENS + 6}" in page.text
 
@@ -252,7 +273,10 @@ def page_of(text: str) -> Page:
     return Page(
         text,
         [
-            *(Verdict(severity, text, text, [fact, Fact(text, Missing(text)), Fact(text, 0.5, text)]) for severity in Severity),
+            *(
+                Verdict(severity, text, text, [fact, Fact(text, Missing(text)), Fact(text, 0.5, text)])
+                for severity in Severity
+            ),
             Table(text, [Column(text, text), Column(text, text)], [[text, Missing(text)], [0.5, None]], text),
             Curve(
                 text,
@@ -311,7 +335,15 @@ def test_any_text_in_every_field_stays_text(read: Any, text: str) -> None:
 def test_the_full_page_is_well_formed_and_complete(full: Page, read: Any) -> None:
     reading = read(render_html(full))
     check_markup(reading)
-    for words in ("Critical", "cannot tell", "0.612 nats", "(0.584 to 0.641)", "614,400", "28 more problems", "Show all 1,000 rows"):
+    for words in (
+        "Critical",
+        "cannot tell",
+        "0.612 nats",
+        "(0.584 to 0.641)",
+        "614,400",
+        "28 more problems",
+        "Show all 1,000 rows",
+    ):
         assert words.casefold() in reading.text.casefold()
     ids = [attributes["id"] for _, attributes in reading.elements if "id" in attributes]
     assert len(ids) == len(set(ids))

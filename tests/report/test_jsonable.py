@@ -122,7 +122,16 @@ def test_the_golden_page(small: Page) -> None:
 
 def test_every_kind_of_section_is_named(full: Page) -> None:
     document = json.loads(render_json(full))
-    assert {part["kind"] for part in document["sections"]} == {"verdict", "table", "curve", "trace", "groups", "text", "listing", "facts"}
+    assert {part["kind"] for part in document["sections"]} == {
+        "verdict",
+        "table",
+        "curve",
+        "trace",
+        "groups",
+        "text",
+        "listing",
+        "facts",
+    }
     assert render_json(full) == render_json(full)
 
 
@@ -138,7 +147,8 @@ def fact(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("value", "written"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (True, True), (None, None)]
+    ("value", "written"),
+    [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (True, True), (None, None)],
 )
 def test_numbers_json_cannot_write(value: float, written: object) -> None:
     assert fact(value) == written

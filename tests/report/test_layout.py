@@ -125,7 +125,10 @@ def test_what_is_left_out_is_counted() -> None:
 def test_the_course_of_a_line_in_words() -> None:
     assert course(GAPPY, STEP, SCORE) == "10% (0% to 100%) at 0, 40% (NaN to 60%) at 3"
     assert course(Series("s", [0, 300], [0.62, 0.41]), STEP, SCORE) == "62% at 0, 41% at 300"
-    assert course(Series("s", [7], [0.5], [0.45], [0.55]), Axis("k", "tokens"), Axis("y")) == "0.50 (0.45 to 0.55) at 7 tokens"
+    assert (
+        course(Series("s", [7], [0.5], [0.45], [0.55]), Axis("k", "tokens"), Axis("y"))
+        == "0.50 (0.45 to 0.55) at 7 tokens"
+    )
     assert course(Series("s", [1], [NAN]), STEP, SCORE) == "no values"
 
 
@@ -137,7 +140,9 @@ def test_points_carry_their_band() -> None:
 
 
 def test_axes_hold_lines_bands_and_events() -> None:
-    both = axes(Curve("c", [Series("s", [10, 20], [5, 6], [4, 5], [6, 9])], STEP, SCORE, events=[Event(30, "later")]), 9, 5)
+    both = axes(
+        Curve("c", [Series("s", [10, 20], [5, 6], [4, 5], [6, 9])], STEP, SCORE, events=[Event(30, "later")]), 9, 5
+    )
     assert (both.x.low, both.x.high) == (10, 30)
     assert both.y.low == 0
     assert both.y.high == pytest.approx(9.2)
@@ -203,7 +208,11 @@ def test_what_a_token_says() -> None:
 
 def test_neighbours_of_one_kind() -> None:
     tokens = [Token("a"), Token("b", kind="answer"), Token("c", kind="answer"), Token("d")]
-    assert [(kind, [token.text for token in run]) for kind, run in by_kind(tokens)] == [("", ["a"]), ("answer", ["b", "c"]), ("", ["d"])]
+    assert [(kind, [token.text for token in run]) for kind, run in by_kind(tokens)] == [
+        ("", ["a"]),
+        ("answer", ["b", "c"]),
+        ("", ["d"]),
+    ]
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2), st.floats(-1e9, 1e9))
@@ -252,7 +261,11 @@ def test_numbers_stand_right_and_words_left_unless_told() -> None:
 def test_each_reason_is_one_footnote() -> None:
     known = tabulate(TABLE)
     assert known.footnotes == (("a", "not logged at this step"), ("b", "another reason"))
-    assert [[entry.footnote for entry in row] for row in known.rows] == [[""] * 5, ["", "a", "", "", ""], ["", "", "b", "", "a"]]
+    assert [[entry.footnote for entry in row] for row in known.rows] == [
+        [""] * 5,
+        ["", "a", "", "", ""],
+        ["", "", "b", "", "a"],
+    ]
 
 
 def test_intervals_say_where_they_come_from() -> None:

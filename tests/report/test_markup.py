@@ -14,7 +14,9 @@ from breadth.report.plaintext import plain
 
 def test_text_and_attributes_are_escaped() -> None:
     made = element("p", "<b>&amp;</b>", element("span", "in"), title='"><script>', class_="note")
-    assert made.source() == ('<p title="&quot;&gt;&lt;script&gt;" class="note">&lt;b&gt;&amp;amp;&lt;/b&gt;<span>in</span></p>')
+    assert made.source() == (
+        '<p title="&quot;&gt;&lt;script&gt;" class="note">&lt;b&gt;&amp;amp;&lt;/b&gt;<span>in</span></p>'
+    )
 
 
 def test_control_characters_never_reach_the_page() -> None:

@@ -9,7 +9,22 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import MeasureError
-from breadth.report.sections import Axis, Column, Curve, Event, Fact, Group, Outcome, Page, Series, Severity, Table, Text, Token, Verdict
+from breadth.report.sections import (
+    Axis,
+    Column,
+    Curve,
+    Event,
+    Fact,
+    Group,
+    Outcome,
+    Page,
+    Series,
+    Severity,
+    Table,
+    Text,
+    Token,
+    Verdict,
+)
 
 
 def test_sequences_and_arrays_are_stored_as_tuples() -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 
 from breadth.report.sections import Outcome, Severity
-from breadth.report.shapes import band_swatch, cross, dash, diamond, disc, marker, sample_marks, severity_sign, square, swatch, triangle
+from breadth.report.shapes import (
+    band_swatch,
+    cross,
+    dash,
+    diamond,
+    disc,
+    marker,
+    sample_marks,
+    severity_sign,
+    square,
+    swatch,
+    triangle,
+)
 from breadth.report.style import line_style
 
 
@@ -31,7 +43,9 @@ def test_markers_carry_their_number() -> None:
 
 
 def test_one_mark_per_sample() -> None:
-    drawn = sample_marks([Outcome.CORRECT, Outcome.WRONG, Outcome.CORRECT, Outcome.UNPARSABLE, Outcome.TRUNCATED]).source()
+    drawn = sample_marks(
+        [Outcome.CORRECT, Outcome.WRONG, Outcome.CORRECT, Outcome.UNPARSABLE, Outcome.TRUNCATED]
+    ).source()
     by_look = dict(re.findall(r'<path d="([^"]+)" class="([^"]+)"', drawn))
     looks = {look: path.count("M") for path, look in by_look.items()}
     assert looks == {"mark full series-1": 2, "mark open series-2": 1, "mark open series-4": 1, "mark open muted": 1}

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 import pytest
 
 from breadth.report.sections import Outcome, Severity
-from breadth.report.style import ASCII_FOR, DARK, FORCED, LIGHT, OUTCOMES, SEVERITIES, SHADES, TERMINAL_COLORS, line_style, line_symbol
+from breadth.report.style import (
+    ASCII_FOR,
+    DARK,
+    FORCED,
+    LIGHT,
+    OUTCOMES,
+    SEVERITIES,
+    SHADES,
+    TERMINAL_COLORS,
+    line_style,
+    line_symbol,
+)
 
 SERIES = [f"series-{index}" for index in range(1, 7)]
 WORDS = ["ink", "muted", "critical", "warning", "note", "good", "unknown", *SERIES]
@@ -27,7 +38,8 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_contrast_itself() -> None:
-    # The two ends WCAG gives, and a grey worked out by hand: 0x77 = 119, ((119/255 + .055)/1.055)**2.4 = 0.1845, 1.05/0.2345 = 4.48.
+    # The two ends WCAG gives, and a grey worked out by hand: 0x77 = 119, ((119/255 + .055)/1.055)**2.4 = 0.1845,
+    # 1.05/0.2345 = 4.48.
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
@@ -53,7 +65,9 @@ def test_shades_grow_away_from_the_paper(theme: Mapping[str, str]) -> None:
 
 def test_all_themes_define_the_same_roles() -> None:
     assert set(LIGHT) == set(DARK) == set(FORCED)
-    used = {sign.color for sign in (*SEVERITIES.values(), *OUTCOMES.values())} | {line_style(i).color for i in range(20)}
+    used = {sign.color for sign in (*SEVERITIES.values(), *OUTCOMES.values())} | {
+        line_style(i).color for i in range(20)
+    }
     assert used <= set(LIGHT)
     assert used <= set(TERMINAL_COLORS)
 

@@ -38,7 +38,13 @@ def test_colours_stand_in_the_themes_only() -> None:
 
 
 def test_it_knows_dark_paper_phone_and_forced_colours() -> None:
-    for query in ("prefers-color-scheme: dark", "@media print", "max-width: 640px", "forced-colors: active", "hover: none"):
+    for query in (
+        "prefers-color-scheme: dark",
+        "@media print",
+        "max-width: 640px",
+        "forced-colors: active",
+        "hover: none",
+    ):
         assert query in stylesheet()
 
 

@@ -123,7 +123,9 @@ def test_a_gap_is_a_gap(canvas: Canvas) -> None:
 
 
 @CANVASES
-@pytest.mark.parametrize("series", [[], [Series("s", [], [])], [Series("s", [1, 2], [NAN, math.inf])]], ids=["none", "empty", "not finite"])
+@pytest.mark.parametrize(
+    "series", [[], [Series("s", [], [])], [Series("s", [1, 2], [NAN, math.inf])]], ids=["none", "empty", "not finite"]
+)
 def test_nothing_to_draw_is_said(series: list[Series], canvas: Canvas) -> None:
     source = line_chart(Curve("c", series, STEP, SCORE), canvas, "s1").source()
     assert texts(source, "nothing") == ["no values to draw"]
@@ -155,9 +157,17 @@ def test_events_are_lettered() -> None:
 @CANVASES
 def test_names_stand_apart_beside_the_ends(canvas: Canvas) -> None:
     curve = Curve(
-        "c", [Series(name, [0, 1], [0, y]) for name, y in (("high", 1.0), ("also high", 0.99), ("low", 0.0), ("lower", -0.01))], STEP, SCORE
+        "c",
+        [
+            Series(name, [0, 1], [0, y])
+            for name, y in (("high", 1.0), ("also high", 0.99), ("low", 0.0), ("lower", -0.01))
+        ],
+        STEP,
+        SCORE,
     )
-    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="name (series-\d)">([^<]*)<', line_chart(curve, canvas, "s1").source())
+    found = re.findall(
+        r'<text x="([\d.]+)" y="([\d.]+)" class="name (series-\d)">([^<]*)<', line_chart(curve, canvas, "s1").source()
+    )
     assert [name for *_, name in found] == ["high", "also high", "low", "lower"]
     heights = [float(y) for _, y, *_ in found]
     assert all(below - above >= 14.99 for above, below in pairwise(heights))
@@ -167,7 +177,9 @@ def test_names_stand_apart_beside_the_ends(canvas: Canvas) -> None:
 
 
 def test_lines_differ_in_dash_and_marker() -> None:
-    source = line_chart(Curve("c", [Series(str(i), [0, 1], [i, i]) for i in range(3)], STEP, SCORE), WIDE, "s1").source()
+    source = line_chart(
+        Curve("c", [Series(str(i), [0, 1], [i, i]) for i in range(3)], STEP, SCORE), WIDE, "s1"
+    ).source()
     assert re.findall(r'class="line (series-\d)"(?: stroke-dasharray="([^"]*)")?', source) == [
         ("series-1", ""),
         ("series-2", "6 3"),
@@ -201,10 +213,15 @@ def test_the_chart_is_described_in_words() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.floats(), st.floats(), st.floats(), st.floats()), max_size=12), st.sampled_from([WIDE, NARROW]))
+@given(
+    st.lists(st.tuples(st.floats(), st.floats(), st.floats(), st.floats()), max_size=12),
+    st.sampled_from([WIDE, NARROW]),
+)
 def test_any_numbers_can_be_drawn(points: list[tuple[float, float, float, float]], canvas: Canvas) -> None:
     x, y, low, high = ([point[place] for point in points] for place in range(4))
-    source = line_chart(Curve("c", [Series("s", x, y, low, high)], STEP, SCORE, events=[Event(v, "e") for v in x]), canvas, "s1").source()
+    source = line_chart(
+        Curve("c", [Series("s", x, y, low, high)], STEP, SCORE, events=[Event(v, "e") for v in x]), canvas, "s1"
+    ).source()
     for path in re.findall(r' d="([^"]*)"', source):
         assert re.fullmatch(r"[MLHVhvlamz\d. -]*", path)
     for line in paths(source, "(?:line|edge)"):

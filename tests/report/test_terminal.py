@@ -146,7 +146,11 @@ def test_words_are_squeezed_before_numbers(printed: Callable[..., str]) -> None:
 def test_what_does_not_fit_is_printed_row_by_row(printed: Callable[..., str]) -> None:
     found = lines(printed(CHECKPOINTS, 45))
     start = found.index("checkpoint: base")
-    assert [line.split("  ")[-1].strip() for line in found[start + 1 : start + 4]] == ["28.0 (25.0 to 31.2)", "4.82", "611"]
+    assert [line.split("  ")[-1].strip() for line in found[start + 1 : start + 4]] == [
+        "28.0 (25.0 to 31.2)",
+        "4.82",
+        "611",
+    ]
     assert "checkpoint: step 300 of the long run" in found
 
 
@@ -171,8 +175,19 @@ def test_no_rows_and_no_columns(printed: Callable[..., str]) -> None:
 
 
 def test_a_curve_says_its_numbers(printed: Callable[..., str]) -> None:
-    series = [Series("this run", [0, 300], [0.62, 0.41], [0.58, 0.38], [0.66, 0.47]), Series("other", [0, 300], [0.5, 0.5])]
-    curve = Curve("C", series, Axis("step"), Axis("entropy", "nats"), events=[Event(150, "change point")], band="95% band", note="Note.")
+    series = [
+        Series("this run", [0, 300], [0.62, 0.41], [0.58, 0.38], [0.66, 0.47]),
+        Series("other", [0, 300], [0.5, 0.5]),
+    ]
+    curve = Curve(
+        "C",
+        series,
+        Axis("step"),
+        Axis("entropy", "nats"),
+        events=[Event(150, "change point")],
+        band="95% band",
+        note="Note.",
+    )
     found = lines(printed(curve, 100))
     assert "entropy (nats)" in found
     assert "● this run  0.62 nats (0.58 to 0.66) at 0, 0.41 nats (0.38 to 0.47) at 300" in found
@@ -242,7 +257,17 @@ def test_a_long_trace_wraps_and_folds(width: int, printed: Callable[..., str]) -
 
 
 NUMBERS = [
-    *("0.612 nats", "(0.584 to 0.641)", "0.051 nats", "71%", "(66% to 76%)", "436,224", "33.4%", "0.08", "(0.04 to 0.12)"),
+    *(
+        "0.612 nats",
+        "(0.584 to 0.641)",
+        "0.051 nats",
+        "71%",
+        "(66% to 76%)",
+        "436,224",
+        "33.4%",
+        "0.08",
+        "(0.04 to 0.12)",
+    ),
     *("28.0 (25.0 to 31.2)", "69 (65 to 72)", "4.82", "3.90", "1,533", "1,720", "55 (51 to 59)"),
     *("16/16", "614,400", "4,800", "1e-6", "100.00", "clip_ratio_high: 0.28   # was 0.2"),
 ]
@@ -298,7 +323,14 @@ def hostile_page(text: str) -> Page:
         [
             Verdict(Severity.CRITICAL, text, text, [fact]),
             Table(text, [Column(text, text), Column(text)], [[text, 0.5], [text, None]], text),
-            Curve(text, [Series(text, [1, 2], [1, 2])], Axis(text, text), Axis(text, text), events=[Event(1, text)], note=text),
+            Curve(
+                text,
+                [Series(text, [1, 2], [1, 2])],
+                Axis(text, text),
+                Axis(text, text),
+                events=[Event(1, text)],
+                note=text,
+            ),
             Trace(text, [Token(text, 1.0, text), Token(text, 0.5)], text, text, text),
             Groups(text, [Group(text, list(Outcome))], text),
             Text(text, text),
@@ -331,13 +363,17 @@ def test_a_log_cannot_drive_the_terminal(text: str, width: int, printed: Callabl
 
 
 def test_markup_does_not_become_style(printed: Callable[..., str]) -> None:
-    shown = printed(hostile_page("[red on white]x[/]"), force_terminal=True, color_system="truecolor", legacy_windows=False)
+    shown = printed(
+        hostile_page("[red on white]x[/]"), force_terminal=True, color_system="truecolor", legacy_windows=False
+    )
     assert "[red on white]x[/]" in re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert "47m" not in shown  # no white ground anywhere
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(st.one_of(st.sampled_from("[]/\\\x1b\x9b;mred \n\t"), st.characters()), max_size=30), st.integers(20, 160))
+@given(
+    st.text(st.one_of(st.sampled_from("[]/\\\x1b\x9b;mred \n\t"), st.characters()), max_size=30), st.integers(20, 160)
+)
 def test_any_text_at_any_width(printed: Callable[..., str], text: str, width: int) -> None:
     shown = printed(hostile_page(text), width)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)

@@ -78,7 +78,9 @@ def test_a_lonely_point_of_a_long_line_is_visible() -> None:
 
 
 def test_events_are_lettered_lines() -> None:
-    curve = Curve("c", [Series("s", range(100), [0.5] * 100)], STEP, SCORE, events=[Event(50, "half"), Event(math.inf, "never")])
+    curve = Curve(
+        "c", [Series("s", range(100), [0.5] * 100)], STEP, SCORE, events=[Event(50, "half"), Event(math.inf, "never")]
+    )
     area = plot_area(drawn(curve, 60))
     column = area[0].index("a")
     assert column == pytest.approx(len(area[0]) / 2, abs=1)
@@ -104,7 +106,9 @@ def test_ascii_draws_with_the_markers_alone() -> None:
     st.integers(10, 160),
     st.booleans(),
 )
-def test_any_numbers_fit_the_width(points: list[tuple[float, float, float, float]], width: int, ascii_only: bool) -> None:
+def test_any_numbers_fit_the_width(
+    points: list[tuple[float, float, float, float]], width: int, ascii_only: bool
+) -> None:
     x, y, low, high = ([point[place] for point in points] for place in range(4))
     curve = Curve("c", [Series("s", x, y, low, high)], STEP, SCORE, events=[Event(value, "e") for value in x])
     rows = drawn(curve, width, ascii_only=ascii_only)

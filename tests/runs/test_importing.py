@@ -86,7 +86,15 @@ def bring(tmp_path: Path, *records: Record | Exception, name: str = "run") -> Ru
 
 
 def test_records_become_a_run(tmp_path: Path) -> None:
-    batch = pa.table({"problem": ["p", "p"], "prompt": ["1+1", "1+1"], "step": [3, 3], "reward": [0.0, 1.0], "completion": ["a", "b"]})
+    batch = pa.table(
+        {
+            "problem": ["p", "p"],
+            "prompt": ["1+1", "1+1"],
+            "step": [3, 3],
+            "reward": [0.0, 1.0],
+            "completion": ["a", "b"],
+        }
+    )
     run = bring(tmp_path, SeenSettings({"temperature": 0.7, "none": None}), *rows(1, 2), RolloutBatch(batch))
     assert run.header.trainer == "scripted"
     assert run.header.names == {"entropy": "entropy"}
@@ -133,10 +141,14 @@ def test_nan_and_infinite_rewards_are_kept(tmp_path: Path) -> None:
 def test_a_file_that_breaks_midway_keeps_what_was_read_and_says_so(tmp_path: Path) -> None:
     run = bring(tmp_path, *rows(1, 2), BrokenFileError("a.script", "is cut.", "Copy it again.", row=3))
     assert run.series("entropy").steps.tolist() == [1, 2]
-    assert [(remark.problem, remark.row, remark.remedy) for remark in run.header.remarks] == [("is cut.", 3, "Copy it again.")]
+    assert [(remark.problem, remark.row, remark.remedy) for remark in run.header.remarks] == [
+        ("is cut.", 3, "Copy it again.")
+    ]
 
 
-@pytest.mark.parametrize("records", [(), (Remark("all rows are blank."),), (BrokenFileError("a.script", "is cut.", "Copy it again."),)])
+@pytest.mark.parametrize(
+    "records", [(), (Remark("all rows are blank."),), (BrokenFileError("a.script", "is cut.", "Copy it again."),)]
+)
 def test_nothing_usable_is_an_error_and_leaves_nothing(tmp_path: Path, records: tuple[Record | Exception, ...]) -> None:
     with pytest.raises((UnknownFormatError, BrokenFileError), match=r"no rows|blank|cut"):
         bring(tmp_path, *records)

@@ -28,7 +28,9 @@ def read(path: Path) -> tuple[list[tuple[int, dict[str, object]]], list[Remark]]
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=30), st.integers(1, 50))
-def test_any_block_size_gives_the_same_lines(tmp_path_factory: pytest.TempPathFactory, content: list[bytes], size: int) -> None:
+def test_any_block_size_gives_the_same_lines(
+    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], size: int
+) -> None:
     path = tmp_path_factory.mktemp("lines") / "file"
     path.write_bytes(b"\n".join(content))
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +117,9 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=20), st.integers(1, 30))
-def test_rows_after_over_long_ones_keep_their_numbers(tmp_path_factory: pytest.TempPathFactory, lengths: list[int], size: int) -> None:
+def test_rows_after_over_long_ones_keep_their_numbers(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], size: int
+) -> None:
     path = tmp_path_factory.mktemp("long") / "file"
     path.write_bytes(b"".join(b"x" * length + b"\n" for length in lengths))
     with pytest.MonkeyPatch.context() as patch:

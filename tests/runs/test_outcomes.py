@@ -25,7 +25,9 @@ def build(folder: Path, header: Header | None = None, **columns: list[object]) -
 def test_two_valued_rewards_grade_the_groups(tmp_path: Path) -> None:
     found = outcomes(build(tmp_path))
     assert found is not None
-    rows = sorted(zip(found.steps.tolist(), found.problems.tolist(), found.drawn.tolist(), found.right.tolist(), strict=True))
+    rows = sorted(
+        zip(found.steps.tolist(), found.problems.tolist(), found.drawn.tolist(), found.right.tolist(), strict=True)
+    )
     assert rows == [(1, "a", 2, 1), (1, "b", 2, 0), (2, "a", 2, 2), (2, "b", 2, 1)]
     assert len(found.at(np.array([2]))) == 2
 

@@ -30,12 +30,20 @@ def dump(tmp_path: Path) -> Path:
     folder.mkdir()
     for step in range(1, 7):
         rows = [
-            {"input": f"problem {row % 5}", "output": f"so \\boxed{{{row}}}", "gts": "1", "score": float(row == 1), "step": step}
+            {
+                "input": f"problem {row % 5}",
+                "output": f"so \\boxed{{{row}}}",
+                "gts": "1",
+                "score": float(row == 1),
+                "step": step,
+            }
             for row in range(10 * step)
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{step}.jsonl").write_text(text + ("half a row" if step == 3 else ""))
-    (folder / "log.jsonl").write_text(json.dumps({"step": 1, "data": {"actor/entropy": 0.5, "critic/score/mean": 0.1}}) + "\n")
+    (folder / "log.jsonl").write_text(
+        json.dumps({"step": 1, "data": {"actor/entropy": 0.5, "critic/score/mean": 0.1}}) + "\n"
+    )
     return folder
 
 
@@ -54,7 +62,9 @@ def content(folder: Path) -> dict[str, object]:
     }
 
 
-def test_the_result_does_not_depend_on_how_many_take_part(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_does_not_depend_on_how_many_take_part(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone = import_files([dump], tmp_path / "alone")
     monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
     monkeypatch.setattr(parallel_import, "HEAD_START", 0)
@@ -68,7 +78,9 @@ def test_the_result_does_not_depend_on_how_many_take_part(dump: Path, tmp_path: 
     monkeypatch.setattr(parallel_import, "take", counted)
     together = import_files([dump], tmp_path / "together")
     assert (
-        (together.rollouts, together.problems, together.metric_rows) == (alone.rollouts, alone.problems, alone.metric_rows) == (210, 5, 1)
+        (together.rollouts, together.problems, together.metric_rows)
+        == (alone.rollouts, alone.problems, alone.metric_rows)
+        == (210, 5, 1)
     )
     assert content(tmp_path / "together") == content(tmp_path / "alone")
     assert len(shares) == 1, "the other processes failed and their shares were done here"
@@ -91,7 +103,9 @@ def test_shares_are_about_equal_and_keep_the_order(dump: Path, monkeypatch: pyte
     assert sorted(totals) == [10, 11]
 
 
-def test_small_imports_and_importers_of_ones_own_stay_in_one_process(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_imports_and_importers_of_ones_own_stay_in_one_process(
+    dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len(divide(files(dump))) == 1
     monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
     assert len(divide(files(dump, GenericImporter(mapping={"step": "step"})))) == 1
@@ -112,7 +126,9 @@ def test_a_file_that_vanishes_is_a_failure_among_the_rest(dump: Path, tmp_path: 
     with pytest.raises(FileNotFoundError):
         import_parallel(gone, tmp_path / "a", lambda _: None)
     (dump / "7.jsonl").mkdir()
-    assert [failure.error.path.name for failure in import_parallel(gone, tmp_path / "b", lambda _: None).failures] == ["7.jsonl"]
+    assert [failure.error.path.name for failure in import_parallel(gone, tmp_path / "b", lambda _: None).failures] == [
+        "7.jsonl"
+    ]
     with pytest.raises(BrokenFileError, match="cannot be read"):
         import_files([dump / "8.jsonl"], tmp_path / "c")
 

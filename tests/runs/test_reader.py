@@ -20,7 +20,14 @@ def point(step: int, value: float, *, attempt: int = 0, source: int = 0, split: 
 
 
 def test_the_newest_attempt_of_each_step_counts() -> None:
-    points = [point(1, 1.0), point(2, 2.0), point(3, 3.0), point(2, 20.0, attempt=1), point(3, 30.0, attempt=1), point(4, 40.0, attempt=1)]
+    points = [
+        point(1, 1.0),
+        point(2, 2.0),
+        point(3, 3.0),
+        point(2, 20.0, attempt=1),
+        point(3, 30.0, attempt=1),
+        point(4, 40.0, attempt=1),
+    ]
     series = gather(points, "x", "train")
     assert series.steps.tolist() == [1, 2, 3, 4]
     assert series.values.tolist() == [1.0, 20.0, 30.0, 40.0]
@@ -73,7 +80,9 @@ def test_a_cut_parquet_file_is_named_and_the_rest_opens(folder: Path) -> None:
     victim = sorted((folder / "rollouts").iterdir())[0]
     victim.write_bytes(victim.read_bytes()[:50])
     run = Run.open(folder)
-    assert [(Path(remark.file).name, "Delete the file" in remark.remedy) for remark in run.broken] == [(victim.name, True)]
+    assert [(Path(remark.file).name, "Delete the file" in remark.remedy) for remark in run.broken] == [
+        (victim.name, True)
+    ]
     assert run.query("SELECT DISTINCT step FROM rollouts")["step"].to_pylist() == [2]
 
 
@@ -91,7 +100,14 @@ def test_a_foreign_parquet_file_is_named(folder: Path, columns: dict[str, list[o
 
 @pytest.mark.parametrize(
     "line",
-    ['{"step": "x", "values": {}}', '{"values": {}}', '{"step": 1, "values": 3}', "[1]", "half", '{"step": 1, "values": {"a": "b"}}'],
+    [
+        '{"step": "x", "values": {}}',
+        '{"values": {}}',
+        '{"step": 1, "values": 3}',
+        "[1]",
+        "half",
+        '{"step": 1, "values": {"a": "b"}}',
+    ],
 )
 def test_a_bad_metric_row_is_named_and_the_rest_opens(folder: Path, line: str) -> None:
     with (folder / "metrics.jsonl").open("a") as file:

@@ -34,12 +34,21 @@ def test_after_a_false_start_the_next_run_counts_from_its_own_beginning() -> Non
 
 
 def test_steps_that_are_printed_twice_are_one_run() -> None:
-    points = [point for step in range(1, 31) for point in rows(range(step, step + 1), step - 1) + rows(range(step, step + 1), step)]
+    points = [
+        point
+        for step in range(1, 31)
+        for point in rows(range(step, step + 1), step - 1) + rows(range(step, step + 1), step)
+    ]
     assert len(split_concatenated_runs(points)) == 1
 
 
 def test_several_files_are_one_run_and_scores_stay_where_they_stand() -> None:
     assert spans([*rows(range(1, 31), 0), *rows(range(1, 11), 1, source=1)]) == [(1, 10, 40)]
-    points = [*rows(range(1, 31), 0), *rows(range(30, 31), 0, split="eval"), *rows(range(1, 11), 1), *rows(range(10, 11), 1, split="eval")]
+    points = [
+        *rows(range(1, 31), 0),
+        *rows(range(30, 31), 0, split="eval"),
+        *rows(range(1, 11), 1),
+        *rows(range(10, 11), 1, split="eval"),
+    ]
     assert spans(points) == [(1, 30, 31), (1, 10, 11)]
     assert split_concatenated_runs([]) == [()]

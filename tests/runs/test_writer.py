@@ -31,7 +31,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert run.header.created.endswith("+00:00")
     assert run.series("entropy").values.tolist() == [0.5]
     assert str(run.points[0].values) == "{'entropy': 0.5, 'reward': nan, 'kl_reference': -inf}"
-    assert run.query("SELECT problem, sum(reward) s FROM rollouts GROUP BY problem ORDER BY problem")["s"].to_pylist() == [1.0, 1.0]
+    assert run.query("SELECT problem, sum(reward) s FROM rollouts GROUP BY problem ORDER BY problem")[
+        "s"
+    ].to_pylist() == [1.0, 1.0]
     assert run.query("SELECT prompt FROM problems WHERE problem = ?", "b")["prompt"].to_pylist() == ["2+2"]
     assert run.broken == ()
 
@@ -95,11 +97,15 @@ RANK = """
 
 
 def test_two_ranks_may_write_at_once(tmp_path: Path) -> None:
-    ranks = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(RANK), str(tmp_path), str(rank)]) for rank in (0, 1)]
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(RANK), str(tmp_path), str(rank)]) for rank in (0, 1)
+    ]
     assert [process.wait() for process in ranks] == [0, 0]
     run = Run.open(tmp_path)
     assert run.broken == ()
-    assert sorted((point.rank, point.step) for point in run.points) == [(rank, step) for rank in (0, 1) for step in range(100)]
+    assert sorted((point.rank, point.step) for point in run.points) == [
+        (rank, step) for rank in (0, 1) for step in range(100)
+    ]
     assert run.query("SELECT count(*) n FROM rollouts")["n"].to_pylist() == [10]
     assert run.query("SELECT count(*) n FROM problems")["n"].to_pylist() == [10]
 
@@ -156,7 +162,9 @@ FULL = """
 
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.count("Free some space") == 2, done.stderr
     run = Run.open(tmp_path)
     assert run.broken == ()
@@ -183,11 +191,15 @@ def test_rollouts_are_held_to_the_schema(tmp_path: Path) -> None:
 
 def test_conform_fills_step_and_split_and_casts() -> None:
     table = conform(pa.table({"problem": ["a"], "reward": [1], "reward/format": [0], "entropy": [[0.5]]}), 7, "eval")
-    assert table.to_pylist() == [{"problem": "a", "reward": 1.0, "reward/format": 0.0, "entropy": [0.5], "step": 7, "split": "eval"}]
+    assert table.to_pylist() == [
+        {"problem": "a", "reward": 1.0, "reward/format": 0.0, "entropy": [0.5], "step": 7, "split": "eval"}
+    ]
 
 
 def test_the_first_text_of_a_problem_is_kept() -> None:
-    kept = distinct_problems([pa.table({"problem": ["a"], "prompt": ["1"]}), pa.table({"problem": ["a", "b"], "prompt": ["2", "3"]})])
+    kept = distinct_problems(
+        [pa.table({"problem": ["a"], "prompt": ["1"]}), pa.table({"problem": ["a", "b"], "prompt": ["2", "3"]})]
+    )
     assert kept.column("prompt").to_pylist() == ["1", "3"]
 
 
@@ -201,7 +213,10 @@ def test_two_batches_of_one_step_are_two_parts(tmp_path: Path) -> None:
 def test_long_text_is_not_dictionary_coded(tmp_path: Path) -> None:
     path = RunWriter(tmp_path).rollouts(ROWS, 1)
     group = pq.ParquetFile(path).metadata.row_group(0)
-    coded = {group.column(place).path_in_schema: "RLE_DICTIONARY" in group.column(place).encodings for place in range(group.num_columns)}
+    coded = {
+        group.column(place).path_in_schema: "RLE_DICTIONARY" in group.column(place).encodings
+        for place in range(group.num_columns)
+    }
     assert coded["problem"]
     assert not coded["completion"]
 

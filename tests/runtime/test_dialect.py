@@ -39,8 +39,12 @@ def test_a_text_is_continued_with_the_beginning_of_its_reply() -> None:
     assert "stop" not in body
 
 
-@pytest.mark.parametrize(("prompt", "fields"), [(CHAT, {"logprobs": True, "top_logprobs": 20}), ("6 x 7 =", {"logprobs": 20})])
-def test_logprobs_are_asked_for_as_each_endpoint_wants(prompt: str | tuple[dict[str, str], ...], fields: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "fields"), [(CHAT, {"logprobs": True, "top_logprobs": 20}), ("6 x 7 =", {"logprobs": 20})]
+)
+def test_logprobs_are_asked_for_as_each_endpoint_wants(
+    prompt: str | tuple[dict[str, str], ...], fields: dict[str, object]
+) -> None:
     body = Dialect().request(Draw(prompt, Sampling(top_logprobs=20)))[1]
     assert {name: body[name] for name in fields} == fields
     assert "logprobs" not in Dialect().request(Draw(prompt))[1]

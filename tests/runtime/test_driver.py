@@ -90,7 +90,9 @@ class Asking(Strategy):
         return replace(majority(poll), figures={f"got {place}": float(count) for place, count in enumerate(got)})
 
 
-def solved(strategy: Strategy, source: Source, *, budget: Budget = UNLIMITED, task: Task = TASK, journal: Journal | None = None) -> Solved:
+def solved(
+    strategy: Strategy, source: Source, *, budget: Budget = UNLIMITED, task: Task = TASK, journal: Journal | None = None
+) -> Solved:
     return run(Driver(source, journal=journal or Journal()).solve(strategy, task, budget=budget))
 
 
@@ -125,13 +127,17 @@ def test_every_draw_has_its_own_seed_and_the_same_ones_again() -> None:
         (((0, 1),), (0,)),
     ],
 )
-def test_as_many_are_delivered_as_were_waited_for(asks: tuple[tuple[int, int | None], ...], got: tuple[int, ...]) -> None:
+def test_as_many_are_delivered_as_were_waited_for(
+    asks: tuple[tuple[int, int | None], ...], got: tuple[int, ...]
+) -> None:
     answer = solved(Asking(asks), Source()).answer
     assert tuple(int(value) for value in answer.figures.values()) == got
 
 
 def test_candidates_are_delivered_in_order_of_arrival() -> None:
-    source = Source(reply=lambda number: f"The answer is {number}.", tokens=lambda number: (9, 1, 5)[number], pace=0.004)
+    source = Source(
+        reply=lambda number: f"The answer is {number}.", tokens=lambda number: (9, 1, 5)[number], pace=0.004
+    )
     assert [candidate.key for candidate in solved(Asking(((3, None),)), source).answer.candidates] == ["1", "2", "0"]
 
 
@@ -173,7 +179,8 @@ def test_a_fatal_error_ends_it_at_once() -> None:
 
 def test_an_error_on_our_side_is_raised_and_leaves_nothing_running() -> None:
     source = Source(
-        reply=lambda number: StrategyError("bug", "mend it") if number == 1 else "The answer is 1.", tokens=lambda n: 1 + 50 * (n != 1)
+        reply=lambda number: StrategyError("bug", "mend it") if number == 1 else "The answer is 1.",
+        tokens=lambda n: 1 + 50 * (n != 1),
     )
     with pytest.raises(StrategyError, match="bug"):
         solved(Asking(((4, None),)), source)
@@ -191,7 +198,10 @@ def test_no_budget_of_tokens_is_ever_passed(tokens: int) -> None:
 def test_time_that_is_up_ends_with_the_best_answer_so_far() -> None:
     source = Source(tokens=lambda number: 1 if number < 2 else 10_000, pace=0.01)
     result = solved(
-        Asking(((4, None), (4, None))), source, budget=Budget(seconds=1.0), task=replace(TASK, sampling=Sampling(max_tokens=20_000))
+        Asking(((4, None), (4, None))),
+        source,
+        budget=Budget(seconds=1.0),
+        task=replace(TASK, sampling=Sampling(max_tokens=20_000)),
     )
     assert result.answer.answer == "42"
     assert result.seconds < 15
@@ -321,7 +331,9 @@ def test_a_finished_run_taken_up_again_draws_nothing_and_costs_the_same(tmp_path
         folder = tmp_path / f"{type(strategy).__name__}{strategy}".replace("/", "")[:80]
         folder.mkdir()
         source = Source(
-            reply=lambda number: ServerError("status 500", "try again") if number == 2 else f"The answer is {number % 2}.",
+            reply=lambda number: (
+                ServerError("status 500", "try again") if number == 2 else f"The answer is {number % 2}."
+            ),
             tokens=lambda number: 1 + number % 4,
         )
         first = solved(strategy, source, journal=Journal(folder))
@@ -361,13 +373,17 @@ def test_every_task_gets_its_own_answer_and_few_run_at_once() -> None:
     sampler = ScriptedSampler(by_question(lambda number: f"The answer is {number}."), seconds=0.005)
     driver = Driver(sampler)
     done = run(gathered(driver, 6, 2))
-    assert {solved.task.name: solved.answer.key for solved in done} == {f"q{number}": str(number) for number in range(6)}
+    assert {solved.task.name: solved.answer.key for solved in done} == {
+        f"q{number}": str(number) for number in range(6)
+    }
     assert sampler.most_in_flight <= 4, "two tasks, two draws each"
     assert driver.ledger.spent.calls == sum(solved.spend.calls for solved in done) == 24
 
 
 def test_leaving_early_cancels_the_rest() -> None:
-    sampler = ScriptedSampler(by_question(lambda number: "The answer is 1."), seconds=lambda number: 0.001 if number < 4 else 5.0)
+    sampler = ScriptedSampler(
+        by_question(lambda number: "The answer is 1."), seconds=lambda number: 0.001 if number < 4 else 5.0
+    )
 
     async def first() -> Solved | None:
         everything = solve_all(Driver(sampler), AdaptiveVote(width=1), tasks(3), at_once=3)
@@ -450,7 +466,9 @@ def test_a_killed_allocation_goes_on_from_its_records(tmp_path: Path) -> None:
     sampler = ScriptedSampler(by_question(lambda number: f"The answer is {number}."))
     first = run(allocate(Driver(sampler, Ledger(Budget(calls=30)), journal=Journal(tmp_path)), Elimination(), tasks(3)))
     idle = ScriptedSampler([])
-    again = run(allocate(Driver(idle, Ledger(Budget(calls=30)), journal=Journal.open(tmp_path)), Elimination(), tasks(3)))
+    again = run(
+        allocate(Driver(idle, Ledger(Budget(calls=30)), journal=Journal.open(tmp_path)), Elimination(), tasks(3))
+    )
     assert idle.draws == []
     assert [solved.answer for solved in again] == [solved.answer for solved in first]
     assert [solved.spend.calls for solved in again] == [solved.spend.calls for solved in first]
@@ -462,7 +480,9 @@ def test_no_task_at_a_time_is_refused() -> None:
 
 
 def test_what_is_whole_is_not_lost_to_what_broke() -> None:
-    sampler = ScriptedSampler(lambda draw, number: RuntimeError("a bug") if "0" in str(draw.prompt) else "The answer is 1.")
+    sampler = ScriptedSampler(
+        lambda draw, number: RuntimeError("a bug") if "0" in str(draw.prompt) else "The answer is 1."
+    )
     got: list[str] = []
 
     async def main() -> None:
@@ -475,8 +495,11 @@ def test_what_is_whole_is_not_lost_to_what_broke() -> None:
 
 
 def test_every_granted_draw_has_a_place_of_its_own() -> None:
-    # A draw that fails once the budget has refused another does not count for the allocator; its place is taken all the same.
-    sampler = ScriptedSampler(lambda draw, number: ServerError("status 500", "try again") if number == 0 else "The answer is 5.")
+    # A draw that fails once the budget has refused another does not count for the allocator; its place is taken all the
+    # same.
+    sampler = ScriptedSampler(
+        lambda draw, number: ServerError("status 500", "try again") if number == 0 else "The answer is 5."
+    )
 
     async def main() -> int:
         share = Share.begin(Driver(sampler), tasks(1)[0], Elimination(), None)
@@ -508,7 +531,8 @@ def test_an_allocation_that_was_interrupted_pays_for_what_it_threw_away(tmp_path
 
 def test_an_allocation_that_breaks_leaves_nothing_running() -> None:
     sampler = ScriptedSampler(
-        lambda draw, number: RuntimeError("a bug") if "0" in str(draw.prompt) else "x", seconds=lambda number: 0.001 if number == 0 else 30
+        lambda draw, number: RuntimeError("a bug") if "0" in str(draw.prompt) else "x",
+        seconds=lambda number: 0.001 if number == 0 else 30,
     )
 
     async def main() -> int:
@@ -523,13 +547,22 @@ CHAT = ({"role": "user", "content": "6 x 7?"},)
 
 
 def test_it_holds_votes_cost_and_failures_and_is_json() -> None:
-    replies: list[Said] = ["The answer is 42.", ServerError("status 500", "again"), "The answer is 41.", "The answer is 42.", "Hm."]
+    replies: list[Said] = [
+        "The answer is 42.",
+        ServerError("status 500", "again"),
+        "The answer is 41.",
+        "The answer is 42.",
+        "Hm.",
+    ]
     strategy = AdaptiveVote(most=4, width=1)
     solved = asyncio.run(Driver(ScriptedSampler(replies)).solve(strategy, Task(CHAT)))
     said = orjson.loads(orjson.dumps(summary(solved, strategy)))
     assert said["strategy"] == "adaptive-vote"
     assert said["answer"] == "42"
-    assert said["votes"] == [{"answer": "42", "votes": 2.0, "share": 2 / 3}, {"answer": "41", "votes": 1.0, "share": 1 / 3}]
+    assert said["votes"] == [
+        {"answer": "42", "votes": 2.0, "share": 2 / 3},
+        {"answer": "41", "votes": 1.0, "share": 1 / 3},
+    ]
     assert (said["drawn"], said["arrived"], said["failed"], said["unread"]) == (5, 4, 1, 1)
     assert said["errors"] == [{"problem": "status 500", "times": 1}]
     assert said["cost"]["output_tokens"] == 3 * 4 + 1

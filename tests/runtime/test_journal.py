@@ -132,7 +132,13 @@ def test_a_file_that_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
 
 def test_what_was_abandoned_is_paid_and_not_taken_up(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    for event in (events()[0], events()[3], Event("a", "", "0.0", "abandoned"), Event("a", "", "1", "abandoned"), events()[0]):
+    for event in (
+        events()[0],
+        events()[3],
+        Event("a", "", "0.0", "abandoned"),
+        Event("a", "", "1", "abandoned"),
+        events()[0],
+    ):
         journal.append(event)
     first, second = Journal.open(tmp_path).events("a", "")
     assert (first.kind, first.spend) == ("discarded", events()[0].spend)

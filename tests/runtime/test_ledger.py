@@ -73,7 +73,9 @@ def test_the_first_draw_is_capped_by_a_small_budget() -> None:
     assert reserved(Ledger(Budget(output_tokens=7))) == Reservation(1, 10, 7, 0.0)
 
 
-@pytest.mark.parametrize("budget", [Budget(calls=0), Budget(output_tokens=0), Budget(input_tokens=9), Budget(seconds=0)])
+@pytest.mark.parametrize(
+    "budget", [Budget(calls=0), Budget(output_tokens=0), Budget(input_tokens=9), Budget(seconds=0)]
+)
 def test_a_spent_account_grants_nothing(budget: Budget) -> None:
     assert reserved(Ledger(budget)) is None
 

@@ -23,7 +23,21 @@ from breadth.testing.fake_server import FakeServer, Script
 from breadth.testing.faults import EmptyText, Fault, Hang, NIgnored, NoLogprobs, NoUsage, Scheduled, Status
 
 FOUND = Capabilities(
-    "http://x", "m", LlamaCppDialect(thinks=True), 20, "raw", "yes", "yes", "yes", "yes", "yes", "yes", "no", 1024, 8, ("a: b",)
+    "http://x",
+    "m",
+    LlamaCppDialect(thinks=True),
+    20,
+    "raw",
+    "yes",
+    "yes",
+    "yes",
+    "yes",
+    "yes",
+    "yes",
+    "no",
+    1024,
+    8,
+    ("a: b",),
 )
 
 
@@ -66,7 +80,10 @@ def test_it_is_shown_in_words() -> None:
 
 
 def concluded(
-    trial: Callable[[Trials], Awaitable[Any]], script: Script | Reply, *faults: Fault | Scheduled, dialect: Dialect | None = None
+    trial: Callable[[Trials], Awaitable[Any]],
+    script: Script | Reply,
+    *faults: Fault | Scheduled,
+    dialect: Dialect | None = None,
 ) -> tuple[Any, list[str]]:
     async def main() -> tuple[Any, list[str]]:
         async with FakeServer(script, faults=faults) as server, Site(server.url, seconds=5) as site:
@@ -171,7 +188,10 @@ def thinker(heeds: bool, thought: int = 40) -> Script:
 def test_a_cap_on_thinking_is_kept_or_not() -> None:
     assert concluded(Trials.thinking, thinker(heeds=True))[0] == ("yes", "yes")
     assert concluded(Trials.thinking, thinker(heeds=False))[0] == ("yes", "no")
-    assert concluded(Trials.thinking, thinker(heeds=False, thought=10))[0] == ("yes", "no")  # within the slack, but not shortened
+    assert concluded(Trials.thinking, thinker(heeds=False, thought=10))[0] == (
+        "yes",
+        "no",
+    )  # within the slack, but not shortened
     assert concluded(Trials.thinking, thinker(heeds=True, thought=3))[0] == ("yes", "unknown")
     verdicts, remarks = concluded(Trials.thinking, Reply.of("56"))
     assert verdicts == ("no", "unknown")
@@ -217,7 +237,13 @@ def test_an_unknown_server_is_spoken_to_plainly() -> None:
 
     found = asyncio.run(main())
     assert found.dialect == Dialect()
-    assert (found.top_logprobs, found.prefix, found.seed, found.speculative, found.context) == (20, "no", "yes", "unknown", None)
+    assert (found.top_logprobs, found.prefix, found.seed, found.speculative, found.context) == (
+        20,
+        "no",
+        "yes",
+        "unknown",
+        None,
+    )
     assert found.offers == {"logprobs", "confidences", "seed", "halt"}
 
 

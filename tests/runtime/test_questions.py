@@ -21,7 +21,10 @@ def lines(path: Path, *rows: object) -> Path:
 
 
 def test_the_three_formats_give_the_same_questions(tmp_path: Path) -> None:
-    rows = [{"id": "a", "question": "1 + 1?", "answer": "2"}, {"id": "b", "question": "What is, say, 2 + 1?", "answer": "3"}]
+    rows = [
+        {"id": "a", "question": "1 + 1?", "answer": "2"},
+        {"id": "b", "question": "What is, say, 2 + 1?", "answer": "3"},
+    ]
     jsonl = lines(tmp_path / "q.jsonl", *rows)
     table = tmp_path / "q.csv"
     table.write_text('id,question,answer\na,1 + 1?,2\nb,"What is, say, 2 + 1?",3\n', encoding="utf-8-sig")
@@ -51,7 +54,9 @@ def test_an_id_is_made_from_the_text_and_stays_the_same(tmp_path: Path) -> None:
     assert one[1].name == two[0].name != one[0].name
 
 
-@pytest.mark.parametrize(("reference", "key"), [("3 + 4 = 7\n#### 7", "7"), ("1,000", "1000"), (r"so \boxed{12}", "12"), ("", None)])
+@pytest.mark.parametrize(
+    ("reference", "key"), [("3 + 4 = 7\n#### 7", "7"), ("1,000", "1000"), (r"so \boxed{12}", "12"), ("", None)]
+)
 def test_the_key_of_a_reference_is_that_of_the_answer_it_states(reference: str, key: str | None) -> None:
     assert Question("q", "?", reference).key == key
 

@@ -109,7 +109,12 @@ async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget
     patience = 0.1 if hanging else 20.0
     async with FakeServer(said, faults=faults) as server:
         sampler = OpenAISampler(
-            server.url, dialect=VllmDialect(), attempts=1, first_seconds=patience, idle_seconds=patience, backoff=Backoff(0.001, 0.002)
+            server.url,
+            dialect=VllmDialect(),
+            attempts=1,
+            first_seconds=patience,
+            idle_seconds=patience,
+            backoff=Backoff(0.001, 0.002),
         )
         driver = Driver(sampler, judges={"default": scored})
         try:
@@ -132,7 +137,9 @@ def solve(strategy: Strategy, *faults: Fault | Scheduled, budget: Budget | None 
     result = asyncio.run(main())
     assert result.started == len(result.arrived) + result.failed + result.discarded
     assert sum(result.errors.values()) == result.failed
-    assert not any(word in one.reasoning + one.whole for one in result.arrived for word in ("fault", "html", "log in", "429"))
+    assert not any(
+        word in one.reasoning + one.whole for one in result.arrived for word in ("fault", "html", "log in", "429")
+    )
     return result
 
 

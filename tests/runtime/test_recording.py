@@ -41,7 +41,10 @@ def replies() -> ScriptedSampler:
 def test_candidates_become_rollouts_with_grades(tmp_path: Path) -> None:
     done = recorded(tmp_path, replies())
     run = Run.open(tmp_path)
-    rows = run.query("SELECT problem, sample, completion, answer, correct, tokens, truncated, extra FROM rollouts ORDER BY problem, sample")
+    rows = run.query(
+        "SELECT problem, sample, completion, answer, correct, tokens, truncated, extra FROM rollouts ORDER BY problem,"
+        " sample"
+    )
     arrived = [candidate for solved in done for candidate in solved.arrived]
     assert rows.num_rows == len(arrived)
     assert rows.column("completion").to_pylist() == [candidate.whole for candidate in arrived]
@@ -69,7 +72,9 @@ def test_taken_up_again_it_draws_nothing_and_holds_the_same(tmp_path: Path) -> N
     idle = ScriptedSampler([])
     recorded(tmp_path, idle)
     assert idle.draws == []
-    assert Run.open(tmp_path).query("SELECT problem, sample, completion FROM rollouts ORDER BY ALL").to_pylist() == first
+    assert (
+        Run.open(tmp_path).query("SELECT problem, sample, completion FROM rollouts ORDER BY ALL").to_pylist() == first
+    )
 
 
 def test_replies_are_on_disk_before_the_recording_is_closed(tmp_path: Path) -> None:
@@ -87,14 +92,26 @@ def test_one_question_under_two_settings_stays_one_problem(tmp_path: Path) -> No
             driver = Driver(replies(), journal=recording.journal)
             for step, most in enumerate((2, 3)):
                 task = POLICY.task("question", name=f"q at most {most}")
-                recording.add(await driver.solve(AdaptiveVote(most), task), problem="q", step=step, label=f"most {most}")
+                recording.add(
+                    await driver.solve(AdaptiveVote(most), task), problem="q", step=step, label=f"most {most}"
+                )
 
     asyncio.run(main())
-    rows = Run.open(tmp_path).query('SELECT step, problem, "group", count(*) AS n FROM rollouts GROUP BY ALL ORDER BY step').to_pylist()
-    assert rows == [{"step": 0, "problem": "q", "group": "q most 2", "n": 2}, {"step": 1, "problem": "q", "group": "q most 3", "n": 3}]
+    rows = (
+        Run.open(tmp_path)
+        .query('SELECT step, problem, "group", count(*) AS n FROM rollouts GROUP BY ALL ORDER BY step')
+        .to_pylist()
+    )
+    assert rows == [
+        {"step": 0, "problem": "q", "group": "q most 2", "n": 2},
+        {"step": 1, "problem": "q", "group": "q most 3", "n": 3},
+    ]
 
 
 def test_a_prompt_is_shown_as_text() -> None:
-    chat = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "6 x 7?"}]})
+    chat = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "6 x 7?"}]},
+    )
     assert shown(Task(chat)) == "system: Be brief.\n\nuser: 6 x 7?"
     assert shown(Task("6 x 7 =")) == "6 x 7 ="

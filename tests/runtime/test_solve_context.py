@@ -36,7 +36,9 @@ TASK = Task("6 x 7 =", "q", sampling=Sampling(max_tokens=9), seed=3)
 
 
 def test_seeds_depend_on_task_seed_and_place_and_nothing_else() -> None:
-    seeds = {draw_seed(task, place) for task in (TASK, TASK.with_seed(4), Task("", "r", seed=3)) for place in ("0.0", "0.1")}
+    seeds = {
+        draw_seed(task, place) for task in (TASK, TASK.with_seed(4), Task("", "r", seed=3)) for place in ("0.0", "0.1")
+    }
     assert len(seeds) == 6
     assert draw_seed(TASK, "0.0") == draw_seed(Task("another prompt", "q", seed=3), "0.0")
 
@@ -44,7 +46,9 @@ def test_seeds_depend_on_task_seed_and_place_and_nothing_else() -> None:
 def test_a_prompt_is_guessed_generously() -> None:
     text = "What is the sum of the first hundred whole numbers? " * 10
     assert likely_tokens(text, "") > 11 * 10
-    assert likely_tokens(({"role": "user", "content": text},), "and so") > likely_tokens(({"role": "user", "content": text},), "")
+    assert likely_tokens(({"role": "user", "content": text},), "and so") > likely_tokens(
+        ({"role": "user", "content": text},), ""
+    )
     assert likely_tokens("", "") == 1
 
 
@@ -69,7 +73,12 @@ def test_ids_differ() -> None:
     assert len({trace_id() for _ in range(100)}) == 100
 
 
-def judged(judge: JudgeOf, sampler: ScriptedSampler, budget: Budget = Budget(), by: str = "default") -> tuple[Candidate, Solving]:  # noqa: B008
+def judged(
+    judge: JudgeOf,
+    sampler: ScriptedSampler,
+    budget: Budget = Budget(),
+    by: str = "default",  # noqa: B008
+) -> tuple[Candidate, Solving]:
     async def main() -> tuple[Candidate, Solving]:
         solving = Solving(TASK, sampler, Ledger(budget), {"default": judge})
         return await solving.judge(Candidate("x", place="0.0"), by), solving

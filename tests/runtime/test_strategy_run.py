@@ -75,7 +75,9 @@ def test_a_fork_taken_up_again_has_the_same_winners(tmp_path: Path) -> None:
     def slow(number: int) -> float:
         return (0.001, 0.02, 0.03, 0.5)[min(number, 3)]
 
-    first, before = driven(Parts()(), ScriptedSampler(lambda draw, number: f"The answer is {number}.", seconds=slow), Journal(tmp_path))
+    first, before = driven(
+        Parts()(), ScriptedSampler(lambda draw, number: f"The answer is {number}.", seconds=slow), Journal(tmp_path)
+    )
     idle = ScriptedSampler([])
     again, after = driven(Parts()(), idle, Journal.open(tmp_path))
     assert first.figures == {"parts": 2.0}
@@ -144,7 +146,11 @@ def test_a_fork_is_taken_up_again_although_another_draw_arrived_in_the_meantime(
         return Answer(candidates=(*answers[0].candidates, *rest))
 
     pace = (0.001, 0.01, 0.03, 5.0)
-    first, _ = driven(run(), ScriptedSampler(lambda draw, number: f"The answer is {number}.", seconds=pace.__getitem__), Journal(tmp_path))
+    first, _ = driven(
+        run(),
+        ScriptedSampler(lambda draw, number: f"The answer is {number}.", seconds=pace.__getitem__),
+        Journal(tmp_path),
+    )
     idle = ScriptedSampler([])
     again, _ = driven(run(), idle, Journal.open(tmp_path))
     assert [candidate.key for candidate in first.candidates] == ["2", "1"]
@@ -171,7 +177,11 @@ def test_what_was_not_waited_for_is_not_drawn_again(tmp_path: Path) -> None:
         return answers[0]
 
     pace = (0.001, 30.0, 30.0, 0.001, 0.001)
-    first, _ = driven(run(), ScriptedSampler(lambda draw, number: f"The answer is {number}.", seconds=pace.__getitem__), Journal(tmp_path))
+    first, _ = driven(
+        run(),
+        ScriptedSampler(lambda draw, number: f"The answer is {number}.", seconds=pace.__getitem__),
+        Journal(tmp_path),
+    )
     idle = ScriptedSampler([])
     again, after = driven(run(), idle, Journal.open(tmp_path))
     assert again == first

@@ -87,7 +87,8 @@ def test_every_sample_of_every_arm_is_a_rollout(tmp_path: Path) -> None:
     sweep = swept(model(), tmp_path / "run")
     run = Run.open(tmp_path / "run")
     counts = run.query(
-        "SELECT step, count(*) AS samples, min(tokens) AS least, max(tokens) AS most FROM rollouts GROUP BY step ORDER BY step"
+        "SELECT step, count(*) AS samples, min(tokens) AS least, max(tokens) AS most FROM rollouts GROUP BY step ORDER"
+        " BY step"
     )
     # Plain: 32 words and 4 tokens of answer. Forced: the budget and the answer.
     assert counts.to_pylist() == [
@@ -116,7 +117,8 @@ def test_the_estimate_comes_true(tmp_path: Path) -> None:
         after = sweep.driver.ledger.spent
         assert (told.questions, told.of, told.samples, told.drawn, told.pilot) == (6, 6, 42, 9, 9)
         assert told.spent == before
-        # Five sixths of the arms are alike in tokens here, so the mean of a pilot errs only by which arms it drew already.
+        # Five sixths of the arms are alike in tokens here, so the mean of a pilot errs only by which arms it drew
+        # already.
         assert told.coming.output_tokens == pytest.approx(after.output_tokens - before.output_tokens, rel=0.15)
         assert told.coming.money == pytest.approx(told.coming.output_tokens, rel=0.01)
 

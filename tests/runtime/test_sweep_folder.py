@@ -53,7 +53,14 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
 def test_tasks_that_failed_last_are_drawn_anew_and_stay_charged(tmp_path: Path) -> None:
     lost = [
         {"task": "a", "fingerprint": "x"},
-        {"task": "a", "path": "", "place": "0.0", "kind": "arrived", "candidate": {"text": "1"}, "spend": {"output_tokens": 3}},
+        {
+            "task": "a",
+            "path": "",
+            "place": "0.0",
+            "kind": "arrived",
+            "candidate": {"text": "1"},
+            "spend": {"output_tokens": 3},
+        },
         {"task": "a", "path": "", "place": "1.0", "kind": "failed", "reason": "down", "spend": {"calls": 2}},
     ]
     kept = [

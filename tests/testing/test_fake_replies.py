@@ -54,15 +54,31 @@ def test_a_stop_text_ends_the_reply_before_it() -> None:
 
 
 def test_a_chat_stream_is_one_event_a_token() -> None:
-    told = events([Reply.of("a b", reasoning="t")], {"logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}})
+    told = events(
+        [Reply.of("a b", reasoning="t")],
+        {"logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}},
+    )
     deltas = [event["choices"][0]["delta"] for event in told[:-1]]
-    assert deltas == [{"role": "assistant", "content": ""}, {"reasoning_content": "t"}, {"content": "a"}, {"content": " b"}, {}]
+    assert deltas == [
+        {"role": "assistant", "content": ""},
+        {"reasoning_content": "t"},
+        {"content": "a"},
+        {"content": " b"},
+        {},
+    ]
     assert [event["choices"][0]["finish_reason"] for event in told[:-1]] == [None] * 4 + ["stop"]
     entry = told[2]["choices"][0]["logprobs"]["content"][0]
     # exp(-0.1) = 0.9048 is its own; the made-up one gets half of the other 0.0952.
     assert (entry["token"], entry["logprob"], entry["bytes"]) == ("a", -0.1, [97])
-    assert [item["logprob"] for item in entry["top_logprobs"]] == pytest.approx([-0.1, math.log(0.0951626 / 2)], abs=1e-6)
-    usage = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 0}}
+    assert [item["logprob"] for item in entry["top_logprobs"]] == pytest.approx(
+        [-0.1, math.log(0.0951626 / 2)], abs=1e-6
+    )
+    usage = {
+        "prompt_tokens": 10,
+        "completion_tokens": 3,
+        "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
     assert (told[-1]["choices"], told[-1]["usage"]) == ([], usage)
 
 
@@ -91,7 +107,13 @@ def test_completions_have_the_older_shape() -> None:
 
 
 def test_a_whole_body_has_everything() -> None:
-    body = whole_body([Reply.of("a b", reasoning="t", reasoning_field="reasoning", cached_tokens=4)], {"logprobs": True}, CHAT, "id", "m")
+    body = whole_body(
+        [Reply.of("a b", reasoning="t", reasoning_field="reasoning", cached_tokens=4)],
+        {"logprobs": True},
+        CHAT,
+        "id",
+        "m",
+    )
     choice = body["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": "a b", "reasoning": "t"}
     assert [entry["token"] for entry in choice["logprobs"]["content"]] == ["t", "a", " b"]

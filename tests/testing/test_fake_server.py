@@ -68,7 +68,10 @@ def test_what_never_holds_is_an_error() -> None:
 async def raw(server: FakeServer) -> Iterator[tuple[float, bytes]]:
     """Return what came and when, until the end or the cut."""
     seen: list[tuple[float, bytes]] = []
-    async with aiohttp.ClientSession() as session, session.post(f"{server.url}/v1/chat/completions", json={"stream": True}) as reply:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{server.url}/v1/chat/completions", json={"stream": True}) as reply,
+    ):
         try:
             async for line in reply.content:
                 seen.append((time.monotonic(), line))  # noqa: PERF401 - what came before a cut is wanted
@@ -118,7 +121,9 @@ FOUR = Reply.of("the answer is 4", reasoning="two and two")
 
 
 def with_sdk(
-    ask: Callable[[openai.AsyncOpenAI, FakeServer], Awaitable[Any]], *faults: Fault | Scheduled, script: Script | Reply = FOUR
+    ask: Callable[[openai.AsyncOpenAI, FakeServer], Awaitable[Any]],
+    *faults: Fault | Scheduled,
+    script: Script | Reply = FOUR,
 ) -> Any:
     """Run one conversation of the openai SDK with a server."""
 
@@ -157,7 +162,9 @@ def test_the_sdk_reads_a_reply() -> None:
 
 def test_the_sdk_reads_a_stream() -> None:
     async def ask(client: openai.AsyncOpenAI, server: FakeServer) -> None:
-        stream = await client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True}, logprobs=True)
+        stream = await client.chat.completions.create(
+            **ASK, stream=True, stream_options={"include_usage": True}, logprobs=True
+        )
         chunks = [chunk async for chunk in stream]
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "the answer is 4"
         assert chunks[-1].usage is not None
@@ -208,7 +215,11 @@ def test_a_constant_reply_is_still_cut_to_the_request() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "error"),
-    [(Status(500), openai.InternalServerError), (Status(429), openai.RateLimitError), (Status(401), openai.AuthenticationError)],
+    [
+        (Status(500), openai.InternalServerError),
+        (Status(429), openai.RateLimitError),
+        (Status(401), openai.AuthenticationError),
+    ],
 )
 def test_statuses_are_what_the_sdk_takes_them_for(fault: Status, error: type[openai.APIStatusError]) -> None:
     async def ask(client: openai.AsyncOpenAI, server: FakeServer) -> None:
@@ -229,7 +240,11 @@ def test_retry_after_is_sent_when_asked_for() -> None:
     async def main() -> list[str | None]:
         seen = []
         for fault in (Status(429, retry_after=2), Status(429)):
-            async with FakeServer(FOUR, faults=[fault]) as server, aiohttp.ClientSession() as session, posted(server)(session) as reply:
+            async with (
+                FakeServer(FOUR, faults=[fault]) as server,
+                aiohttp.ClientSession() as session,
+                posted(server)(session) as reply,
+            ):
                 seen.append(reply.headers.get("retry-after"))
         return seen
 
@@ -346,7 +361,10 @@ def test_a_hanging_server_never_answers_and_notices_who_leaves() -> None:
 
 def test_a_client_that_breaks_off_is_noticed_at_once() -> None:
     async def main() -> None:
-        async with FakeServer(Reply(tuple(Token(" x") for _ in range(4000)), delay=0.01)) as server, aiohttp.ClientSession() as session:
+        async with (
+            FakeServer(Reply(tuple(Token(" x") for _ in range(4000)), delay=0.01)) as server,
+            aiohttp.ClientSession() as session,
+        ):
             for number in range(5):
                 async with posted(server, {"stream": True})(session) as reply:
                     await reply.content.readline()

@@ -12,7 +12,9 @@ from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.report.sections import Fact, Severity
 from breadth.testing.findings import check_finding, check_said
 
-FOUND = Finding("mine", Severity.WARNING, "strong", "training", "It is 3 times as bad.", (Fact("x", 3.0),), "It is not.")
+FOUND = Finding(
+    "mine", Severity.WARNING, "strong", "training", "It is 3 times as bad.", (Fact("x", 3.0),), "It is not."
+)
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,22 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "bad split": ({"read": read_with(MetricRow({"reward": 1.0}, 1, split="test"))}, "split is 'test'"),  # type: ignore[arg-type]  # on purpose
     "bad time": ({"read": read_with(MetricRow({"reward": 1.0}, 1, time=3))}, "time is 3"),
     "no problem": ({"read": read_with(RolloutBatch(GOOD_TABLE.drop_columns(["problem"])))}, "no column 'problem'"),
-    "null step": ({"read": read_with(RolloutBatch(pa.table({"step": pa.array([None], pa.int64()), "problem": ["p"]})))}, "has nulls"),
-    "foreign column": ({"read": read_with(RolloutBatch(GOOD_TABLE.append_column("colour", [["red"]])))}, "has no column 'colour'"),
-    "wrong type": ({"read": read_with(RolloutBatch(GOOD_TABLE.append_column("reward", [[1]])))}, "is int64, not double"),
-    "odd switch": ({"switches": property(lambda _: {"colour": "x"}, doc="What to set.")}, "is no metric or column of ours"),
+    "null step": (
+        {"read": read_with(RolloutBatch(pa.table({"step": pa.array([None], pa.int64()), "problem": ["p"]})))},
+        "has nulls",
+    ),
+    "foreign column": (
+        {"read": read_with(RolloutBatch(GOOD_TABLE.append_column("colour", [["red"]])))},
+        "has no column 'colour'",
+    ),
+    "wrong type": (
+        {"read": read_with(RolloutBatch(GOOD_TABLE.append_column("reward", [[1]])))},
+        "is int64, not double",
+    ),
+    "odd switch": (
+        {"switches": property(lambda _: {"colour": "x"}, doc="What to set.")},
+        "is no metric or column of ours",
+    ),
     "empty switch": ({"switches": property(lambda _: {"reward": " "}, doc="What to set.")}, "says nothing"),
     "none to switch": ({"switches": property(lambda _: {}, doc="What to set.")}, "switches say what to set"),
     "no entropy": ({"entropy": property(lambda _: None, doc="None.")}, "entropy is an EntropyKind"),
@@ -129,9 +141,13 @@ def test_samples_are_needed() -> None:
         check_importer(Letters(), [])
 
 
-def test_an_importer_asked_last_may_claim_others_rows_but_not_nobodys(samples: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_importer_asked_last_may_claim_others_rows_but_not_nobodys(
+    samples: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = {start for trainer, _, start in FOREIGN_HEADS if trainer}
-    monkeypatch.setattr(Letters, "recognises", lambda _, __, start: "rows" if start in known or start.startswith(b"letters") else None)
+    monkeypatch.setattr(
+        Letters, "recognises", lambda _, __, start: "rows" if start in known or start.startswith(b"letters") else None
+    )
     check_importer(Letters(), samples, last_resort=True)
     with pytest.raises(AssertionError, match="it claims"):
         check_importer(Letters(), samples)

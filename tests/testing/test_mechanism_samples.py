@@ -38,15 +38,22 @@ from breadth.training.records import not_none
 
 
 def test_a_batch_of_known_policies() -> None:
-    even, sure = torch.zeros(1, 1, 2), torch.tensor([[[math.log(3.0), 0.0]]])  # halves, and three quarters against a quarter
+    even, sure = (
+        torch.zeros(1, 1, 2),
+        torch.tensor([[[math.log(3.0), 0.0]]]),
+    )  # halves, and three quarters against a quarter
     one = torch.ones(1, 1)
     batch = batch_of(even, sure, even, torch.tensor([[1]]), one, one, one.bool())
     assert batch.logprobs.item() == torch.tensor(0.5).log().item()
     assert math.isclose(not_none(batch.old_logprobs).item(), math.log(0.25), abs_tol=1e-6)
     assert math.isclose(not_none(batch.entropy).item(), math.log(2), abs_tol=1e-6)
-    assert math.isclose(not_none(batch.old_entropy).item(), -0.75 * math.log(0.75) - 0.25 * math.log(0.25), abs_tol=1e-6)
+    assert math.isclose(
+        not_none(batch.old_entropy).item(), -0.75 * math.log(0.75) - 0.25 * math.log(0.25), abs_tol=1e-6
+    )
     # KL(old || current) = 0.75 ln 1.5 + 0.25 ln 0.5
-    assert math.isclose(not_none(batch.old_divergence).item(), 0.75 * math.log(1.5) + 0.25 * math.log(0.5), abs_tol=1e-6)
+    assert math.isclose(
+        not_none(batch.old_divergence).item(), 0.75 * math.log(1.5) + 0.25 * math.log(0.5), abs_tol=1e-6
+    )
     assert not_none(batch.reference_logprobs).item() == batch.logprobs.item()
 
 
@@ -99,7 +106,10 @@ def test_rollouts_have_every_kind_of_group() -> None:
     assert torch.equal(not_none(rollouts.mask).sum(-1), rollouts.lengths)
     assert rollouts.outcomes is not None
     assert None in [one for seed in range(8) for one in sample_rollouts(seed).outcomes or ()]
-    assert all((outcome == "42") == bool(right) for outcome, right in zip(rollouts.outcomes, not_none(rollouts.correct), strict=True))
+    assert all(
+        (outcome == "42") == bool(right)
+        for outcome, right in zip(rollouts.outcomes, not_none(rollouts.correct), strict=True)
+    )
     assert sample_rollouts(0).texts == rollouts.texts
 
 

@@ -295,7 +295,9 @@ class Naive(Mechanism[Rollouts, None]):
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         known = batch.rewards.nan_to_num()
         centred = known - group_mean(known, batch.groups, batch.scored)
-        return Effect(replace(batch, advantages=torch.where(batch.scored, centred / centred.square().mean().sqrt(), 0.0)))
+        return Effect(
+            replace(batch, advantages=torch.where(batch.scored, centred / centred.square().mean().sqrt(), 0.0))
+        )
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,9 @@ class Hopeful(Naive):
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         known = batch.rewards.nan_to_num()
         centred = known - group_mean(known, batch.groups, batch.scored)
-        return Effect(replace(batch, advantages=torch.where(batch.scored, centred / (1 - masked_mean(known, batch.scored)), 0.0)))
+        return Effect(
+            replace(batch, advantages=torch.where(batch.scored, centred / (1 - masked_mean(known, batch.scored)), 0.0))
+        )
 
 
 @dataclass(frozen=True)
@@ -363,7 +367,9 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "mechanism"), [(told, one) for told, some in BROKEN.items() for one in some], ids=lambda one: type(one).__name__
+    ("told", "mechanism"),
+    [(told, one) for told, some in BROKEN.items() for one in some],
+    ids=lambda one: type(one).__name__,
 )
 def test_a_broken_promise_is_told(told: str, mechanism: Mechanism[Any, Any]) -> None:
     with pytest.raises(AssertionError) as caught:
@@ -382,12 +388,16 @@ def test_a_neutral_setting_that_does_something() -> None:
     with pytest.raises(AssertionError, match="the neutral settings change the advantages of generation 0"):
         check_mechanism(MECHANISMS.load("repeat-penalty")(), neutral=MECHANISMS.load("repeat-penalty")(1e-3))
     with pytest.raises(AssertionError, match="the neutral settings change the plan 1"):
-        check_mechanism(MECHANISMS.load("temperature")(1.0, 0.5, 4), neutral=MECHANISMS.load("temperature")(1.0, 0.9, 4))
+        check_mechanism(
+            MECHANISMS.load("temperature")(1.0, 0.5, 4), neutral=MECHANISMS.load("temperature")(1.0, 0.9, 4)
+        )
 
 
 def test_what_is_in_no_catalogue_is_told_how_to_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(MECHANISMS.entries, "test-good")
-    with pytest.raises(AssertionError, match=r"Good has no name in TOML: register it in the entry-point group breadth\.mechanisms"):
+    with pytest.raises(
+        AssertionError, match=r"Good has no name in TOML: register it in the entry-point group breadth\.mechanisms"
+    ):
         check_mechanism(Good())
 
 
@@ -467,7 +477,13 @@ def make(name: str, **options: Any) -> Mechanism[Any, Any]:
 def acting_chains() -> list[Chain]:
     """Chains that together hold every mechanism of the catalogue, with settings under which each does something here."""
     degenerate: Any = make("degenerate-guard")
-    shaped = [make("brier-reward"), make("group-advantage"), make("outcome-bonus"), make("repeat-penalty"), make("planning-credit")]
+    shaped = [
+        make("brier-reward"),
+        make("group-advantage"),
+        make("outcome-bonus"),
+        make("repeat-penalty"),
+        make("planning-credit"),
+    ]
     entropies = [
         make("entropy-advantage"),
         make("entropy-pi", target=0.5, threshold=0.3),
@@ -493,7 +509,14 @@ def acting_chains() -> list[Chain]:
     return [
         Chain((*shaped, *entropies)),
         Chain((*guards, *picking), Reduction("sequence-mean"), seed=5),
-        Chain((make("pass-at-k", k=2), make("flat-filter"), make("gradient-preserving"), make("temperature", start=1.0, end=0.5, over=4))),
+        Chain(
+            (
+                make("pass-at-k", k=2),
+                make("flat-filter"),
+                make("gradient-preserving"),
+                make("temperature", start=1.0, end=0.5, over=4),
+            )
+        ),
         Chain((make("maxrl"), make("cispo"), make("difficulty", pilot=8)), Reduction("fixed-length", 12)),
     ]
 
@@ -511,7 +534,9 @@ def test_every_mechanism_of_those_chains_acts(place: int) -> None:
     whole = run_chain(chain, 0, 1)
     for one in chain.mechanisms:
         if one.role is None:
-            without = run_chain(replace(chain, mechanisms=tuple(other for other in chain.mechanisms if other is not one)), 0, 1)
+            without = run_chain(
+                replace(chain, mechanisms=tuple(other for other in chain.mechanisms if other is not one)), 0, 1
+            )
             assert any(without[name] != whole[name] for name in TOLD), name_of(one)
 
 
@@ -555,6 +580,8 @@ def test_results_that_add_up_pass(doctored: Callable[[Callable[[list[Any]], obje
     ],
     ids=["loss", "gradient", "rollouts", "advantage", "plan", "state"],
 )
-def test_results_that_differ_are_told(doctored: Callable[..., None], spoil: Callable[[list[Any]], None], told: str) -> None:
+def test_results_that_differ_are_told(
+    doctored: Callable[..., None], spoil: Callable[[list[Any]], None], told: str
+) -> None:
     with pytest.raises(AssertionError, match=told):
         doctored(spoil)

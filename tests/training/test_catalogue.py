@@ -92,6 +92,9 @@ def test_every_mechanism_has_a_short_import() -> None:
 
 
 def test_importing_the_package_does_not_load_torch() -> None:
-    script = "import sys, breadth.training; print('torch' in sys.modules); breadth.training.KLCov; print('torch' in sys.modules)"
+    script = (
+        "import sys, breadth.training; print('torch' in sys.modules); breadth.training.KLCov; print('torch' in"
+        " sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

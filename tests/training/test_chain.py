@@ -17,7 +17,9 @@ from breadth.training.mechanism import Mechanism, Seat
 from breadth.training.reduction import Reduction
 
 FULL = Chain(
-    (GroupAdvantage(scale="none"), ClippedPolicy(high=math.inf, dual=3.0), ForkThermostat(settle=2)), Reduction("fixed-length", 64), 7
+    (GroupAdvantage(scale="none"), ClippedPolicy(high=math.inf, dual=3.0), ForkThermostat(settle=2)),
+    Reduction("fixed-length", 64),
+    7,
 )
 
 
@@ -96,7 +98,9 @@ def test_seats_keep_the_order_and_plus_appends() -> None:
 
 
 def test_needs_are_named_by_seat_with_who_reads_them() -> None:
-    chain = Chain((GroupAdvantage(), loaded("repeat-penalty"), ClippedPolicy(), ForkThermostat(), loaded("forking-tokens")))
+    chain = Chain(
+        (GroupAdvantage(), loaded("repeat-penalty"), ClippedPolicy(), ForkThermostat(), loaded("forking-tokens"))
+    )
     assert chain.needs == {
         "credit.outcomes": ("repeat-penalty",),
         "loss.entropy": ("fork-thermostat", "forking-tokens"),

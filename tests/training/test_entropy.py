@@ -61,7 +61,9 @@ def histogram(values: list[float], mask: list[bool] | None = None) -> EntropyHis
 def test_threshold_and_mean_of_the_top_are_those_of_the_sorted_values(share: float, seed: int) -> None:
     dice = np.random.default_rng(seed)
     entropies = dice.gamma(0.3, 0.8, 5000)
-    threshold, mean = EntropyHistogram.of(torch.from_numpy(entropies)[None], torch.ones(1, 5000, dtype=torch.bool)).top(share)
+    threshold, mean = EntropyHistogram.of(torch.from_numpy(entropies)[None], torch.ones(1, 5000, dtype=torch.bool)).top(
+        share
+    )
     ordered = np.sort(entropies)[::-1]
     wanted = round(share * 5000)
     # the mean is exact but for the part of one bin (3 %) that the share cuts through
@@ -74,7 +76,8 @@ def test_the_top_of_everything_is_the_plain_mean() -> None:
 
 
 def test_a_cut_bin_counts_in_part() -> None:
-    # top 3 of 5 values in two bins: both 2.0 and half of the two 1.0 would be 2.5 values; 0.6 * 5 = 3 -> (2 + 2 + 1) / 3
+    # top 3 of 5 values in two bins: both 2.0 and half of the two 1.0 would be 2.5 values; 0.6 * 5 = 3 -> (2 + 2 + 1) /
+    # 3
     threshold, mean = histogram([1.0, 1.0, 2.0, 2.0, 0.001]).top(0.6)
     assert threshold == 1.0
     assert mean == pytest.approx(5 / 3, abs=1e-9)

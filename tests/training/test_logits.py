@@ -66,23 +66,34 @@ def natural_and_vanilla_steps(logits: Tensor, advantages: Tensor) -> tuple[Tenso
 
 
 def test_entropy_change_follows_the_covariance() -> None:
-    logits, advantages = torch.tensor(Z, dtype=torch.float64), torch.tensor([1.0, -0.5, 0.25, -2.0], dtype=torch.float64)
+    logits, advantages = (
+        torch.tensor(Z, dtype=torch.float64),
+        torch.tensor([1.0, -0.5, 0.25, -2.0], dtype=torch.float64),
+    )
     assert float((logits.softmax(-1) * advantages).sum()) == pytest.approx(0.483142, abs=1e-6)
     natural, vanilla = natural_and_vanilla_steps(logits, advantages)
     assert change_of_entropy(logits, 0.01 * natural) == pytest.approx(-0.005127, abs=1e-6)
     assert predicted_change(logits, 0.01 * natural) == pytest.approx(-0.005123, abs=1e-6)
     assert change_of_entropy(logits, 0.01 * vanilla) == pytest.approx(-0.001451, abs=1e-6)
     assert predicted_change(logits, 0.01 * vanilla) == pytest.approx(-0.001449, abs=1e-6)
-    ratios = [change_of_entropy(logits, rate * natural) / predicted_change(logits, rate * natural) for rate in (0.1, 0.01, 0.001)]
+    ratios = [
+        change_of_entropy(logits, rate * natural) / predicted_change(logits, rate * natural)
+        for rate in (0.1, 0.01, 0.001)
+    ]
     assert ratios == pytest.approx([1.005109, 1.000736, 1.000076], abs=1e-6)
 
 
 def test_entropy_does_not_move_without_a_covariance() -> None:
     logits = torch.tensor(Z, dtype=torch.float64)
     assert abs(change_of_entropy(logits, torch.full((4,), 0.3, dtype=torch.float64))) < 1e-15
-    uniform, advantages = torch.zeros(4, dtype=torch.float64), torch.tensor([1.0, -0.5, 0.25, -2.0], dtype=torch.float64)
+    uniform, advantages = (
+        torch.zeros(4, dtype=torch.float64),
+        torch.tensor([1.0, -0.5, 0.25, -2.0], dtype=torch.float64),
+    )
     small, smaller = change_of_entropy(uniform, 0.01 * advantages), change_of_entropy(uniform, 0.001 * advantages)
-    assert small / smaller == pytest.approx(100.0, rel=0.02), "of second order: a tenth of the step is a hundredth of the change"
+    assert small / smaller == pytest.approx(100.0, rel=0.02), (
+        "of second order: a tenth of the step is a hundredth of the change"
+    )
 
 
 def peaked(count: int, dtype: torch.dtype) -> Tensor:
@@ -130,7 +141,11 @@ def test_agrees_with_autograd_through_log_softmax() -> None:
     old = torch.randn(3, 6, 11, generator=dice, dtype=torch.float64)
     tokens, pull = torch.randint(11, (3, 6), generator=dice), torch.randn(3, 3, 6, generator=dice, dtype=torch.float64)
     every, then = (plain / 0.6).log_softmax(-1), (old / 0.6).log_softmax(-1)
-    expected = (every.gather(-1, tokens[..., None])[..., 0], -(every.exp() * every).sum(-1), (then.exp() * (then - every)).sum(-1))
+    expected = (
+        every.gather(-1, tokens[..., None])[..., 0],
+        -(every.exp() * every).sum(-1),
+        (then.exp() * (then - every)).sum(-1),
+    )
     got = (*entropy_and_logprobs(ours, tokens, 0.6, 4), divergence(old, ours, 0.6, 4))
     for mine, theirs in zip(got, expected, strict=True):
         assert torch.allclose(mine, theirs, atol=1e-12)
@@ -170,7 +185,9 @@ def test_divergence_of_a_masked_vocabulary() -> None:
     assert float(result[0].detach()) == pytest.approx((math.e - 1) / (math.e + 1), abs=1e-12)
     assert math.isinf(float(result[1].detach())), "the current policy forbids what the old one allowed"
     result[0].backward()
-    assert now.grad[0].tolist() == pytest.approx([(math.e - 1) / (math.e + 1), (1 - math.e) / (math.e + 1), 0.0], abs=1e-12)
+    assert now.grad[0].tolist() == pytest.approx(
+        [(math.e - 1) / (math.e + 1), (1 - math.e) / (math.e + 1), 0.0], abs=1e-12
+    )
     assert now.grad[1].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -211,7 +228,9 @@ def test_shapes() -> None:
     assert entropy_and_logprobs(logits[0, 0, 0], tokens[0, 0, 0])[1].shape == ()
     assert divergence(logits[0, 0, 0], logits[0, 0, 0]).shape == ()
     assert entropy_and_logprobs(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64))[0].shape == (0,)
-    assert torch.allclose(divergence(logits[:, 1:], logits[:, :2]), divergence(logits[:, 1:].clone(), logits[:, :2].clone()))
+    assert torch.allclose(
+        divergence(logits[:, 1:], logits[:, :2]), divergence(logits[:, 1:].clone(), logits[:, :2].clone())
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,5 +330,7 @@ def test_nothing_of_the_logits_size_is_kept_for_the_backward_pass() -> None:
 
 
 def test_the_count_would_see_a_copy() -> None:
-    seen = allocations_of(torch.randn(POSITIONS, VOCABULARY).bfloat16(), lambda logits: logits.float().log_softmax(-1).sum())
+    seen = allocations_of(
+        torch.randn(POSITIONS, VOCABULARY).bfloat16(), lambda logits: logits.float().log_softmax(-1).sum()
+    )
     assert seen.of_size(WHOLE, torch.float32) == 2

@@ -106,15 +106,20 @@ def total(objective: Objective, batch: Batch, cuts: int) -> float:
 @pytest.mark.parametrize("cuts", [1, 2])
 def test_the_token_mean_does_not_depend_on_the_cut(cuts: int) -> None:
     batch = lengths_one_and_three()
-    # on-policy each token's loss is -A: (-1 + 3 * 1) / 4 = 0.5; a mean of micro-batch means would give (-1 + 1) / 2 = 0 for two
+    # on-policy each token's loss is -A: (-1 + 3 * 1) / 4 = 0.5; a mean of micro-batch means would give (-1 + 1) / 2 = 0
+    # for two
     assert total(Objective(Chain((ClippedPolicy(),))), batch, cuts) == pytest.approx(0.5, abs=1e-12)
     assert batch.logprobs.grad.tolist() == [[-0.25, 0.0, 0.0], [0.25, 0.25, 0.25]]
 
 
 @pytest.mark.parametrize("cuts", [1, 2])
-@pytest.mark.parametrize(("reduction", "loss"), [(Reduction("sequence-mean"), 0.0), (Reduction("fixed-length", 4), 2 / 8)])
+@pytest.mark.parametrize(
+    ("reduction", "loss"), [(Reduction("sequence-mean"), 0.0), (Reduction("fixed-length", 4), 2 / 8)]
+)
 def test_nor_do_the_others(cuts: int, reduction: Reduction, loss: float) -> None:
-    assert total(Objective(Chain((ClippedPolicy(),), reduction)), lengths_one_and_three(), cuts) == pytest.approx(loss, abs=1e-12)
+    assert total(Objective(Chain((ClippedPolicy(),), reduction)), lengths_one_and_three(), cuts) == pytest.approx(
+        loss, abs=1e-12
+    )
 
 
 def test_grpo_from_rewards_to_loss_by_hand() -> None:
@@ -123,7 +128,10 @@ def test_grpo_from_rewards_to_loss_by_hand() -> None:
     credited, metrics = objective.credit(Rollouts(rewards, torch.zeros(8), torch.full((8,), 2)))
     advantages = not_none(credited.advantages)
     assert advantages.tolist() == pytest.approx([2.645751] + [-0.377964] * 7, abs=1e-6)
-    assert metrics == {"group-advantage/flat": 0.0, "group-advantage/size": pytest.approx((2.645751 + 7 * 0.377964) / 8, abs=1e-6)}
+    assert metrics == {
+        "group-advantage/flat": 0.0,
+        "group-advantage/size": pytest.approx((2.645751 + 7 * 0.377964) / 8, abs=1e-6),
+    }
     # the one success has ratios 1.5 (clipped at 1.28) and 1.2; the failures stay at 1
     ratios = torch.ones(8, 2, dtype=torch.float64)
     ratios[0] = torch.tensor([1.5, 1.2])
@@ -148,10 +156,14 @@ def test_weights_scale_the_surrogate_and_not_the_terms() -> None:
     assert float(objective.loss(batch)) == pytest.approx((0.0 - 1.5) / 2 + 2.0)
 
 
-@pytest.mark.parametrize("advantages", [torch.tensor([NAN, -1.0]), torch.tensor([math.inf, -1.0]), torch.tensor([[NAN] * 3, [-1.0] * 3])])
+@pytest.mark.parametrize(
+    "advantages", [torch.tensor([NAN, -1.0]), torch.tensor([math.inf, -1.0]), torch.tensor([[NAN] * 3, [-1.0] * 3])]
+)
 def test_an_advantage_that_is_no_number_is_neutral(advantages: torch.Tensor) -> None:
     batch = replace(lengths_one_and_three(), advantages=advantages)
-    assert total(Objective(Chain((ClippedPolicy(),))), batch, 1) == pytest.approx(3 / 4)  # three tokens of -A = 1 among four
+    assert total(Objective(Chain((ClippedPolicy(),))), batch, 1) == pytest.approx(
+        3 / 4
+    )  # three tokens of -A = 1 among four
     assert batch.logprobs.grad.tolist() == [[0.0, 0.0, 0.0], [0.25, 0.25, 0.25]]
 
 
@@ -238,12 +250,20 @@ def test_a_survey_sees_what_those_before_it_left() -> None:
 
 
 def test_a_narrower_micro_batch_gets_its_part_of_the_selection() -> None:
-    objective, batch = Objective(Chain((ClippedPolicy(), MECHANISMS.load("forking-tokens")(share=0.5)))), sample_step(0).batch
+    objective, batch = (
+        Objective(Chain((ClippedPolicy(), MECHANISMS.load("forking-tokens")(share=0.5)))),
+        sample_step(0).batch,
+    )
     objective.begin(batch)
     short = take(batch, torch.tensor([int(batch.mask.sum(-1).argmin())]))
     width = int(short.mask.sum())
     trimmed = replace(
-        short, **{name: value[:, :width] for name, value in vars(short).items() if isinstance(value, torch.Tensor) and value.ndim == 2}
+        short,
+        **{
+            name: value[:, :width]
+            for name, value in vars(short).items()
+            if isinstance(value, torch.Tensor) and value.ndim == 2
+        },
     )
     assert objective.loss(trimmed).item() == pytest.approx(objective.loss(short).item(), abs=1e-12)
 
@@ -335,7 +355,14 @@ def test_the_state_of_another_chain_is_refused() -> None:
 
 def test_attach_refuses_what_nobody_provides() -> None:
     objective = Objective(
-        Chain((GroupAdvantage(), MECHANISMS.load("repeat-penalty")(), ClippedPolicy(), MECHANISMS.load("forking-tokens")()))
+        Chain(
+            (
+                GroupAdvantage(),
+                MECHANISMS.load("repeat-penalty")(),
+                ClippedPolicy(),
+                MECHANISMS.load("forking-tokens")(),
+            )
+        )
     )
     objective.attach({"credit.outcomes", "loss.entropy", "loss.old_entropy"})
     with pytest.raises(MechanismError) as caught:
@@ -369,7 +396,9 @@ def test_a_rank_without_rollouts_takes_part(on_two_ranks: OnTwoRanks) -> None:
     rollouts = sample_rollouts(3)
     alone, _ = Objective(GRPO).credit(rollouts)
     shares: list[list[int]] = [[], list(range(len(rollouts)))]
-    nobody, everybody = (part for part, _ in on_two_ranks(lambda rank: Objective(GRPO).credit(pick(rollouts, shares[rank]))))
+    nobody, everybody = (
+        part for part, _ in on_two_ranks(lambda rank: Objective(GRPO).credit(pick(rollouts, shares[rank])))
+    )
     assert len(nobody) == 0
     assert torch.equal(not_none(everybody.advantages), not_none(alone.advantages))
 
@@ -381,7 +410,11 @@ def test_token_advantages_come_back_in_the_ranks_own_width(on_two_ranks: OnTwoRa
 
     def own(rank: int) -> torch.Tensor:
         part = pick(rollouts, list(range(12 * rank, 12 * rank + 12)))
-        cut = {name: value[:, : widths[rank]] for name, value in vars(part).items() if isinstance(value, torch.Tensor) and value.ndim == 2}
+        cut = {
+            name: value[:, : widths[rank]]
+            for name, value in vars(part).items()
+            if isinstance(value, torch.Tensor) and value.ndim == 2
+        }
         return not_none(Objective(chain).credit(replace(part, **cut))[0].advantages)
 
     for rank, found in enumerate(on_two_ranks(own)):
@@ -397,7 +430,11 @@ def test_ranks_of_different_size_and_width_share_survey_totals_and_states(on_two
     def own(rank: int) -> tuple[float, Any]:
         part = take(sample_step(4).batch, torch.arange(5) if rank == 0 else torch.arange(5, 16))
         width = int(part.mask.sum(-1).max())
-        narrow = {name: value[:, :width] for name, value in vars(part).items() if isinstance(value, torch.Tensor) and value.ndim == 2}
+        narrow = {
+            name: value[:, :width]
+            for name, value in vars(part).items()
+            if isinstance(value, torch.Tensor) and value.ndim == 2
+        }
         objective = Objective(chain)
         return total(objective, replace(part, **narrow), 2 + rank), objective.states
 
@@ -462,15 +499,30 @@ def test_explain_with_one_response_per_update() -> None:
 
 
 def test_explain_with_one_rollout_per_problem() -> None:
-    alone = {"group-advantage", "leave-one-out", "maxrl", "pass-at-k", "repeat-penalty", "rare-success-cap", "flat-filter"}
+    alone = {
+        "group-advantage",
+        "leave-one-out",
+        "maxrl",
+        "pass-at-k",
+        "repeat-penalty",
+        "rare-success-cap",
+        "flat-filter",
+    }
     assert listed(Regime(group_size=1), every_mechanism()) == alone
     assert listed(Regime(group_size=16), every_mechanism()) == set()
 
 
 def test_explain_with_too_few_tokens_for_a_quota() -> None:
     # 2 responses of 200 tokens: 0.0002 and 0.002 of 400 tokens are less than one, 0.2 of them are 80
-    assert listed(Regime(sequences_per_update=2, tokens_per_response=200.0), every_mechanism()) == {"clip-cov", "kl-cov"}
-    assert listed(Regime(sequences_per_update=2, tokens_per_response=2.0), every_mechanism()) == {"clip-cov", "kl-cov", "forking-tokens"}
+    assert listed(Regime(sequences_per_update=2, tokens_per_response=200.0), every_mechanism()) == {
+        "clip-cov",
+        "kl-cov",
+    }
+    assert listed(Regime(sequences_per_update=2, tokens_per_response=2.0), every_mechanism()) == {
+        "clip-cov",
+        "kl-cov",
+        "forking-tokens",
+    }
     assert listed(Regime(sequences_per_update=64, tokens_per_response=500.0), every_mechanism()) == set()
 
 

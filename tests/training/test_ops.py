@@ -27,7 +27,10 @@ def test_masked_takes_garbage_and_its_gradient_away() -> None:
 
 
 def test_means_over_a_mask() -> None:
-    values, mask = torch.tensor([[1.0, 2.0, NAN], [NAN, NAN, NAN]]), torch.tensor([[True, True, False], [False, False, False]])
+    values, mask = (
+        torch.tensor([[1.0, 2.0, NAN], [NAN, NAN, NAN]]),
+        torch.tensor([[True, True, False], [False, False, False]]),
+    )
     assert float(ops.masked_mean(values, mask)) == 1.5
     assert ops.sequence_mean(values, mask).tolist() == [1.5, 0.0]
     assert float(ops.masked_mean(values, torch.zeros_like(mask))) == 0.0
@@ -41,7 +44,9 @@ def test_half_precision_is_widened_and_nothing_else() -> None:
 
 def test_ratios() -> None:
     logprobs = torch.tensor([1.5, 1.0, 0.5], dtype=torch.float64).log()
-    assert ops.ratio(logprobs, torch.zeros(3, dtype=torch.float64)).tolist() == pytest.approx([1.5, 1.0, 0.5], abs=1e-12)
+    assert ops.ratio(logprobs, torch.zeros(3, dtype=torch.float64)).tolist() == pytest.approx(
+        [1.5, 1.0, 0.5], abs=1e-12
+    )
 
 
 def test_a_ratio_cannot_overflow() -> None:
@@ -59,7 +64,9 @@ def mixed(number: int) -> int:
     return number ^ (number >> 31)
 
 
-@pytest.mark.parametrize(("seed", "step", "row", "column"), [(0, 0, 0, 0), (0, 3, 5, 7), (12345, 400, 1 << 33, 8191), (-1, 1, 2, 3)])
+@pytest.mark.parametrize(
+    ("seed", "step", "row", "column"), [(0, 0, 0, 0), (0, 3, 5, 7), (12345, 400, 1 << 33, 8191), (-1, 1, 2, 3)]
+)
 def test_token_keys_are_the_mixer_in_plain_integers(seed: int, step: int, row: int, column: int) -> None:
     start = mixed((seed * 0x9E3779B97F4A7C15 + step) % (1 << 64))
     key = mixed((mixed((start + row) % (1 << 64)) + column) % (1 << 64))
@@ -68,13 +75,17 @@ def test_token_keys_are_the_mixer_in_plain_integers(seed: int, step: int, row: i
 
 @pytest.mark.parametrize("numbering", [1, 1000])
 def test_token_keys_are_uniform(numbering: int) -> None:
-    keys = token_keys(numbering * torch.arange(256), 256, 0, 0)  # 65536 numbers: the mean of uniform ones is off by 0.0011 at one sigma
+    keys = token_keys(
+        numbering * torch.arange(256), 256, 0, 0
+    )  # 65536 numbers: the mean of uniform ones is off by 0.0011 at one sigma
     assert bool(((keys >= 0) & (keys < 1)).all())
     assert float(keys.mean()) == pytest.approx(0.5, abs=0.005)
     assert float(keys.var()) == pytest.approx(1 / 12, abs=0.001)
     counts = torch.histc(keys.float(), 64, 0, 1)  # 1024 expected in each, one sigma 32
     assert float(((counts - 1024) ** 2 / 1024).sum()) < 63 + 4 * math.sqrt(2 * 63)
-    assert float(keys.mean(0).std()) == pytest.approx(math.sqrt(1 / 12 / 256), rel=0.25)  # the spread of means over rows and over columns
+    assert float(keys.mean(0).std()) == pytest.approx(
+        math.sqrt(1 / 12 / 256), rel=0.25
+    )  # the spread of means over rows and over columns
     assert float(keys.mean(1).std()) == pytest.approx(math.sqrt(1 / 12 / 256), rel=0.25)
     assert len(keys.unique()) == keys.numel()
 
@@ -129,7 +140,11 @@ def test_pick_largest_is_the_sorted_pick_with_many_ties(levels: int) -> None:
 
 def test_pick_largest_does_not_depend_on_order() -> None:
     dice = torch.Generator().manual_seed(5)
-    scores, among, rows = torch.randint(3, (8, 6), generator=dice).float(), torch.rand(8, 6, generator=dice) < 0.8, torch.arange(8)
+    scores, among, rows = (
+        torch.randint(3, (8, 6), generator=dice).float(),
+        torch.rand(8, 6, generator=dice) < 0.8,
+        torch.arange(8),
+    )
     order = torch.randperm(8, generator=dice)
     whole = pick_largest(scores, among, 11, TokenKeys(rows, 0, 0))
     turned = pick_largest(scores[order], among[order], 11, TokenKeys(rows[order], 0, 0))

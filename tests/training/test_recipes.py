@@ -19,7 +19,21 @@ from breadth.training.recipes import RECIPES, Recipe, chain_of
 from breadth.training.records import not_none
 from breadth.training.reduction import Reduction
 
-WANTED = {"grpo", "dr_grpo", "dapo", "gspo", "rloo", "cispo", "clip_cov", "kl_cov", "gppo", "ce_gppo", "forking", "passk", "maxrl"}
+WANTED = {
+    "grpo",
+    "dr_grpo",
+    "dapo",
+    "gspo",
+    "rloo",
+    "cispo",
+    "clip_cov",
+    "kl_cov",
+    "gppo",
+    "ce_gppo",
+    "forking",
+    "passk",
+    "maxrl",
+}
 
 
 def test_the_published_ones_and_ours_are_there() -> None:
@@ -58,11 +72,17 @@ def test_it_runs_from_rewards_to_states(recipe: Recipe) -> None:
 
 
 def test_numbers_of_the_papers() -> None:
-    assert RECIPES["grpo"].chain == Chain((GroupAdvantage(), ClippedPolicy(low=0.2, high=0.2)), Reduction("sequence-mean"))
+    assert RECIPES["grpo"].chain == Chain(
+        (GroupAdvantage(), ClippedPolicy(low=0.2, high=0.2)), Reduction("sequence-mean")
+    )
     assert RECIPES["dr_grpo"].chain == Chain((GroupAdvantage(scale="none"), ClippedPolicy()), Reduction("fixed-length"))
     assert ClippedPolicy(low=0.2, high=0.28) in RECIPES["dapo"].chain.mechanisms
     assert RECIPES["dapo"].chain.reduction == Reduction("token-mean")
-    by_name = {type(one).__name__: one for name in ("gspo", "kl_cov", "clip_cov", "ce_gppo") for one in RECIPES[name].chain.mechanisms}
+    by_name = {
+        type(one).__name__: one
+        for name in ("gspo", "kl_cov", "clip_cov", "ce_gppo")
+        for one in RECIPES[name].chain.mechanisms
+    }
     assert (by_name["SequenceRatio"].low, by_name["SequenceRatio"].high) == (3e-4, 4e-4)  # type: ignore[attr-defined]  # a surrogate's bounds
     assert (by_name["KLCov"].share, by_name["KLCov"].coefficient) == (2e-3, 1.0)  # type: ignore[attr-defined]  # its own settings
     assert (by_name["ClipCov"].share, by_name["ClipCov"].lower, by_name["ClipCov"].upper) == (2e-4, 1.0, 5.0)  # type: ignore[attr-defined]  # as above
@@ -73,7 +93,14 @@ def test_what_somebody_means_by_a_chain(tmp_path: Path) -> None:
     chain = RECIPES["dapo"].chain
     file = tmp_path / "mine.toml"
     file.write_text(chain.dumps(), encoding="utf-8")
-    assert chain_of("dapo") == chain_of(chain) == chain_of(Objective(chain)) == chain_of(file) == chain_of(str(file)) == chain
+    assert (
+        chain_of("dapo")
+        == chain_of(chain)
+        == chain_of(Objective(chain))
+        == chain_of(file)
+        == chain_of(str(file))
+        == chain
+    )
 
 
 def test_a_recipe_that_is_none_gets_the_nearest_name() -> None:

@@ -51,7 +51,9 @@ def test_advantages_that_are_no_numbers_become_zero() -> None:
 
 def test_half_precision_is_widened_and_garbage_left_out_of_every_field() -> None:
     garbage = torch.tensor([[0.5, NAN], [0.25, 0.5]], dtype=torch.bfloat16)
-    clean = batch(entropy=garbage, reference_logprobs=garbage, weights=garbage, mask=torch.tensor([[1, 0], [1, 1]])).cleaned()
+    clean = batch(
+        entropy=garbage, reference_logprobs=garbage, weights=garbage, mask=torch.tensor([[1, 0], [1, 1]])
+    ).cleaned()
     for values in (clean.entropy, clean.reference_logprobs, clean.weights):
         assert not_none(values).dtype is torch.float32
         assert not_none(values).tolist() == [[0.5, 0.0], [0.25, 0.5]]
@@ -66,7 +68,9 @@ def test_cleaning_writes_into_nothing() -> None:
 
 
 def test_weighing_multiplies() -> None:
-    clean = batch(weights=torch.tensor([[0.5, 1.0], [1.0, 2.0]])).cleaned().weighted(torch.tensor([[2.0, 2.0], [0.0, 1.0]]))
+    clean = (
+        batch(weights=torch.tensor([[0.5, 1.0], [1.0, 2.0]])).cleaned().weighted(torch.tensor([[2.0, 2.0], [0.0, 1.0]]))
+    )
     assert not_none(clean.weights).tolist() == [[1.0, 0.0], [0.0, 2.0]]
 
 
@@ -87,12 +91,18 @@ def test_a_field_nobody_provided_is_named_as_such() -> None:
 
 
 def rollouts(**changes: object) -> Rollouts:
-    given = {"rewards": torch.tensor([1.0, NAN, 0.0]), "groups": torch.tensor([4, 4, 5]), "lengths": torch.tensor([2, 1, 3])}
+    given = {
+        "rewards": torch.tensor([1.0, NAN, 0.0]),
+        "groups": torch.tensor([4, 4, 5]),
+        "lengths": torch.tensor([2, 1, 3]),
+    }
     return Rollouts(**(given | changes))
 
 
 def test_rollouts_are_cleaned() -> None:
-    clean = rollouts(truncated=torch.tensor([0, 1, 0]), rewards=torch.tensor([1.0, NAN, 0.0], dtype=torch.bfloat16)).cleaned()
+    clean = rollouts(
+        truncated=torch.tensor([0, 1, 0]), rewards=torch.tensor([1.0, NAN, 0.0], dtype=torch.bfloat16)
+    ).cleaned()
     assert clean.rewards.dtype is torch.float32
     assert not_none(clean.advantages).tolist() == [0.0, 0.0, 0.0]
     assert not_none(clean.kept).tolist() == [True, True, True]
@@ -115,12 +125,23 @@ def test_credit_is_added_to_rollouts_or_to_all_their_tokens() -> None:
 
 def test_joined_and_parted_again() -> None:
     left = rollouts(outcomes=["1", None, "2"], mask=torch.tensor([[1, 1], [1, 0], [1, 1]]).bool())
-    right = Rollouts(torch.tensor([2.0]), torch.tensor([4]), torch.tensor([3]), outcomes=["9"], mask=torch.ones(1, 3, dtype=torch.bool))
+    right = Rollouts(
+        torch.tensor([2.0]),
+        torch.tensor([4]),
+        torch.tensor([3]),
+        outcomes=["9"],
+        mask=torch.ones(1, 3, dtype=torch.bool),
+    )
     whole = Rollouts.joined([left, right])
     assert whole.rewards.nan_to_num(nan=-1.0).tolist() == [1.0, -1.0, 0.0, 2.0]
     assert whole.groups.tolist() == [4, 4, 5, 4]
     assert whole.outcomes == ["1", None, "2", "9"]
-    assert not_none(whole.mask).tolist() == [[True, True, False], [True, False, False], [True, True, False], [True, True, True]]
+    assert not_none(whole.mask).tolist() == [
+        [True, True, False],
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
     assert whole.texts is None
     last = whole.part(slice(3, 4))
     assert (last.rewards.tolist(), last.outcomes) == ([2.0], ["9"])

@@ -76,7 +76,10 @@ def swept(tmp_path: Path) -> Swept:
 
     def sweep(accuracy: Callable[[int], float], questions: int = 50, *, labelled: bool = True, **settings: Any) -> Path:
         truths = {f"What is {number} + 1?": str(number + 1) for number in range(questions)}
-        asked = [Question(f"q{place}", text, answer if labelled else None) for place, (text, answer) in enumerate(truths.items())]
+        asked = [
+            Question(f"q{place}", text, answer if labelled else None)
+            for place, (text, answer) in enumerate(truths.items())
+        ]
         sampling = Sampling(max_tokens=1024, top_logprobs=20 if "surer" in settings else 0)
         widths, budgets = settings.pop("widths", (1, 2, 4, 8)), settings.pop("budgets", (16, 32, 64, 128, 256))
         wishes = Wishes(Policy(sampling=sampling), widths, budgets, settings.pop("draws", 4), settings.pop("seed", 0))

@@ -16,7 +16,9 @@ COSTS = (10, 20, 40, 80, 160, 320)
 DEFAULT = 1
 
 
-def chosen(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], costs: Sequence[float] = COSTS, seed: int = 0) -> Choice:
+def chosen(
+    scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], costs: Sequence[float] = COSTS, seed: int = 0
+) -> Choice:
     """Choose among options of which the second is one plain draw and the others are forced thinking."""
     options = [
         Option(
@@ -46,7 +48,8 @@ def drawn(
 def test_the_test_of_a_gain_by_hand() -> None:
     # Three questions that all gain: one of the eight patterns of signs gains as much.
     assert improvements(np.ones((3, 1))) == pytest.approx([1 / 8])
-    # Two columns of opposite sign: the best of them gains as much in the pattern and in its mirror; it is never as bad as the other.
+    # Two columns of opposite sign: the best of them gains as much in the pattern and in its mirror; it is never as bad
+    # as the other.
     assert improvements(np.array([[1.0, -1.0]] * 3)) == pytest.approx([2 / 8, 1])
     assert improvements(-np.ones((3, 1))) == 1
     assert improvements(np.zeros((3, 2))) == pytest.approx([1, 1])
@@ -109,7 +112,8 @@ def test_equal_costs_do_not_matter() -> None:
 
 
 def test_an_option_that_varies_much_is_not_chosen_for_its_wide_error() -> None:
-    # The dearest gains a tenth on every question. The one before it is all or nothing: 0.05 below the best, with a standard error of
+    # The dearest gains a tenth on every question. The one before it is all or nothing: 0.05 below the best, with a
+    # standard error of
     # 0.072, and no more above one plain draw.
     plain = np.full(40, 0.5)
     wild = np.tile([1.0, 0.1], 20)

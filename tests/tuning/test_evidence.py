@@ -54,7 +54,9 @@ def columns(rows: list[tuple[str, int, str | None]], references: dict[str, str |
 
 
 def test_labelled_answers_are_worth_their_grade(tmp_path: Path) -> None:
-    run = written(tmp_path / "run", {"a": (["1", "2", None], ["2"]), "b": (["5", "5", "5"], ["6"])}, {"a": "2", "b": "5"})
+    run = written(
+        tmp_path / "run", {"a": (["1", "2", None], ["2"]), "b": (["5", "5", "5"], ["6"])}, {"a": "2", "b": "5"}
+    )
     evidence = read_evidence(run)
     assert evidence.labelled
     assert evidence.scored == "accuracy"

@@ -25,7 +25,9 @@ def page_of(folder: Path) -> Page:
 
 
 def titles(page: Page) -> list[str]:
-    return [section.headline if isinstance(section, Verdict) else section.title for section in page.sections][len(verdicts_of(page)) :]
+    return [section.headline if isinstance(section, Verdict) else section.title for section in page.sections][
+        len(verdicts_of(page)) :
+    ]
 
 
 def verdicts_of(page: Page) -> list[Verdict]:
@@ -55,7 +57,9 @@ def test_everything_measured_is_on_the_page(swept: Swept, tmp_path: Path) -> Non
 
 def test_the_chosen_option_is_marked_in_the_chart(swept: Swept) -> None:
     page = page_of(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2))
-    (curve,) = [section for section in page.sections if isinstance(section, Curve) and section.title == "Accuracy against cost"]
+    (curve,) = [
+        section for section in page.sections if isinstance(section, Curve) and section.title == "Accuracy against cost"
+    ]
     assert curve.events[0].label == "chosen: vote of 8"
     assert [line.name for line in curve.series] == ["plain draws, voted on", "thinking forced"]
     assert list(curve.series[0].x) == [36, 72, 144, 288]

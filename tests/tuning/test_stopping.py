@@ -28,7 +28,8 @@ def test_unanimous_votes_stop_as_early_as_each_rule_can(made: Made) -> None:
 
 
 def test_a_rule_that_loses_is_not_taken(made: Made) -> None:
-    # Right answers lead by 5 to 3 at the end. A rule that stops at two or three equal votes may stop at wrong ones; 0.95 takes
+    # Right answers lead by 5 to 3 at the end. A rule that stops at two or three equal votes may stop at wrong ones;
+    # 0.95 takes
     # four equal votes, or a lead that three wrong ones never have.
     fit = fit_stop(made([[0, 0, 0, 0, 0, 1, 1, 1]] * 30), 8)
     early = next(option for option in fit.tried if option.name == "Beta lead 0.8")
@@ -52,7 +53,8 @@ def test_a_library_is_fitted_where_there_are_enough_questions(made: Made) -> Non
 
 
 def test_hard_questions_count_with_the_tokens_they_write(made: Made) -> None:
-    # Half the questions are unanimous at 10 tokens a sample, half split evenly over eight answers at 90: those draw all eight.
+    # Half the questions are unanimous at 10 tokens a sample, half split evenly over eight answers at 90: those draw all
+    # eight.
     evidence = made([[0] * 8] * 10 + [list(range(8))] * 10)
     evidence.plain.tokens[:] = np.repeat([10.0, 90.0], 10)[:, None]
     fit = fit_stop(evidence, 8)

@@ -33,7 +33,14 @@ def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: Tuned) 
 def test_budgets_and_widths_are_shown_together(voted: Tuned) -> None:
     (table,) = grid_table(voted)
     assert isinstance(table, Table)
-    assert [column.name for column in table.columns] == ["samples", "tokens of one", "one", "vote of 2", "vote of 4", "vote of 8"]
+    assert [column.name for column in table.columns] == [
+        "samples",
+        "tokens of one",
+        "one",
+        "vote of 2",
+        "vote of 4",
+        "vote of 8",
+    ]
     assert [(row[0], row[1]) for row in table.rows] == [("as it comes", 36), ("think 32", 36), ("think 128", 132)]
     plain, _, forced = table.rows
     votes = [option.score for option in voted.options if option.budget is None]
@@ -55,7 +62,9 @@ def test_equal_tokens_have_a_row_for_each_budget(voted: Tuned) -> None:
     assert isinstance(table, Table)
     # 36 and 132 tokens pay for one and for three plain draws of 36.
     assert [(row[0], row[1], row[3], row[4]) for row in table.rows] == [(32, 36, 1, 36), (128, 132, 3, 108)]
-    assert len({column.name for column in table.columns}) == len(table.columns)  # on a narrow screen a name stands alone
+    assert len({column.name for column in table.columns}) == len(
+        table.columns
+    )  # on a narrow screen a name stands alone
 
 
 def test_stop_rules_are_listed_with_the_one_taken(voted: Tuned) -> None:

@@ -54,7 +54,10 @@ def test_a_vote_that_stops_early_is_told_with_what_that_saves(swept: Swept) -> N
         "tokens a question, whole vote",
         "tokens when stopping early",
     ]
-    assert equal.headline == "At equal tokens more draws beat longer thinking: a vote of 3 against one trace of 128 thinking tokens."
+    assert (
+        equal.headline
+        == "At equal tokens more draws beat longer thinking: a vote of 3 against one trace of 128 thinking tokens."
+    )
 
 
 def test_too_few_questions_are_told(swept: Swept) -> None:
@@ -95,4 +98,6 @@ def test_a_vote_by_confidence_is_called_so(swept: Swept) -> None:
 def test_a_gain_that_is_gone_is_told_as_such(swept: Swept) -> None:
     found = judged(swept(lambda _: 0.5, 20, budgets=(), draws=1, widths=(1, 2)))
     choice, *_ = verdicts(replace(found, choice=replace(found.choice, p_value=0.01)))
-    assert "nothing is left of its gain where every question is scored with what the other questions chose" in choice.body
+    assert (
+        "nothing is left of its gain where every question is scored with what the other questions chose" in choice.body
+    )

@@ -33,8 +33,9 @@ OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 def call_keywords(path: Path, names: frozenset[str]) -> dict[str, Any]:
     """Return the keywords of the calls of some classes in a Python file or notebook.
 
-    Literals and arithmetic on them are taken, and names that the file assigns such a value exactly once. What else is computed, or set
-    differently by two calls, is `Computed`: set, but not known. ``**table`` is unfolded where the table stands in the file.
+    Literals and arithmetic on them are taken, and names that the file assigns such a value exactly once. What else is
+    computed, or set differently by two calls, is `Computed`: set, but not known. ``**table`` is unfolded where the
+    table stands in the file.
     """
     tree = _notebook(path, names) if path.suffix == ".ipynb" else _parsed(path, read_text(path, LARGEST_SCRIPT))
     known = _constants(tree)
@@ -54,7 +55,9 @@ def _parsed(path: Path, text: str) -> ast.Module:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         said = " ".join(str(error).split())[:200]
-        raise BrokenFileError(path, f"is not Python that can be parsed ({said}).", "Give the settings as YAML or JSON.") from error
+        raise BrokenFileError(
+            path, f"is not Python that can be parsed ({said}).", "Give the settings as YAML or JSON."
+        ) from error
 
 
 def _notebook(path: Path, names: frozenset[str]) -> ast.Module:
@@ -62,7 +65,9 @@ def _notebook(path: Path, names: frozenset[str]) -> ast.Module:
     try:
         document = orjson.loads(read_text(path, LARGEST_NOTEBOOK))
     except orjson.JSONDecodeError as error:
-        raise BrokenFileError(path, f"is no notebook: {error}.", "Save it again, or export it as a Python file.") from error
+        raise BrokenFileError(
+            path, f"is no notebook: {error}.", "Save it again, or export it as a Python file."
+        ) from error
     body: list[ast.stmt] = []
     for source in _cells(document):
         try:
@@ -100,7 +105,9 @@ def _keywords(call: ast.Call, known: Mapping[str, Any]) -> Iterator[tuple[str, A
 
 
 def _called(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
@@ -154,7 +161,11 @@ def _told(node: ast.expr, known: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Call) and _called(node.func) == "dict" and not node.args:
         return dict(_keywords(node, known))
     if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
-        return {key.value: _value(value, known) for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
+        return {
+            key.value: _value(value, known)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant)
+        }
     return ast.literal_eval(node)
 
 

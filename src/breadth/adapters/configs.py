@@ -15,11 +15,15 @@ from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import unreadable
 
 LARGEST = 200_000
-"""Bytes of a configuration at most: verl's whole tree has 40,000; what is larger is data, or an attack on the parser, which is slow."""
+"""Bytes of a configuration at most: verl's whole tree has 40,000; what is larger is data, or an attack on the parser,
+which is slow.
+"""
 DEEPEST = 50
 """Tables inside tables at most."""
 EXPONENT = re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+|[-+]?\.\d+[eE][-+]?\d+")
-"""A number in scientific notation, as YAML 1.2 and Hydra have it; YAML 1.1, which PyYAML speaks, asks for a dot and a sign as well."""
+"""A number in scientific notation, as YAML 1.2 and Hydra have it; YAML 1.1, which PyYAML speaks, asks for a dot and a
+sign as well.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,9 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
     """Return a configuration's text; refuse what is far too large to be one."""
     try:
         if path.stat().st_size > largest:
-            raise BrokenFileError(path, f"is larger than {largest:,} bytes: no configuration is.", "Name the configuration alone.")
+            raise BrokenFileError(
+                path, f"is larger than {largest:,} bytes: no configuration is.", "Name the configuration alone."
+            )
         return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise unreadable(path, error) from error
@@ -52,12 +58,16 @@ def table_of(path: Path, *, exponents: bool = False) -> Any:
     try:
         if path.suffix == ".json":
             return orjson.loads(text)
-        from breadth.adapters.yaml_values import loaded  # PyYAML is slow to load, and most files that the doctor is shown are logs
+        from breadth.adapters.yaml_values import (
+            loaded,
+        )  # PyYAML is slow to load, and most files that the doctor is shown are logs
 
         return loaded(text, exponents=exponents)
     except (RecursionError, ValueError) as error:
         kind = "JSON" if path.suffix == ".json" else "YAML"
-        raise BrokenFileError(path, f"is not {kind} ({' '.join(str(error).split())[:200]}).", "Correct the place it names.") from error
+        raise BrokenFileError(
+            path, f"is not {kind} ({' '.join(str(error).split())[:200]}).", "Correct the place it names."
+        ) from error
 
 
 def flat(table: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -134,7 +144,11 @@ class Settings:
         """Return whether something is on."""
         value = self.own.get(name, self.defaults.get(name))
         words: Mapping[Hashable, bool] = {True: True, False: False, "true": True, "false": False}
-        return words.get(value.lower() if isinstance(value, str) else value) if isinstance(value, bool | str | int) else None
+        return (
+            words.get(value.lower() if isinstance(value, str) else value)
+            if isinstance(value, bool | str | int)
+            else None
+        )
 
     def text(self, name: str) -> str | None:
         """Return a word; one that other settings would fill in is not known."""
@@ -151,7 +165,10 @@ class Settings:
 
 
 def spelled(name: str, value: Any) -> str:
-    """Return a setting with its value, short and without control characters: files are not ours. Hydra's dotted names take no quotes."""
+    """Return a setting with its value, short and without control characters: files are not ours.
+
+    Hydra's dotted names take no quotes.
+    """
     shown = str(value) if isinstance(value, Computed) or (isinstance(value, str) and "." in name) else repr(value)
     plain = "".join(sign if sign.isprintable() else " " for sign in f"{name}={shown}")
     return plain if len(plain) <= 100 else plain[:97] + "..."

@@ -44,7 +44,10 @@ def in_order(values: Mapping[str, float], prefixes: Sequence[str]) -> dict[str, 
 
     Where several names mean the same, the first one stands for it.
     """
-    ranks = {name: next((rank for rank, prefix in enumerate(prefixes) if name.startswith(prefix)), len(prefixes)) for name in values}
+    ranks = {
+        name: next((rank for rank, prefix in enumerate(prefixes) if name.startswith(prefix)), len(prefixes))
+        for name in values
+    }
     return {name: values[name] for name in sorted(values, key=ranks.__getitem__)}
 
 
@@ -57,8 +60,8 @@ def _without_held_out(name: str) -> str:
 class StepMerger:
     """Joins rows of one step that were written apart, and hands them on in order of steps.
 
-    A name that is logged for an earlier step than before means a restart: then all that is open is handed on first. A name
-    logged twice for one step keeps the later value. A step's time is that of its first row.
+    A name that is logged for an earlier step than before means a restart: then all that is open is handed on first. A
+    name logged twice for one step keeps the later value. A step's time is that of its first row.
     """
 
     def __init__(self) -> None:
@@ -107,8 +110,8 @@ def without_colour(line: str) -> str:
 def as_number(value: Any) -> float | None:
     """Return what a number stands for, or None when it stands for none.
 
-    Quoted numbers, ``np.float64(0.5)`` and ``tensor(0.5, device='cuda:0')`` count as numbers; null and ``None`` are NaN,
-    because that is what trainers turn NaN into on the way to JSON; an integer beyond a float's range is infinite.
+    Quoted numbers, ``np.float64(0.5)`` and ``tensor(0.5, device='cuda:0')`` count as numbers; null and ``None`` are
+    NaN, because that is what trainers turn NaN into on the way to JSON; an integer beyond a float's range is infinite.
     """
     if isinstance(value, str):
         return _from_text(value)
@@ -180,5 +183,9 @@ class MetricReader:
             Remark(f"{name!r} is {shown}, not a number, in {count} rows; left out there.", str(path), first)
             for name, (count, shown, first) in self._odd.items()
         ]
-        more = [Remark(f"{self._more} values under other names are not numbers either; left out.", str(path))] if self._more else []
+        more = (
+            [Remark(f"{self._more} values under other names are not numbers either; left out.", str(path))]
+            if self._more
+            else []
+        )
         return said + more

@@ -30,7 +30,8 @@ class RowReader:
     """Reads rows whose keys mean what ``columns`` says."""
 
     columns: Mapping[str, str]
-    """Trainer's key -> our column; of several for one column, the first that occurs. All other keys go into ``extra``."""
+    """Trainer's key -> our column; of several for one column, the first that occurs. All other keys go into ``extra``.
+    """
     ignored: frozenset[str] = frozenset()
     """Keys that repeat what another column already says."""
 
@@ -44,7 +45,9 @@ class RowReader:
         used = set(self.ignored)
         for theirs, ours in self.columns.items():
             if theirs in keys and ours not in columns:
-                columns[ours], texts[ours] = _column([row.get(theirs) for row in rows], ours, theirs, path, numbers, remarks)
+                columns[ours], texts[ours] = _column(
+                    [row.get(theirs) for row in rows], ours, theirs, path, numbers, remarks
+                )
                 used.add(theirs)
         _derive(columns, texts, numbers)
         rest = keys - used
@@ -58,7 +61,9 @@ def _derive(columns: dict[str, pa.Array], texts: Mapping[str, Sequence[Any]], nu
     if "problem" not in columns and "prompt" in columns:
         columns["problem"] = pa.array(_ids(texts["prompt"]), pa.string())
     if "answer" not in columns and "completion" in columns:
-        columns["answer"] = pa.array([stated_answer(text) if text else None for text in texts["completion"]], pa.string())
+        columns["answer"] = pa.array(
+            [stated_answer(text) if text else None for text in texts["completion"]], pa.string()
+        )
     if "sample" not in columns:
         columns["sample"] = pa.array([number - 1 for number in numbers], pa.int32())
 
@@ -77,7 +82,11 @@ def with_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
         return table.append_column("step", pa.array([step] * len(table), pa.int64())), len(table)
     known = pc.fill_null(pc.greater_equal(table.column(place), 0), fill_value=False)
     missing = len(table) - (pc.sum(known).as_py() or 0)
-    return (table.set_column(place, "step", pc.if_else(known, table.column(place), step)), missing) if missing else (table, 0)
+    return (
+        (table.set_column(place, "step", pc.if_else(known, table.column(place), step)), missing)
+        if missing
+        else (table, 0)
+    )
 
 
 def _extra(row: Mapping[str, Any], keys: set[str]) -> str | None:
@@ -97,14 +106,20 @@ def _column(
     return pa.array(converted, kind), converted
 
 
-def _coerced(values: list[Any], kind: pa.DataType, theirs: str, path: Path, numbers: Sequence[int], remarks: list[Remark]) -> list[Any]:
+def _coerced(
+    values: list[Any], kind: pa.DataType, theirs: str, path: Path, numbers: Sequence[int], remarks: list[Remark]
+) -> list[Any]:
     """Convert value by value; what cannot be converted becomes null, with one remark that names the first such row."""
     convert = _converter(kind)
     converted = [None if value is None else convert(value) for value in values]
     bad = [place for place, value in enumerate(converted) if value is LEFT_OUT]
     if bad:
         shown = beginning(values[bad[0]])
-        remarks.append(Remark(f"{theirs!r} is {shown}, not {kind}, in {len(bad)} rows; left empty there.", str(path), numbers[bad[0]]))
+        remarks.append(
+            Remark(
+                f"{theirs!r} is {shown}, not {kind}, in {len(bad)} rows; left empty there.", str(path), numbers[bad[0]]
+            )
+        )
     return [None if value is LEFT_OUT else value for value in converted]
 
 

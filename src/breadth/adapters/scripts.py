@@ -31,7 +31,8 @@ LONGEST = 2_000
 def script_arguments(path: Path) -> dict[str, Any]:
     """Return the ``key=value`` and ``--flag value`` arguments of a script, by the last one that sets each.
 
-    What a command, or a variable from outside, would fill in is `Computed`. Several values of one flag become a list, none is True.
+    What a command, or a variable from outside, would fill in is `Computed`. Several values of one flag become a list,
+    none is True.
     """
     variables: dict[str, str] = {}
     found: dict[str, Any] = {}
@@ -82,7 +83,9 @@ def _resolved(line: str, variables: Mapping[str, str]) -> str:
     """Put variables and sums in; what only a shell could tell becomes a word with a ``$`` and no blanks."""
     for _ in range(DEEPEST):
         before = line
-        line = REFERENCE.sub(lambda match: variables.get(match[1] or match[3], match[2] if match[2] is not None else match[0]), line)
+        line = REFERENCE.sub(
+            lambda match: variables.get(match[1] or match[3], match[2] if match[2] is not None else match[0]), line
+        )
         line = ARITHMETIC.sub(lambda match: _sum(match[1], variables), line)
         line = COMMAND.sub("$command", line)
         if line == before or len(line) > 50 * LONGEST:
@@ -139,7 +142,11 @@ def _values(words: list[str]) -> list[str]:
     taken: list[str] = []
     for word in words:
         key, equals, _ = word.lstrip("+").partition("=")
-        if word.startswith("--") or word in ("|", "||", "&&", ";", "&", ">", "2>&1") or (equals and "." in key and KEYED.fullmatch(key)):
+        if (
+            word.startswith("--")
+            or word in ("|", "||", "&&", ";", "&", ">", "2>&1")
+            or (equals and "." in key and KEYED.fullmatch(key))
+        ):
             break
         taken.append(word)
     return taken
@@ -151,7 +158,9 @@ def _value(text: str) -> Any:
         return Computed(text[:60])
     if WORD.fullmatch(text):
         return text
-    from breadth.adapters.yaml_values import loaded  # PyYAML is slow to load, and most files that the doctor is shown are no scripts
+    from breadth.adapters.yaml_values import (
+        loaded,
+    )  # PyYAML is slow to load, and most files that the doctor is shown are no scripts
 
     try:
         return loaded(text, exponents=True)

@@ -21,7 +21,9 @@ class _Exponents(_Plain):
     """The same with numbers in scientific notation, as Hydra's loader has them."""
 
 
-_Exponents.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{EXPONENT.pattern})$"), list("-+.0123456789"))
+_Exponents.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(rf"^(?:{EXPONENT.pattern})$"), list("-+.0123456789")
+)
 
 
 def loaded(text: str, *, exponents: bool = False) -> Any:

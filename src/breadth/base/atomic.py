@@ -15,9 +15,9 @@ from breadth.base.errors import WriteError
 def whole_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path; on success it becomes ``target`` in one step, on failure nothing is left behind.
 
-    Without ``flush`` the file is whole for every reader but may be lost with the machine's power: right where the source of the
-    data is still there, and many times faster for many files. The temporary name starts with a dot and ends in the process id,
-    so readers pass over it and two writers never share one.
+    Without ``flush`` the file is whole for every reader but may be lost with the machine's power: right where the
+    source of the data is still there, and many times faster for many files. The temporary name starts with a dot and
+    ends in the process id, so readers pass over it and two writers never share one.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -55,7 +55,8 @@ def write_error(path: Path, error: OSError) -> WriteError:
     return WriteError(
         path,
         f"could not be written: {error.strerror or error}.",
-        "Free some space or choose a folder you may write to, then run the same command again; what was there before is untouched.",
+        "Free some space or choose a folder you may write to, then run the same command again; what was there before is"
+        " untouched.",
     )
 
 

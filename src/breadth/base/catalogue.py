@@ -44,7 +44,8 @@ class Catalogue:
         for point in plug_ins(f"breadth.{self.family}"):
             if point.name in table:
                 raise CatalogueError(
-                    f"The plug-in {point.value} registers '{point.name}' among the {self.family}, but {table[point.name]} has that name.",
+                    f"The plug-in {point.value} registers '{point.name}' among the {self.family}, but"
+                    f" {table[point.name]} has that name.",
                     "Uninstall the plug-in or ask its author for another name.",
                 )
             table[point.name] = point.value

@@ -11,4 +11,6 @@ def require(settings: Any, field: str, held: bool, wanted: str) -> None:
     """Raise a SettingsError that names the class, the field, what it got and what it needs."""
     if not held:
         value = getattr(settings, field)
-        raise SettingsError(f"{type(settings).__name__} got {field} = {value!r}; it needs {wanted}.", f"Set {field} to {wanted}.")
+        raise SettingsError(
+            f"{type(settings).__name__} got {field} = {value!r}; it needs {wanted}.", f"Set {field} to {wanted}."
+        )

@@ -66,7 +66,13 @@ class ServerError(BreadthError):
     """A model server refused a request, broke while answering it or cannot be reached."""
 
     def __init__(
-        self, problem: str, remedy: str, *, status: int | None = None, fatal: bool = False, retry_after: float | None = None
+        self,
+        problem: str,
+        remedy: str,
+        *,
+        status: int | None = None,
+        fatal: bool = False,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(problem, remedy)
         self.status = status

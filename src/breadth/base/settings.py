@@ -85,7 +85,9 @@ def read_with(parse: Callable[[str], T], path: Path, remedy: str | None = None) 
     try:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
+        raise BrokenFileError(
+            path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions."
+        ) from error
     except SettingsError as error:
         raise BrokenFileError(path, error.problem, remedy or error.remedy) from error
     except UnicodeDecodeError as error:
@@ -122,7 +124,9 @@ def _member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any, dict[s
     if kind is None and dataclasses.is_dataclass(cls) and "catalogue" not in vars(cls):
         return cls, rest  # a member of the family that no catalogue lists, asked for by its class
     if kind is None:
-        raise SettingsError(f"{_at(where)}the table has no '{KIND}'.", suggestion("", catalogue.names(), catalogue.family))
+        raise SettingsError(
+            f"{_at(where)}the table has no '{KIND}'.", suggestion("", catalogue.names(), catalogue.family)
+        )
     return catalogue.load(str(kind)), rest
 
 
@@ -174,10 +178,18 @@ def _read_collection(origin: Any, arguments: Sequence[Any], value: Any, where: s
         return {key: _read(item, part, f"{where}.{key}") for key, part in value.items()}
     if not isinstance(value, (list, tuple)):
         raise SettingsError(f"{_at(where)}got {value!r}, need a list.", "Put it in square brackets.")
-    items = list(arguments) if origin is tuple and arguments and arguments[-1] is not Ellipsis else [arguments[0]] * len(value)
+    items = (
+        list(arguments)
+        if origin is tuple and arguments and arguments[-1] is not Ellipsis
+        else [arguments[0]] * len(value)
+    )
     if len(items) != len(value):
-        raise SettingsError(f"{_at(where)}got {len(value)} values, need {len(items)}.", "Give one value for each place.")
-    parts = [_read(item, part, f"{where}[{place}]") for place, (item, part) in enumerate(zip(items, value, strict=True))]
+        raise SettingsError(
+            f"{_at(where)}got {len(value)} values, need {len(items)}.", "Give one value for each place."
+        )
+    parts = [
+        _read(item, part, f"{where}[{place}]") for place, (item, part) in enumerate(zip(items, value, strict=True))
+    ]
     return tuple(parts) if origin in (tuple, Sequence) else origin(parts)
 
 
@@ -194,7 +206,9 @@ def _read_scalar(hint: Any, value: Any, where: str) -> Any:
 def _allowed(value: Any, choices: Sequence[Any], where: str) -> Any:
     if value in choices:
         return value
-    raise SettingsError(f"{_at(where)}{value!r} is not allowed.", suggestion(str(value), map(str, choices), "allowed values"))
+    raise SettingsError(
+        f"{_at(where)}{value!r} is not allowed.", suggestion(str(value), map(str, choices), "allowed values")
+    )
 
 
 def _name(hint: Any) -> str:

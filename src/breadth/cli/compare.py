@@ -12,12 +12,17 @@ from breadth.cli.output import Html, Json, deliver, progress
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Run folders, or RUN@STEP for one checkpoint; one folder alone: all its checkpoints.", show_default=False),
+        typer.Argument(
+            help="Run folders, or RUN@STEP for one checkpoint; one folder alone: all its checkpoints.",
+            show_default=False,
+        ),
     ],
     samples: Annotated[
         int | None, typer.Option("--samples", help="Budget: samples per question.", min=1, show_default="all there are")
     ] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", help="Budget: tokens per question.", min=1, show_default=False)] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Budget: tokens per question.", min=1, show_default=False)
+    ] = None,
     as_json: Json = False,
     html: Html = None,
 ) -> None:

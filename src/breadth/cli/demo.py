@@ -33,7 +33,10 @@ def demo(
     base: Annotated[
         Path | None,
         typer.Option(
-            "--base", help="Folder of another reasoner to begin with; the one that ships if left out.", file_okay=False, show_default=False
+            "--base",
+            help="Folder of another reasoner to begin with; the one that ships if left out.",
+            file_okay=False,
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
@@ -42,8 +45,9 @@ def demo(
 ) -> None:
     """Train a tiny reasoner with and without protection, then answer held-out problems by one long thought and by vote, at equal tokens.
 
-    Real GRPO through TRL on two cores, no GPU, no download: at most five minutes. Needs the extra 'train'. Ends with the two by two
-    table, what it means, and a page with the pictures; every sentence is computed from the numbers of this run.
+    Real GRPO through TRL on two cores, no GPU, no download: at most five minutes. Needs the extra 'train'. Ends with
+    the two by two table, what it means, and a page with the pictures; every sentence is computed from the numbers of
+    this run.
     """
     from dataclasses import replace
 
@@ -81,5 +85,7 @@ def _watched(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
         with Screen(Console(stderr=True), plan) as screen:
             return run_demo(plan, folder, base, screen.heard)
     except KeyboardInterrupt:
-        typer.echo(f"\nbreadth: interrupted; what is done is in {folder}, and the same command resumes from there.", err=True)
+        typer.echo(
+            f"\nbreadth: interrupted; what is done is in {folder}, and the same command resumes from there.", err=True
+        )
         raise typer.Exit(INTERRUPTED) from None

@@ -30,18 +30,26 @@ def doctor(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run folders, logs, rollout dumps, configurations, training data, policy.toml, a server's URL, in any mix.",
+            help=(
+                "Run folders, logs, rollout dumps, configurations, training data, policy.toml, a server's URL, in any"
+                " mix."
+            ),
             show_default=False,
         ),
     ] = None,
     columns: Mapping = None,
     fail_on: Annotated[
         str | None,
-        typer.Option("--fail-on", help="Exit status 1 at this severity or worse: critical, warning, note.", show_default=False),
+        typer.Option(
+            "--fail-on", help="Exit status 1 at this severity or worse: critical, warning, note.", show_default=False
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep watching the run; print when the verdict changes.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep watching the run; print when the verdict changes.")
+    ] = False,
     explain: Annotated[
-        str | None, typer.Option("--explain", help="Explain a finding and its thresholds; 'all' lists them.", show_default=False)
+        str | None,
+        typer.Option("--explain", help="Explain a finding and its thresholds; 'all' lists them.", show_default=False),
     ] = None,
     as_json: Json = False,
     html: Html = None,
@@ -54,7 +62,9 @@ def doctor(
         _explain(explain, as_json=as_json)
         return
     if not paths:
-        raise SettingsError("Nothing was named to look at.", "Give a log, a trainer's output folder, a run folder or a configuration.")
+        raise SettingsError(
+            "Nothing was named to look at.", "Give a log, a trainer's output folder, a run folder or a configuration."
+        )
     threshold = _threshold(fail_on)
     if follow:
         from breadth.cli.doctor_follow import keep_looking

@@ -43,7 +43,11 @@ def announcements(paths: Sequence[Path], columns: Sequence[str] | None, every: f
 
 def _state(paths: Sequence[Path]) -> object:
     """Return what changes when a file is written to."""
-    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else [])]
+    files = [
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else [])
+    ]
     return tuple((str(file), stat.st_size, stat.st_mtime_ns) for file in files if (stat := _stat(file)) is not None)
 
 
@@ -64,7 +68,11 @@ def _verdicts(paths: Sequence[Path], columns: Sequence[str] | None) -> Verdicts 
             diagnoses, _ = diagnose_runs(paths, Path(workshop), columns=parse_columns(columns))
         except BreadthError:
             return None
-    return {(one.evidence.name, finding.name): (finding.severity.value, finding.headline) for one in diagnoses for finding in one.findings}
+    return {
+        (one.evidence.name, finding.name): (finding.severity.value, finding.headline)
+        for one in diagnoses
+        for finding in one.findings
+    }
 
 
 def _changes(known: Verdicts | None, found: Verdicts) -> Iterator[str]:

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from breadth.runs.importing import Imported
     from breadth.runs.schema import Remark
 
-Paths = Annotated[list[Path], typer.Argument(help="Log files, rollout dumps or a trainer's output folder.", show_default=False)]
+Paths = Annotated[
+    list[Path], typer.Argument(help="Log files, rollout dumps or a trainer's output folder.", show_default=False)
+]
 Mapping = Annotated[
-    list[str] | None, typer.Option("--map", help="Our name = your column, e.g. --map step=iteration --map reward=score; repeatable.")
+    list[str] | None,
+    typer.Option("--map", help="Our name = your column, e.g. --map step=iteration --map reward=score; repeatable."),
 ]
 
 
@@ -30,7 +33,10 @@ def import_(
     columns: Mapping = None,
     as_json: Json = False,
 ) -> None:
-    """Bring any trainer's files into a run folder. Nothing is overwritten, and a failed import leaves nothing behind."""
+    """Bring any trainer's files into a run folder.
+
+    Nothing is overwritten, and a failed import leaves nothing behind.
+    """
     from breadth.runs.importing import import_files
 
     with progress("importing") as said:
@@ -40,7 +46,9 @@ def import_(
 
         typer.echo(orjson.dumps(_numbers(made)).decode())
         return
-    typer.echo(f"{made.folder}: {made.metric_rows:,} metric rows, {made.rollouts:,} rollouts of {made.problems:,} problems")
+    typer.echo(
+        f"{made.folder}: {made.metric_rows:,} metric rows, {made.rollouts:,} rollouts of {made.problems:,} problems"
+    )
     for remark in made.remarks[:5]:
         typer.echo(f"note: {one_line(_where(remark) + remark.problem)}", err=True)
     if len(made.remarks) > 5:
@@ -52,7 +60,9 @@ def parse_columns(columns: Sequence[str] | None) -> dict[str, str]:
     pairs = [column.partition("=") for column in columns or ()]
     for ours, equals, theirs in pairs:
         if not (ours and equals and theirs):
-            raise SettingsError(f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score")
+            raise SettingsError(
+                f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score"
+            )
     return {ours: theirs for ours, _, theirs in pairs}
 
 
@@ -62,6 +72,9 @@ def _where(remark: Remark) -> str:
 
 
 def _numbers(made: Imported) -> dict[str, object]:
-    remarks = [{"file": remark.file, "row": remark.row, "problem": remark.problem, "remedy": remark.remedy} for remark in made.remarks]
+    remarks = [
+        {"file": remark.file, "row": remark.row, "problem": remark.problem, "remedy": remark.remedy}
+        for remark in made.remarks
+    ]
     counts = {"metric_rows": made.metric_rows, "rollouts": made.rollouts, "problems": made.problems}
     return {"run": str(made.folder), **counts, "remarks": remarks}

@@ -37,16 +37,22 @@ app.command()(smollm2)
 def serve(
     base: Base = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8410,
+    port: Annotated[
+        int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8410,
     threads: Annotated[int, typer.Option("--threads", help="Threads that draw.", min=1)] = 1,
     reasoning_format: Annotated[
-        str, typer.Option("--reasoning-format", help="Thinking in chats: none leaves it in the content, deepseek sets it apart.")
+        str,
+        typer.Option(
+            "--reasoning-format", help="Thinking in chats: none leaves it in the content, deepseek sets it apart."
+        ),
     ] = "none",
     as_json: Json = False,
 ) -> None:
     """Serve the tiny reasoner over HTTP: OpenAI's chats and completions, with log-probs, prefix continuation and thinking budgets.
 
-    So tune, solve, serve and probe can be tried end to end without any download. SIGTERM and Ctrl-C let requests in flight finish.
+    So tune, solve, serve and probe can be tried end to end without any download. SIGTERM and Ctrl-C let requests in
+    flight finish.
     """
     import asyncio
 
@@ -54,7 +60,9 @@ def serve(
     from breadth.lab.server.server import ServerSettings
 
     name = SHIPPED if base is None else base.resolve().name
-    settings = ServerSettings(host=host, port=port, threads=threads, reasoning_format=_format(reasoning_format), name=name)
+    settings = ServerSettings(
+        host=host, port=port, threads=threads, reasoning_format=_format(reasoning_format), name=name
+    )
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
     with progress("loading the reasoner"):
         reasoner = load(base)
@@ -63,7 +71,9 @@ def serve(
 
 @app.command()
 def tasks(
-    file: Annotated[Path, typer.Argument(help="Where to write them; ends in .jsonl.", dir_okay=False, show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="Where to write them; ends in .jsonl.", dir_okay=False, show_default=False)
+    ],
     count: Annotated[int, typer.Option("--count", help="How many.", min=1)] = 100,
     level: Annotated[str, typer.Option("--level", help="How long: easy, medium or hard.")] = "medium",
     seed: Annotated[int, typer.Option("--seed", help="Which ones, and in which order.", min=0)] = 0,
@@ -78,11 +88,14 @@ def tasks(
     if chosen is None:
         raise SettingsError(f"--level got {level!r}.", suggestion(level, LEVELS, "levels"))
     if file.suffix != ".jsonl":
-        raise SettingsError(f"{file} does not end in .jsonl, by which its readers know what it is.", "Name it tasks.jsonl, for example.")
+        raise SettingsError(
+            f"{file} does not end in .jsonl, by which its readers know what it is.", "Name it tasks.jsonl, for example."
+        )
     prime = prime_of(base)
     write_tasks(file, draw_tasks(count, prime, chosen, seed), prime)
     typer.echo(
-        f"wrote {count} {chosen} questions to {file}; their answers are numbers modulo {prime}: use --answer-format whole",
+        f"wrote {count} {chosen} questions to {file}; their answers are numbers modulo {prime}: use --answer-format"
+        " whole",
         err=True,
     )
 
@@ -118,7 +131,10 @@ def _welcome(server: LabServer) -> str:
         [
             f"breadth lab serves {url}/v1: model {server.settings.name}, {weights:,} weights",
             "",
-            f"It reckons modulo {prime} and is not always right. The right answer to {question} is {(a + b) * (c + d) % prime}.",
+            (
+                f"It reckons modulo {prime} and is not always right. The right answer to {question} is"
+                f" {(a + b) * (c + d) % prime}."
+            ),
             "",
             f"  ask it    curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
             f'  a vote    breadth solve "{question}" --url {url} --answer-format whole',

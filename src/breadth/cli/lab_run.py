@@ -20,20 +20,32 @@ if TYPE_CHECKING:
     from breadth.lab.trials.runner import Failure
 
 Base: TypeAlias = Annotated[
-    Path | None, typer.Option("--base", help="Folder of a reasoner; the one that ships if left out.", file_okay=False, show_default=False)
+    Path | None,
+    typer.Option(
+        "--base", help="Folder of a reasoner; the one that ships if left out.", file_okay=False, show_default=False
+    ),
 ]
 FAILED, NOT_MET, INTERRUPTED = 1, 1, 130
 """Exit statuses: a trial failed, the gate is not met, Ctrl-C."""
 
 
 def run(
-    experiment: Annotated[str | None, typer.Argument(help="Which; left out, all are listed.", show_default=False)] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Repetitions of every arm.", min=1, show_default="the experiment's")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Trials at once, one core each.", min=1, show_default="all cores")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the experiment.", file_okay=False, show_default="lab/EXPERIMENT")
+    experiment: Annotated[
+        str | None, typer.Argument(help="Which; left out, all are listed.", show_default=False)
     ] = None,
-    only: Annotated[str | None, typer.Option("--only", help="One arm of it, by the name of its folder.", show_default="all")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Repetitions of every arm.", min=1, show_default="the experiment's")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Trials at once, one core each.", min=1, show_default="all cores")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the experiment.", file_okay=False, show_default="lab/EXPERIMENT"),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help="One arm of it, by the name of its folder.", show_default="all")
+    ] = None,
     base: Base = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: Json = False,
@@ -41,7 +53,8 @@ def run(
 ) -> None:
     """Run an experiment on the tiny reasoner; the same command goes on where it was interrupted.
 
-    Every trial gets a process, a core and a folder of its own, with a run folder inside that show reads; results.json holds the whole.
+    Every trial gets a process, a core and a folder of its own, with a run folder inside that show reads; results.json
+    holds the whole.
     """
     if listed or experiment is None:
         _list(as_json=as_json)
@@ -61,7 +74,12 @@ def gate(
     base: Base = None,
     trained: Annotated[
         Path | None,
-        typer.Option("--trained", help="Folder of a plain course, to ask what training makes of it.", file_okay=False, show_default=False),
+        typer.Option(
+            "--trained",
+            help="Folder of a plain course, to ask what training makes of it.",
+            file_okay=False,
+            show_default=False,
+        ),
     ] = None,
     problems: Annotated[int, typer.Option("--problems", help="Problems held out to ask.", min=2)] = 200,
     samples: Annotated[int, typer.Option("--samples", help="Replies to each.", min=8)] = 64,
@@ -85,11 +103,19 @@ def gate(
 
 
 def pretrain(
-    folder: Annotated[Path, typer.Argument(help="Where to save the base; must not exist.", file_okay=False, show_default=False)],
-    prime: Annotated[int | None, typer.Option("--prime", help="What it reckons modulo.", show_default="the base's that ships")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Optimizer steps.", show_default="the base's that ships")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="Where to save the base; must not exist.", file_okay=False, show_default=False)
+    ],
+    prime: Annotated[
+        int | None, typer.Option("--prime", help="What it reckons modulo.", show_default="the base's that ships")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Optimizer steps.", show_default="the base's that ships")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of weights, problems and traces.", min=0)] = 0,
-    threads: Annotated[int, typer.Option("--threads", help="Threads to reckon with; the weights depend on it a little.", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", help="Threads to reckon with; the weights depend on it a little.", min=1)
+    ] = 1,
 ) -> None:
     """Make a base from nothing: a tiny Llama taught by the teacher's traces, the same for the same settings on one machine.
 
@@ -142,7 +168,9 @@ def resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def run_experiment(experiment: Experiment, bench: Bench, folder: Path, jobs: int, only: str | None = None) -> list[Failure]:
+def run_experiment(
+    experiment: Experiment, bench: Bench, folder: Path, jobs: int, only: str | None = None
+) -> list[Failure]:
     """Run the trials that are left, all or those of one arm, under a bar."""
     from breadth.lab.trials.progress_bar import trial_bar
     from breadth.lab.trials.runner import run_trials
@@ -161,7 +189,14 @@ def _of_arm(trials: Sequence[Trial], arm: str) -> tuple[Trial, ...]:
 
 
 def conclude(
-    experiment: Experiment, bench: Bench, folder: Path, failures: list[Failure], command: str, *, as_json: bool, html: Path | None
+    experiment: Experiment,
+    bench: Bench,
+    folder: Path,
+    failures: list[Failure],
+    command: str,
+    *,
+    as_json: bool,
+    html: Path | None,
 ) -> None:
     """Write and show what was found, then what failed; the exit status says whether anything did."""
     from breadth.lab.trials.results import finish

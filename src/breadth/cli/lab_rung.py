@@ -14,20 +14,29 @@ from breadth.cli.output import Html, Json, progress
 
 def smollm2(
     model: Annotated[
-        Path, typer.Argument(help="SmolLM2-135M-Instruct as a GGUF file, or a folder that transformers loads.", show_default=False)
+        Path,
+        typer.Argument(
+            help="SmolLM2-135M-Instruct as a GGUF file, or a folder that transformers loads.", show_default=False
+        ),
     ],
     seeds: Annotated[int, typer.Option("--seeds", help="Policies trained in each arm.", min=1)] = 1,
     steps: Annotated[int, typer.Option("--steps", help="Optimizer steps of each.", min=1)] = 40,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Trials at once, one core and 4.5 GB of memory each.", min=1, show_default="all cores")
+        int | None,
+        typer.Option(
+            "--jobs", help="Trials at once, one core and 4.5 GB of memory each.", min=1, show_default="all cores"
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the experiment.", file_okay=False)] = Path("lab/smollm2"),
+    out: Annotated[Path, typer.Option("--out", help="Folder of the experiment.", file_okay=False)] = Path(
+        "lab/smollm2"
+    ),
     as_json: Json = False,
     html: Html = None,
 ) -> None:
     """Train a real small model on sums, plain and protected, and let it answer by one long thought and by vote at equal tokens.
 
-    About 40 minutes for one seed on two slow cores; the same command goes on where it was interrupted. Needs the package gguf.
+    About 40 minutes for one seed on two slow cores; the same command goes on where it was interrupted. Needs the
+    package gguf.
     """
     from breadth.lab.rung.experiment import MODEL, SecondRung
     from breadth.lab.rung.model import check_libraries, fingerprint, unpack

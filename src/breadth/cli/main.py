@@ -56,7 +56,11 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _main(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     del version
 
 
@@ -86,5 +90,8 @@ def run() -> None:
         if error.errno != errno.ENOSPC:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what still waits to be written goes there
-        typer.echo(f"breadth: Cannot write to standard output: {error.strerror}.\n  -> Redirect it to a disk with free space.", err=True)
+        typer.echo(
+            f"breadth: Cannot write to standard output: {error.strerror}.\n  -> Redirect it to a disk with free space.",
+            err=True,
+        )
         sys.exit(BAD_INPUT)

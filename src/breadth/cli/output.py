@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from breadth.report.sections import Page
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of the report.")]
-Html: TypeAlias = Annotated[Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)]
+Html: TypeAlias = Annotated[
+    Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)
+]
 LONGEST = 200
 """Characters of a sentence on how far a job is: a line or two."""
 
@@ -43,7 +45,10 @@ def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | Non
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error how far a long job is; silent when that is not a terminal. Sentences name files: they are no markup."""
+    """Show on standard error how far a long job is; silent when that is not a terminal.
+
+    Sentences name files: they are no markup.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -16,7 +16,9 @@ def probe(
     url: Annotated[str, typer.Argument(help="Address of the server.", show_default=False)],
     model: Model = None,
     dialect: Dialect = "auto",
-    save: Annotated[Path | None, typer.Option("--save", help="Also write what was found to a TOML file.", dir_okay=False)] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Also write what was found to a TOML file.", dir_okay=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Try a server out with a dozen requests of a few tokens: log-probs, seeds, prefix continuation, thinking caps, and so on."""
@@ -34,7 +36,9 @@ def probe(
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps({**to_table(found), "offers": sorted(found.offers)}, option=orjson.OPT_INDENT_2).decode())
+        typer.echo(
+            orjson.dumps({**to_table(found), "offers": sorted(found.offers)}, option=orjson.OPT_INDENT_2).decode()
+        )
         return
     from rich.console import Console
     from rich.table import Table

@@ -27,26 +27,45 @@ OPEN_FILES = 65536
 
 Upstream = Annotated[
     list[str],
-    typer.Option("--upstream", help="Address of the model server; several of the same models share the work.", show_default=False),
+    typer.Option(
+        "--upstream", help="Address of the model server; several of the same models share the work.", show_default=False
+    ),
 ]
 PolicyText = Annotated[
-    str, typer.Option("--policy", help="For requests that name none: a policy.toml, or a strategy with settings: adaptive-vote,most=16.")
+    str,
+    typer.Option(
+        "--policy",
+        help="For requests that name none: a policy.toml, or a strategy with settings: adaptive-vote,most=16.",
+    ),
 ]
 Named = Annotated[
     list[str] | None,
-    typer.Option("--add-policy", help="A further policy under a name, as name=policy.toml; clients ask for model@name. Repeatable."),
+    typer.Option(
+        "--add-policy",
+        help="A further policy under a name, as name=policy.toml; clients ask for model@name. Repeatable.",
+    ),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all, which needs a key.")]
 Port = Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)]
 KeysFile = Annotated[
     Path | None,
-    typer.Option("--keys-file", help=f"Keys that clients may use, one a line. A single one can stand in {CLIENT_KEY}.", dir_okay=False),
+    typer.Option(
+        "--keys-file",
+        help=f"Keys that clients may use, one a line. A single one can stand in {CLIENT_KEY}.",
+        dir_okay=False,
+    ),
 ]
-WithoutKey = Annotated[bool, typer.Option("--allow-unauthenticated", help="Allow requests from the network without a key.")]
-Dialect = Annotated[str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")]
+WithoutKey = Annotated[
+    bool, typer.Option("--allow-unauthenticated", help="Allow requests from the network without a key.")
+]
+Dialect = Annotated[
+    str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")
+]
 Clients = Annotated[int, typer.Option("--max-requests", help="Maximum concurrent requests; more get status 429.")]
 Draws = Annotated[int, typer.Option("--max-samples", help="Maximum samples per request, whatever the policy says.")]
-Deadline = Annotated[float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")]
+Deadline = Annotated[
+    float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")
+]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
 Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight are given when told to end.")]
 Attempts = Annotated[int, typer.Option("--attempts", help="Requests to the upstream at most for one draw.", min=1)]
@@ -73,7 +92,8 @@ def serve(
 ) -> None:
     """Serve /v1/chat/completions, /v1/completions and /v1/models with a policy behind them, and /health, /ready and /metrics.
 
-    The key for the upstream is read from BREADTH_UPSTREAM_KEY or OPENAI_API_KEY. SIGTERM and Ctrl-C let requests in flight finish.
+    The key for the upstream is read from BREADTH_UPSTREAM_KEY or OPENAI_API_KEY. SIGTERM and Ctrl-C let requests in
+    flight finish.
     """
     import asyncio
 
@@ -81,7 +101,11 @@ def serve(
     from breadth.runtime.proxy.routing import Policies
 
     limits = Limits(
-        body=int(max_body * 1e6) if 0 < max_body < 1e6 else 0, clients=most_clients, draws=most_draws, seconds=deadline, drain=drain
+        body=int(max_body * 1e6) if 0 < max_body < 1e6 else 0,
+        clients=most_clients,
+        draws=most_draws,
+        seconds=deadline,
+        drain=drain,
     )
     keys = _keys(keys_file)
     if not without_key:
@@ -146,7 +170,8 @@ def _log(*, quiet: bool) -> None:
     """Write the log to standard error: one line a request, or only what went wrong on our side."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("breadth.serve").setLevel(logging.WARNING if quiet else logging.INFO)
-    # It writes a traceback for every line that is no HTTP, without a key too; what breaks on our side is in our own log.
+    # It writes a traceback for every line that is no HTTP, without a key too; what breaks on our side is in our own
+    # log.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def show(
     paths: Annotated[
-        list[str], typer.Argument(help="A run folder (or its address, s3://...), or any files that can be imported.", show_default=False)
+        list[str],
+        typer.Argument(
+            help="A run folder (or its address, s3://...), or any files that can be imported.", show_default=False
+        ),
     ],
     columns: Mapping = None,
     as_json: Json = False,

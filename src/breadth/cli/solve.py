@@ -24,35 +24,50 @@ NO_ANSWER = 1
 """Exit status when the server gave nothing to answer from."""
 
 Url = Annotated[
-    list[str] | None, typer.Option("--url", help="Address of the server; several share the work. Default: BREADTH_URL or OPENAI_BASE_URL.")
+    list[str] | None,
+    typer.Option(
+        "--url", help="Address of the server; several share the work. Default: BREADTH_URL or OPENAI_BASE_URL."
+    ),
 ]
-PolicyText = Annotated[str, typer.Option("--policy", help="A policy.toml, or a strategy with settings: adaptive-vote,most=16.")]
-Dialect = Annotated[str, typer.Option("--dialect", help="API dialect of the server: auto, openai, llama-cpp, vllm, sglang.")]
+PolicyText = Annotated[
+    str, typer.Option("--policy", help="A policy.toml, or a strategy with settings: adaptive-vote,most=16.")
+]
+Dialect = Annotated[
+    str, typer.Option("--dialect", help="API dialect of the server: auto, openai, llama-cpp, vllm, sglang.")
+]
 Model = Annotated[str | None, typer.Option("--model", help="Model name; may be left out if the server has only one.")]
 
 
 def solve(
-    question: Annotated[str | None, typer.Argument(help="The question; - reads it from standard input.", show_default=False)] = None,
+    question: Annotated[
+        str | None, typer.Argument(help="The question; - reads it from standard input.", show_default=False)
+    ] = None,
     url: Url = None,
     policy: PolicyText = "adaptive-vote",
     tasks: Annotated[
         Path | None, typer.Option("--tasks", help="A file of questions instead: JSONL, CSV or Parquet.", dir_okay=False)
     ] = None,
     allocator: Annotated[
-        str | None, typer.Option("--allocator", help="Spread one budget over the file: elimination, round-robin, greedy.")
+        str | None,
+        typer.Option("--allocator", help="Spread one budget over the file: elimination, round-robin, greedy."),
     ] = None,
     model: Model = None,
     system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option("--budget-tokens", help="Maximum output tokens in total.")] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", help="Maximum output tokens in total.")
+    ] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="Maximum seconds in total.")] = None,
-    reading: Annotated[str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")] = None,
+    reading: Annotated[
+        str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")
+    ] = None,
     at_once: Annotated[int, typer.Option("--concurrency", help="Questions solved at the same time.", min=1)] = 4,
     seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
     dialect: Dialect = "auto",
     out: Annotated[
-        Path | None, typer.Option("--out", help="Run folder for every candidate; a killed run resumes from it.", file_okay=False)
+        Path | None,
+        typer.Option("--out", help="Run folder for every candidate; a killed run resumes from it.", file_okay=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +92,9 @@ def asked(question: str | None, tasks: Path | None) -> list[Question]:
     from breadth.runtime.questions import Question, read_questions
 
     if (question is None) == (tasks is None):
-        raise SettingsError("Give one question or --tasks FILE, not both and not neither.", 'Write: breadth solve "What is 6 x 7?"')
+        raise SettingsError(
+            "Give one question or --tasks FILE, not both and not neither.", 'Write: breadth solve "What is 6 x 7?"'
+        )
     if tasks is not None:
         return list(read_questions(tasks))
     text = require_utf8("question", _standard_input() if question == "-" else question or "")
@@ -90,7 +107,9 @@ def _standard_input() -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise SettingsError(f"Standard input is not UTF-8 text: {error.reason} at byte {error.start}.", "Write it in UTF-8.") from error
+        raise SettingsError(
+            f"Standard input is not UTF-8 text: {error.reason} at byte {error.start}.", "Write it in UTF-8."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -150,7 +169,9 @@ async def _run(job: Job, driver: Driver, recording: Recording | None) -> list[So
             for solved in await allocate(driver, ALLOCATORS.load(job.allocator)(), tasks):
                 take(solved)
         else:
-            async for solved in solve_all(driver, job.policy.strategy, tasks, budget=job.policy.budget, at_once=job.at_once):
+            async for solved in solve_all(
+                driver, job.policy.strategy, tasks, budget=job.policy.budget, at_once=job.at_once
+            ):
                 take(solved)
     return [done[task.name] for task in tasks]
 
@@ -162,7 +183,10 @@ def _deliver(done: list[Solved], policy: Policy, questions: list[Question], *, s
         raise why_nothing(done[0])
     rows: list[dict[str, Any]] = []
     for solved, question in zip(done, questions, strict=True):
-        rows.append({"question": question.name, "text": solved.answer.text, **summary(solved, policy.strategy)} | graded(solved, question))
+        rows.append(
+            {"question": question.name, "text": solved.answer.text, **summary(solved, policy.strategy)}
+            | graded(solved, question)
+        )
     if as_json:
         import orjson
 

@@ -70,7 +70,11 @@ def vote_lines(votes: Sequence[Mapping[str, Any]]) -> list[Text]:
         label = plain(vote["answer"])
         label = label if len(label) <= 30 else label[:29] + "…"
         bar = "█" * max(1, round(BAR * vote["share"]))
-        lines.append(Text.assemble((f"{bar:<{BAR}} ", "cyan"), f"{vote['votes']:g} ", (label, "bold" if vote is votes[0] else "")))
+        lines.append(
+            Text.assemble(
+                (f"{bar:<{BAR}} ", "cyan"), f"{vote['votes']:g} ", (label, "bold" if vote is votes[0] else "")
+            )
+        )
     if len(votes) > SHOWN:
         rest = votes[SHOWN:]
         least = "at least " if len(votes) >= MOST_VOTES else ""  # the list may have been cut there
@@ -88,7 +92,13 @@ def show_many(rows: Sequence[Mapping[str, Any]], console: Console | None = None)
     for row in rows:
         sure = "" if row["confidence"] is None else f"{row['confidence']:.3f}"
         right = {True: "yes", False: "no", None: ""}[row.get("correct")]
-        cells = [plain(row["question"]), plain(row["answer"] or "-"), sure, str(row["drawn"]), f"{row['cost']['output_tokens']:,}"]
+        cells = [
+            plain(row["question"]),
+            plain(row["answer"] or "-"),
+            sure,
+            str(row["drawn"]),
+            f"{row['cost']['output_tokens']:,}",
+        ]
         table.add_row(*map(Text, [*cells, *([right] if known else [])]))
     console.print(table)
     console.print(Text(sums_of(rows), style="bold"))

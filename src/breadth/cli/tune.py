@@ -33,11 +33,21 @@ CONFIDENCE = 20
 
 Tasks = Annotated[
     Path,
-    typer.Option("--tasks", help="Questions, with right answers where known: JSONL, CSV or Parquet.", dir_okay=False, show_default=False),
+    typer.Option(
+        "--tasks",
+        help="Questions, with right answers where known: JSONL, CSV or Parquet.",
+        dir_okay=False,
+        show_default=False,
+    ),
 ]
 Out = Annotated[
     Path,
-    typer.Option("--out", help="Run folder to keep every sample in; a killed sweep resumes from it.", file_okay=False, show_default=False),
+    typer.Option(
+        "--out",
+        help="Run folder to keep every sample in; a killed sweep resumes from it.",
+        file_okay=False,
+        show_default=False,
+    ),
 ]
 
 
@@ -54,30 +64,46 @@ class Limits:
 
 
 def tune(
-    urls: Annotated[list[str] | None, typer.Argument(metavar="URL", help="Address of the server; several share the work.")] = None,
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Address of the server; several share the work.")
+    ] = None,
     *,
     tasks: Tasks,
     out: Out,
     policy_out: Annotated[
         Path | None,
-        typer.Option("--policy-out", help="Where to write the policy; policy.toml in the run folder if left out.", dir_okay=False),
+        typer.Option(
+            "--policy-out", help="Where to write the policy; policy.toml in the run folder if left out.", dir_okay=False
+        ),
     ] = None,
-    budget_tokens: Annotated[int | None, typer.Option("--budget-tokens", help="Maximum output tokens of the whole sweep.", min=1)] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", help="Maximum output tokens of the whole sweep.", min=1)
+    ] = None,
     budgets: Annotated[
         str | None,
-        typer.Option("--budgets", help="Thinking tokens to force, as in 64,128,256; none for widths only. Default: by the model."),
+        typer.Option(
+            "--budgets", help="Thinking tokens to force, as in 64,128,256; none for widths only. Default: by the model."
+        ),
     ] = None,
     widths: Annotated[str, typer.Option("--widths", help="Vote sizes to measure.")] = "1,2,4,8",
     samples: Annotated[int, typer.Option("--samples", help="Samples of each question at each budget.", min=1)] = 4,
-    questions: Annotated[int | None, typer.Option("--questions", help="Number of questions to use, sampled at random.", min=1)] = None,
+    questions: Annotated[
+        int | None, typer.Option("--questions", help="Number of questions to use, sampled at random.", min=1)
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
-    policy: Annotated[str, typer.Option("--policy", help="A policy.toml for sampling, reading, prompt and prices.")] = "single",
+    policy: Annotated[
+        str, typer.Option("--policy", help="A policy.toml for sampling, reading, prompt and prices.")
+    ] = "single",
     model: Model = None,
     system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
-    reading: Annotated[str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")] = None,
+    reading: Annotated[
+        str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")] = None,
-    logprobs: Annotated[bool, typer.Option("--logprobs", help="Ask for log-probs, to see whether confidence can be trusted.")] = False,
+    logprobs: Annotated[
+        bool, typer.Option("--logprobs", help="Ask for log-probs, to see whether confidence can be trusted.")
+    ] = False,
     at_once: Annotated[int, typer.Option("--concurrency", help="Samples in flight at the same time.", min=1)] = 8,
     seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
     dialect: Dialect = "auto",
@@ -86,7 +112,8 @@ def tune(
 ) -> None:
     """Find the best policy for a server: one draw, a vote of several, or longer thinking.
 
-    A short pilot tells what the sweep will cost before it starts. Exit status 1: nothing could be told apart, one plain draw is kept.
+    A short pilot tells what the sweep will cost before it starts. Exit status 1: nothing could be told apart, one plain
+    draw is kept.
     """
     import asyncio
 
@@ -98,7 +125,11 @@ def tune(
     limits = Limits(budget_tokens, yes, at_once)
     _require_consent(limits)
     try:
-        asyncio.run(_sweep(server_urls(urls, "http://localhost:8000"), dialect, _asked(tasks, questions, seed), wishes, out, limits))
+        asyncio.run(
+            _sweep(
+                server_urls(urls, "http://localhost:8000"), dialect, _asked(tasks, questions, seed), wishes, out, limits
+            )
+        )
     except KeyboardInterrupt:
         typer.echo(f"stopped; what arrived is kept in {out}: the same command resumes from there.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -108,7 +139,9 @@ def tune(
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise SettingsError(f"{option} got {text!r}.", f"Give whole numbers from 1 up, with commas between: {option} 1,2,4.")
+        raise SettingsError(
+            f"{option} got {text!r}.", f"Give whole numbers from 1 up, with commas between: {option} 1,2,4."
+        )
     return tuple(sorted({int(part) for part in parts}))
 
 
@@ -125,7 +158,9 @@ def _asked(tasks: Path, number: int | None, seed: int) -> tuple[Question, ...]:
     every = read_questions(tasks)
     kept = labelled(every)
     if len(kept) < len(every):
-        typer.echo(f"note: {len(every) - len(kept)} of {len(every)} questions have no right answer and are left out.", err=True)
+        typer.echo(
+            f"note: {len(every) - len(kept)} of {len(every)} questions have no right answer and are left out.", err=True
+        )
     return drawn_order(kept, seed)[:number]
 
 
@@ -142,7 +177,9 @@ def somebody_to_ask() -> bool:
     return sys.stdin.isatty()
 
 
-async def _sweep(urls: list[str], dialect: str, questions: tuple[Question, ...], wishes: Wishes, out: Path, limits: Limits) -> None:
+async def _sweep(
+    urls: list[str], dialect: str, questions: tuple[Question, ...], wishes: Wishes, out: Path, limits: Limits
+) -> None:
     from breadth.runtime.connect import connect
     from breadth.runtime.sweep import Sweep
 
@@ -152,7 +189,12 @@ async def _sweep(urls: list[str], dialect: str, questions: tuple[Question, ...],
         with progress("a few samples, to tell what the sweep will cost"):
             estimate = await sweep.begin()
         _show_estimate(sweep, estimate)
-        if not limits.yes and somebody_to_ask() and estimate.samples > estimate.drawn and not typer.confirm("Start?", err=True):
+        if (
+            not limits.yes
+            and somebody_to_ask()
+            and estimate.samples > estimate.drawn
+            and not typer.confirm("Start?", err=True)
+        ):
             typer.echo(f"Nothing more was drawn; the pilot is kept in {out}.", err=True)
             raise typer.Exit(DECLINED)
         with _bar() as told:
@@ -169,13 +211,20 @@ def _show_estimate(sweep: Sweep, estimate: Estimate) -> None:
 
     plan, coming = sweep.plan, estimate.coming
     plain, forced = plan.arms[0], plan.serial
-    each = f"{plain.draws} plain" + (f" + {counted(len(forced), 'budget')} x {forced[0].draws} forced" if forced else "")
+    each = f"{plain.draws} plain" + (
+        f" + {counted(len(forced), 'budget')} x {forced[0].draws} forced" if forced else ""
+    )
     some = "" if estimate.questions == estimate.of else f" of {estimate.of:,} (what the ceiling pays for)"
     money = f", {number(coming.money)} by the prices given" if coming.money else ""
     lines = [
-        f"{estimate.questions:,} questions{some} x ({each}) = {estimate.samples:,} samples, {estimate.drawn:,} of them drawn already",
-        f"still to come: about {coming.output_tokens:,} tokens written and {coming.input_tokens:,} read in {coming.calls:,} calls, "
-        f"{_duration(coming.seconds)}{money}   (by a pilot of {estimate.pilot} samples)",
+        (
+            f"{estimate.questions:,} questions{some} x ({each}) = {estimate.samples:,} samples, {estimate.drawn:,} of"
+            " them drawn already"
+        ),
+        (
+            f"still to come: about {coming.output_tokens:,} tokens written and {coming.input_tokens:,} read in"
+            f" {coming.calls:,} calls, {_duration(coming.seconds)}{money}   (by a pilot of {estimate.pilot} samples)"
+        ),
     ]
     if forced:
         lines.insert(
@@ -187,7 +236,10 @@ def _show_estimate(sweep: Sweep, estimate: Estimate) -> None:
         )
     unread = sum(sample.row["answer"] is None for sample in sweep.samples.values())
     if 2 * unread > len(sweep.samples):
-        lines.append(f"note: no answer could be read in {unread} of these samples; see --answer-format, --system and --max-tokens")
+        lines.append(
+            f"note: no answer could be read in {unread} of these samples; see --answer-format, --system and"
+            " --max-tokens"
+        )
     for line in [*lines, *(f"note: {note}" for note in plan.notes)]:
         typer.echo(line, err=True)
 
@@ -205,7 +257,13 @@ def _bar() -> Iterator[Told]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("sampling"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens"), TimeRemainingColumn())
+    columns = (
+        TextColumn("sampling"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]} tokens"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
         bar = shown.add_task("sampling", total=None, tokens="0")
 

@@ -58,12 +58,16 @@ def read_contestants(run: Run, name: str, steps: Sequence[int] = ()) -> list[Con
     there = rollout_steps(run, split)
     if not len(there):
         raise BrokenFileError(
-            run.folder, "has no rollouts: nothing to compare.", "Compare runs whose rollouts were logged (breadth show RUN)."
+            run.folder,
+            "has no rollouts: nothing to compare.",
+            "Compare runs whose rollouts were logged (breadth show RUN).",
         )
     missing = [step for step in steps if step not in there]
     if missing:
         raise BrokenFileError(
-            run.folder, f"has no rollouts at step {missing[0]}.", f"It has them at {', '.join(str(step) for step in there[:20])}."
+            run.folder,
+            f"has no rollouts at step {missing[0]}.",
+            f"It has them at {', '.join(str(step) for step in there[:20])}.",
         )
     chosen = list(steps) or [int(there[-1])]
     return [_contestant(run, f"{name}, step {step}", step, split) for step in chosen]
@@ -80,7 +84,8 @@ def _contestant(run: Run, name: str, step: int, split: str) -> Contestant:
     drawn = samples(run, step, step, split)
     if np.isnan(drawn.right).any() or not len(drawn):
         raise MeasureError(
-            f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.", "Log a grade, or a reward with two values."
+            f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
+            "Log a grade, or a reward with two values.",
         )
     order = np.argsort(drawn.problems, kind="stable")
     names = np.array(drawn.names, dtype=object)[drawn.problems[order]]
@@ -91,7 +96,9 @@ def _contestant(run: Run, name: str, step: int, split: str) -> Contestant:
 def _tokens(run: Run, step: int, split: str) -> float | None:
     if "tokens" not in run.columns:
         return None
-    found = run.query("SELECT avg(tokens) AS mean FROM rollouts WHERE split = ? AND step = ?", split, step).to_pylist()[0]["mean"]
+    found = run.query("SELECT avg(tokens) AS mean FROM rollouts WHERE split = ? AND step = ?", split, step).to_pylist()[
+        0
+    ]["mean"]
     return None if found is None else float(found)
 
 

@@ -75,7 +75,9 @@ class Beyond:
     found: Extrapolation
     """The two fits."""
     foretold: Interval | None
-    """pass@n as half of the samples foretell it, from the fit that errs downward to the one that errs upward; None with too few samples."""
+    """pass@n as half of the samples foretell it, from the fit that errs downward to the one that errs upward; None with
+    too few samples.
+    """
     measured: float
     """pass@n as all samples have it."""
 
@@ -90,7 +92,11 @@ def worth(contestant: Contestant, most: int) -> Worth:
     ks = np.arange(1, most + 1)
     drawn, right = contestant.counts
     readable = (contestant.classes >= 0).any()
-    voted = maj_at_k_by_problem(contestant.problems.astype(str), contestant.classes, contestant.right, ks) if readable else None
+    voted = (
+        maj_at_k_by_problem(contestant.problems.astype(str), contestant.classes, contestant.right, ks)
+        if readable
+        else None
+    )
     return Worth(contestant, ks, pass_at_k(drawn, right, ks), voted)
 
 
@@ -120,7 +126,9 @@ def beyond(one: Worth) -> Beyond:
     half = _first_half(one.contestant)
     early = extrapolate_pass_at_k(*half, [most])
     low, high = early.zero_inflated_pass[0], early.beta_pass[0]
-    foretold = Interval((low.value + high.value) / 2, min(low.low, high.low), max(low.high, high.high), method="both fits")
+    foretold = Interval(
+        (low.value + high.value) / 2, min(low.low, high.low), max(low.high, high.high), method="both fits"
+    )
     return Beyond(found, foretold, float(one.passed[:, -1].mean()))
 
 
@@ -131,4 +139,6 @@ def _first_half(contestant: Contestant) -> tuple[npt.NDArray[np.int64], npt.NDAr
     places = np.empty(len(owners), np.int64)
     places[order] = np.concatenate([np.arange(size) for size in sizes])
     early = places < sizes[owners] // 2
-    return np.bincount(owners[early]).astype(np.int64), np.bincount(owners[early], contestant.right[early]).astype(np.int64)
+    return np.bincount(owners[early]).astype(np.int64), np.bincount(owners[early], contestant.right[early]).astype(
+        np.int64
+    )

@@ -20,7 +20,13 @@ from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Se
 
 def comparison_page(found: Sequence[Worth], advice: Recommendation) -> Page:
     """Put policies side by side; the first is what the others are compared with."""
-    sections: list[Section] = [_verdict(advice), _choices(advice), _scores(found), _curve(found, "pass@k"), *_votes(found)]
+    sections: list[Section] = [
+        _verdict(advice),
+        _choices(advice),
+        _scores(found),
+        _curve(found, "pass@k"),
+        *_votes(found),
+    ]
     sections += [_differences(found), *_crossings(found), _breadth(found), _beyond(found)]
     problems = found[0].passed.shape[0]
     facts = [Fact("problems asked of all", problems), Fact("samples of each", int(found[0].ks[-1]))]
@@ -42,7 +48,12 @@ def _verdict(advice: Recommendation) -> Verdict:
     ]
     if advice.shown:
         return Verdict(Severity.GOOD, headline, body, numbers)
-    return Verdict(Severity.CANNOT_TELL, f"{headline} It is not shown to beat {second}.", f"{body} More problems would tell.", numbers)
+    return Verdict(
+        Severity.CANNOT_TELL,
+        f"{headline} It is not shown to beat {second}.",
+        f"{body} More problems would tell.",
+        numbers,
+    )
 
 
 def _choices(advice: Recommendation) -> Table:
@@ -56,7 +67,12 @@ def _choices(advice: Recommendation) -> Table:
         for one in advice.choices
     ]
     columns = [Column("policy"), Column("how"), Column("right"), Column("tokens")]
-    return Table(f"For {advice.budget}", columns, rows, "A vote of two is one draw: a tie is broken by chance. Intervals over problems.")
+    return Table(
+        f"For {advice.budget}",
+        columns,
+        rows,
+        "A vote of two is one draw: a tie is broken by chance. Intervals over problems.",
+    )
 
 
 def _tokens(one: Contestant, draws: int) -> Cell:
@@ -69,10 +85,18 @@ def _scores(found: Sequence[Worth]) -> Table:
     for one in found:
         voted = one.vote_curve
         rows.append(
-            [one.contestant.name, one.pass_curve[0], Missing("no answer could be read") if voted is None else voted[-1], one.pass_curve[-1]]
+            [
+                one.contestant.name,
+                one.pass_curve[0],
+                Missing("no answer could be read") if voted is None else voted[-1],
+                one.pass_curve[-1],
+            ]
         )
     return Table(
-        "Scores", [Column("policy"), Column("pass@1"), Column(f"maj@{most}"), Column(f"pass@{most}")], rows, "Intervals over problems."
+        "Scores",
+        [Column("policy"), Column("pass@1"), Column(f"maj@{most}"), Column(f"pass@{most}")],
+        rows,
+        "Intervals over problems.",
     )
 
 
@@ -83,7 +107,11 @@ def _curve(found: Sequence[Worth], what: str) -> Curve:
         if points is not None:
             ks = chart_ks(int(one.ks[-1]))
             shown = [points[k - 1] for k in ks]
-            lines.append(Series(one.contestant.name, ks, [p.value for p in shown], [p.low for p in shown], [p.high for p in shown]))
+            lines.append(
+                Series(
+                    one.contestant.name, ks, [p.value for p in shown], [p.low for p in shown], [p.high for p in shown]
+                )
+            )
     return Curve(what, lines, Axis("samples of a problem, k"), Axis("right", "%"), log_x=True)
 
 
@@ -96,8 +124,19 @@ def _differences(found: Sequence[Worth]) -> Table:
     rows: list[list[Cell]] = []
     for one in found[1:]:
         cells = [paired_difference(one.passed[:, place], first.passed[:, place]).shown for place in (0, -1)]
-        votes = None if one.voted is None or first.voted is None else paired_difference(one.voted[:, -1], first.voted[:, -1])
-        rows.append([one.contestant.name, cells[0], Missing("no answer could be read") if votes is None else votes.shown, cells[1]])
+        votes = (
+            None
+            if one.voted is None or first.voted is None
+            else paired_difference(one.voted[:, -1], first.voted[:, -1])
+        )
+        rows.append(
+            [
+                one.contestant.name,
+                cells[0],
+                Missing("no answer could be read") if votes is None else votes.shown,
+                cells[1],
+            ]
+        )
     columns = [Column("policy"), Column("pass@1", "%"), Column(f"maj@{most}", "%"), Column(f"pass@{most}", "%")]
     return Table(f"Less {first.contestant.name}, problem by problem", columns, rows, "Paired over problems.")
 
@@ -110,7 +149,10 @@ def _crossings(found: Sequence[Worth]) -> Iterator[Section]:
         names = f"{found[0].contestant.name} and {one.contestant.name}"
         headline = f"pass@k of {names} crosses between k = {place.before} and k = {place.after}."
         body = "The score of one draw was bought with breadth." if place.sure else "That both ends differ is not shown."
-        numbers = [Fact("leader ahead at k = 1 by", place.ahead.shown, "%"), Fact("and at the largest k by", place.behind.shown, "%")]
+        numbers = [
+            Fact("leader ahead at k = 1 by", place.ahead.shown, "%"),
+            Fact("and at the largest k by", place.behind.shown, "%"),
+        ]
         yield Verdict(Severity.NOTE if place.sure else Severity.CANNOT_TELL, headline, body, numbers)
 
 
@@ -120,10 +162,21 @@ def _breadth(found: Sequence[Worth]) -> Table:
     for one in found:
         arm = one.contestant
         split = by_solved(arm.problems.astype(str), arm.classes, arm.right)
-        cells: list[Cell] = [part.distinct if part.groups else Missing("no such problem") for part in (split.solved, split.unsolved)]
-        rows.append([arm.name, *cells, _transfer(one, base) if one is not found[0] else Missing("what the others are compared with")])
+        cells: list[Cell] = [
+            part.distinct if part.groups else Missing("no such problem") for part in (split.solved, split.unsolved)
+        ]
+        rows.append(
+            [
+                arm.name,
+                *cells,
+                _transfer(one, base) if one is not found[0] else Missing("what the others are compared with"),
+            ]
+        )
     columns = [Column("policy"), Column("different answers, solved"), Column("unsolved"), Column("transfer gap")]
-    note = "Transfer gap: different answers lost on problems that neither solves; above 0 diversity was lost where no reward arrived."
+    note = (
+        "Transfer gap: different answers lost on problems that neither solves; above 0 diversity was lost where no"
+        " reward arrived."
+    )
     return Table("Breadth", columns, rows, note)
 
 
@@ -146,7 +199,15 @@ def _beyond(found: Sequence[Worth]) -> Table:
         told = {None: "too few samples to test", True: "yes", False: "no: do not believe it"}[seen.honest]
         rows.append([one.contestant.name, seen.found.zero_inflated_pass[0], seen.found.beta_pass[0], told])
     far = every[0].found.ks[0]
-    columns = [Column("policy"), Column(f"pass@{far}, if some cannot be solved"), Column("if all can"), Column("half foretells the whole")]
+    columns = [
+        Column("policy"),
+        Column(f"pass@{far}, if some cannot be solved"),
+        Column("if all can"),
+        Column("half foretells the whole"),
+    ]
     return Table(
-        "Beyond the samples", columns, rows, "Two fits that err to either side; the last column tests the method on this policy itself."
+        "Beyond the samples",
+        columns,
+        rows,
+        "Two fits that err to either side; the last column tests the method on this policy itself.",
     )

@@ -63,7 +63,9 @@ def recommend(found: Sequence[Worth], *, draws: int | None = None, tokens: int |
     choices = [_choice(one, size, tokens) for one in found]
     able = sorted((one for one in choices if one is not None), key=lambda one: -one.score.value)
     if not able:
-        raise MeasureError(f"{budget} pay for no sample of any policy.", "Give a larger budget, or compare by --samples.")
+        raise MeasureError(
+            f"{budget} pay for no sample of any policy.", "Give a larger budget, or compare by --samples."
+        )
     against = paired_difference(able[0].scores, able[1].scores) if len(able) > 1 else None
     return Recommendation(budget, tuple(able), against)
 
@@ -72,7 +74,9 @@ def _choice(one: Worth, draws: int, tokens: int | None) -> Choice | None:
     most = int(one.ks[-1])
     if tokens is not None:
         if one.contestant.tokens is None:
-            raise MeasureError(f"The tokens of {one.contestant.name} were not logged.", "Compare by --samples, or log tokens.")
+            raise MeasureError(
+                f"The tokens of {one.contestant.name} were not logged.", "Compare by --samples, or log tokens."
+            )
         draws = int(tokens / one.contestant.tokens)
     if draws < 1:
         return None

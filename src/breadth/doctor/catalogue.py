@@ -43,5 +43,8 @@ _CONFIGURATION = (
     "wrong-units",
 )
 
-FINDINGS = Catalogue("findings", {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in (*_TRAINING, *INFERENCE, *_CONFIGURATION)})
+FINDINGS = Catalogue(
+    "findings",
+    {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in (*_TRAINING, *INFERENCE, *_CONFIGURATION)},
+)
 """Name -> the check; a package adds its own through the entry-point group ``breadth.findings``."""

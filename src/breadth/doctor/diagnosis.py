@@ -42,8 +42,14 @@ def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> D
     found = {name: one for name, one in outcomes.items() if isinstance(one, Finding)}
     voided = {name: one.name for one in found.values() for name in one.voids if name != one.name}
     kept = {name: one for name, one in found.items() if name not in voided}
-    unsure = [one for name, one in outcomes.items() if isinstance(one, CannotTell) and _wanted(asked[name], evidence, loops)]
-    unsure += [CannotTell(name, f"it reads numbers that must not be believed: see {voided[name]}") for name in found if name in voided]
+    unsure = [
+        one for name, one in outcomes.items() if isinstance(one, CannotTell) and _wanted(asked[name], evidence, loops)
+    ]
+    unsure += [
+        CannotTell(name, f"it reads numbers that must not be believed: see {voided[name]}")
+        for name in found
+        if name in voided
+    ]
     quiet = [name for name, one in outcomes.items() if one is None]
     unsure += [CannotTell(name, UNMEASURED, TUNE) for name in quiet if unmeasured(asked[name], evidence, loops)]
     explained = [_explained(one, asked[name], kept) for name, one in kept.items()]
@@ -58,7 +64,11 @@ def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> D
 
 def _wanted(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     """Say whether a user would want to know what is missing: of settings always, else of the loop that the evidence is of."""
-    return check.loop == "configuration" or told(check, evidence, loops) or (check.loop != "training" and evidence.server is not None)
+    return (
+        check.loop == "configuration"
+        or told(check, evidence, loops)
+        or (check.loop != "training" and evidence.server is not None)
+    )
 
 
 def _asked(name: str, check: Check, evidence: Evidence) -> Outcome:

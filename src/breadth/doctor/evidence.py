@@ -93,7 +93,11 @@ class Evidence:
         """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
         found = self.series(name)
         half = 0 if found is None else len(found) // 2
-        return None if found is None or half < FEWEST else _trend(name, Series(name, found.steps[half:], found.values[half:]))
+        return (
+            None
+            if found is None or half < FEWEST
+            else _trend(name, Series(name, found.steps[half:], found.values[half:]))
+        )
 
     def switch(self, name: str) -> str:
         """Return what the run's own trainer must be told to log something; empty where that is not known."""
@@ -109,12 +113,16 @@ class Evidence:
         found = self.series(metric)
         if found is None and self.run is not None and (rows := len(self.run.series(metric))):
             return CannotTell(
-                finding, f"{self.logged(metric)} is logged at {rows} steps, and at none as a number", "find out why it is NaN"
+                finding,
+                f"{self.logged(metric)} is logged at {rows} steps, and at none as a number",
+                "find out why it is NaN",
             )
         if found is None:
             return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.switch(metric))
         return CannotTell(
-            finding, f"{self.logged(metric)} has {len(found)} usable points; {FEWEST} are needed", "log more often, or train on"
+            finding,
+            f"{self.logged(metric)} has {len(found)} usable points; {FEWEST} are needed",
+            "log more often, or train on",
         )
 
     def crossed(self, name: str, level: float, *, below: bool) -> int | None:

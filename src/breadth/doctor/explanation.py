@@ -18,7 +18,9 @@ def explanation(name: str) -> Page:
     check = FINDINGS.load(name)
     sections: list[Section] = [Text(_prose(inspect.getdoc(check) or ""))]
     why = reasons(type(check))
-    constants = [Fact(field.name, _shown(getattr(check, field.name)), note=why.get(field.name, "")) for field in fields(check)]
+    constants = [
+        Fact(field.name, _shown(getattr(check, field.name)), note=why.get(field.name, "")) for field in fields(check)
+    ]
     if constants:
         sections.append(Facts("Constants, and why", constants))
     if check.causes:
@@ -28,12 +30,19 @@ def explanation(name: str) -> Page:
 
 def listing() -> Page:
     """List every finding with its first sentence."""
-    facts = [Fact(name, (inspect.getdoc(check) or "").partition("\n")[0], note=_about(check)) for name, check in FINDINGS]
+    facts = [
+        Fact(name, (inspect.getdoc(check) or "").partition("\n")[0], note=_about(check)) for name, check in FINDINGS
+    ]
     return Page("What the doctor looks for", [Facts("Findings", facts)])
 
 
 def _about(check: Any) -> str:
-    return {"training": "training", "inference": "inference", "both": "both loops", "configuration": "the configuration"}[check.loop]
+    return {
+        "training": "training",
+        "inference": "inference",
+        "both": "both loops",
+        "configuration": "the configuration",
+    }[check.loop]
 
 
 def _shown(value: Any) -> Any:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 Loop = Literal["training", "inference", "both", "configuration"]
 """Where the trouble sits."""
 Confidence = Literal["certain", "strong", "likely"]
-"""``certain``: counted, or arithmetic on settings. ``strong``: a 95 % interval says so. ``likely``: so it looks, and another cause would
+"""``certain``: counted, or arithmetic on settings.
+
+``strong``: a 95 % interval says so. ``likely``: so it looks, and another cause would
 look the same."""
 SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.NOTE)
 """What a finding can be, worst first."""

@@ -20,7 +20,9 @@ from breadth.runs.reader import Run
 from breadth.runs.schema import Remark
 
 LOGS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
-"""Kinds of file that each tell of a whole run: two of them are two runs. Tables of metrics are such too, in whatever form."""
+"""Kinds of file that each tell of a whole run: two of them are two runs. Tables of metrics are such too, in whatever
+form.
+"""
 EVERY_RUNS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
 """What files are called in every run: the folder's name tells more."""
 Said = Callable[[str], None]
@@ -38,7 +40,9 @@ class Gathered:
     """Files that were not, each with the reason."""
 
 
-def gather(paths: Sequence[Path], workshop: Path, *, importers: Sequence[Importer] | None = None, said: Said = lambda _: None) -> Gathered:
+def gather(
+    paths: Sequence[Path], workshop: Path, *, importers: Sequence[Importer] | None = None, said: Said = lambda _: None
+) -> Gathered:
     """Read everything that a user points at; foreign files are imported into folders under ``workshop``."""
     known = importers or all_importers()
     sources = sort_sources(paths, known)
@@ -50,7 +54,8 @@ def gather(paths: Sequence[Path], workshop: Path, *, importers: Sequence[Importe
         first = sources.unused[0] if sources.unused else None
         raise UnknownFormatError(
             paths[0] if paths else Path(),
-            "holds nothing that the doctor can read" + (f"; the first file: {Path(first.file).name} {first.problem}" if first else "."),
+            "holds nothing that the doctor can read"
+            + (f"; the first file: {Path(first.file).name} {first.problem}" if first else "."),
             "Point at a trainer's output folder, a log file, a run folder or a configuration.",
         )
     return Gathered(tuple(cases), tuple(sources.used), tuple(sources.unused))
@@ -105,7 +110,9 @@ def _groups(files: Sequence[Recognised]) -> list[tuple[str, list[Recognised]]]:
             place = _nearest(one.path, [log.path for log in logs])
             (alone[one.path.parent] if place is None else groups[place]).append(one)
     named = [(_called(path), group) for path, group in groups.items()]
-    return named + [(_called(group[0].path if len(group) == 1 else folder / "run"), group) for folder, group in alone.items()]
+    return named + [
+        (_called(group[0].path if len(group) == 1 else folder / "run"), group) for folder, group in alone.items()
+    ]
 
 
 def _is_log(one: Recognised) -> bool:

@@ -42,7 +42,9 @@ class Knobs:
     mini_batch: int | None = None
     """Prompts of an optimizer step."""
     updates: float | None = None
-    """Optimizer steps a generation, or at least so many; 1 is strictly on-policy. None also where rollouts lag in other ways."""
+    """Optimizer steps a generation, or at least so many; 1 is strictly on-policy. None also where rollouts lag in other
+    ways.
+    """
     micro_batch: int | None = None
     """Responses of a micro-batch on one device."""
     accumulation: int | None = None

@@ -1,9 +1,10 @@
 """A diagnosis for machines: one JSON object, whose keys stay what they are while ``schema`` does.
 
-``{"schema": 1, "findings": [...], "cannot_tell": [...], "checked": [...], "used": [...], "unused": [...]}``. Every entry of the first three
-names its ``run``. A finding has name, severity (critical, warning, note), confidence (certain, strong, likely), loop (training, inference,
-both, configuration), headline, evidence (name, value, unit, note; a value with an interval is an object of value, low, high), cost,
-disproof, explained_by and prescriptions (action, why, side_effect, source, changes by our names, and patch: lines in the user's dialect).
+``{"schema": 1, "findings": [...], "cannot_tell": [...], "checked": [...], "used": [...], "unused": [...]}``. Every
+entry of the first three names its ``run``. A finding has name, severity (critical, warning, note), confidence (certain,
+strong, likely), loop (training, inference, both, configuration), headline, evidence (name, value, unit, note; a value
+with an interval is an object of value, low, high), cost, disproof, explained_by and prescriptions (action, why,
+side_effect, source, changes by our names, and patch: lines in the user's dialect).
 """
 
 from __future__ import annotations

@@ -18,8 +18,23 @@ def overview(run: Run) -> Page:
     """Read a run with every instrument it can feed."""
     parts = windows(run)
     here, *rest = presence(run)
-    sections: list[Section] = [here, *metrics(run), *law(run), *coverage(parts), *answers(parts), *texts(run, parts), *groups(parts), *rest]
+    sections: list[Section] = [
+        here,
+        *metrics(run),
+        *law(run),
+        *coverage(parts),
+        *answers(parts),
+        *texts(run, parts),
+        *groups(parts),
+        *rest,
+    ]
     sources = ", ".join(file.rpartition("/")[2] for file in run.header.files[:3])
     more = f" and {len(run.header.files) - 3} more" if len(run.header.files) > 3 else ""
-    made = [Fact("run folder", run.folder.name), Fact("made", run.header.created), Fact("from", f"{sources}{more}" or "a live run")]
-    return Page(run.header.name or run.folder.name, sections, subtitle="What this run says about its breadth", provenance=made)
+    made = [
+        Fact("run folder", run.folder.name),
+        Fact("made", run.header.created),
+        Fact("from", f"{sources}{more}" or "a live run"),
+    ]
+    return Page(
+        run.header.name or run.folder.name, sections, subtitle="What this run says about its breadth", provenance=made
+    )

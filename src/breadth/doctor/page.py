@@ -28,7 +28,9 @@ def doctor_page(diagnoses: Sequence[Diagnosis], gathered: Gathered) -> Page:
     title = "Diagnosis" if several else f"Diagnosis of {diagnoses[0].evidence.name}"
     used = [Fact("read", line) for line in gathered.used[:12]]
     used += [Fact("read", f"and {len(gathered.used) - 12} more")] if len(gathered.used) > 12 else []
-    left = [Fact("not read", f"{one.file.rpartition('/')[2]} {one.problem}", note=one.remedy) for one in gathered.unused[:6]]
+    left = [
+        Fact("not read", f"{one.file.rpartition('/')[2]} {one.problem}", note=one.remedy) for one in gathered.unused[:6]
+    ]
     left += [Fact("not read", f"and {len(gathered.unused) - 6} more files")] if len(gathered.unused) > 6 else []
     return Page(title, sections, provenance=[*used, *left])
 
@@ -68,7 +70,11 @@ def _in_short(one: Diagnosis, prefix: str) -> Iterator[Section]:
     """Say what to know in ten seconds: the finding at the root, the others by name, and the first thing to do."""
     lead = leading(one.findings)
     others = [f"{finding.name} ({finding.severity.value})" for finding in one.findings if finding is not lead]
-    yield Verdict(lead.severity, f"{prefix}{lead.headline}", f"{lead.name}. Also found: {', '.join(others)}. Proof and patches follow.")
+    yield Verdict(
+        lead.severity,
+        f"{prefix}{lead.headline}",
+        f"{lead.name}. Also found: {', '.join(others)}. Proof and patches follow.",
+    )
     if lead.prescriptions:
         first = lead.prescriptions[0]
         yield Listing(f"{prefix}What to do first", "\n".join([f"# {first.action}", *patch(first, lead, one.evidence)]))
@@ -81,13 +87,21 @@ def leading(findings: Sequence[Finding]) -> Finding:
 
 def _nothing(one: Diagnosis, prefix: str) -> Verdict:
     if not one.clear:
-        return Verdict(Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below.")
+        return Verdict(
+            Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below."
+        )
     if not tells_enough(one):
         made = f"Nothing found in {counted(len(one.clear), 'check')}, and {len(one.cannot_tell)} could not be made"
-        return Verdict(Severity.CANNOT_TELL, f"{prefix}Most checks lack what they need to tell.", f"{made}; see below for what is missing.")
+        return Verdict(
+            Severity.CANNOT_TELL,
+            f"{prefix}Most checks lack what they need to tell.",
+            f"{made}; see below for what is missing.",
+        )
     unsure = f" {counted(len(one.cannot_tell), 'check')} could not be made." if one.cannot_tell else ""
     return Verdict(
-        Severity.GOOD, f"{prefix}Nothing found in {counted(len(one.clear), 'check')}.{unsure}", f"Looked for {', '.join(one.clear)}."
+        Severity.GOOD,
+        f"{prefix}Nothing found in {counted(len(one.clear), 'check')}.{unsure}",
+        f"Looked for {', '.join(one.clear)}.",
     )
 
 
@@ -99,7 +113,10 @@ def tells_enough(one: Diagnosis) -> bool:
 def _verdict(finding: Finding, prefix: str) -> Verdict:
     causes = f"It may come from {' or '.join(finding.explained_by)}, found here too." if finding.explained_by else ""
     body = [finding.cost, causes, f"What would disprove it: {finding.disproof}"]
-    numbers = [*finding.evidence, Fact("finding", f"{finding.name}, {finding.confidence}", note="breadth doctor --explain " + finding.name)]
+    numbers = [
+        *finding.evidence,
+        Fact("finding", f"{finding.name}, {finding.confidence}", note="breadth doctor --explain " + finding.name),
+    ]
     return Verdict(finding.severity, prefix + finding.headline, "\n\n".join(part for part in body if part), numbers)
 
 
@@ -109,7 +126,11 @@ def _patch(finding: Finding, one: Diagnosis, prefix: str) -> Listing:
     for number, prescription in enumerate(finding.prescriptions, 1):
         lines += _worded(number, prescription, finding, one)
     unknown = not speaking and finding.loop == "training" and any(one.changes for one in finding.prescriptions)
-    note = "Which trainer this is, is not known: give its configuration too, and settings are named in its words." if unknown else ""
+    note = (
+        "Which trainer this is, is not known: give its configuration too, and settings are named in its words."
+        if unknown
+        else ""
+    )
     words = f" for {speaking}" if speaking else ""
     return Listing(f"{prefix}What to do about {finding.name}{words}, in this order", "\n".join(lines).rstrip(), note)
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from breadth.measure.intervals import Interval
 
 BOUNDS = {
-    **dict.fromkeys(("starved_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))), (0.0, 1.0)),
+    **dict.fromkeys(
+        ("starved_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))), (0.0, 1.0)
+    ),
     **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
 }
 """Lowest and highest, where they are limited."""

@@ -8,7 +8,9 @@ from breadth.doctor.finding import Change, Prescription
 CLIP_HIGH = 0.28
 """Upper clip of DAPO (arXiv 2503.14476)."""
 SEVERAL = 4
-"""Updates a generation that let a ratio leave 1: DAPO takes 16, and each more is more off-policy; four is what the lab's remedies take."""
+"""Updates a generation that let a ratio leave 1: DAPO takes 16, and each more is more off-policy; four is what the
+lab's remedies take.
+"""
 KEEP = 0.7
 """Share of the start's entropy to hold: what the lab's arm `entropy-target` holds; 1 would forbid learning."""
 
@@ -37,7 +39,10 @@ def clip_higher(evidence: Evidence) -> Prescription | None:
 def kl_cov(evidence: Evidence) -> Prescription:
     """Hold the few tokens that take the entropy; inert on strictly on-policy updates."""
     changes = [Change("chain", "kl_cov")]
-    why = "A handful of tokens with a high covariance of log-probability and advantage takes nearly all of the entropy; this holds them."
+    why = (
+        "A handful of tokens with a high covariance of log-probability and advantage takes nearly all of the entropy;"
+        " this holds them."
+    )
     if evidence.knobs.on_policy:
         changes.append(Change("updates", SEVERAL))
         why += f" On strictly on-policy updates its gradient is zero, so it needs {SEVERAL} a generation."
@@ -68,7 +73,8 @@ def anchor(evidence: Evidence) -> Prescription | None:
         return None
     return Prescription(
         "Put a small price on leaving the reference policy",
-        "It keeps the answers that the base can still give; in the lab it kept more pass@64, more votes and more score than plain GRPO.",
+        "It keeps the answers that the base can still give; in the lab it kept more pass@64, more votes and more score"
+        " than plain GRPO.",
         (Change("kl", 0.001),),
         "One more forward pass a step, and a cap on how far training can go; raise it tenfold if nothing changes.",
         "ProRL, arXiv 2505.24864; breadth's four corners",
@@ -101,7 +107,9 @@ def no_bonus(evidence: Evidence) -> Prescription | None:
     if bonus == 0:
         return None
     action = (
-        "If there is an entropy bonus, lower it tenfold" if bonus is None else f"Lower the entropy bonus from {bonus:g} to {bonus / 10:g}"
+        "If there is an entropy bonus, lower it tenfold"
+        if bonus is None
+        else f"Lower the entropy bonus from {bonus:g} to {bonus / 10:g}"
     )
     return Prescription(
         f"{action}, or let it follow a target",
@@ -185,7 +193,10 @@ def larger_groups(evidence: Evidence, chance: float | None) -> Prescription | No
     why = "A larger group is less often all right or all wrong."
     if chance is not None and 0 < chance < 1:
         flat = [chance**size + (1 - chance) ** size for size in (group, wanted)]
-        why += f" At a score of {chance:.2f} on every problem {flat[0]:.0%} of groups of {group} would be flat, {flat[1]:.0%} of {wanted}."
+        why += (
+            f" At a score of {chance:.2f} on every problem {flat[0]:.0%} of groups of {group} would be flat,"
+            f" {flat[1]:.0%} of {wanted}."
+        )
     return Prescription(
         f"Draw {wanted} rollouts of a prompt in the place of {group}",
         why,
@@ -215,7 +226,8 @@ def stronger_anchor(evidence: Evidence) -> Prescription | None:
     wanted = float(f"{3 * price:.1g}")
     return Prescription(
         f"Raise the price of leaving the reference policy from {price:g} to {wanted:g}",
-        "The pull back grows with the distance, so a policy that has begun to run away is held where price and advantage balance.",
+        "The pull back grows with the distance, so a policy that has begun to run away is held where price and"
+        " advantage balance.",
         (Change("kl", wanted),),
         "A cap on how far training can go.",
     )
@@ -229,7 +241,8 @@ def larger_rate(evidence: Evidence) -> Prescription | None:
     wanted = float(f"{2 * rate:.2g}")
     return Prescription(
         f"Raise the learning rate from {rate:g} to {wanted:g}",
-        "Groups still differ in reward and entropy is left: there is something to learn from, and the steps may be too small to do so.",
+        "Groups still differ in reward and entropy is left: there is something to learn from, and the steps may be too"
+        " small to do so.",
         (Change("learning_rate", wanted),),
         "Entropy falls faster; watch it, and go back when the divergence from the reference jumps.",
     )
@@ -238,7 +251,8 @@ def larger_rate(evidence: Evidence) -> Prescription | None:
 def second_check() -> Prescription:
     """Make the reward harder to win without being right."""
     return Prescription(
-        "Read twenty of the newest rollouts with the highest reward beside their reference answers, and close the way they win by",
+        "Read twenty of the newest rollouts with the highest reward beside their reference answers, and close the way"
+        " they win by",
         "A reward that rises while what it stands for does not is being won by something the check lets through.",
         (),
         "The reward falls when the check gets stricter; compare runs by a held-out score only.",
@@ -250,7 +264,8 @@ def stop_here(step: int) -> Prescription:
     """Stop where nothing more is gained."""
     return Prescription(
         f"Stop, and keep a checkpoint of about step {step:,}",
-        "What came after cost as much a step as what came before, and moved the score by less than can be told from nothing.",
+        "What came after cost as much a step as what came before, and moved the score by less than can be told from"
+        " nothing.",
     )
 
 
@@ -258,7 +273,8 @@ def fresh_problems() -> Prescription:
     """Train on problems that still teach."""
     return Prescription(
         "Add problems that the policy has not seen and solves in 2 to 12 of 16 tries",
-        "Groups of these problems still differ, and yet nothing more is learned from them; new ones ask for something new.",
+        "Groups of these problems still differ, and yet nothing more is learned from them; new ones ask for something"
+        " new.",
         (),
         "A score on other problems cannot be compared with the old one: keep a held-out set.",
         "verifiers#363, open-r1#637",

@@ -60,7 +60,8 @@ def hold_forks() -> Prescription:
     """Hold entropy where the policy decides."""
     return Prescription(
         "Hold the entropy of the forking tokens in a band around this run's start",
-        "It pays only where the policy decides between routes, and leaves mechanical tokens alone; it acts on on-policy updates too.",
+        "It pays only where the policy decides between routes, and leaves mechanical tokens alone; it acts on on-policy"
+        " updates too.",
         (Change("chain", "thermostat"),),
         "A floor above what the task needs keeps the policy from committing: watch the reward.",
         "breadth's fork thermostat, after arXiv 2506.01939",
@@ -93,7 +94,8 @@ def score_confidence() -> Prescription:
     """Pay for knowing when it is wrong."""
     return Prescription(
         "Let the policy state its confidence and add a Brier term to the reward: right - (confidence - right)^2",
-        "A reward for being right alone pays a guess as well as knowledge, and a sure guess no worse than an honest doubt.",
+        "A reward for being right alone pays a guess as well as knowledge, and a sure guess no worse than an honest"
+        " doubt.",
         (),
         "Completions must state a confidence, and one that does not must earn nothing.",
         "arXiv 2507.16806; breadth.training.credit.brier_reward",
@@ -104,7 +106,8 @@ def pay_for_other_answers() -> Prescription:
     """Pay for answers that a problem has seldom been given."""
     return Prescription(
         "Add a bonus for answers that a problem has seldom been given so far",
-        "What is never right gets no reward, so nothing but a bonus keeps the policy from giving one answer to it for ever.",
+        "What is never right gets no reward, so nothing but a bonus keeps the policy from giving one answer to it for"
+        " ever.",
         (),
         "An answer that cannot be read must get none, or breaking the format becomes exploring.",
         "arXiv 2509.06941; breadth.training.credit.outcome_bonus",
@@ -126,7 +129,8 @@ def mix_formats(kind: str) -> Prescription:
     """Let the data be written in more than one way."""
     return Prescription(
         f"Mix in data that is not {kind}: at least a third, on the same kind of problem",
-        "The format of the data sets how a policy explores (several options early, or one route deep) far more than its subject does.",
+        "The format of the data sets how a policy explores (several options early, or one route deep) far more than its"
+        " subject does.",
         (),
         "Check that the reward can read every format.",
         "arXiv 2505.10185",

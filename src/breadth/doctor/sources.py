@@ -85,7 +85,10 @@ def sort_sources(paths: Sequence[Path], importers: Sequence[Importer]) -> Source
 
 
 def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Path]:
-    """Yield the files of a path that are not inside a run folder; such folders are kept as they are. No link is followed upwards."""
+    """Yield the files of a path that are not inside a run folder; such folders are kept as they are.
+
+    No link is followed upwards.
+    """
     if not path.is_dir():
         yield path
         return

@@ -69,7 +69,9 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _document(path: Path) -> Sequence[Mapping[str, Any]]:
     if path.stat().st_size > LARGEST:
-        raise BrokenFileError(path, f"is one JSON document of more than {LARGEST / 1e6:.0f} MB.", "Give it as JSON lines: one row a line.")
+        raise BrokenFileError(
+            path, f"is one JSON document of more than {LARGEST / 1e6:.0f} MB.", "Give it as JSON lines: one row a line."
+        )
     try:
         found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:

@@ -20,7 +20,9 @@ from breadth.measure.validate import FloatArray, finite, numbers, same_length, y
 
 MEASURES = ("lowest", "bottom", "tail", "mean")
 FLOOR = -50.0
-"""Log-probs below this are clipped to it. Servers send masked tokens as minus infinity, as -9999 or as the least float there is; a raw
+"""Log-probs below this are clipped to it.
+
+Servers send masked tokens as minus infinity, as -9999 or as the least float there is; a raw
 log-prob among the first 20 hardly falls this low, and one token must not outweigh the other thousands of a window."""
 _BOTTOM = 0.1
 
@@ -29,13 +31,14 @@ _BOTTOM = 0.1
 class Gauge:
     """How the confidence of a whole completion is read from its tokens.
 
-    With C the confidence of a token (see `token_confidence`) and G the mean of C over each ``window`` tokens in a row, overlapping:
-    lowest = the least G; bottom = the mean of the lowest tenth of all G, at least one; tail = the mean of C over the last ``window``
-    tokens; mean = the mean of C over all tokens. A completion shorter than the window has one G, its mean (arXiv 2508.15260).
+    With C the confidence of a token (see `token_confidence`) and G the mean of C over each ``window`` tokens in a row,
+    overlapping: lowest = the least G; bottom = the mean of the lowest tenth of all G, at least one; tail = the mean of
+    C over the last ``window`` tokens; mean = the mean of C over all tokens. A completion shorter than the window has
+    one G, its mean (arXiv 2508.15260).
 
-    Window and 20 log-probs are the paper's. Lowest is the default because it is what a running completion can be halted by, so that one
-    gate serves both strategies; in the paper's averages it is within 0.2 points of the best (84.4 to 84.6, the mean 83.9).
-    Harm: at its default window all four are the plain mean for completions under 2,048 tokens.
+    Window and 20 log-probs are the paper's. Lowest is the default because it is what a running completion can be halted
+    by, so that one gate serves both strategies; in the paper's averages it is within 0.2 points of the best (84.4 to
+    84.6, the mean 83.9). Harm: at its default window all four are the plain mean for completions under 2,048 tokens.
     """
 
     measure: Literal["lowest", "bottom", "tail", "mean"] = "lowest"
@@ -51,7 +54,10 @@ class Gauge:
         require(self, "top_logprobs", self.top_logprobs >= 1, "at least one log-prob; 20 is usual")
 
     def of(self, candidate: Candidate) -> float:
-        """Return the confidence of a candidate; NaN when none of its tokens has one. Tokens without one are passed over."""
+        """Return the confidence of a candidate; NaN when none of its tokens has one.
+
+        Tokens without one are passed over.
+        """
         if candidate.confidences is None:
             return math.nan
         known = _known(candidate.confidences)
@@ -73,10 +79,10 @@ class Gauge:
 def token_confidence(top_logprobs: Sequence[float], k: int) -> tuple[float, bool]:
     """Return minus the mean of the k largest log-probs at a token, and whether any was clipped; high where the model is sure.
 
-    Only the k largest count, for some servers add the sampled token when it is not among them. Log-probs below -50, and those
-    missing from a list shorter than k, are taken for masked tokens and count as -50: left out, a distribution cut down to one
-    token would look like the least sure of all. Clipping says that the server sends processed log-probs or fewer than k; give what it
-    really sends as ``k``. NaN for an empty list.
+    Only the k largest count, for some servers add the sampled token when it is not among them. Log-probs below -50, and
+    those missing from a list shorter than k, are taken for masked tokens and count as -50: left out, a distribution cut
+    down to one token would look like the least sure of all. Clipping says that the server sends processed log-probs or
+    fewer than k; give what it really sends as ``k``. NaN for an empty list.
     """
     known = [value for value in top_logprobs if value == value]
     if not known or k < 1:
@@ -91,7 +97,8 @@ def token_confidence(top_logprobs: Sequence[float], k: int) -> tuple[float, bool
 def group_confidences(confidences: npt.ArrayLike, window: int) -> FloatArray:
     """Return the mean over each ``window`` tokens in a row, from the first full window to the last; one group when there are fewer.
 
-    Tokens without a confidence (NaN, infinite) are passed over. Computed from running sums, in time linear in the tokens.
+    Tokens without a confidence (NaN, infinite) are passed over. Computed from running sums, in time linear in the
+    tokens.
     """
     if window < 1:
         raise MeasureError(f"A window of {window} tokens.", "Use at least one token; 2048 is DeepConf's.")
@@ -108,8 +115,8 @@ def group_confidences(confidences: npt.ArrayLike, window: int) -> FloatArray:
 def keep_threshold(scores: npt.ArrayLike, keep: float) -> float:
     """Return the score that the best ``keep`` share of scores reach: their percentile 100 (1 - keep), linearly interpolated.
 
-    This is DeepConf's formula and public code; its text also calls it the least score of the best traces, which is a little higher (of
-    5, 6, ..., 14 the best nine tenths begin at 6, the percentile is 5.9).
+    This is DeepConf's formula and public code; its text also calls it the least score of the best traces, which is a
+    little higher (of 5, 6, ..., 14 the best nine tenths begin at 6, the percentile is 5.9).
     """
     # Rounded, for 1 - 0.7 is a hair over 0.3 and would leave out a score that lies on the threshold.
     return float(np.percentile(finite(scores, "scores"), round(100 * (1 - keep), 9)))
@@ -118,8 +125,8 @@ def keep_threshold(scores: npt.ArrayLike, keep: float) -> float:
 def borda_weights(scores: npt.ArrayLike, power: float = 0.5) -> FloatArray:
     """Return the weight of each score by its rank: (N - rank) ** power with ranks from 0; equal scores share the mean of their weights.
 
-    Voting by rank leaves only the order of a confidence to trust, not its scale (arXiv 2502.18581; its code's power is 0.5). Power 0
-    is the plain vote; a large one lets the best score decide.
+    Voting by rank leaves only the order of a confidence to trust, not its scale (arXiv 2502.18581; its code's power is
+    0.5). Power 0 is the plain vote; a large one lets the best score decide.
     """
     values = finite(scores, "scores")
     if power < 0:
@@ -133,12 +140,16 @@ def borda_weights(scores: npt.ArrayLike, power: float = 0.5) -> FloatArray:
 def self_certainty(logprobs: npt.ArrayLike) -> float:
     """Return how far the next-token distributions are from uniform: mean KL(uniform || p) over the rows of a tokens x vocabulary matrix.
 
-    -(1 / nV) sum ln(V p), 0 for uniform, larger = surer (arXiv 2502.18581). It takes every token of the vocabulary: from a server's
-    top 20 it cannot be had, and cutting the sum there gives DeepConf's statistic instead. Log-probs below -50 count as -50.
+    -(1 / nV) sum ln(V p), 0 for uniform, larger = surer (arXiv 2502.18581). It takes every token of the vocabulary:
+    from a server's top 20 it cannot be had, and cutting the sum there gives DeepConf's statistic instead. Log-probs
+    below -50 count as -50.
     """
     table = numbers(logprobs, "logprobs")
     if table.ndim != 2 or not table.size or np.isnan(table).any():
-        raise MeasureError(f"Log-probs of shape {table.shape}, or NaN among them.", "Give one row a token, one column a vocabulary entry.")
+        raise MeasureError(
+            f"Log-probs of shape {table.shape}, or NaN among them.",
+            "Give one row a token, one column a vocabulary entry.",
+        )
     clipped = np.maximum(table, FLOOR)
     return float(-clipped.mean() - math.log(table.shape[1]))
 
@@ -151,7 +162,8 @@ def _known(confidences: npt.ArrayLike) -> FloatArray:
 EVIDENCE = ("labelled", "self-consistent")
 FEWEST = 8
 """Questions with right and wrong completions below which the gate stays shut: resampling three or four questions cannot tell how they
-differ (in simulations a useless confidence then opened it in 8 to 17 % of fits; from seven questions on in 2 to 4 %)."""
+differ (in simulations a useless confidence then opened it in 8 to 17 % of fits; from seven questions on in 2 to 4
+%)."""
 NO_EVIDENCE = (
     "Confidence was not used: there is no evidence that it tells right from wrong here. "
     "Fit a gate on questions with known answers, or set trust = true to use it regardless; the plain vote decided."
@@ -164,22 +176,29 @@ _UNKNOWN = Interval(0.5, 0.0, 1.0, 0.95, "no pairs")
 class ConfidenceGate:
     """What is known about how well a confidence tells right from wrong, as a file.
 
-    Open when the whole interval of ``within`` lies above one half, from eight questions on. No margin is added: above one half a
-    higher confidence means a likelier right answer, and whether the gain is worth the votes that a filter throws away depends on the
-    filter, which replaying stored completions measures. At 95 %, one useless confidence in forty opens it; one fitted for many
-    gauges of which the best is taken opens far more often, so choose the gauge first.
+    Open when the whole interval of ``within`` lies above one half, from eight questions on. No margin is added: above
+    one half a higher confidence means a likelier right answer, and whether the gain is worth the votes that a filter
+    throws away depends on the filter, which replaying stored completions measures. At 95 %, one useless confidence in
+    forty opens it; one fitted for many gauges of which the best is taken opens far more often, so choose the gauge
+    first.
     """
 
     within: Interval
-    """AUROC among completions of the same question: how often a right one is surer than a wrong one. This is what a vote needs."""
+    """AUROC among completions of the same question: how often a right one is surer than a wrong one. This is what a
+    vote needs.
+    """
     pooled: Interval
-    """AUROC over all completions. High where easy questions make for sure completions, which helps no vote; shown for comparison."""
+    """AUROC over all completions. High where easy questions make for sure completions, which helps no vote; shown for
+    comparison.
+    """
     questions: int
     """Questions with right and wrong completions: the others say nothing about ``within``."""
     completions: int
     """Completions looked at."""
     evidence: Literal["labelled", "self-consistent"] = "labelled"
-    """labelled: right by a known answer. self-consistent: agreeing with the full vote on the same question, which may be wrong."""
+    """labelled: right by a known answer. self-consistent: agreeing with the full vote on the same question, which may
+    be wrong.
+    """
     gauge: Gauge = Gauge()
     """How confidence was read."""
     model: str = ""
@@ -188,7 +207,12 @@ class ConfidenceGate:
     def __post_init__(self) -> None:
         for name in ("within", "pooled"):
             held = getattr(self, name)
-            require(self, name, 0 <= held.low <= held.value <= held.high <= 1, "an AUROC between the ends of its interval, from 0 to 1")
+            require(
+                self,
+                name,
+                0 <= held.low <= held.value <= held.high <= 1,
+                "an AUROC between the ends of its interval, from 0 to 1",
+            )
         require(self, "questions", 0 <= self.questions <= self.completions, "no more questions than completions")
         require(self, "evidence", self.evidence in EVIDENCE, "one of " + ", ".join(EVIDENCE))
 
@@ -203,9 +227,9 @@ class ConfidenceGate:
         shown = "is shown to tell" if self.open else "is not shown to tell"
         few = f" (at least {FEWEST} are needed)" if self.questions < FEWEST else ""
         return (
-            f"confidence ({self.gauge.measure}) {shown} right from wrong completions of a question: AUROC {self.within.value:.3f}, "
-            f"{self.within.level:.0%} interval {self.within.low:.3f} to {self.within.high:.3f}, "
-            f"{self.questions} questions with both{few}, {self.evidence} evidence"
+            f"confidence ({self.gauge.measure}) {shown} right from wrong completions of a question: AUROC"
+            f" {self.within.value:.3f}, {self.within.level:.0%} interval {self.within.low:.3f} to"
+            f" {self.within.high:.3f}, {self.questions} questions with both{few}, {self.evidence} evidence"
         )
 
 
@@ -222,17 +246,25 @@ class Ruling:
 def rule(gate: ConfidenceGate | None, gauge: Gauge, *, model: str = "", trust: bool = False) -> Ruling:
     """Say whether confidence may be used: no evidence is a no, and so is evidence about another gauge or model.
 
-    A run's own completions are never evidence. Their agreement with a vote that is clear saves nothing, for such a vote can stop at once;
-    with a vote that is not clear it shows nothing.
+    A run's own completions are never evidence. Their agreement with a vote that is clear saves nothing, for such a vote
+    can stop at once; with a vote that is not clear it shows nothing.
     """
     if trust:
-        return Ruling(True, "Confidence was used as the settings demand, without evidence that it tells right from wrong.")
+        return Ruling(
+            True, "Confidence was used as the settings demand, without evidence that it tells right from wrong."
+        )
     if gate is None:
         return Ruling(False, NO_EVIDENCE)
     if gate.gauge != gauge:
-        return Ruling(False, f"Confidence was not used: the gate was fitted for {gate.gauge}, not for {gauge}; the plain vote decided.")
+        return Ruling(
+            False,
+            f"Confidence was not used: the gate was fitted for {gate.gauge}, not for {gauge}; the plain vote decided.",
+        )
     if gate.model and model and gate.model != model:
-        return Ruling(False, f"Confidence was not used: the gate was fitted on {gate.model}, not on {model}; the plain vote decided.")
+        return Ruling(
+            False,
+            f"Confidence was not used: the gate was fitted on {gate.model}, not on {model}; the plain vote decided.",
+        )
     if not gate.open:
         return Ruling(False, f"Confidence was not used: {gate.reason}; the plain vote decided.")
     return Ruling(True, f"Confidence was used: {gate.reason}.")
@@ -250,15 +282,20 @@ def fit_gate(
 ) -> ConfidenceGate:
     """Fit a gate: the confidence of each completion, whether it is right (or agrees, see `agreement`), and its question.
 
-    ``within`` counts each pair of a right and a wrong completion of one question, equal scores half, and resamples whole questions. It
-    takes several completions a question; with one each there are no pairs and the gate stays shut. Leave out completions without
-    a readable answer: they never vote, and as a rule they are unsure, so they flatter the confidence.
+    ``within`` counts each pair of a right and a wrong completion of one question, equal scores half, and resamples
+    whole questions. It takes several completions a question; with one each there are no pairs and the gate stays shut.
+    Leave out completions without a readable answer: they never vote, and as a rule they are unsure, so they flatter the
+    confidence.
     """
     ranked, right, owners = finite(scores, "scores"), yes_or_no(correct, "correct"), np.asarray(problems)
     same_length(scores=ranked, correct=right, problems=owners)
     won, pairs = _pairs(ranked, right, owners)
     names = np.arange(len(won))
-    within = resample({"won": won, "pairs": pairs}, names, level=level).ratio("won", "pairs", (0.0, 1.0)) if pairs.any() else _UNKNOWN
+    within = (
+        resample({"won": won, "pairs": pairs}, names, level=level).ratio("won", "pairs", (0.0, 1.0))
+        if pairs.any()
+        else _UNKNOWN
+    )
     pooled = auroc(ranked, right, owners, level=level) if 0 < right.sum() < len(right) else _UNKNOWN
     return ConfidenceGate(within, pooled, int(np.count_nonzero(pairs)), len(right), evidence, gauge, model)
 
@@ -266,9 +303,9 @@ def fit_gate(
 def agreement(poll: Poll) -> list[bool | None]:
     """Say of each completion of a question whether it agrees with the vote of all: evidence where the right answer is not known.
 
-    None for an answer that cannot be read, and for all of them when the vote is tied. It takes enough completions for a steady vote,
-    sixteen or more, and it cannot see a model that is wrong with confidence: such a gate may save tokens at the same answer, but it
-    proves nothing about right answers.
+    None for an answer that cannot be read, and for all of them when the vote is tied. It takes enough completions for a
+    steady vote, sixteen or more, and it cannot see a model that is wrong with confidence: such a gate may save tokens
+    at the same answer, but it proves nothing about right answers.
     """
     answer = majority(poll)
     if answer.key is None or answer.tied:

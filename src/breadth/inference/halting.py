@@ -54,10 +54,10 @@ _PROBE = 24
 class Loop(Halt):
     """End a completion whose last ``least`` tokens or more are one passage over and over, at least four times.
 
-    Passages of up to 200 rough tokens (see `breadth.measure.degeneracy.tail_loop`), whatever the server calls a token. Looked for
-    every ``every`` tokens, which bounds what a loop wastes. No published rule was found: both numbers are ours; honest
-    tables and rows of marks repeat for less than 200 tokens. White space without end is a loop too, from four characters a token.
-    Harm: a task whose right answer is one line repeated (a matrix of zeros, a drawing) is cut.
+    Passages of up to 200 rough tokens (see `breadth.measure.degeneracy.tail_loop`), whatever the server calls a token.
+    Looked for every ``every`` tokens, which bounds what a loop wastes. No published rule was found: both numbers are
+    ours; honest tables and rows of marks repeat for less than 200 tokens. White space without end is a loop too, from
+    four characters a token. Harm: a task whose right answer is one line repeated (a matrix of zeros, a drawing) is cut.
     """
 
     least: int = 200
@@ -102,16 +102,17 @@ class _Tail:
 _PATIENCE = 16
 # Single tokens come without log-probs on some servers; this many in a row mean that none will come any more.
 _SLACK = 1e-6
-# Thresholds come from confidences kept in single precision: a completion that is just as sure must not fall below by rounding.
+# Thresholds come from confidences kept in single precision: a completion that is just as sure must not fall below by
+# rounding.
 
 
 @dataclass(frozen=True)
 class LowConfidence(Halt):
     """End a completion once the mean confidence of its last ``window`` tokens falls below ``threshold`` (DeepConf, arXiv 2508.15260).
 
-    Only full windows count, so nothing shorter is ever ended. Tokens without a confidence are passed over; after 16 of them in a row
-    the rule rests for good, for what it knows is no longer about the text at hand. Window and 20 log-probs are the paper's; the
-    threshold has no default: it belongs to a model and a question.
+    Only full windows count, so nothing shorter is ever ended. Tokens without a confidence are passed over; after 16 of
+    them in a row the rule rests for good, for what it knows is no longer about the text at hand. Window and 20
+    log-probs are the paper's; the threshold has no default: it belongs to a model and a question.
     """
 
     threshold: float
@@ -160,8 +161,8 @@ class _Window:
 class Phrase(Halt):
     """End a completion when one of some phrases appears.
 
-    Unlike a stop text, the phrase stays in what was drawn, and the completion ends as halted: a server's 'stop' does not tell a stop
-    text from the model's own ending.
+    Unlike a stop text, the phrase stays in what was drawn, and the completion ends as halted: a server's 'stop' does
+    not tell a stop text from the model's own ending.
     """
 
     texts: tuple[str, ...]

@@ -45,12 +45,16 @@ class Policy:
             try:
                 return load(cls, Path(text))
             except OSError as error:
-                raise BrokenFileError(text, f"cannot be read: {error.strerror}.", "Check the path of the policy.") from error
+                raise BrokenFileError(
+                    text, f"cannot be read: {error.strerror}.", "Check the path of the policy."
+                ) from error
         name, *settings = [part.strip() for part in text.split(",")]
         STRATEGIES.load(name)
         return cls(strategy=from_table(Strategy, {"kind": name, **_table(settings)}, "policy"))  # type: ignore[type-abstract] # the family
 
-    def task(self, prompt: Prompt, *, name: str = "task", seed: int = 0, options: Mapping[str, Any] | None = None) -> Task:
+    def task(
+        self, prompt: Prompt, *, name: str = "task", seed: int = 0, options: Mapping[str, Any] | None = None
+    ) -> Task:
         """Return the task of asking a question under this policy; a text becomes a chat with one message."""
         if isinstance(prompt, str):
             prompt = ({"role": "user", "content": prompt},)
@@ -65,7 +69,9 @@ def _table(settings: list[str]) -> dict[str, Any]:
     for setting in settings:
         path, found, value = setting.partition("=")
         if not found:
-            raise SettingsError(f"In the policy: got {setting!r}, need <setting>=<value>.", "Write for example adaptive-vote,most=16.")
+            raise SettingsError(
+                f"In the policy: got {setting!r}, need <setting>=<value>.", "Write for example adaptive-vote,most=16."
+            )
         *parents, last = path.strip().split(".")
         inner = table
         for parent in parents:

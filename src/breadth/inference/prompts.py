@@ -70,5 +70,8 @@ def rewritten(run: Run, change: Callable[[Ask], Ask]) -> Run:
 
 
 def with_model(run: Run, model: str) -> Run:
-    """Run a strategy with another model than the task's; requests that name one keep it. An empty name changes nothing."""
+    """Run a strategy with another model than the task's; requests that name one keep it.
+
+    An empty name changes nothing.
+    """
     return rewritten(run, lambda ask: replace(ask, model=model) if ask.model is None else ask) if model else run

@@ -44,7 +44,8 @@ class Reading:
     def read(self, text: str, *, ended: bool = True) -> str | None:
         """Return the answer as written, or None when there is none.
 
-        In a text cut at its cap only a stated answer counts, and not one that stands at the very end: it may be half of 12.5.
+        In a text cut at its cap only a stated answer counts, and not one that stands at the very end: it may be half of
+        12.5.
         """
         if self.how == "whole":
             return (text.strip() or None) if ended else None
@@ -66,7 +67,9 @@ Message: TypeAlias = Mapping[str, Any]
 Prompt: TypeAlias = str | tuple[Message, ...]
 """A chat, or a text to be continued as it stands (no chat template)."""
 Finish = Literal["stop", "length", "halt", "tool_calls", "content_filter"]
-"""Why a completion ended: the model stopped, it was cut at its cap, a halt rule ended it, it calls a tool, it was filtered."""
+"""Why a completion ended: the model stopped, it was cut at its cap, a halt rule ended it, it calls a tool, it was
+filtered.
+"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,9 @@ class Sampling:
         require(self, "frequency_penalty", math.isfinite(self.frequency_penalty), "a number, 0 for none")
         require(self, "max_tokens", self.max_tokens >= 1, "at least one token")
         require(self, "thinking_tokens", self.thinking_tokens is None or self.thinking_tokens >= 0, "0 or more")
-        require(self, "stop", all(self.stop), "texts that are not empty: an empty one would end every completion at once")
+        require(
+            self, "stop", all(self.stop), "texts that are not empty: an empty one would end every completion at once"
+        )
         require(self, "top_logprobs", self.top_logprobs >= 0, "0 (none) or a number of tokens")
 
 
@@ -151,7 +156,9 @@ class Candidate:
     """One completion that arrived, with what it cost. Failed draws never become candidates: they are counted apart."""
 
     text: str
-    """What the model wrote as its reply, without its thinking where the server separates the two; what follows ``prefix``."""
+    """What the model wrote as its reply, without its thinking where the server separates the two; what follows
+    ``prefix``.
+    """
     answer: str | None = None
     """The answer read in it, as written; None when there is none to be read: never a vote, always a cost."""
     key: str | None = None
@@ -181,7 +188,9 @@ class Candidate:
     solved: bool | None = None
     """Whether a judge holds it for right."""
     independent: bool = True
-    """False when it saw other candidates or shares a drawn prefix with one: no estimator that assumes independence takes it."""
+    """False when it saw other candidates or shares a drawn prefix with one: no estimator that assumes independence
+    takes it.
+    """
     model: str = ""
     """Model that wrote it."""
     seed: int = 0
@@ -205,10 +214,10 @@ class Candidate:
 class Ask:
     """Draw n more candidates.
 
-    The run is resumed with a list of candidates once ``wait`` draws that had not been delivered yet have arrived, of this
-    request or an earlier one: exactly that many, in order of arrival. None waits for all that are outstanding; 0 goes on at
-    once with nothing; ``Ask(0, wait=1)`` just waits for the next. Fewer come when draws fail or the budget is spent; none
-    at all means that nothing is outstanding and nothing will come: return the best answer so far.
+    The run is resumed with a list of candidates once ``wait`` draws that had not been delivered yet have arrived, of
+    this request or an earlier one: exactly that many, in order of arrival. None waits for all that are outstanding; 0
+    goes on at once with nothing; ``Ask(0, wait=1)`` just waits for the next. Fewer come when draws fail or the budget
+    is spent; none at all means that nothing is outstanding and nothing will come: return the best answer so far.
     """
 
     n: int = 1
@@ -226,7 +235,9 @@ class Ask:
     wait: int | None = None
     """Arrivals to wait for before going on."""
     independent: bool = True
-    """Mark the candidates as independent draws of the task; False when the prompt or the prefix tells of other candidates."""
+    """Mark the candidates as independent draws of the task; False when the prompt or the prefix tells of other
+    candidates.
+    """
     purpose: str = "answer"
     """What the draws are for, in records: answer, trial, thinking, revision, ..."""
 
@@ -327,5 +338,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)):
-        return "".join(part.get("text", "") for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str))
+        return "".join(
+            part.get("text", "") for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        )
     return ""

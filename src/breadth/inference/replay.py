@@ -91,25 +91,32 @@ def replay(
 ) -> Replay:
     """Run every strategy on stored candidates (question -> its rollouts) drawn in random orders, the same for all strategies.
 
-    Candidates are drawn without replacement and arrive in the order drawn. ``truths`` (question -> key of the right answer) or
-    ``correct`` (question -> one flag a candidate) make accuracy known. Agreement is with the vote over all the question's candidates,
-    any of its modes. Votes and adaptive votes are counted in arrays, thousands of settings a minute; every other
-    strategy runs draw by draw. What the store cannot give is refused at the start: token confidences or log-probs that were
-    not kept, a judge without stored scores, and at the first request another prompt, prefix, model or way to draw. A lower cap on
-    tokens and a halt on confidences are replayed: a candidate that they cut has no answer.
+    Candidates are drawn without replacement and arrive in the order drawn. ``truths`` (question -> key of the right
+    answer) or ``correct`` (question -> one flag a candidate) make accuracy known. Agreement is with the vote over all
+    the question's candidates, any of its modes. Votes and adaptive votes are counted in arrays, thousands of settings a
+    minute; every other strategy runs draw by draw. What the store cannot give is refused at the start: token
+    confidences or log-probs that were not kept, a judge without stored scores, and at the first request another prompt,
+    prefix, model or way to draw. A lower cap on tokens and a halt on confidences are replayed: a candidate that they
+    cut has no answer.
 
-    Misleads where the store is small: near its end every order holds the same candidates, so differences fade, and agreement of a
-    strategy that draws all of them is 1 by construction. Draws in flight have no clock here: they arrive in order,
-    while a live server delivers short completions first.
+    Misleads where the store is small: near its end every order holds the same candidates, so differences fade, and
+    agreement of a strategy that draws all of them is 1 by construction. Draws in flight have no clock here: they arrive
+    in order, while a live server delivers short completions first.
     """
     if not strategies or repeats < 1:
-        raise MeasureError(f"{repeats} repeats of {len(strategies)} strategies asked for.", "Give at least one of each.")
+        raise MeasureError(
+            f"{repeats} repeats of {len(strategies)} strategies asked for.", "Give at least one of each."
+        )
     held = None if isinstance(candidates, StoredVotes) else candidates
     for name, strategy in strategies.items():
         refuse_unfit(name, strategy, held)
-    votes = candidates if isinstance(candidates, StoredVotes) else StoredVotes.of_candidates(candidates, truths, correct)
+    votes = (
+        candidates if isinstance(candidates, StoredVotes) else StoredVotes.of_candidates(candidates, truths, correct)
+    )
     reels = Reels(votes, votes.orders(repeats, seed))
-    outcomes = {name: _outcome(played(strategy, held or {}, reels), repeats, level) for name, strategy in strategies.items()}
+    outcomes = {
+        name: _outcome(played(strategy, held or {}, reels), repeats, level) for name, strategy in strategies.items()
+    }
     return Replay(outcomes, votes.questions)
 
 
@@ -142,7 +149,8 @@ def refuse_unfit(name: str, strategy: Strategy, candidates: Mapping[str, Sequenc
     if candidates is None:
         if counted(strategy) is None:
             raise StrategyError(
-                f"The strategy '{name}' reads candidates, and only counts of votes are stored.", "Give the stored candidates."
+                f"The strategy '{name}' reads candidates, and only counts of votes are stored.",
+                "Give the stored candidates.",
             )
         return
     for need in sorted(strategy.needs):
@@ -151,7 +159,11 @@ def refuse_unfit(name: str, strategy: Strategy, candidates: Mapping[str, Sequenc
         if lacking:
             raise StrategyError(
                 f"The strategy '{name}' needs {need}, and {lacking} of the stored candidates come without.",
-                f"Store rollouts with {need}, or run it live." if test else "Run it live: stored rollouts cannot be continued.",
+                (
+                    f"Store rollouts with {need}, or run it live."
+                    if test
+                    else "Run it live: stored rollouts cannot be continued."
+                ),
             )
 
 
@@ -159,7 +171,9 @@ def played_by_run(strategy: Strategy, candidates: Mapping[str, Sequence[Candidat
     """Run a strategy on every path."""
     rows = []
     # No stored candidate is longer than the task allows, so a strategy's own lower cap is the only one that cuts.
-    sampling = Sampling(max_tokens=max(1, Sampling().max_tokens, *(one.tokens for drawn in candidates.values() for one in drawn)))
+    sampling = Sampling(
+        max_tokens=max(1, Sampling().max_tokens, *(one.tokens for drawn in candidates.values() for one in drawn))
+    )
     for place, drawn in enumerate(candidates.values()):
         worth = _Worth.of(drawn, reels, place)
         for repeat, order in enumerate(reels.orders[place].tolist()):
@@ -167,7 +181,9 @@ def played_by_run(strategy: Strategy, candidates: Mapping[str, Sequence[Candidat
             reel = _Reel(task, iter([drawn[index] for index in order[: len(drawn)]]))
             pump = Pump(reel.draw, reel.judge)
             answer = pump.run(strategy(task))
-            rows.append((*worth(answer), len(answer.candidates), len(pump.drawn), sum(one.tokens for one in answer.candidates)))
+            rows.append(
+                (*worth(answer), len(answer.candidates), len(pump.drawn), sum(one.tokens for one in answer.candidates))
+            )
     return Played(*np.array(rows, dtype=np.float64).T)
 
 
@@ -218,14 +234,21 @@ class _Reel:
     def judge(self, candidate: Candidate, by: str) -> Candidate:
         """Give the stored score."""
         if candidate.score is None:
-            raise StrategyError(f"The judge '{by}' is asked for a score, and none is stored.", "Store scores with the rollouts.")
+            raise StrategyError(
+                f"The judge '{by}' is asked for a score, and none is stored.", "Store scores with the rollouts."
+            )
         return candidate
 
 
 def halted(candidate: Candidate, ask: Ask) -> Candidate:
-    """Return the candidate as a halt rule would have left it: cut, and then without an answer. It sees confidences, not texts."""
+    """Return the candidate as a halt rule would have left it: cut, and then without an answer.
+
+    It sees confidences, not texts.
+    """
     if ask.halt is None or candidate.confidences is None:
-        raise StrategyError("A halt rule has to be replayed, and token confidences are not stored.", "Store them, or run it live.")
+        raise StrategyError(
+            "A halt rule has to be replayed, and token confidences are not stored.", "Store them, or run it live."
+        )
     watcher = ask.halt.watch()
     logprobs = candidate.logprobs if candidate.logprobs is not None else np.full(len(candidate.confidences), np.nan)
     for place, (logprob, confidence) in enumerate(zip(logprobs.tolist(), candidate.confidences.tolist(), strict=True)):
@@ -235,7 +258,10 @@ def halted(candidate: Candidate, ask: Ask) -> Candidate:
 
 
 def cut(candidate: Candidate, tokens: int, finish: Finish) -> Candidate:
-    """Return the candidate as it was after so many tokens: its answer not written yet. Shorter ones stay as they are."""
+    """Return the candidate as it was after so many tokens: its answer not written yet.
+
+    Shorter ones stay as they are.
+    """
     if candidate.tokens <= tokens and finish == "length":
         return candidate
     return replace(
@@ -263,4 +289,6 @@ def _refuse_other(ask: Ask, task: Task) -> None:
     }
     for what, asked in other.items():
         if asked:
-            raise StrategyError(f"The strategy asks for {what}; stored rollouts were drawn without.", "Run it live, not in a replay.")
+            raise StrategyError(
+                f"The strategy asks for {what}; stored rollouts were drawn without.", "Run it live, not in a replay."
+            )

@@ -52,7 +52,13 @@ def played_by_counts(strategy: AdaptiveVote, reels: Reels) -> Played:
         started[own] = started_draws(replace(strategy, stop=rule), reels, ends + 1)[own]
     rows = np.arange(len(last))
     counts = (last + 1).astype(np.float64)
-    return Played(reels.correct[rows, last], reels.agreeing[rows, last], counts, started.astype(np.float64), reels.spent[rows, last])
+    return Played(
+        reels.correct[rows, last],
+        reels.agreeing[rows, last],
+        counts,
+        started.astype(np.float64),
+        reels.spent[rows, last],
+    )
 
 
 def _rules(stop: StopRule, reels: Reels) -> Iterator[tuple[StopRule, NDArray[np.bool_]]]:
@@ -83,7 +89,9 @@ def started_draws(strategy: AdaptiveVote, reels: Reels, taken: Ints) -> Ints:
         return taken
     limit = np.minimum(reels.sizes, strategy.most)
     rows, draws = np.nonzero(np.arange(int(taken.max())) < taken[:, None])
-    ahead = draws + np.minimum(_shortfalls(strategy.stop, reels.paths, rows, draws, strategy.width), strategy.most - draws)
+    ahead = draws + np.minimum(
+        _shortfalls(strategy.stop, reels.paths, rows, draws, strategy.width), strategy.most - draws
+    )
     reached = np.zeros(len(taken), dtype=np.int64)
     np.maximum.at(reached, rows, ahead)
     return np.minimum(reached, limit)
@@ -110,7 +118,9 @@ def _shortfalls_by_order(stop: StopRule, paths: Paths, rows: Ints, draws: Ints, 
     place = []
     for row, draw in zip(rows.tolist(), draws.tolist(), strict=True):
         names: dict[int, int] = {}
-        arrivals = tuple(names.setdefault(label, len(names)) for label in paths.classes[row, :draw].tolist() if label >= 0)
+        arrivals = tuple(
+            names.setdefault(label, len(names)) for label in paths.classes[row, :draw].tolist() if label >= 0
+        )
         place.append(known.setdefault(arrivals, len(known)))
     longest = max(map(len, known))
     votes = np.full((len(known), longest + width - 1), -1, dtype=np.int32)

@@ -25,11 +25,15 @@ class StoredVotes:
     """One row a question, one column a stored candidate; rows with fewer candidates than others are padded."""
 
     classes: NDArray[np.int32]
-    """Class of each candidate's answer (0, 1, ... within its question); -1 where none could be read, and in the padding."""
+    """Class of each candidate's answer (0, 1, ... within its question); -1 where none could be read, and in the
+    padding.
+    """
     sizes: Ints
     """Candidates of each question."""
     right: Floats
-    """Share of correct candidates among those of the same answer: 0 or 1 where grading agrees with the keys; NaN where unknown."""
+    """Share of correct candidates among those of the same answer: 0 or 1 where grading agrees with the keys; NaN where
+    unknown.
+    """
     tokens: Floats
     """Tokens each candidate wrote."""
     questions: tuple[str, ...]
@@ -48,10 +52,14 @@ class StoredVotes:
         tokens, flags = np.zeros(classes.shape), np.full(classes.shape, np.nan)
         for row, (question, drawn) in enumerate(candidates.items()):
             known: dict[str, int] = {}
-            classes[row, : len(drawn)] = [-1 if one.key is None else known.setdefault(one.key, len(known)) for one in drawn]
+            classes[row, : len(drawn)] = [
+                -1 if one.key is None else known.setdefault(one.key, len(known)) for one in drawn
+            ]
             tokens[row, : len(drawn)] = [one.tokens for one in drawn]
             flags[row, : len(drawn)] = _flags(question, drawn, truths, correct)
-        return cls.of_classes(classes, correct=flags, tokens=tokens, sizes=[*map(len, candidates.values())], questions=[*candidates])
+        return cls.of_classes(
+            classes, correct=flags, tokens=tokens, sizes=[*map(len, candidates.values())], questions=[*candidates]
+        )
 
     @classmethod
     def of_classes(
@@ -67,7 +75,8 @@ class StoredVotes:
         labels = np.asarray(classes, dtype=np.int32)
         if labels.ndim != 2 or not labels.size or labels.min() < -1:
             raise MeasureError(
-                f"Stored votes need one row a question and one column a candidate, classes from -1 up; got {labels.shape}.",
+                "Stored votes need one row a question and one column a candidate, classes from -1 up; got"
+                f" {labels.shape}.",
                 "Give at least one question with one candidate.",
             )
         count = np.full(len(labels), labels.shape[1]) if sizes is None else np.asarray(sizes, dtype=np.int64)
@@ -78,7 +87,8 @@ class StoredVotes:
         names = tuple(map(str, range(len(labels)))) if questions is None else tuple(questions)
         if not labels.shape == flags.shape == spent.shape or not len(labels) == len(count) == len(names):
             raise MeasureError(
-                f"Classes are {labels.shape}, correct {flags.shape}, tokens {spent.shape}, questions {len(names)}.", "Give equal shapes."
+                f"Classes are {labels.shape}, correct {flags.shape}, tokens {spent.shape}, questions {len(names)}.",
+                "Give equal shapes.",
             )
         return cls(labels, count, _class_worth(labels, flags), spent, names)
 
@@ -143,11 +153,16 @@ class Reels:
     def agreeing(self) -> Floats:
         """Share of the leading answers after each draw that are a mode of all stored votes; with no vote anywhere, 1."""
         silent = (self.votes.counts.sum(axis=1) == 0).astype(np.float64)
-        return self._leaders_worth(self.in_order(self.votes.modal.astype(np.float64)), np.repeat(silent, self.orders.shape[1]))
+        return self._leaders_worth(
+            self.in_order(self.votes.modal.astype(np.float64)), np.repeat(silent, self.orders.shape[1])
+        )
 
     @cached_property
     def correct(self) -> Floats:
-        """Share of the leading answers after each draw that are right; no answer is not. NaN where nothing says what is right."""
+        """Share of the leading answers after each draw that are right; no answer is not.
+
+        NaN where nothing says what is right.
+        """
         none = np.where(np.isnan(self.votes.right[:, 0]), np.nan, 0.0)
         return self._leaders_worth(self.in_order(self.votes.right), np.repeat(none, self.orders.shape[1]))
 
@@ -171,7 +186,10 @@ class Reels:
 
 
 def _flags(
-    question: str, drawn: Sequence[Candidate], truths: Mapping[str, str] | None, correct: Mapping[str, Sequence[bool]] | None
+    question: str,
+    drawn: Sequence[Candidate],
+    truths: Mapping[str, str] | None,
+    correct: Mapping[str, Sequence[bool]] | None,
 ) -> list[float]:
     if correct is not None:
         if len(correct.get(question, ())) != len(drawn):
@@ -183,7 +201,9 @@ def _flags(
     if truths is None:
         return [np.nan] * len(drawn)
     if question not in truths:
-        raise MeasureError(f"Question {question!r} has no true answer.", "Give the key of each question's answer, or none at all.")
+        raise MeasureError(
+            f"Question {question!r} has no true answer.", "Give the key of each question's answer, or none at all."
+        )
     return [float(one.key == truths[question]) for one in drawn]
 
 
@@ -192,4 +212,7 @@ def _class_worth(labels: NDArray[np.int32], flags: Floats) -> Floats:
     width = int(labels.max(initial=0)) + 2
     codes = np.arange(len(labels))[:, None] * width + labels + 1
     members = np.maximum(np.bincount(codes.ravel()), 1)
-    return np.asarray((np.bincount(codes.ravel(), np.nan_to_num(flags).ravel()) / members)[codes] + np.where(np.isnan(flags), np.nan, 0.0))
+    return np.asarray(
+        (np.bincount(codes.ravel(), np.nan_to_num(flags).ravel()) / members)[codes]
+        + np.where(np.isnan(flags), np.nan, 0.0)
+    )

@@ -17,7 +17,9 @@ from breadth.inference.thinking import Thinking
 PLAIN_ARM = "as it comes"
 """Name of the arm whose draws are left as the model writes them."""
 MULTIPLES = (0.5, 1.0, 2.0, 4.0)
-"""Budgets tried unless told otherwise, in multiples of what the model writes by itself: one that cuts, and up to four times as much."""
+"""Budgets tried unless told otherwise, in multiples of what the model writes by itself: one that cuts, and up to four
+times as much.
+"""
 WIDTHS = (1, 2, 4, 8)
 """Widths tried unless told otherwise."""
 
@@ -81,7 +83,9 @@ def plain_arm(widths: Iterable[int]) -> Arm:
 def forced_arms(budgets: Iterable[int], thinking: Thinking, draws: int) -> tuple[Arm, ...]:
     """Return an arm for each budget: thinking of exactly so many tokens (arXiv 2506.04210), cut or extended as it takes."""
     return tuple(
-        Arm(f"think {budget:,}", BudgetForcing(cues=0, minimum=budget, maximum=budget, thinking=thinking), draws, budget)
+        Arm(
+            f"think {budget:,}", BudgetForcing(cues=0, minimum=budget, maximum=budget, thinking=thinking), draws, budget
+        )
         for budget in sorted(set(budgets))
     )
 
@@ -92,7 +96,8 @@ def checked_budgets(budgets: Iterable[int], longest: int) -> tuple[int, ...]:
     bad = [budget for budget in wanted if not 1 <= budget <= room]
     if bad:
         raise SettingsError(
-            f"A thinking budget of {bad[0]:,} tokens was asked for; completions have at most {longest:,}, some of them for the answer.",
+            f"A thinking budget of {bad[0]:,} tokens was asked for; completions have at most {longest:,}, some of them"
+            " for the answer.",
             f"Give budgets from 1 to {room:,}, or raise --max-tokens.",
         )
     return wanted

@@ -10,19 +10,25 @@ from breadth.base.checks import require
 from breadth.inference.records import Answer, Ask, Candidate, Reading, Request, Sampling, Task
 
 Ending = Literal["closed", "cut", "reply", "nothing"]
-"""How thinking ended: closed, cut at its maximum, with a reply that is complete as it is, or with nothing more to be drawn."""
+"""How thinking ended: closed, cut at its maximum, with a reply that is complete as it is, or with nothing more to be
+drawn.
+"""
 
 
 @dataclass(frozen=True)
 class Thinking:
-    """How a model marks its thinking. The default is that of DeepSeek-R1 and Qwen3; `PLAIN` is for models that do not mark it.
+    """How a model marks its thinking.
 
-    Without a closing mark the thinking is the whole reply: it ends when the model ends its reply, is extended by a cue behind it,
-    and what it has answered by then is its answer. s1 models use ``<|im_start|>think`` and ``<|im_start|>answer`` (arXiv 2501.19393).
+    The default is that of DeepSeek-R1 and Qwen3; `PLAIN` is for models that do not mark it.
+
+    Without a closing mark the thinking is the whole reply: it ends when the model ends its reply, is extended by a cue
+    behind it, and what it has answered by then is its answer. s1 models use ``<|im_start|>think`` and
+    ``<|im_start|>answer`` (arXiv 2501.19393).
     """
 
     open: str = "<think>\n"
-    """Begins the thinking; given at the start of the reply. Empty where the chat template writes it, or there is none."""
+    """Begins the thinking; given at the start of the reply. Empty where the chat template writes it, or there is none.
+    """
     close: str = "</think>"
     """Ends the thinking; empty for a model that does not mark it."""
     cue: str = "Wait"
@@ -36,7 +42,9 @@ class Thinking:
 
     def sampling(self, sampling: Sampling, most: int) -> Sampling:
         """Return how to draw thinking: at most so many tokens, up to the closing mark; the cap is ours to hold, not the server's."""
-        return replace(sampling, max_tokens=most, stop=(self.close,) if self.close else sampling.stop, thinking_tokens=None)
+        return replace(
+            sampling, max_tokens=most, stop=(self.close,) if self.close else sampling.stop, thinking_tokens=None
+        )
 
     def thought(self, candidate: Candidate) -> str:
         """Return the thinking in what was drawn, without an answer that came with it from a server that did not stop at the mark."""
@@ -64,7 +72,11 @@ class Thinking:
         _, mark, behind = candidate.whole.rpartition(self.close or self.final)
         if not mark or candidate.key is None:
             return candidate
-        said = behind.strip().removeprefix(self.final) if reading.how == "whole" else (behind if self.close else self.final + behind)
+        said = (
+            behind.strip().removeprefix(self.final)
+            if reading.how == "whole"
+            else (behind if self.close else self.final + behind)
+        )
         answer, key = reading.read_with_key(said, ended=candidate.finish in ("stop", "tool_calls"))
         return candidate if key is None and not self.close else replace(candidate, answer=answer, key=key)
 

@@ -1,7 +1,7 @@
 """Votes over equivalence classes of answers: who leads, by how much, and the answer that follows.
 
-A candidate whose answer cannot be read is never a vote. Ties are broken uniformly by the task's seed, whatever the order of
-arrival, and recorded.
+A candidate whose answer cannot be read is never a vote. Ties are broken uniformly by the task's seed, whatever the
+order of arrival, and recorded.
 """
 
 from __future__ import annotations
@@ -91,8 +91,12 @@ class Poll:
     def _class_of(self, candidate: Candidate) -> int:
         key = candidate.key or ""
         if key not in self._of_key:
-            groups = self.members if self.task.equivalent is not None else []  # with keys alone a new one is a new class
-            joined = (label for label, group in enumerate(groups) if self._same(group[0].answer or "", candidate.answer or ""))
+            groups = (
+                self.members if self.task.equivalent is not None else []
+            )  # with keys alone a new one is a new class
+            joined = (
+                label for label, group in enumerate(groups) if self._same(group[0].answer or "", candidate.answer or "")
+            )
             label = next(joined, len(self.members))
             if label == len(self.members):
                 self.members.append([])
@@ -108,8 +112,8 @@ class Poll:
 def majority(poll: Poll, *, weights: Mapping[int, float] | None = None) -> Answer:
     """Return the answer with the most votes, or with the most weight (place in ``poll.seen`` -> weight from 0 up, absent = none).
 
-    Its candidate is the heaviest, of equals the first, with the key that stands for the winning class. When nothing has any weight,
-    votes count alike, and a note says so. The confidence is left empty: a stop rule knows its posterior.
+    Its candidate is the heaviest, of equals the first, with the key that stands for the winning class. When nothing has
+    any weight, votes count alike, and a note says so. The confidence is left empty: a stop rule knows its posterior.
     """
     ranked = sorted(class_weights(poll, weights).items(), key=lambda item: (-item[1], item[0]))
     if not ranked:
@@ -136,29 +140,44 @@ def class_weights(poll: Poll, weights: Mapping[int, float] | None = None) -> dic
 def best_scored(poll: Poll, score: Callable[[Candidate], float | None] = lambda candidate: candidate.score) -> Answer:
     """Return the candidate with the highest score (best-of-N); of equal ones the seed draws.
 
-    Unscored ones cannot win, and unread ones only where none is read; without any score the plain vote decides, and a note says so.
+    Unscored ones cannot win, and unread ones only where none is read; without any score the plain vote decides, and a
+    note says so.
     """
-    scored = [(value, place) for place, candidate in enumerate(poll.seen) if (value := score(candidate)) is not None and value == value]
+    scored = [
+        (value, place)
+        for place, candidate in enumerate(poll.seen)
+        if (value := score(candidate)) is not None and value == value
+    ]
     readable = [(value, place) for value, place in scored if poll.seen[place].key is not None or not poll.arrivals]
     if not readable:
         plain = majority(poll)
-        return replace(plain, notes=(*plain.notes, "No candidate was scored: the plain vote decided.")) if plain.votes else plain
+        return (
+            replace(plain, notes=(*plain.notes, "No candidate was scored: the plain vote decided."))
+            if plain.votes
+            else plain
+        )
     top = max(value for value, _ in readable)
     tied = [place for value, place in readable if value == top]
     key_of = dict(zip(tied, poll.class_keys(poll.seen[place] for place in tied), strict=True))
     keys = sorted(set(key_of.values()))
     winner = drawn(keys, poll.task.seed)
     chosen = next(poll.seen[place] for place in tied if key_of[place] == winner)
-    return Answer(chosen, votes=class_weights(poll), tied=tuple(keys) if len(keys) > 1 else (), candidates=tuple(poll.seen))
+    return Answer(
+        chosen, votes=class_weights(poll), tied=tuple(keys) if len(keys) > 1 else (), candidates=tuple(poll.seen)
+    )
 
 
 def weighted_best(poll: Poll, score: Callable[[Candidate], float | None] = lambda candidate: candidate.score) -> Answer:
     """Return the answer whose candidates have the highest summed score (weighted best-of-N, arXiv 2408.03314).
 
-    Scores must not be negative, for then more votes would count against an answer; where one is, the best candidate wins instead,
-    and a note says so. Unscored candidates add nothing.
+    Scores must not be negative, for then more votes would count against an answer; where one is, the best candidate
+    wins instead, and a note says so. Unscored candidates add nothing.
     """
-    scores = {place: value for place, candidate in enumerate(poll.seen) if (value := score(candidate)) is not None and value == value}
+    scores = {
+        place: value
+        for place, candidate in enumerate(poll.seen)
+        if (value := score(candidate)) is not None and value == value
+    }
     if min(scores.values(), default=0.0) < 0:
         best = best_scored(poll, score)
         note = "Scores below 0 cannot be summed over votes: the candidate with the best score was taken."

@@ -51,7 +51,9 @@ def dump(record: Any, path: Path) -> None:
 
 def load(cls: type[T], path: Path) -> T:
     """Read a record from a file."""
-    return settings.read_with(lambda text: loads(cls, text), path, "Delete it, and run the same command again: it is made anew.")
+    return settings.read_with(
+        lambda text: loads(cls, text), path, "Delete it, and run the same command again: it is made anew."
+    )
 
 
 def kept(cls: type[T], path: Path, make: Callable[[], T]) -> T:

@@ -16,7 +16,9 @@ _DEPTH = {"{": 1, "}": -1}
 _HASHES = re.compile(r"####[ \t]{0,4}([^\n#][^\n]{0,199})")
 _HASH_NUMBER = re.compile(r"[-+]?[$€£¥]?\s?-?\d[\d,]*(?:\.\d+)?(?:/\d+)?\s?\\?%?\.?")
 _HASH_LAST = re.compile(r"[-+]?[$€£¥\\]|[-+]?\d+(?![.):]\s|\d)|\(?[A-J]\)?\.?$")
-_PHRASE = re.compile(r"(?<![A-Za-z])[Aa](?:nswer|NSWER)(?:\*\*|__)?\s{0,2}(?::|=|(?:is|IS)\b:?)[\s*_:]{0,8}([^\n]{1,300})")
+_PHRASE = re.compile(
+    r"(?<![A-Za-z])[Aa](?:nswer|NSWER)(?:\*\*|__)?\s{0,2}(?::|=|(?:is|IS)\b:?)[\s*_:]{0,8}([^\n]{1,300})"
+)
 _MATHS = re.compile(r"\$\$?(?!\s?-?[\d,.]+(?:[\s.,;!?]|$))([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\*\*|</")
 _NO_ANSWER = re.compile(r"(?:not|correct|incorrect|wrong|right)\b", re.IGNORECASE)
@@ -33,8 +35,9 @@ def stated_answer(text: str) -> str | None:
 
     The last of: a closed ``\boxed{...}`` or ``\fbox{...}`` (braces balanced; the innermost when nested), a closed
     ``<answer>...</answer>``, a ``#### 42`` line. Only when there is none of these, the last phrase of the kind 'the
-    (final) answer is ...' or 'Answer: ...', for prose says 'answer' without meaning it. A box or tag that was cut off is
-    no statement: half an answer would vote for something else. A ``####`` heading counts only with a number behind it.
+    (final) answer is ...' or 'Answer: ...', for prose says 'answer' without meaning it. A box or tag that was cut off
+    is no statement: half an answer would vote for something else. A ``####`` heading counts only with a number behind
+    it.
 
     Each search runs from the end and stops at the first hit; all work is linear in the text, whatever is in it.
     """
@@ -68,7 +71,11 @@ def stated_answers(text: str) -> list[tuple[int, str]]:
     marked = sorted(statement for search in _marks_in(text) for statement in search(text))
     starts = [statement.start for statement in marked]
     phrases = [phrase for phrase in _phrases(text) if not _inside_one(phrase, marked, starts)]
-    return [(statement.start, statement.answer) for statement in sorted(marked + phrases) if not _holds_one(statement, starts)]
+    return [
+        (statement.start, statement.answer)
+        for statement in sorted(marked + phrases)
+        if not _holds_one(statement, starts)
+    ]
 
 
 def _marks_in(text: str) -> list[Callable[[str], Iterator[_Statement]]]:

@@ -1,6 +1,7 @@
 """Answers and when two of them are the same: canonical keys, then classes by key and by an optional stronger test.
 
-Finding the answer in a completion is the work of `breadth.measure.answer_extraction`; its two functions are offered here too.
+Finding the answer in a completion is the work of `breadth.measure.answer_extraction`; its two functions are offered
+here too.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _DEGREES = re.compile(r"\s*(?:\^\s?(?:\\circ|\{\s?\\circ\s?\})|°|degrees?)$")
 def number_key(text: str) -> str | None:
     r"""Return the one way to write this number, or None when the text is not exactly one number.
 
-    Whole numbers lose plus sign and leading zeros, terminating fractions become decimals, others reduced fractions: '3',
-    '-0.5', '1/3'. A currency sign before it and a degree sign after it are dropped, for one question asks in one unit;
-    any other unit makes it no number. A comma separates thousands only where it can. A whole number before a fraction
-    below 1 is a mixed number: ``1\frac{1}{2}`` and '1 1/2' are 1.5. More than 400 characters are not read.
+    Whole numbers lose plus sign and leading zeros, terminating fractions become decimals, others reduced fractions:
+    '3', '-0.5', '1/3'. A currency sign before it and a degree sign after it are dropped, for one question asks in one
+    unit; any other unit makes it no number. A comma separates thousands only where it can. A whole number before a
+    fraction below 1 is a mixed number: ``1\frac{1}{2}`` and '1 1/2' are 1.5. More than 400 characters are not read.
     """
     if len(text) > _MAX_NUMERAL_CHARS:
         return None
@@ -142,12 +143,14 @@ def answer_key(answer: str | float | None) -> str | None:
 
     - Numbers by exact value: '1,000', '1000.0', '1e3' and ``10^3``; '1/2', '0.5', ``\dfrac12``; see `number_key`.
     - A worked sum counts by its result: '6 * 7 = 42' is '42'; an equation with a variable stays one.
-    - Percentages stay apart from numbers: '50%' is '50%', not 0.5 and not 50, for answers in percent often omit the sign.
+    - Percentages stay apart from numbers: '50%' is '50%', not 0.5 and not 50, for answers in percent often omit the
+      sign.
     - Multiple choice: 'A', '(A)', 'A.', 'a)', ``\text{(A)}``, 'Option A' are 'A' if nothing else is there. A bare small
       letter stays a variable: 'a' is not 'A'.
     - Intervals and tuples element by element, in order, brackets kept; braces are a set: sorted, without repeats.
     - Words in any case and spacing. Formulas keep their case and lose spacing, ``\left``, ``\right`` and font commands.
-    - Math delimiters, bold, quotes, a ``\boxed`` around the answer and punctuation after it are dropped; units are kept.
+    - Math delimiters, bold, quotes, a ``\boxed`` around the answer and punctuation after it are dropped; units are
+      kept.
     - Empty text, mere punctuation, 'nan', 'None', 'null', 'n/a', '[invalid]' and a NaN from a data frame are no answer.
 
     Equal keys mean equal answers; different keys may still be (``\sqrt{8}`` and ``2\sqrt{2}``): see `answer_classes`.
@@ -157,7 +160,8 @@ def answer_key(answer: str | float | None) -> str | None:
     if answer is None or answer != answer:
         return None
     raise MeasureError(
-        f"An answer must be text or None; got {type(answer).__name__} {answer!s:.40}.", "Turn it into text with str() first."
+        f"An answer must be text or None; got {type(answer).__name__} {answer!s:.40}.",
+        "Turn it into text with str() first.",
     )
 
 
@@ -173,12 +177,14 @@ def reference_key(reference: str | None) -> str | None:
     return answer_key(stated_answer(reference)) or answer_key(reference)
 
 
-def answer_classes(answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None) -> IntArray:
+def answer_classes(
+    answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None
+) -> IntArray:
     """Give each answer to one problem the number of its class, in order of first appearance; -1 where there is no answer.
 
-    Equal keys make a class. ``equivalent`` (such as `breadth.measure.symbolic.SymbolicEquivalence`) may join classes with
-    different keys: the first answer of each new key is compared with the first answer of each class, once. As such a test
-    need not be transitive, the order of the answers can then decide.
+    Equal keys make a class. ``equivalent`` (such as `breadth.measure.symbolic.SymbolicEquivalence`) may join classes
+    with different keys: the first answer of each new key is compared with the first answer of each class, once. As such
+    a test need not be transitive, the order of the answers can then decide.
     """
     by_key: dict[str, int] = {}
     firsts: list[str] = []
@@ -197,7 +203,9 @@ def answer_classes(answers: Iterable[str | float | None], equivalent: Callable[[
 def is_wording(answer: str) -> bool:
     """Say whether an answer is words, not mathematics: a formula reader would take 'east' and 'seat' for equal products."""
     text = _tidied(answer)
-    return bool(_LETTERS.search(text)) and not any(character.isdigit() or character in "\\^_=+*/<>" for character in text)
+    return bool(_LETTERS.search(text)) and not any(
+        character.isdigit() or character in "\\^_=+*/<>" for character in text
+    )
 
 
 def _class_of(answer: str, firsts: list[str], equivalent: Callable[[str, str], bool] | None) -> int:
@@ -214,7 +222,14 @@ def _short_key(answer: str) -> str | None:
     text = _tidied(answer)
     if not text.strip(" .,;:!?-_*~'\"`$\\") or text.casefold() in _NOTHING:
         return None
-    return number_key(text) or _sum_key(text) or _choice_key(text) or _percent_key(text) or _collection_key(text, 0) or _text_key(text)
+    return (
+        number_key(text)
+        or _sum_key(text)
+        or _choice_key(text)
+        or _percent_key(text)
+        or _collection_key(text, 0)
+        or _text_key(text)
+    )
 
 
 def _sum_key(text: str) -> str | None:

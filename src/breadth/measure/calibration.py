@@ -15,7 +15,8 @@ from breadth.measure.validate import BoolArray, FloatArray, finite, same_length,
 BINS = 10
 """Bins of the calibration errors: the number nearly every paper reports with."""
 _STEPS = 20
-# Thresholds tried for a target risk: each costs confidence (see `threshold_for_risk`), and 5 % steps of coverage are fine enough.
+# Thresholds tried for a target risk: each costs confidence (see `threshold_for_risk`), and 5 % steps of coverage are
+# fine enough.
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def brier(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = BINS) -> float:
     """Measure the expected calibration error, mean |accuracy - mean confidence| over bins of equal width weighted by size.
 
-    A bin holds its lower edge; 1 goes to the last. Not proper (a constant guess of the accuracy scores 0), and too high with
-    few samples per bin: always read it beside `brier`.
+    A bin holds its lower edge; 1 goes to the last. Not proper (a constant guess of the accuracy scores 0), and too high
+    with few samples per bin: always read it beside `brier`.
     """
     stated, right = _probabilities(confidences, correct)
     _check_bins(bins)
@@ -80,12 +81,15 @@ def ece_equal_mass(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: 
     return float(np.abs(gaps).sum() / len(stated))
 
 
-def auroc(scores: npt.ArrayLike, correct: npt.ArrayLike, problems: npt.ArrayLike | None = None, *, level: float = 0.95) -> Interval:
+def auroc(
+    scores: npt.ArrayLike, correct: npt.ArrayLike, problems: npt.ArrayLike | None = None, *, level: float = 0.95
+) -> Interval:
     """Chance that a right answer has a higher score than a wrong one, ties counting half; any score, of any scale.
 
-    The interval is DeLong's (1988), summed by problem when ``problems`` names the problem of each sample (Obuchowski 1997), on the
-    log-odds scale so that it stays within (0, 1). Give ``problems`` whenever a problem has several samples: they are not
-    independent. Without variance (perfect separation, all scores equal) the ends come from the number of clusters alone.
+    The interval is DeLong's (1988), summed by problem when ``problems`` names the problem of each sample (Obuchowski
+    1997), on the log-odds scale so that it stays within (0, 1). Give ``problems`` whenever a problem has several
+    samples: they are not independent. Without variance (perfect separation, all scores equal) the ends come from the
+    number of clusters alone.
     """
     check_level(level)
     ranked, right = finite(scores, "scores"), yes_or_no(correct, "correct")
@@ -101,7 +105,10 @@ def auroc(scores: npt.ArrayLike, correct: npt.ArrayLike, problems: npt.ArrayLike
 
 
 def risk_coverage(scores: npt.ArrayLike, correct: npt.ArrayLike) -> RiskCoverage:
-    """Risk at every coverage that a threshold on the score can reach, and the area under the curve. Any score, of any scale."""
+    """Risk at every coverage that a threshold on the score can reach, and the area under the curve.
+
+    Any score, of any scale.
+    """
     thresholds, answered, wrong = _from_the_top(scores, correct)
     total = answered[-1]
     # Equal scores enter in random order, so wrong answers rise on a straight line between thresholds.
@@ -115,12 +122,14 @@ def risk_coverage(scores: npt.ArrayLike, correct: npt.ArrayLike) -> RiskCoverage
     )
 
 
-def threshold_for_risk(scores: npt.ArrayLike, correct: npt.ArrayLike, target: float, *, level: float = 0.95) -> RiskThreshold | None:
+def threshold_for_risk(
+    scores: npt.ArrayLike, correct: npt.ArrayLike, target: float, *, level: float = 0.95
+) -> RiskThreshold | None:
     """Find the threshold that answers most while the risk stays at or below the target, or None when no threshold can promise it.
 
-    The bound is Clopper-Pearson's upper one. Up to 20 thresholds spaced evenly in coverage are tried, each at 1 - (1 - level) / tried,
-    so the promise holds for the one chosen (Bonferroni), not only for one fixed in advance. It holds for new questions like
-    these: one sample per question, same model, same prompt.
+    The bound is Clopper-Pearson's upper one. Up to 20 thresholds spaced evenly in coverage are tried, each at 1 - (1 -
+    level) / tried, so the promise holds for the one chosen (Bonferroni), not only for one fixed in advance. It holds
+    for new questions like these: one sample per question, same model, same prompt.
     """
     from scipy.special import betaincinv
 
@@ -130,13 +139,18 @@ def threshold_for_risk(scores: npt.ArrayLike, correct: npt.ArrayLike, target: fl
     thresholds, answered, wrong = _from_the_top(scores, correct)
     tried = np.unique(np.searchsorted(answered, answered[-1] * np.arange(1, _STEPS + 1) / _STEPS - 1e-9))
     total, errors = answered[tried], wrong[tried]
-    bounds = np.where(errors < total, betaincinv(errors + 1, np.maximum(total - errors, 1), 1 - (1 - level) / len(tried)), 1.0)
+    bounds = np.where(
+        errors < total, betaincinv(errors + 1, np.maximum(total - errors, 1), 1 - (1 - level) / len(tried)), 1.0
+    )
     kept = np.flatnonzero(bounds <= target)
     if len(kept) == 0:
         return None
     best = kept[-1]
     return RiskThreshold(
-        float(thresholds[tried[best]]), float(total[best] / answered[-1]), float(errors[best] / total[best]), float(bounds[best])
+        float(thresholds[tried[best]]),
+        float(total[best] / answered[-1]),
+        float(errors[best] / total[best]),
+        float(bounds[best]),
     )
 
 
@@ -177,7 +191,10 @@ def _owners(samples: int, problems: npt.ArrayLike | None) -> npt.NDArray[np.intp
 def _ranking_variance(centred: FloatArray, right: BoolArray, owners: npt.NDArray[np.intp]) -> tuple[float, int]:
     """Variance of the AUROC from centred placements summed by problem, and the smaller number of problems with either outcome."""
     sizes = [int(right.sum()), int((~right).sum())]
-    parts = [np.bincount(owners, np.where(side, centred, 0.0)) / size for side, size in zip((right, ~right), sizes, strict=True)]
+    parts = [
+        np.bincount(owners, np.where(side, centred, 0.0)) / size
+        for side, size in zip((right, ~right), sizes, strict=True)
+    ]
     clusters = [len(np.unique(owners[side])) for side in (right, ~right)]
     if min(clusters) < 2:
         return 0.0, 1

@@ -43,15 +43,16 @@ class Jump:
 def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     """Find the jumps of a finite series in step order, at most four, spikes pulled in first.
 
-    A jump is the coefficient of a step in a window around it beside a cubic in time, so a line, an exponential or an S-curve
-    leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it exceeds Student's
-    quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the shortest window sees at
-    least half of it (a jump is there at every scale, a fast but smooth decline only at long ones), and when neither a
-    smoother curve nor a bend describes its window as well.
+    A jump is the coefficient of a step in a window around it beside a cubic in time, so a line, an exponential or an
+    S-curve leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it
+    exceeds Student's quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the
+    shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
+    ones), and when neither a smoother curve nor a bend describes its window as well.
     """
     if len(values) < 2 * SHORTEST_SIDE:
         return ()
-    # Collect the best candidates first and judge them together: a jump not yet known looks like sluggish noise to the others.
+    # Collect the best candidates first and judge them together: a jump not yet known looks like sluggish noise to the
+    # others.
     calm, places = tame(values), list[int]()
     for _ in range(min(_MOST_JUMPS, max(len(calm) // (2 * SHORTEST_SIDE), 1))):
         places += _candidate(calm, places)
@@ -81,7 +82,11 @@ def _candidate(calm: FloatArray, places: list[int]) -> list[int]:
 def _measured(calm: FloatArray, place: int, places: list[int], noise: Noise) -> Jump:
     # In the window that shows the jump most clearly without reaching over another one.
     room = min([place, len(calm) - place, *(abs(place - other) for other in places if other != place)])
-    sizes = {side: float(_step_weights(side) @ calm[place - side : place + side]) for side in _sides(len(calm)) if side <= room}
+    sizes = {
+        side: float(_step_weights(side) @ calm[place - side : place + side])
+        for side in _sides(len(calm))
+        if side <= room
+    }
     side = max(sizes, key=lambda side: _excess(sizes[side], side, noise))
     looks = sum(_LOOKS_PER_WINDOW * len(calm) / each for each in _sides(len(calm)))
     chance = min(1.0, looks * noise.p_value(_excess(sizes[side], side, noise)))
@@ -130,7 +135,8 @@ def _step_weights(side: int) -> FloatArray:
 _MOST_POINTS = 3000
 # Longer series are first thinned to medians, so the work stays bounded.
 _LOOKS_FOR_BEND = 10.0
-# Independent looks that a scan for the place of a bend makes in the middle three quarters of a run (as in Andrews 1993).
+# Independent looks that a scan for the place of a bend makes in the middle three quarters of a run (as in Andrews
+# 1993).
 _BEND_MARGIN = 4.0
 # Twice the log-likelihood by which a bend must beat every smooth curve; the usual reading of BIC calls 2 to 6 positive.
 
@@ -173,10 +179,10 @@ class Changes:
 def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95) -> Changes:
     """Find where a series jumps (at most four places) or bends (at most one), and tell a jump from a steady decline.
 
-    A jump must stand out beside a smooth curve, at short range, for noise this sluggish: see `find_jumps`. A bend is a hinge
-    whose change of slope stands out likewise and that fits better than a parabola, a quintic and exponentials do: a
-    decline that flattens out steadily has none. Spikes of up to three points are pulled in first. Needs six points on each side of
-    a jump; a ramp over fewer steps than that counts as one, and a slow wander may hide one.
+    A jump must stand out beside a smooth curve, at short range, for noise this sluggish: see `find_jumps`. A bend is a
+    hinge whose change of slope stands out likewise and that fits better than a parabola, a quintic and exponentials do:
+    a decline that flattens out steadily has none. Spikes of up to three points are pulled in first. Needs six points on
+    each side of a jump; a ramp over fewer steps than that counts as one, and a slow wander may hide one.
     """
     check_level(level)
     series = clean_series(steps, values)
@@ -194,8 +200,12 @@ def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float =
 def _reported(seen: Series, jump: Jump, noise: Noise, level: float) -> ChangePoint:
     before, after = seen.values[jump.at - jump.side : jump.at], seen.values[jump.at : jump.at + jump.side]
     reach = noise.quantile(level) * jump.error
-    size = Interval(jump.size, jump.size - reach, jump.size + reach, level, f"step beside a cubic, {jump.side} points a side")
-    return ChangePoint(float(seen.steps[jump.at]), "jump", float(np.median(before)), float(np.median(after)), size, jump.p_value)
+    size = Interval(
+        jump.size, jump.size - reach, jump.size + reach, level, f"step beside a cubic, {jump.side} points a side"
+    )
+    return ChangePoint(
+        float(seen.steps[jump.at]), "jump", float(np.median(before)), float(np.median(after)), size, jump.p_value
+    )
 
 
 def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Noise, level: float) -> list[ChangePoint]:
@@ -204,7 +214,9 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
     if span == 0:
         return []
     x, jumps = (steps - steps[0]) / span, [(np.arange(n) >= at).astype(np.float64) for at in jumps_at]
-    place = min(range(n // 8, n - n // 8, max(n // 100, 1)), key=lambda at: misfit(calm, [x, np.maximum(x - x[at], 0), *jumps]))
+    place = min(
+        range(n // 8, n - n // 8, max(n // 100, 1)), key=lambda at: misfit(calm, [x, np.maximum(x - x[at], 0), *jumps])
+    )
     hinge = np.maximum(x - x[place], 0)
     weights = _coefficient_weights(hinge, [x, *jumps])
     bend, error = float(weights @ calm), noise.weighted_sd(weights)
@@ -219,7 +231,9 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
 def _kinked(calm: FloatArray, x: FloatArray, hinge: FloatArray, jumps: list[FloatArray], noise: Noise) -> bool:
     own, count = max(misfit(calm, [x, hinge, *jumps]), 1e-300), noise.effective_points
     for extra, columns in _smooth_rivals(x):
-        margin = count * math.log(max(misfit(calm, [*columns, *jumps]), 1e-300) / own) + extra * math.log(max(count, 1.0))
+        margin = count * math.log(max(misfit(calm, [*columns, *jumps]), 1e-300) / own) + extra * math.log(
+            max(count, 1.0)
+        )
         if margin < _BEND_MARGIN:
             return False
     return True

@@ -34,8 +34,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
 def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     """Average `pass_at_k` over all problems, each with equal weight; one number per k.
 
-    Every problem must have at least k samples: leaving the smaller ones out for large k would compare different problems
-    along one curve, so that is an error.
+    Every problem must have at least k samples: leaving the smaller ones out for large k would compare different
+    problems along one curve, so that is an error.
     """
     totals, hits = _checked_counts(n, c)
     sizes = draw_sizes(k, totals)
@@ -69,13 +69,15 @@ def draw_sizes(k: ArrayLike, n: ArrayLike) -> IntArray:
     """Check the numbers of draws asked for against the samples there are, and return them as a flat array."""
     sizes = np.atleast_1d(whole_numbers(k, "k"))
     if sizes.ndim > 1 or sizes.size == 0 or sizes.min() < 1:
-        raise MeasureError(f"k must be numbers of draws from 1 up; got {np.asarray(k).tolist()!s:.80}.", "Give k as 1, 2, 4, ...")
+        raise MeasureError(
+            f"k must be numbers of draws from 1 up; got {np.asarray(k).tolist()!s:.80}.", "Give k as 1, 2, 4, ..."
+        )
     totals = np.atleast_1d(n)
     short = int(np.count_nonzero(totals < sizes.max()))
     if short:
         raise MeasureError(
-            f"k = {sizes.max()} needs at least {sizes.max()} samples a problem, but {short} of {totals.size} problems have fewer "
-            f"(the smallest has {totals.min()}).",
+            f"k = {sizes.max()} needs at least {sizes.max()} samples a problem, but {short} of {totals.size} problems"
+            f" have fewer (the smallest has {totals.min()}).",
             f"Ask for k up to {totals.min()}, or leave out the problems with fewer than {sizes.max()} samples.",
         )
     return sizes
@@ -86,9 +88,17 @@ def whole_numbers(values: ArrayLike, name: str) -> IntArray:
     array = np.asarray(values)
     if array.dtype.kind in "iub":
         return array.astype(np.int64)
-    if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.floor(array)) and np.all(np.abs(array) < 2**53):
+    if (
+        array.dtype.kind == "f"
+        and np.all(np.isfinite(array))
+        and np.all(array == np.floor(array))
+        and np.all(np.abs(array) < 2**53)
+    ):
         return array.astype(np.int64)
-    raise MeasureError(f"{name} must be whole numbers; got {array.dtype} such as {array.ravel()[:3].tolist()}.", f"Give counts for {name}.")
+    raise MeasureError(
+        f"{name} must be whole numbers; got {array.dtype} such as {array.ravel()[:3].tolist()}.",
+        f"Give counts for {name}.",
+    )
 
 
 def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
@@ -97,12 +107,16 @@ def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
     except ValueError as error:
         if isinstance(error, MeasureError):
             raise
-        raise MeasureError(f"n and c do not fit together: {error}.", "Give one n and one c for each problem.") from error
+        raise MeasureError(
+            f"n and c do not fit together: {error}.", "Give one n and one c for each problem."
+        ) from error
     if totals.size == 0:
         raise MeasureError("There is no problem to measure: n and c are empty.", "Give at least one problem.")
     bad = int(np.count_nonzero((totals < 1) | (hits < 0) | (hits > totals)))
     if bad:
-        raise MeasureError(f"{bad} of {totals.size} problems have not 0 <= c <= n with n >= 1.", "Check the counts of right samples.")
+        raise MeasureError(
+            f"{bad} of {totals.size} problems have not 0 <= c <= n with n >= 1.", "Check the counts of right samples."
+        )
     return totals, hits
 
 

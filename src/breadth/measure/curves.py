@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import REPLICATES, Interval, curve_intervals, interval_from_draws, resampled_counts, resampled_means
+from breadth.measure.intervals import (
+    REPLICATES,
+    Interval,
+    curve_intervals,
+    interval_from_draws,
+    resampled_counts,
+    resampled_means,
+)
 from breadth.measure.paired_tests import HumpTest, budgets_and_counts, budgets_and_outcomes, hump_test, hump_test_counts
 from breadth.measure.validate import FloatArray, finite, numbers
 
@@ -19,7 +26,8 @@ SHAPES = ("saturating power", "exponential", "log-linear")
 """Names of the shapes, in the order they are tried."""
 _GRID = 41
 _ZOOMS = 4
-# Grid search for the one parameter that is not linear: 41 points, then four times finer around the best; ends within 1e-5 of it.
+# Grid search for the one parameter that is not linear: 41 points, then four times finer around the best; ends within
+# 1e-5 of it.
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,8 @@ class LogLinear:
         slack = 1e-9 * self.largest
         if np.any(points < self.smallest - slack) or np.any(points > self.largest + slack):
             raise MeasureError(
-                f"A log-linear curve fitted on budgets {self.smallest:g} to {self.largest:g} was asked for {np.max(points):g}.",
+                f"A log-linear curve fitted on budgets {self.smallest:g} to {self.largest:g} was asked for"
+                f" {np.max(points):g}.",
                 "Stay inside that range, or use a saturating shape.",
             )
         return self.extrapolate(points)
@@ -110,16 +119,20 @@ Curve: TypeAlias = SaturatingPower | SaturatingExponential | LogLinear
 def fit_shape(shape: str, budgets: FloatArray, accuracies: FloatArray, weights: FloatArray) -> list[Curve]:
     """Fit one shape to each row of accuracies (rows x budgets) by weighted least squares; rising, and within [0, 1].
 
-    Every shape is start * fade(budget) + end * (1 - fade(budget)) with 0 <= start <= end <= 1 and a fade with at most one
-    parameter, so start and end have a closed form and the parameter is searched on a grid, for all rows at once.
+    Every shape is start * fade(budget) + end * (1 - fade(budget)) with 0 <= start <= end <= 1 and a fade with at most
+    one parameter, so start and end have a closed form and the parameter is searched on a grid, for all rows at once.
     """
     first, last = float(budgets[0]), float(budgets[-1])
     if shape == "saturating power":
-        start, end, exponent = _search(lambda g: (budgets / first) ** -g, (0.02, 8.0), accuracies, weights, from_zero=False)
+        start, end, exponent = _search(
+            lambda g: (budgets / first) ** -g, (0.02, 8.0), accuracies, weights, from_zero=False
+        )
         drop = (end - start) * first**exponent
         return [SaturatingPower(*row) for row in zip(end.tolist(), drop.tolist(), exponent.tolist(), strict=True)]
     if shape == "exponential":
-        _, end, scale = _search(lambda t: np.exp(-budgets / t), (first / 10, last * 100), accuracies, weights, from_zero=True)
+        _, end, scale = _search(
+            lambda t: np.exp(-budgets / t), (first / 10, last * 100), accuracies, weights, from_zero=True
+        )
         return [SaturatingExponential(*row) for row in zip(end.tolist(), scale.tolist(), strict=True)]
     fade = 1 - np.log(budgets / first) / math.log(last / first)
     start, end, _ = _ends(fade[None, None, :], accuracies, weights, from_zero=False)
@@ -127,7 +140,12 @@ def fit_shape(shape: str, budgets: FloatArray, accuracies: FloatArray, weights: 
 
 
 def _search(
-    fade: Callable[[FloatArray], FloatArray], span: tuple[float, float], rows: FloatArray, weights: FloatArray, *, from_zero: bool
+    fade: Callable[[FloatArray], FloatArray],
+    span: tuple[float, float],
+    rows: FloatArray,
+    weights: FloatArray,
+    *,
+    from_zero: bool,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Best start, end and fade parameter of each row, by a grid on the log of the parameter that zooms in."""
     low = np.full(len(rows), math.log(span[0]))
@@ -143,7 +161,9 @@ def _search(
     return start[every, best], end[every, best], np.exp(found)
 
 
-def _ends(fade: FloatArray, rows: FloatArray, weights: FloatArray, *, from_zero: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _ends(
+    fade: FloatArray, rows: FloatArray, weights: FloatArray, *, from_zero: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Start, end and misfit for each row and each fade (rows or 1 x fades x budgets), minimised over the allowed triangle."""
     rest, target = 1 - fade, rows[:, None, :] * weights
     aa, ab, bb = ((weights * product).sum(axis=-1) for product in (fade * fade, fade * rest, rest * rest))
@@ -164,7 +184,9 @@ def _ends(fade: FloatArray, rows: FloatArray, weights: FloatArray, *, from_zero:
     return start, end, least
 
 
-def _inside(aa: FloatArray, ab: FloatArray, bb: FloatArray, ay: FloatArray, by: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _inside(
+    aa: FloatArray, ab: FloatArray, bb: FloatArray, ay: FloatArray, by: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Solve without bounds; keep what obeys 0 <= start <= end <= 1, else NaN."""
     determinant = aa * bb - ab * ab
     solvable = determinant > 1e-12 * aa * bb
@@ -219,13 +241,20 @@ class FittedCurve:
         """Accuracy the curve predicts at a budget, with an interval that knows sampling error but not a wrong shape."""
         draws = [float(curve.predict(budget)) for curve in self.resampled]
         value = float(self.curve.predict(budget))
-        return interval_from_draws(value, draws, problems=self.problems, level=self.level, bounds=(0.0, 1.0), method=self.method)
+        return interval_from_draws(
+            value, draws, problems=self.problems, level=self.level, bounds=(0.0, 1.0), method=self.method
+        )
 
     def optimum(self, price: float) -> Interval:
         """Budget where accuracy minus price times budget is largest on the curve; may lie beyond what was measured."""
         draws = [curve.optimum(price) for curve in self.resampled]
         return interval_from_draws(
-            self.curve.optimum(price), draws, problems=self.problems, level=self.level, bounds=(0.0, math.inf), method=self.method
+            self.curve.optimum(price),
+            draws,
+            problems=self.problems,
+            level=self.level,
+            bounds=(0.0, math.inf),
+            method=self.method,
         )
 
 
@@ -240,7 +269,8 @@ class CurveChoice:
     held_out_errors: Mapping[str, float]
     """Shape name -> predicted minus measured accuracy at the largest budget, fitted without it."""
     held_out_standard_error: float
-    """Standard error of the measured accuracy at the largest budget: errors closer together than this are a coin toss."""
+    """Standard error of the measured accuracy at the largest budget: errors closer together than this are a coin toss.
+    """
     hump: HumpTest
     """The test that allowed a rising curve."""
 
@@ -261,8 +291,8 @@ def fit_curves(
 ) -> CurveChoice | HumpTest:
     """Fit accuracy against budget from a problems x budgets table, or hand back the hump if accuracy falls at the end.
 
-    Least squares weighted by the inverse variance of each budget's mean; intervals refit resampled problems, so they know that
-    all budgets share the problems. A shape's choice is not refitted. Needs at least four positive budgets.
+    Least squares weighted by the inverse variance of each budget's mean; intervals refit resampled problems, so they
+    know that all budgets share the problems. A shape's choice is not refitted. Needs at least four positive budgets.
     """
     grid, table = budgets_and_outcomes(budgets, outcomes)
     hump = hump_test(grid, table, level=level, seed=seed)
@@ -284,7 +314,8 @@ def fit_curve_counts(
 ) -> CurveChoice | HumpTest:
     """Fit accuracy against budget from totals per budget, or hand back the hump; prefer `fit_curves` when you have the problems.
 
-    Trials are taken as independent, within and between budgets: repeated samples of few problems make it too sure of itself.
+    Trials are taken as independent, within and between budgets: repeated samples of few problems make it too sure of
+    itself.
     """
     grid, right, total = budgets_and_counts(budgets, correct, trials)
     hump = hump_test_counts(grid, right, total, level=level, seed=seed)
@@ -298,7 +329,13 @@ def fit_curve_counts(
 
 
 def _choose(
-    grid: FloatArray, means: FloatArray, trials: FloatArray, draws: FloatArray, level: float, hump: HumpTest, method: str
+    grid: FloatArray,
+    means: FloatArray,
+    trials: FloatArray,
+    draws: FloatArray,
+    level: float,
+    hump: HumpTest,
+    method: str,
 ) -> CurveChoice:
     if len(grid) < _FEWEST or grid[0] <= 0:
         raise MeasureError(
@@ -311,7 +348,9 @@ def _choose(
     for shape in SHAPES:
         errors[shape] = float(_held_out(shape, grid, means, 1 / variance) - means[-1])
         curve, *resampled = fit_shape(shape, grid, np.vstack([means, draws]), 1 / variance)
-        fits[shape] = FittedCurve(curve, float(grid[0]), float(grid[-1]), int(trials.min()), level, method, tuple(resampled))
+        fits[shape] = FittedCurve(
+            curve, float(grid[0]), float(grid[-1]), int(trials.min()), level, method, tuple(resampled)
+        )
     chosen = min(errors, key=lambda shape: abs(errors[shape]))
     return CurveChoice(chosen, fits, errors, float(np.sqrt(variance[-1])), hump)
 
@@ -328,7 +367,9 @@ class BudgetChoice:
     budget: Interval
     """The budget chosen, and the range of budgets chosen when problems are resampled."""
     accuracy: Interval
-    """Accuracy at that budget. Too high by the luck of being chosen; measure it again on other problems before you promise it."""
+    """Accuracy at that budget. Too high by the luck of being chosen; measure it again on other problems before you
+    promise it.
+    """
     utility: float
     """Accuracy minus price times budget there; the accuracy itself where no price was given."""
 
@@ -348,12 +389,19 @@ class Optimum:
 
 
 def optimum(
-    budgets: npt.ArrayLike, outcomes: npt.ArrayLike, price: float, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    budgets: npt.ArrayLike,
+    outcomes: npt.ArrayLike,
+    price: float,
+    *,
+    replicates: int = REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Optimum:
     """Find the budget with the largest accuracy minus price times budget: on the measured grid first, then on the fit.
 
-    ``outcomes`` is problems x budgets; ``price`` is the accuracy one unit of budget must bring. The measured choice needs no
-    shape to be right; the fitted one can name a budget between or beyond. Prefer the measured one when they disagree.
+    ``outcomes`` is problems x budgets; ``price`` is the accuracy one unit of budget must bring. The measured choice
+    needs no shape to be right; the fitted one can name a budget between or beyond. Prefer the measured one when they
+    disagree.
     """
     grid, table = budgets_and_outcomes(budgets, outcomes)
     if not (math.isfinite(price) and price > 0):
@@ -375,13 +423,15 @@ def one_standard_error_choice(
 ) -> BudgetChoice:
     """Choose the smallest budget whose accuracy is within one standard error of the best, paired over problems.
 
-    The standard error is that of the difference to the best budget on the same problems, so it shrinks with what the two share
-    (the rule of Breiman et al. 1984 for trees, made paired). With few problems it picks small budgets: it is not able
-    to tell them from the best.
+    The standard error is that of the difference to the best budget on the same problems, so it shrinks with what the
+    two share (the rule of Breiman et al. 1984 for trees, made paired). With few problems it picks small budgets: it is
+    not able to tell them from the best.
     """
     grid, table = budgets_and_outcomes(budgets, outcomes)
     if len(table) < 2:
-        raise MeasureError("One problem has no standard error.", "Give at least two problems; fifty make the choice steady.")
+        raise MeasureError(
+            "One problem has no standard error.", "Give at least two problems; fifty make the choice steady."
+        )
     products = (table[:, :, None] * table[:, None, :]).reshape(len(table), -1)
     chosen = int(_within_one_error(table.mean(axis=0)[None], products.mean(axis=0)[None], len(table))[0])
     draws = [
@@ -405,7 +455,14 @@ def _within_one_error(means: FloatArray, products: FloatArray, problems: int) ->
 
 
 def _choice(
-    grid: FloatArray, table: FloatArray, index: int, draws: FloatArray, price: float, level: float, replicates: int, seed: int
+    grid: FloatArray,
+    table: FloatArray,
+    index: int,
+    draws: FloatArray,
+    price: float,
+    level: float,
+    replicates: int,
+    seed: int,
 ) -> BudgetChoice:
     accuracy = curve_intervals(table[:, [index]], bounds=(0.0, 1.0), replicates=replicates, level=level, seed=seed)[0]
     span = (float(grid[0]), float(grid[-1]))
@@ -414,6 +471,10 @@ def _choice(
     if len(table) > 1 and np.ptp(draws) == 0:
         # A choice among few budgets may be the same in every resample: that is agreement, not missing spread.
         budget = Interval(
-            value, value, value, level, f"cluster bootstrap over {len(table)} problems: the same in all {len(draws)} resamples"
+            value,
+            value,
+            value,
+            level,
+            f"cluster bootstrap over {len(table)} problems: the same in all {len(draws)} resamples",
         )
     return BudgetChoice(budget, accuracy, accuracy.value - price * value)

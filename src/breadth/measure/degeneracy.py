@@ -1,8 +1,8 @@
 """Degenerate responses: loops, answers repeated or given away too early, computation skipped.
 
-Over-hard training items teach such shortcuts before accuracy moves (arXiv 2605.28388). No published formula was found for
-any of these detectors: definitions and gates are our proposal. Each alone has honest causes, so a response counts as
-degenerate only when two fire.
+Over-hard training items teach such shortcuts before accuracy moves (arXiv 2605.28388). No published formula was found
+for any of these detectors: definitions and gates are our proposal. Each alone has honest causes, so a response counts
+as degenerate only when two fire.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _LONGEST_PERIOD = 200
 _FEWEST_REPEATS = 4
 _SHORTEST_LENGTH = 64
 _LEAD_IN = re.compile(
-    r"(?:\b(?:so|thus|hence|therefore|the|my|our|final|answer|result|is|be|must)\b|[\s,:*$(]|\\\(|\\\[)+\Z", re.IGNORECASE
+    r"(?:\b(?:so|thus|hence|therefore|the|my|our|final|answer|result|is|be|must)\b|[\s,:*$(]|\\\(|\\\[)+\Z",
+    re.IGNORECASE,
 )
 _LONGEST_LEAD_IN = 80
 _COMPUTATION = re.compile(
@@ -105,7 +106,10 @@ class Degeneracy:
 
     @property
     def degenerate(self) -> bool:
-        """Whether enough detectors fire. Use it to withhold reward from a success or to look at its problem, never to add reward."""
+        """Whether enough detectors fire.
+
+        Use it to withhold reward from a success or to look at its problem, never to add reward.
+        """
         return len(self.fired) >= self.gates.needed
 
 
@@ -119,9 +123,9 @@ def response_degeneracy(
 ) -> Degeneracy:
     """Run every detector on one response.
 
-    ``tokens`` are the model's own, without the end mark; by default rough ones. ``reference`` is the computation that the problem
-    takes (see ``reference_computation``), ``overused`` the answer keys found by ``overused_answers``; without them those two
-    detectors stay silent.
+    ``tokens`` are the model's own, without the end mark; by default rough ones. ``reference`` is the computation that
+    the problem takes (see ``reference_computation``), ``overused`` the answer keys found by ``overused_answers``;
+    without them those two detectors stay silent.
     """
     pieces = rough_tokens(text) if tokens is None else tokens
     statements = stated_answers(text)
@@ -141,13 +145,16 @@ def response_degeneracy(
 def tail_loop(tokens: str | Sequence[Hashable]) -> TailLoop | None:
     """Find the longest end of a response that repeats with a period of at most 200 tokens, at least 4 times.
 
-    Linear in the tokens: reversed, a period p that holds for the last L tokens is a match of length L - p between the sequence
-    and itself moved by p, which the Z algorithm finds for every p in one pass. Text is cut into
-    rough tokens first. A row of dots or dashes at the end is a loop too: one reason why one detector alone decides nothing.
+    Linear in the tokens: reversed, a period p that holds for the last L tokens is a match of length L - p between the
+    sequence and itself moved by p, which the Z algorithm finds for every p in one pass. Text is cut into
+    rough tokens first. A row of dots or dashes at the end is a loop too: one reason why one detector alone decides
+    nothing.
     """
     backwards = as_tokens(tokens)[::-1]
     matches = _self_matches(backwards, min(_LONGEST_PERIOD, len(backwards) - 1))
-    loops = [TailLoop(period, period + match) for period, match in matches if period + match >= _FEWEST_REPEATS * period]
+    loops = [
+        TailLoop(period, period + match) for period, match in matches if period + match >= _FEWEST_REPEATS * period
+    ]
     return max(loops, key=lambda loop: (loop.length, -loop.period), default=None)
 
 
@@ -159,10 +166,10 @@ def answer_statements(text: str) -> int:
 def early_answer(text: str) -> float:
     """Return how much of the response comes before its final answer is first stated; NaN when it states none.
 
-    Measured in rough tokens, without the statement's lead-in ("So the final answer is"), over the length of the response or 64, whichever
-    is larger. The floor joins two demands that conflict as written, that short responses be left alone and that a bare
-    "The answer is 40" be caught: below 64 tokens a share of the length means nothing, but an answer within the first six tokens
-    is early whatever follows.
+    Measured in rough tokens, without the statement's lead-in ("So the final answer is"), over the length of the
+    response or 64, whichever is larger. The floor joins two demands that conflict as written, that short responses be
+    left alone and that a bare "The answer is 40" be caught: below 64 tokens a share of the length means nothing, but an
+    answer within the first six tokens is early whatever follows.
     """
     return _share_before(text, _answer_place(text))
 
@@ -184,7 +191,9 @@ def reference_computation(responses: Sequence[str]) -> float:
     0 means that the base model answers without computing, so that there is nothing to skip.
     """
     if not responses:
-        raise MeasureError("There are no responses to take the median of.", "Give the base model's responses to the problem.")
+        raise MeasureError(
+            "There are no responses to take the median of.", "Give the base model's responses to the problem."
+        )
     return float(median(computation_tokens(response) for response in responses))
 
 
@@ -213,7 +222,8 @@ def _computation(text: str) -> int:
 def _positive(reference: float) -> float:
     if not 0 < reference < math.inf:
         raise MeasureError(
-            f"The reference computation is {reference}; it must be a positive number.", "Leave out problems without computation."
+            f"The reference computation is {reference}; it must be a positive number.",
+            "Leave out problems without computation.",
         )
     return reference
 
@@ -257,7 +267,8 @@ class RunCollapse:
     length_collapse: float | None
     """First step at which the ratio is below 0.5: halt and look at the newest data. None if there is none."""
     cap_ratio: FloatArray | None
-    """Smoothed share of responses cut at the cap over that at the start (1 % where it was less). None when not logged."""
+    """Smoothed share of responses cut at the cap over that at the start (1 % where it was less). None when not logged.
+    """
     cap_jump: float | None
     """First step at which that ratio is above 2; None if there is none."""
 
@@ -280,10 +291,12 @@ def modal_answers(problems: ArrayLike, answers: Sequence[str | None]) -> ModalAn
 def overused_answers(window: ModalAnswers, base: ModalAnswers, *, ratio: float = 3.0) -> dict[str, float]:
     """Return the answers that are commonest on more than ``ratio`` times as large a share of problems as with the base model.
 
-    With how many times as large. An answer that the base model never favours counts as favoured once, so that a rare answer
-    on one or two problems is no finding. Both windows should hold the same problems.
+    With how many times as large. An answer that the base model never favours counts as favoured once, so that a rare
+    answer on one or two problems is no finding. Both windows should hold the same problems.
     """
-    times = {answer: share / max(base.shares.get(answer, 0.0), 1 / base.problems) for answer, share in window.shares.items()}
+    times = {
+        answer: share / max(base.shares.get(answer, 0.0), 1 / base.problems) for answer, share in window.shares.items()
+    }
     return {answer: value for answer, value in times.items() if value > ratio}
 
 
@@ -296,7 +309,10 @@ def run_collapse(steps: ArrayLike, mean_lengths: ArrayLike, cap_shares: ArrayLik
     at, lengths = finite(steps, "steps"), finite(mean_lengths, "mean_lengths")
     same_length(steps=at, mean_lengths=lengths)
     if (np.diff(at) <= 0).any() or lengths.min() <= 0:
-        raise MeasureError("Steps must rise and lengths must be positive.", "Sort by step, keep one row per step, and drop empty steps.")
+        raise MeasureError(
+            "Steps must rise and lengths must be positive.",
+            "Sort by step, keep one row per step, and drop empty steps.",
+        )
     length_ratio = _smoothed(lengths) / lengths[:_START].mean()
     cap_ratio = None
     if cap_shares is not None:

@@ -23,7 +23,8 @@ from breadth.measure.validate import FloatArray, IntArray, same_length, yes_or_n
 class Tally:
     """Answers counted per group.
 
-    Kept as one entry for every (group, answer) pair that occurs, so a million samples of any number of answers stay small.
+    Kept as one entry for every (group, answer) pair that occurs, so a million samples of any number of answers stay
+    small.
     """
 
     groups: NDArray[Any]
@@ -56,13 +57,15 @@ class Tally:
     def expected_distinct(self, draws: ArrayLike) -> FloatArray:
         """Return, per group, the distinct answers to expect in ``draws`` of its samples, drawn without replacement.
 
-        Rarefaction, exact: ``sum over answers of 1 - C(n - count, draws) / C(n, draws)``. It brings groups of unequal size to a
-        common one without throwing samples away. A sample with no parsable answer is drawn like any other and brings
-        nothing. ``draws`` is one number or one per group; NaN where a group has fewer samples.
+        Rarefaction, exact: ``sum over answers of 1 - C(n - count, draws) / C(n, draws)``. It brings groups of unequal
+        size to a common one without throwing samples away. A sample with no parsable answer is drawn like any other and
+        brings nothing. ``draws`` is one number or one per group; NaN where a group has fewer samples.
         """
         taken = np.broadcast_to(np.asarray(draws, dtype=np.int64), self.samples.shape)
         if taken.min() < 0:
-            raise MeasureError(f"{taken.min()} draws were asked for; the number must be 0 or more.", "Use the smallest group's size.")
+            raise MeasureError(
+                f"{taken.min()} draws were asked for; the number must be 0 or more.", "Use the smallest group's size."
+            )
         enough = taken <= self.samples
         seen = self._chance_seen(np.where(enough, taken, 0))
         return np.where(enough, self.sums(seen), np.nan)
@@ -81,7 +84,8 @@ def tally(groups: ArrayLike, classes: ArrayLike) -> Tally:
     names, labels = np.asarray(groups), class_column(classes)
     if names.ndim != 1 or names.shape != labels.shape or not names.size:
         raise MeasureError(
-            f"Got groups of shape {names.shape} and classes of shape {labels.shape}; need columns of equal length, not empty.",
+            f"Got groups of shape {names.shape} and classes of shape {labels.shape}; need columns of equal length, not"
+            " empty.",
             "Give one group id and one answer class per sample.",
         )
     ids, rows = np.unique(names, return_inverse=True)
@@ -98,7 +102,8 @@ def class_column(classes: ArrayLike) -> IntArray:
     labels = np.asarray(classes)
     if labels.size and (labels.dtype.kind not in "iu" or labels.min() < -1):
         raise MeasureError(
-            f"Answer classes are {labels.dtype}, the smallest {labels.min()}; need whole numbers from -1 (no parsable answer) up.",
+            f"Answer classes are {labels.dtype}, the smallest {labels.min()}; need whole numbers from -1 (no parsable"
+            " answer) up.",
             "Make them with answer_classes.",
         )
     return labels.astype(np.int64)
@@ -107,16 +112,16 @@ def class_column(classes: ArrayLike) -> IntArray:
 EntropyEstimator: TypeAlias = Literal["plug-in", "miller-madow", "chao-shen"]
 """How a policy's entropy is told from few samples.
 
-``plug-in``: entropy of the observed shares. Low by about ``(K - 1) / 2n`` for K answers in n samples: 8 samples of 20 equally likely
-answers read 1.85 for a true 3.00 nats. Right only as a description of the sample itself.
+``plug-in``: entropy of the observed shares. Low by about ``(K - 1) / 2n`` for K answers in n samples: 8 samples of 20
+equally likely answers read 1.85 for a true 3.00 nats. Right only as a description of the sample itself.
 
-``miller-madow``: plug-in plus ``(K - 1) / 2n`` with K the distinct answers seen, which puts back the first term of the bias. The
-default: it takes back a quarter to a half of the error at 8 to 16 samples, is exactly 0 for one answer, and never adds
-half a nat, so the effective number stays below 1.65 n. Still low where most answers are unseen.
+``miller-madow``: plug-in plus ``(K - 1) / 2n`` with K the distinct answers seen, which puts back the first term of the
+bias. The default: it takes back a quarter to a half of the error at 8 to 16 samples, is exactly 0 for one answer, and
+never adds half a nat, so the effective number stays below 1.65 n. Still low where most answers are unseen.
 
-``chao-shen``: shares scaled by the sample coverage ``1 - singletons / n``, each term weighted up by the chance that its answer was seen.
-Nearly unbiased from 16 samples on, but 8 different answers in 8 samples read 4.4 nats (80 answers): take it for one large
-sample, not for the mean of ``exp(H)`` over small groups.
+``chao-shen``: shares scaled by the sample coverage ``1 - singletons / n``, each term weighted up by the chance that its
+answer was seen. Nearly unbiased from 16 samples on, but 8 different answers in 8 samples read 4.4 nats (80 answers):
+take it for one large sample, not for the mean of ``exp(H)`` over small groups.
 """
 
 
@@ -194,7 +199,9 @@ def expected_distinct(classes: ArrayLike, draws: int) -> float:
     """Return the distinct answers to expect in ``draws`` of one group's samples (see ``Tally.expected_distinct``)."""
     counted = _one_group(classes)
     if draws > counted.samples[0]:
-        raise MeasureError(f"{draws} draws were asked for, but the group has {counted.samples[0]} samples.", "Draw at most that many.")
+        raise MeasureError(
+            f"{draws} draws were asked for, but the group has {counted.samples[0]} samples.", "Draw at most that many."
+        )
     return float(counted.expected_distinct(draws)[0])
 
 
@@ -203,8 +210,8 @@ def group_diversity(
 ) -> GroupDiversity:
     """Measure every group at once: one row a sample, in any order.
 
-    ``draws`` is the sample size for ``expected_distinct``; without it the commonest group size (the smaller of two equally
-    common), which in a training dump is the number of rollouts per prompt.
+    ``draws`` is the sample size for ``expected_distinct``; without it the commonest group size (the smaller of two
+    equally common), which in a training dump is the number of rollouts per prompt.
     """
     return _diversity(tally(groups, classes), draws, estimator)
 
@@ -222,8 +229,8 @@ def by_solved(
 ) -> SolvedSplit:
     """Compare diversity on solved groups with diversity on unsolved ones (the per-group table of arXiv 2509.06941).
 
-    A group is solved when one of its rows is ``correct``. ``problems`` names the problem of each row where one problem has
-    several groups (steps, temperatures): intervals come from resampling problems, by default groups. Unsolved
+    A group is solved when one of its rows is ``correct``. ``problems`` names the problem of each row where one problem
+    has several groups (steps, temperatures): intervals come from resampling problems, by default groups. Unsolved
     problems are harder, and harder problems draw more answers from any policy, so a difference between the two sets is
     no finding; a change of either over training is.
     """
@@ -234,7 +241,9 @@ def by_solved(
     solved = np.bincount(counted.rows, weights=right, minlength=len(counted.groups)) > 0
     sides = {"solved": solved, "unsolved": ~solved, "every": np.ones_like(solved)}
     # One set of resamples for all three: half the work, and the sides stay comparable.
-    columns = {f"{side} {name}": column * which for side, which in sides.items() for name, column in _columns(measured).items()}
+    columns = {
+        f"{side} {name}": column * which for side, which in sides.items() for name, column in _columns(measured).items()
+    }
     resamples = resample(columns, _clusters(counted, problems), level=level, seed=seed)
     # The most this estimator can read from the largest group: all its samples different.
     most = effective_answers(np.arange(counted.samples.max()), estimator)

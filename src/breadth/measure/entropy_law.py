@@ -17,9 +17,12 @@ from breadth.measure.trends import Trend, trend
 from breadth.measure.validate import FloatArray
 
 FEWEST_POINTS = 12
-"""Fewest pairs of entropy and score the law is judged on: the early part then has four, two more than it has parameters."""
+"""Fewest pairs of entropy and score the law is judged on: the early part then has four, two more than it has
+parameters.
+"""
 _EARLY_SHARE, _EARLY_POINTS, _MOST_EARLY, _FEWEST_EARLY = 0.15, 36, 0.4, 4
-# The published demonstration fits 36 of 236 steps, 15 % (2505.22617); a shorter run gets up to 40 % so that two parameters can be
+# The published demonstration fits 36 of 236 steps, 15 % (2505.22617); a shorter run gets up to 40 % so that two
+# parameters can be
 # fitted and most of the run is still held out.
 _MOST_NATS = 50.0
 # No vocabulary has e^50 words: beyond this the numbers are sums over tokens, not entropies of one.
@@ -74,22 +77,29 @@ class LawFit:
 
 
 def fit_law(
-    steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike, *, interventions: Sequence[str] = (), level: float = 0.95
+    steps: npt.ArrayLike,
+    entropy: npt.ArrayLike,
+    score: npt.ArrayLike,
+    *,
+    interventions: Sequence[str] = (),
+    level: float = 0.95,
 ) -> LawFit:
     """Fit ``R = -a exp(H) + b`` by least squares and test whether it holds on this run (Cui et al., 2505.22617).
 
-    ``entropy`` is the mean policy entropy per token in nats on the training rollouts, ``score`` the validation score (or, with
-    more noise and shaping in it, the training reward) at the same step. ``interventions`` names what acted on entropy, e.g.
-    ``"entropy_coef = 0.001"``: the law is about runs left alone, so each makes it not valid. It is also not valid when
+    ``entropy`` is the mean policy entropy per token in nats on the training rollouts, ``score`` the validation score
+    (or, with more noise and shaping in it, the training reward) at the same step. ``interventions`` names what acted on
+    entropy, e.g. ``"entropy_coef = 0.001"``: the law is about runs left alone, so each makes it not valid. It is also
+    not valid when
 
     - there are fewer than 12 pairs, or entropy does not fall, or the score is constant;
     - a is not clearly positive, or the ceiling's interval is wider to either side than all the score the fit explains:
       the range of entropy is too narrow for the noise;
-    - the law fitted on the early part (the first 15 %, at least 36 points, at most 40 %) predicts the rest worse than the early
-      mean, the last early value or a straight line in the step, or misses it by more than its own error allows.
+    - the law fitted on the early part (the first 15 %, at least 36 points, at most 40 %) predicts the rest worse than
+      the early mean, the last early value or a straight line in the step, or misses it by more than its own error
+      allows.
 
-    a and b are nearly collinear on a narrow range, so only the ceiling has an interval. Misleads when the score is a proxy that
-    is being gamed (the law then predicts the proxy), and when entropy is noisy: noise in H flattens a.
+    a and b are nearly collinear on a narrow range, so only the ceiling has an interval. Misleads when the score is a
+    proxy that is being gamed (the law then predicts the proxy), and when entropy is noisy: noise in H flattens a.
     """
     run = _paired(steps, entropy, score)
     falls = trend(run.steps, run.entropy, level=level)
@@ -97,12 +107,20 @@ def fit_law(
     early = early_points(len(run))
     testable = early >= _FEWEST_EARLY and varies(run.x[:early])
     held_out = predict_tail(run.steps, run.entropy, run.score, early, level=level) if testable else None
-    reasons = (*_about_run(run, interventions, falls), *_about_fit(run, line, level), *_about_tail(run, early, held_out))
+    reasons = (
+        *_about_run(run, interventions, falls),
+        *_about_fit(run, line, level),
+        *_about_tail(run, early, held_out),
+    )
     floor = math.log1p(_SPENT_SHARE * max(math.expm1(falls.start.value), 0.0))
     return LawFit(
         a=-line.slope if line else math.nan,
         b=line.intercept if line else math.nan,
-        ceiling=line.value_at(1.0, level) if line else Interval(math.nan, -math.inf, math.inf, level, "entropy does not vary"),
+        ceiling=(
+            line.value_at(1.0, level)
+            if line
+            else Interval(math.nan, -math.inf, math.inf, level, "entropy does not vary")
+        ),
         r2=_described(run, line) if line else math.nan,
         held_out=held_out,
         floor=floor,
@@ -119,7 +137,9 @@ def early_points(points: int) -> int:
     return min(max(math.ceil(_EARLY_SHARE * points), _EARLY_POINTS), int(_MOST_EARLY * points))
 
 
-def predict_tail(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike, early: int, *, level: float = 0.95) -> HeldOut:
+def predict_tail(
+    steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike, early: int, *, level: float = 0.95
+) -> HeldOut:
     """Fit the law and three simple rivals on the first ``early`` points and measure their errors on the rest."""
     check_level(level)
     run = _paired(steps, entropy, score)
@@ -127,7 +147,9 @@ def predict_tail(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayL
         raise MeasureError(f"The early part is {early} of {len(run)} points.", "Take at least 3 and leave at least 1.")
     known, later, x = run.score[:early], run.score[early:], run.x[early:]
     law = line_through(run.x[:early], known)
-    straight = line_through(run.steps[:early], known).at(run.steps[early:]) if varies(run.steps[:early]) else known.mean()
+    straight = (
+        line_through(run.steps[:early], known).at(run.steps[early:]) if varies(run.steps[:early]) else known.mean()
+    )
     guesses = (law.at(x), known.mean(), known[-1], straight)
     by_law, by_mean, by_last, by_line = (math.sqrt(float(np.mean((later - guess) ** 2))) for guess in guesses)
     return HeldOut(by_law, by_mean, by_last, by_line, early, law.mean_miss(x, later, level))
@@ -155,7 +177,10 @@ def _about_run(run: _Run, interventions: Sequence[str], entropy: Trend) -> Itera
         yield f"There are {len(run)} pairs of entropy and score; at least {FEWEST_POINTS} are needed."
     negative = int(np.count_nonzero(run.entropy < 0))
     if negative:
-        yield f"Entropy is negative at {negative} of {len(run)} points (lowest {run.entropy.min():.3g}), which no token's entropy can be."
+        yield (
+            f"Entropy is negative at {negative} of {len(run)} points (lowest {run.entropy.min():.3g}), which no token's"
+            " entropy can be."
+        )
     if len(run) and not varies(run.x):
         yield f"Entropy is {run.entropy[0]:.4g} at all {len(run)} points: there is nothing to fit."
     elif len(run) >= FEWEST_POINTS and entropy.verdict != "falling":
@@ -171,11 +196,17 @@ def _about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
     slope, ceiling = line.slope_interval(level), line.value_at(1.0, level)
     reach, far = slope.high - slope.value, ceiling.high - ceiling.value
     if slope.value >= 0:
-        yield f"The sign is wrong: the score rises with entropy (a = {-slope.value:.4g} +- {reach:.2g}; the law has a > 0)."
+        yield (
+            f"The sign is wrong: the score rises with entropy (a = {-slope.value:.4g} +- {reach:.2g}; the law has a"
+            " > 0)."
+        )
         return
     spread = float(np.ptp(np.quantile(run.x, [0.05, 0.95])))
     if slope.high >= 0:
-        yield f"Score and entropy are not clearly related: a = {-slope.value:.4g} +- {reach:.2g}, over {spread:.3g} in exp(entropy)."
+        yield (
+            f"Score and entropy are not clearly related: a = {-slope.value:.4g} +- {reach:.2g}, over {spread:.3g} in"
+            " exp(entropy)."
+        )
     if far > -slope.value * spread:
         yield (
             f"The range of entropy is too narrow: the ceiling {ceiling.value:.3g} is known to +- {far:.2g}, "
@@ -186,9 +217,16 @@ def _about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
 def _about_tail(run: _Run, early: int, held_out: HeldOut | None) -> Iterator[str]:
     if held_out is None:
         if early >= _FEWEST_EARLY and varies(run.x):
-            yield f"Entropy is {run.entropy[0]:.4g} at all of the first {early} points, so nothing can be predicted from them."
+            yield (
+                f"Entropy is {run.entropy[0]:.4g} at all of the first {early} points, so nothing can be predicted from"
+                " them."
+            )
         return
-    rivals = {"the early mean": held_out.mean, "the last early value": held_out.last, "a straight line in the step": held_out.line}
+    rivals = {
+        "the early mean": held_out.mean,
+        "the last early value": held_out.last,
+        "a straight line in the step": held_out.line,
+    }
     rival = min(rivals, key=lambda name: rivals[name])
     if held_out.law >= rivals[rival]:
         yield (
@@ -211,9 +249,14 @@ def _paired(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike) 
     try:
         nats, gained = np.asarray(entropy, dtype=np.float64), np.asarray(score, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise MeasureError(f"Entropy or score cannot be read as numbers: {error}.", "Give both as flat lists of numbers.") from error
+        raise MeasureError(
+            f"Entropy or score cannot be read as numbers: {error}.", "Give both as flat lists of numbers."
+        ) from error
     if nats.shape != gained.shape:
-        raise MeasureError(f"Entropy has shape {nats.shape}, score {gained.shape}.", "Give one score per entropy, logged at the same step.")
+        raise MeasureError(
+            f"Entropy has shape {nats.shape}, score {gained.shape}.",
+            "Give one score per entropy, logged at the same step.",
+        )
     both = usable(nats) & usable(gained)
     of_entropy = clean_series(steps, np.where(both, nats, np.nan))
     of_score = clean_series(steps, np.where(both, gained, np.nan))

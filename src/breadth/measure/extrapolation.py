@@ -37,7 +37,9 @@ class Tallies:
     samples: FloatArray
     """Data sets x j: problems with more than j samples."""
     unsolved: FloatArray
-    """Data sets x distinct sample numbers: problems without success at that many samples (only where these are told apart)."""
+    """Data sets x distinct sample numbers: problems without success at that many samples (only where these are told
+    apart).
+    """
     unsolved_samples: IntArray
     """The distinct sample numbers of unsolved problems."""
     solved: FloatArray
@@ -68,7 +70,9 @@ def beta_objective(tallies: Tallies) -> Objective:
         down = _rising(beta, tallies.failures[rows])
         both = _rising(alpha + beta, tallies.samples[rows])
         gradient = np.stack([up[1] - both[1], down[1] - both[1]], axis=1)
-        hessian = np.stack([np.stack([up[2] - both[2], -both[2]], axis=1), np.stack([-both[2], down[2] - both[2]], axis=1)], axis=2)
+        hessian = np.stack(
+            [np.stack([up[2] - both[2], -both[2]], axis=1), np.stack([-both[2], down[2] - both[2]], axis=1)], axis=2
+        )
         return up[0] + down[0] - both[0], *_in_logs(gradient, hessian, np.stack([alpha, beta], axis=1))
 
     return evaluate
@@ -95,8 +99,8 @@ def zero_inflated_objective(tallies: Tallies) -> Objective:
 def maximise(objective: Objective, start: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Climb from each start row by damped Newton steps; the parameters found and their values.
 
-    Curvatures are taken by absolute value, so a step always points uphill; damping grows where a step failed. Rows stop by
-    themselves once they gain less than 1e-10 relative.
+    Curvatures are taken by absolute value, so a step always points uphill; damping grows where a step failed. Rows stop
+    by themselves once they gain less than 1e-10 relative.
     """
     found = _allowed(start)
     value, gradient, hessian = objective(found, np.arange(len(start)))
@@ -163,11 +167,17 @@ def _unsolved_terms(
     push = share[:, None] * (1 - share[:, None]) * (1 - chance) / mixed
     gradient = np.concatenate([possible[..., None] * slope, push[..., None]], axis=-1)
     hessian = np.zeros((*gradient.shape, 3))
-    hessian[..., :2, :2] = possible[..., None, None] * (curve + (1 - possible)[..., None, None] * slope[..., :, None] * slope[..., None, :])
+    hessian[..., :2, :2] = possible[..., None, None] * (
+        curve + (1 - possible)[..., None, None] * slope[..., :, None] * slope[..., None, :]
+    )
     hessian[..., :2, 2] = hessian[..., 2, :2] = -(possible * (1 - possible))[..., None] * slope
     hessian[..., 2, 2] = push * (1 - 2 * share[:, None] - push)
     weigh = counts[..., None]
-    return (counts * np.log(mixed)).sum(axis=1), (weigh * gradient).sum(axis=1), (weigh[..., None] * hessian).sum(axis=1)
+    return (
+        (counts * np.log(mixed)).sum(axis=1),
+        (weigh * gradient).sum(axis=1),
+        (weigh[..., None] * hessian).sum(axis=1),
+    )
 
 
 def _unlucky(values: FloatArray, numbers: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -205,7 +215,8 @@ def _allowed(parameters: FloatArray) -> FloatArray:
 
 
 _CLEAR_GAIN = 1.353
-# Log-likelihood gain at which a share of impossible problems is significant at 5 %: 2 * gain is half a point mass at 0 and half
+# Log-likelihood gain at which a share of impossible problems is significant at 5 %: 2 * gain is half a point mass at 0
+# and half
 # chi-squared with one degree of freedom when the share is truly 0 (Self and Liang 1987), whose 95 % point is 2.706.
 _TIE = 1e-6
 # Log-likelihoods closer than this are equal: the simpler description is taken.
@@ -274,7 +285,9 @@ def beta_pass_at_k(alpha: float, beta: float, ks: npt.ArrayLike) -> FloatArray:
     """pass@k when success rates follow Beta(alpha, beta): 1 - B(alpha, beta + k) / B(alpha, beta)."""
     counts = numbers(ks, "ks")
     if not (alpha > 0 and beta > 0 and np.all(counts >= 0)):
-        raise MeasureError(f"alpha {alpha}, beta {beta}, k {counts.tolist()}.", "alpha and beta must be positive, k not negative.")
+        raise MeasureError(
+            f"alpha {alpha}, beta {beta}, k {counts.tolist()}.", "alpha and beta must be positive, k not negative."
+        )
     failure = log_failure(np.array([alpha]), np.array([beta]), counts.ravel())
     return np.asarray(-np.expm1(failure[0]).reshape(counts.shape))
 
@@ -290,10 +303,11 @@ def extrapolate_pass_at_k(
 ) -> Extrapolation:
     """Predict pass@k beyond the samples drawn, from ``correct[i]`` right of ``samples[i]`` on problem i (numbers may differ).
 
-    Beta-binomial maximum likelihood (Kazdan et al., arXiv 2510.05197), once plain and once with a share of impossible problems;
-    intervals refit resampled problems. The literature uses 32 samples per problem. Both fits rest on the shape of the Beta near
-    0, where there are few data: read them as a bracket once k is ten times the samples drawn. Refused when no
-    sample or every sample succeeds, with one problem, and with one sample per problem, where the Beta cannot be seen.
+    Beta-binomial maximum likelihood (Kazdan et al., arXiv 2510.05197), once plain and once with a share of impossible
+    problems; intervals refit resampled problems. The literature uses 32 samples per problem. Both fits rest on the
+    shape of the Beta near 0, where there are few data: read them as a bracket once k is ten times the samples drawn.
+    Refused when no sample or every sample succeeds, with one problem, and with one sample per problem, where the Beta
+    cannot be seen.
     """
     drawn, right = _checked(samples, correct)
     counts = whole(np.atleast_1d(numbers(ks, "ks")), "ks")
@@ -310,7 +324,9 @@ def extrapolate_pass_at_k(
         beta=beta,
         beta_pass=tuple(map(interval, beta.pass_at_k(counts).tolist(), _predict(plain_draws, counts).T)),
         zero_inflated=zero_inflated,
-        zero_inflated_pass=tuple(map(interval, zero_inflated.pass_at_k(counts).tolist(), _predict(inflated_draws, counts).T)),
+        zero_inflated_pass=tuple(
+            map(interval, zero_inflated.pass_at_k(counts).tolist(), _predict(inflated_draws, counts).T)
+        ),
         zero_share=interval(zero_inflated.zero_share, inflated_draws[:, 2]),
         problems=len(drawn),
         unsolved=int(np.count_nonzero(right == 0)),
@@ -322,15 +338,24 @@ def _checked(samples: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray
     drawn, right = whole(samples, "samples"), whole(correct, "correct")
     problems = same_length(samples=drawn, correct=right)
     if np.any(right > drawn) or drawn.min() == 0:
-        raise MeasureError("A problem has no samples, or more correct answers than samples.", "Give 0 <= correct <= samples, samples > 0.")
+        raise MeasureError(
+            "A problem has no samples, or more correct answers than samples.",
+            "Give 0 <= correct <= samples, samples > 0.",
+        )
     if problems < 2:
-        raise MeasureError("One problem shows no spread of success rates.", "Give at least two; a hundred make a usable fit.")
+        raise MeasureError(
+            "One problem shows no spread of success rates.", "Give at least two; a hundred make a usable fit."
+        )
     if drawn.max() < 2:
-        raise MeasureError("Every problem has one sample: its success rate cannot be told from luck.", "Draw several samples per problem.")
+        raise MeasureError(
+            "Every problem has one sample: its success rate cannot be told from luck.",
+            "Draw several samples per problem.",
+        )
     if right.sum() in (0, drawn.sum()):
         outcome = "No sample" if right.sum() == 0 else "Every sample"
         raise MeasureError(
-            f"{outcome} of {int(drawn.sum())} succeeded: there is no curve to carry on.", "Draw more samples, or change the problems."
+            f"{outcome} of {int(drawn.sum())} succeeded: there is no curve to carry on.",
+            "Draw more samples, or change the problems.",
         )
     return drawn, right
 
@@ -342,7 +367,9 @@ def _resamples(drawn: FloatArray, replicates: int, seed: int) -> Iterator[FloatA
         yield from (counts[first : first + rows] for first in range(0, len(counts), rows))
 
 
-def _fit(drawn: FloatArray, right: FloatArray, weights: FloatArray, near: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+def _fit(
+    drawn: FloatArray, right: FloatArray, weights: FloatArray, near: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
     """Plain and zero-inflated fits of each row of weights, starting near known ones: rows of (alpha, beta, share, log-likelihood)."""
     rows = len(weights)
     first = np.zeros((rows, 2)) if near is None else np.tile(np.log(near[:, :2]), (rows, 1))
@@ -351,9 +378,16 @@ def _fit(drawn: FloatArray, right: FloatArray, weights: FloatArray, near: FloatA
         return plain, plain
     objective = zero_inflated_objective(tally(drawn, right, weights, unsolved_apart=True))
     unsolved = float(np.mean(right == 0))
-    starts = [(first, 0.5 * unsolved), (np.log(plain[:, :2]), 0.2 * unsolved), (np.log(plain[:, :2] + 1), 0.9 * unsolved)]
+    starts = [
+        (first, 0.5 * unsolved),
+        (np.log(plain[:, :2]), 0.2 * unsolved),
+        (np.log(plain[:, :2] + 1), 0.9 * unsolved),
+    ]
     # The likelihood may have two hills: few impossible problems and many hard ones, or the other way round.
-    found = [plain, *(_climb(objective, np.column_stack([begin, np.full(rows, _logit(share))])) for begin, share in starts)]
+    found = [
+        plain,
+        *(_climb(objective, np.column_stack([begin, np.full(rows, _logit(share))])) for begin, share in starts),
+    ]
     best = np.argmax(np.stack([fit[:, 3] - (0 if fit is plain else _TIE) for fit in found]), axis=0)
     return plain, np.stack(found)[best, np.arange(rows)]
 

@@ -21,15 +21,16 @@ _MOST_TERMS = 10_000
 _SMALLEST_TERM = 1e-16
 # As a share of the sum: less than a float can show.
 _SMALLEST_STEP = 1e-9
-# As a share of the quantile: each of Newton's steps doubles the digits that are right, so the one after it would change nothing.
+# As a share of the quantile: each of Newton's steps doubles the digits that are right, so the one after it would change
+# nothing.
 
 
 @lru_cache(maxsize=1024)
 def student_reach(freedom: float, level: float) -> float:
     """How many standard errors a two-sided interval of this level reaches to each side, at 1 degree of freedom or more.
 
-    Newton's method from the first two terms of the quantile's expansion in 1/freedom (Abramowitz and Stegun 26.7.5). Right to 13 digits
-    up to some thousand degrees of freedom, to 10 up to a million.
+    Newton's method from the first two terms of the quantile's expansion in 1/freedom (Abramowitz and Stegun 26.7.5).
+    Right to 13 digits up to some thousand degrees of freedom, to 10 up to a million.
     """
     normal, step = NormalDist().inv_cdf((1 + level) / 2), math.inf
     reach = normal + (normal**3 + normal) / (4 * freedom)
@@ -45,7 +46,9 @@ def student_chance(freedom: float, distance: float) -> float:
     if math.isinf(square):
         return 0.0
     outside, front = freedom / (freedom + square), 2 * abs(distance) * _density(freedom, distance)
-    if outside < (freedom + 2) / (freedom + 5):  # where the fraction converges fast; elsewhere that of the other side does
+    if outside < (freedom + 2) / (
+        freedom + 5
+    ):  # where the fraction converges fast; elsewhere that of the other side does
         return front / freedom * _fraction(freedom / 2, 0.5, outside)
     return 1 - front * _fraction(0.5, freedom / 2, square / (freedom + square))
 
@@ -110,8 +113,8 @@ class Interval:
 def wilson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
     """Interval for a proportion of independent trials, accurate also near 0 and 1 (Wilson 1927).
 
-    No trials: the value is NaN and the interval is all of [0, 1]. Misleads when trials are not independent, as samples of
-    one problem are not: bootstrap over problems then.
+    No trials: the value is NaN and the interval is all of [0, 1]. Misleads when trials are not independent, as samples
+    of one problem are not: bootstrap over problems then.
     """
     _check_proportion(successes, trials, level)
     if trials == 0:
@@ -142,29 +145,44 @@ def clopper_pearson(successes: int, trials: int, *, level: float = 0.95) -> Inte
 
 
 def mean_interval(
-    values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    values: npt.ArrayLike,
+    *,
+    bounds: Bounds = ANYTHING,
+    replicates: int = REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Interval:
     """Mean of one value per problem, with the interval from resampling problems.
 
-    ``bounds`` are the values the quantity cannot leave, (0, 1) for an accuracy. They matter when all problems give the same
-    value: the bootstrap sees no spread then and would claim certainty, so the ends come from what problems not drawn could
-    still be; without bounds they are infinite. Misleads below about ten problems, where it is still too narrow.
+    ``bounds`` are the values the quantity cannot leave, (0, 1) for an accuracy. They matter when all problems give the
+    same value: the bootstrap sees no spread then and would claim certainty, so the ends come from what problems not
+    drawn could still be; without bounds they are infinite. Misleads below about ten problems, where it is still too
+    narrow.
     """
     column = finite(values, "values")[:, None]
     return curve_intervals(column, bounds=bounds, replicates=replicates, level=level, seed=seed)[0]
 
 
 def curve_intervals(
-    values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    values: npt.ArrayLike,
+    *,
+    bounds: Bounds = ANYTHING,
+    replicates: int = REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> tuple[Interval, ...]:
     """Means of every column of a problems x columns array (a whole pass@k curve), from the same resampled problems.
 
-    Each interval holds its own column at ``level``; the band as a whole holds less often. For ``bounds`` see `mean_interval`.
+    Each interval holds its own column at ``level``; the band as a whole holds less often. For ``bounds`` see
+    `mean_interval`.
     """
     table = finite(values, "values", ndim=2)
     draws = resampled_means(table, replicates=replicates, seed=seed)
     columns = zip(table.mean(axis=0), draws.T, strict=True)
-    return tuple(interval_from_draws(float(mean), draw, problems=len(table), level=level, bounds=bounds) for mean, draw in columns)
+    return tuple(
+        interval_from_draws(float(mean), draw, problems=len(table), level=level, bounds=bounds)
+        for mean, draw in columns
+    )
 
 
 def ratio_interval(
@@ -172,13 +190,16 @@ def ratio_interval(
 ) -> Interval:
     """Sum of totals over sum of counts, as in a mean over all tokens, with the interval from resampling whole clusters.
 
-    ``totals[i]`` and ``counts[i]`` belong to cluster i (a problem, a sequence). Resamples that drew no count at all are left out.
+    ``totals[i]`` and ``counts[i]`` belong to cluster i (a problem, a sequence). Resamples that drew no count at all are
+    left out.
     """
     top, bottom = finite(totals, "totals"), finite(counts, "counts")
     same_length(totals=top, counts=bottom)
     pair = np.stack([top, bottom], axis=1)
     if pair[:, 1].min() < 0 or pair[:, 1].sum() == 0:
-        raise MeasureError("Counts must not be negative and must not all be 0.", "Give how many values each total sums.")
+        raise MeasureError(
+            "Counts must not be negative and must not all be 0.", "Give how many values each total sums."
+        )
     draws = resampled_means(pair, replicates=replicates, seed=seed)
     drawn = draws[draws[:, 1] > 0]
     value = float(pair[:, 0].sum() / pair[:, 1].sum())
@@ -197,10 +218,11 @@ def cluster_bootstrap(
 ) -> Interval:
     """Any statistic of whole problems, with the interval from resampling problems: slow but general.
 
-    ``clusters[i]`` holds the samples of problem i along its first axis; the statistic is given a list of such arrays. With
-    ``within`` the samples of each drawn problem are resampled too: right when the same problems would be asked again, too wide
-    otherwise, and wrong for statistics that count repeats (a resample repeats samples, so pass@k and distinct answers fall).
-    Resamples where the statistic is NaN are left out, and the method says how many. For means use `mean_interval`: much faster.
+    ``clusters[i]`` holds the samples of problem i along its first axis; the statistic is given a list of such arrays.
+    With ``within`` the samples of each drawn problem are resampled too: right when the same problems would be asked
+    again, too wide otherwise, and wrong for statistics that count repeats (a resample repeats samples, so pass@k and
+    distinct answers fall). Resamples where the statistic is NaN are left out, and the method says how many. For means
+    use `mean_interval`: much faster.
     """
     _check_resampling(len(clusters), replicates, level)
     if any(len(cluster) == 0 for cluster in clusters):
@@ -225,7 +247,9 @@ def resampled_counts(problems: int, replicates: int, seed: int) -> Iterator[Floa
     The same three arguments give the same resamples, so statistics of one data set made apart still belong together.
     """
     if problems < 1 or replicates < 1:
-        raise MeasureError(f"{replicates} resamples of {problems} problems asked for.", "Give at least one problem and one resample.")
+        raise MeasureError(
+            f"{replicates} resamples of {problems} problems asked for.", "Give at least one problem and one resample."
+        )
     rng = np.random.default_rng(seed)
     rows = max(1, _CELLS // problems)
     for start in range(0, replicates, rows):
@@ -235,14 +259,20 @@ def resampled_counts(problems: int, replicates: int, seed: int) -> Iterator[Floa
 
 
 def interval_from_draws(
-    value: float, draws: npt.ArrayLike, *, problems: int, level: float = 0.95, bounds: Bounds = ANYTHING, method: str = ""
+    value: float,
+    draws: npt.ArrayLike,
+    *,
+    problems: int,
+    level: float = 0.95,
+    bounds: Bounds = ANYTHING,
+    method: str = "",
 ) -> Interval:
     """Interval from a statistic's values over resamples of ``problems`` clusters: the expanded percentile interval.
 
-    Percentiles are taken further out than (1 - level)/2, by the factor that makes the interval of a mean of normal values
-    exact for few clusters (Hesterberg, arXiv 1411.5279), and stretched to hold the value itself where a biased statistic would
-    leave it outside. Without spread, or from one problem, see ``bounds`` in `mean_interval`. ``method`` says how the draws were
-    made where they are not resampled problems.
+    Percentiles are taken further out than (1 - level)/2, by the factor that makes the interval of a mean of normal
+    values exact for few clusters (Hesterberg, arXiv 1411.5279), and stretched to hold the value itself where a biased
+    statistic would leave it outside. Without spread, or from one problem, see ``bounds`` in `mean_interval`. ``method``
+    says how the draws were made where they are not resampled problems.
     """
     every = np.asarray(draws, dtype=np.float64)
     kept = every[np.isfinite(every)]
@@ -273,7 +303,8 @@ def _expanded_tail(problems: int, level: float) -> float:
 
 
 def _ends_without_spread(value: float, problems: int, bounds: Bounds, level: float) -> Bounds:
-    # All n problems gave this value, so at least this share of all problems does, at the level asked for; the rest may be anywhere.
+    # All n problems gave this value, so at least this share of all problems does, at the level asked for; the rest may
+    # be anywhere.
     share = ((1 - level) / 2) ** (1 / problems)
     low, high = (share * value + (1 - share) * end for end in bounds)
     return low, high
@@ -286,10 +317,13 @@ def _undefined(missing: int, replicates: int) -> str:
 def _check_resampling(problems: int, replicates: int, level: float) -> None:
     check_level(level)
     if problems < 1:
-        raise MeasureError("There are no problems to resample.", "Give at least one; ten or more for an interval worth reading.")
+        raise MeasureError(
+            "There are no problems to resample.", "Give at least one; ten or more for an interval worth reading."
+        )
     if replicates * (1 - level) < 2 - 1e-9:  # so that each tail holds at least one resample
         raise MeasureError(
-            f"{replicates} resamples are too few to read the ends of a {level:.0%} interval.", f"Use at least {math.ceil(2 / (1 - level))}."
+            f"{replicates} resamples are too few to read the ends of a {level:.0%} interval.",
+            f"Use at least {math.ceil(2 / (1 - level))}.",
         )
 
 
@@ -331,7 +365,10 @@ class Resamples:
 
 
 def resample(columns: Mapping[str, ArrayLike], clusters: ArrayLike, *, level: float = 0.95, seed: int = 0) -> Resamples:
-    """Sum the rows of each problem, then resample problems; ``clusters`` names the problem of each row. No rows is fine."""
+    """Sum the rows of each problem, then resample problems; ``clusters`` names the problem of each row.
+
+    No rows is fine.
+    """
     owners = np.asarray(clusters)
     if not owners.size:
         nothing = {name: np.empty(0) for name in columns}

@@ -54,7 +54,11 @@ class Line:
             return Interval(value, -math.inf, math.inf, level, f"too few points ({len(self.x)})")
         reach = self.noise.quantile(level) * error
         return Interval(
-            value, value - reach, value + reach, level, f"least squares, noise autocorrelated by {self.noise.autocorrelation:.2f}"
+            value,
+            value - reach,
+            value + reach,
+            level,
+            f"least squares, noise autocorrelated by {self.noise.autocorrelation:.2f}",
         )
 
 
@@ -95,7 +99,8 @@ class RobustSlope:
     """A series' steady change per step, from the slopes between all pairs of its points."""
 
     tau: float
-    """Kendall's tau-b of value and step: 1 when it only ever rises, -1 when it only ever falls; NaN of too few points."""
+    """Kendall's tau-b of value and step: 1 when it only ever rises, -1 when it only ever falls; NaN of too few points.
+    """
     p_value: float
     """How often noise this sluggish alone would give so strong a tau (two-sided Mann-Kendall)."""
     points: int
@@ -112,17 +117,19 @@ class RobustSlope:
         low, high = math.floor((pairs - reach) / 2) - 1, math.ceil((pairs + reach) / 2)
         bottom = float(self._slopes[low]) if low >= 0 else -math.inf
         top = float(self._slopes[high]) if high < pairs else math.inf
-        return Interval(float(sorted_medians(self._slopes)), bottom, top, level, "theil-sen, ranks corrected for autocorrelation")
+        return Interval(
+            float(sorted_medians(self._slopes)), bottom, top, level, "theil-sen, ranks corrected for autocorrelation"
+        )
 
 
 def robust_slope(steps: npt.ArrayLike, values: npt.ArrayLike) -> RobustSlope:
     """Measure the slope of a noisy series so that neither spikes nor autocorrelation decide.
 
     Slope: median of pairwise slopes (Theil 1950, Sen 1968). Test and interval: Mann-Kendall's S with ties, its variance
-    inflated for autocorrelation as by Hamed and Rao (1998), ``1 + 2 / (n (n-1) (n-2)) sum_k (n-k)(n-k-1)(n-k-2) r_k``, but
-    with the rank autocorrelations ``r_k = 6/pi asin(rho^k / 2)`` of the estimated first-order noise: on short series the
-    single empirical ones are too noisy to sum. Student's t replaces the normal quantile. Misleads on a curve that turns:
-    it averages over the ways up and down.
+    inflated for autocorrelation as by Hamed and Rao (1998), ``1 + 2 / (n (n-1) (n-2)) sum_k (n-k)(n-k-1)(n-k-2) r_k``,
+    but with the rank autocorrelations ``r_k = 6/pi asin(rho^k / 2)`` of the estimated first-order noise: on short
+    series the single empirical ones are too noisy to sum. Student's t replaces the normal quantile. Misleads on a curve
+    that turns: it averages over the ways up and down.
     """
     return slope_of(clean_series(steps, values))
 
@@ -137,7 +144,9 @@ def slope_of(series: Series) -> RobustSlope:
     slopes, score, deviation = np.sort(rise / run), float(np.sign(rise).sum()), _score_sd(series, noise)
     group = _group_sizes(series.values)
     untied = (len(series) * (len(series) - 1) - float(np.sum(group * (group - 1)))) / 2
-    if untied == 0 or deviation == 0:  # all values are equal; where steps repeat, rounding may leave a deviation all the same
+    if (
+        untied == 0 or deviation == 0
+    ):  # all values are equal; where steps repeat, rounding may leave a deviation all the same
         return RobustSlope(0.0, 1.0, len(series), slopes, 0.0, noise)
     p_value = noise.p_value(max(abs(score) - 1, 0) / deviation)
     return RobustSlope(score / math.sqrt(len(rise) * untied), p_value, len(series), slopes, deviation, noise)
@@ -146,16 +155,18 @@ def slope_of(series: Series) -> RobustSlope:
 def steps_until(steps: npt.ArrayLike, values: npt.ArrayLike, target: float, *, level: float = 0.95) -> Interval | None:
     """Estimate how many steps after the last one a series reaches ``target`` if its recent trend goes on.
 
-    The last third (at least eight points) is continued by its Theil-Sen line and, where value and target are positive, also by
-    the Theil-Sen line of the logarithm, since entropies seldom fall straight to zero. The value is that of the line which
-    fits better; the interval covers both unless one fits less than half as well. Zero when the target has been crossed; an
-    upper end of infinity when the trend may be none; None when there is no trend towards the target, or fewer than eight
-    points. An extrapolation: it knows nothing of what the trainer will change.
+    The last third (at least eight points) is continued by its Theil-Sen line and, where value and target are positive,
+    also by the Theil-Sen line of the logarithm, since entropies seldom fall straight to zero. The value is that of the
+    line which fits better; the interval covers both unless one fits less than half as well. Zero when the target has
+    been crossed; an upper end of infinity when the trend may be none; None when there is no trend towards the target,
+    or fewer than eight points. An extrapolation: it knows nothing of what the trainer will change.
     """
     check_level(level)
     series = clean_series(steps, values)
     if not math.isfinite(target):
-        raise MeasureError(f"The target is {target}; it must be a finite number.", "Give the level whose time is asked for.")
+        raise MeasureError(
+            f"The target is {target}; it must be a finite number.", "Give the level whose time is asked for."
+        )
     if len(series) < FEWEST_POINTS:
         return None
     recent = series.last(max(FEWEST_POINTS, len(series) // 3))
@@ -168,7 +179,9 @@ def steps_until(steps: npt.ArrayLike, values: npt.ArrayLike, target: float, *, l
     if not math.isfinite(best.time.value):
         return None
     likely = [forecast.time for forecast in forecasts if forecast.misfit <= _COMPARABLE * best.misfit]
-    return Interval(best.time.value, min(time.low for time in likely), max(time.high for time in likely), level, best.time.method)
+    return Interval(
+        best.time.value, min(time.low for time in likely), max(time.high for time in likely), level, best.time.method
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import numpy as np
 from breadth.base.errors import MeasureError
 from breadth.measure.validate import IntArray
 
-# At most four letters or digits at a time: about the length of a subword, so that gates given in tokens keep their scale.
+# At most four letters or digits at a time: about the length of a subword, so that gates given in tokens keep their
+# scale.
 _ROUGH_TOKEN = re.compile(r"[^\W_]{1,4}|[^\w\s]|_")
 
 
@@ -42,7 +43,9 @@ def as_tokens(sample: str | Sequence[Hashable]) -> Sequence[Hashable]:
 def ngrams(sample: str | Sequence[Hashable], size: int) -> Iterable[tuple[Hashable, ...]]:
     """Return every run of ``size`` neighbouring tokens, in order."""
     if size < 1:
-        raise MeasureError(f"n-grams of {size} tokens were asked for; the size must be 1 or more.", "Use 4, or 2 for short texts.")
+        raise MeasureError(
+            f"n-grams of {size} tokens were asked for; the size must be 1 or more.", "Use 4, or 2 for short texts."
+        )
     tokens = as_tokens(sample)
     return zip(*(tokens[start:] for start in range(size)), strict=False)
 

@@ -1,7 +1,7 @@
 """Answers that change inside one trace: how often, to and from right, where, and what stopping earlier would have kept.
 
-Past the optimum a trace moves between candidate answers instead of settling; accuracy hides it, because as many traces may
-lose the right answer as find it.
+Past the optimum a trace moves between candidate answers instead of settling; accuracy hides it, because as many traces
+may lose the right answer as find it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,19 @@ class Restatements:
         order = np.lexsort((self.positions, np.unique(self.traces, return_inverse=True)[1]))
         traces, positions = self.traces[order], self.positions[order]
         if ((traces[1:] == traces[:-1]) & (positions[1:] == positions[:-1])).any():
-            raise MeasureError("A trace states two answers at one position, so their order is unknown.", "Keep one row per trace and step.")
+            raise MeasureError(
+                "A trace states two answers at one position, so their order is unknown.",
+                "Keep one row per trace and step.",
+            )
         return order
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourPairs:
-    """Every statement that is followed by another in its trace, with what the next one is. Arrays have one entry a pair."""
+    """Every statement that is followed by another in its trace, with what the next one is.
+
+    Arrays have one entry a pair.
+    """
 
     rows: IntArray
     """The earlier statement's row."""
@@ -106,15 +112,18 @@ def neighbour_pairs(statements: Restatements) -> NeighbourPairs:
 def stated_in(texts: Sequence[str], truths: Sequence[str]) -> Restatements:
     """Find every answer stated in each text, where (as a share of the text's length), and whether it equals the truth.
 
-    The trace of a statement is its text's number. Texts that state nothing have no rows; if none states anything that is
-    an error. Only statements in boxes, tags and phrases are seen, not answers that the text merely leans to.
+    The trace of a statement is its text's number. Texts that state nothing have no rows; if none states anything that
+    is an error. Only statements in boxes, tags and phrases are seen, not answers that the text merely leans to.
     """
     if len(texts) != len(truths):
-        raise MeasureError(f"Got {len(texts)} texts and {len(truths)} right answers.", "Give one right answer per text.")
+        raise MeasureError(
+            f"Got {len(texts)} texts and {len(truths)} right answers.", "Give one right answer per text."
+        )
     found = [stated_answers(text) for text in texts]
     if not any(found):
         raise MeasureError(
-            f"None of the {len(texts)} texts states an answer.", "Ask for answers in a box, a tag or as 'The answer is ...'."
+            f"None of the {len(texts)} texts states an answer.",
+            "Ask for answers in a box, a tag or as 'The answer is ...'.",
         )
     traces = np.repeat(np.arange(len(texts)), [len(statements) for statements in found])
     positions = [place / len(text) for text, statements in zip(texts, found, strict=True) for place, _ in statements]
@@ -224,9 +233,9 @@ def oscillation_by_step(
 ) -> tuple[OscillationPoint, ...]:
     """Return what happens after each step, for traces asked again at the same steps: ``loss`` is the hazard of losing a right answer.
 
-    Empty for traces of one statement each. Where ``lost`` outruns ``found`` from some step on, thinking is past its optimum.
-    Intervals are Wilson's, one pair per trace; where traces share problems (samples, temperatures) they are not
-    independent: give ``problems``, the problem of each row, and whole problems are resampled.
+    Empty for traces of one statement each. Where ``lost`` outruns ``found`` from some step on, thinking is past its
+    optimum. Intervals are Wilson's, one pair per trace; where traces share problems (samples, temperatures) they are
+    not independent: give ``problems``, the problem of each row, and whole problems are resampled.
     """
     return _curve(statements, statements.positions, problems, level, seed)
 
@@ -241,14 +250,17 @@ def oscillation_by_position(
     """
     if bins < 1 or statements.positions.min() < 0 or statements.positions.max() > 1:
         raise MeasureError(
-            f"Positions run from {statements.positions.min():g} to {statements.positions.max():g}, for {bins} bins; need shares in [0, 1].",
+            f"Positions run from {statements.positions.min():g} to {statements.positions.max():g}, for {bins} bins;"
+            " need shares in [0, 1].",
             "Divide each position by the length of its trace, or use oscillation_by_step.",
         )
     middle = (np.minimum(np.floor(statements.positions * bins), bins - 1) + 0.5) / bins
     return _curve(statements, middle, statements.traces if problems is None else problems, level, seed)
 
 
-def _curve(statements: Restatements, at: FloatArray, clusters: ArrayLike | None, level: float, seed: int) -> tuple[OscillationPoint, ...]:
+def _curve(
+    statements: Restatements, at: FloatArray, clusters: ArrayLike | None, level: float, seed: int
+) -> tuple[OscillationPoint, ...]:
     pairs = neighbour_pairs(statements)
     if not len(pairs.rows):
         return ()
@@ -269,11 +281,15 @@ def _curve(statements: Restatements, at: FloatArray, clusters: ArrayLike | None,
     points = []
     for which in np.split(order, np.flatnonzero(np.diff(places[order])) + 1):
         here = None if owners is None else owners[pairs.rows[which]]
-        points.append(_point(float(places[which[0]]), {name: flag[which] for name, flag in flags.items()}, here, level, seed))
+        points.append(
+            _point(float(places[which[0]]), {name: flag[which] for name, flag in flags.items()}, here, level, seed)
+        )
     return tuple(points)
 
 
-def _point(at: float, columns: dict[str, BoolArray], clusters: NDArray[Any] | None, level: float, seed: int) -> OscillationPoint:
+def _point(
+    at: float, columns: dict[str, BoolArray], clusters: NDArray[Any] | None, level: float, seed: int
+) -> OscillationPoint:
     counts = {name: int(column.sum()) for name, column in columns.items()}
     resamples = None if clusters is None else resample(columns, clusters, level=level, seed=seed)
 

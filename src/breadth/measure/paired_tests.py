@@ -27,7 +27,9 @@ class PairedComparison:
     difference: Interval
     """Mean of first minus second over problems."""
     p_value: float
-    """Chance of a mean difference at least this large, either way, if each problem's difference were as likely to have the other sign."""
+    """Chance of a mean difference at least this large, either way, if each problem's difference were as likely to have
+    the other sign.
+    """
     wins: int
     """Problems where the first arm has the larger value."""
     losses: int
@@ -48,9 +50,9 @@ def paired_difference(
 ) -> PairedComparison:
     """Compare two arms problem by problem: ``first[i]`` and ``second[i]`` are their values on problem i.
 
-    The interval resamples problems; the p-value flips the sign of whole problems, counting every pattern when few problems
-    differ. Pairing removes the spread of difficulty, so it sees differences that two separate intervals hide. No differing
-    problem at all gives p = 1 and an interval without ends. One problem proves nothing: p is 1.
+    The interval resamples problems; the p-value flips the sign of whole problems, counting every pattern when few
+    problems differ. Pairing removes the spread of difficulty, so it sees differences that two separate intervals hide.
+    No differing problem at all gives p = 1 and an interval without ends. One problem proves nothing: p is 1.
     """
     left, right = finite(first, "first"), finite(second, "second")
     same_length(first=left, second=right)
@@ -80,7 +82,9 @@ def sign_flipped_sums(rows: FloatArray, seed: int) -> tuple[FloatArray, bool]:
 
 def share_at_least(draws: FloatArray, observed: float, *, exact: bool) -> float:
     """Share of draws that reach the observed value: a p-value. Random draws count the observed pattern among them."""
-    slack = 1e-9 * max(1.0, abs(observed))  # patterns equal to the observed one must count as reaching it despite rounding
+    slack = 1e-9 * max(
+        1.0, abs(observed)
+    )  # patterns equal to the observed one must count as reaching it despite rounding
     reached = int(np.count_nonzero(draws >= observed - slack))
     return reached / len(draws) if exact else (1 + reached) / (1 + len(draws))
 
@@ -90,7 +94,10 @@ def _two_sided(gaps: FloatArray, seed: int) -> tuple[float, str]:
         return 1.0, "no problem differs"
     sums, exact = sign_flipped_sums(gaps[:, None], seed)
     p_value = share_at_least(np.abs(sums[:, 0]), abs(float(gaps.sum())), exact=exact)
-    return p_value, f"sign flips over {len(gaps)} differing problems, {f'all {len(sums)}' if exact else f'{len(sums)} drawn'}"
+    return (
+        p_value,
+        f"sign flips over {len(gaps)} differing problems, {f'all {len(sums)}' if exact else f'{len(sums)} drawn'}",
+    )
 
 
 def _all_patterns(rows: int) -> Iterator[FloatArray]:
@@ -117,7 +124,9 @@ class HumpTest:
     accuracies: tuple[float, ...]
     """Mean accuracy at each budget."""
     fall: Interval
-    """Best smaller budget minus largest budget. The value is too large by the luck of being best; the ends allow for that.
+    """Best smaller budget minus largest budget.
+
+    The value is too large by the luck of being best; the ends allow for that.
     Each end is a one-sided bound at the level asked for, so zero lies below the interval when the test is positive."""
     p_value: float
     """Chance of such a fall somewhere if no smaller budget were truly better than the largest."""
@@ -137,12 +146,13 @@ class HumpTest:
 def hump_test(budgets: npt.ArrayLike, outcomes: npt.ArrayLike, *, level: float = 0.95, seed: int = 0) -> HumpTest:
     """Compare the largest budget with the best smaller one on the same problems, allowing for the choice of the best.
 
-    ``outcomes`` is problems x budgets, an accuracy (or one 0/1 outcome) in each cell. The statistic is the largest, over
-    smaller budgets, of the paired difference to the last budget over its root mean square. Its distribution without any fall
-    comes from a paired (wild) bootstrap that flips the sign of whole problems; **the best budget is chosen anew in every
-    resample**, so the winner's curse is in the null distribution. If the curve truly rises the test is stricter still.
-    Flips, because ordinary resampling of the same statistic raises false alarms on up to 9 % of flat curves (20 problems, 10 budgets).
-    Misleads when the cells of one problem come from different problem sets, or when samples of a problem are passed as problems.
+    ``outcomes`` is problems x budgets, an accuracy (or one 0/1 outcome) in each cell. The statistic is the largest,
+    over smaller budgets, of the paired difference to the last budget over its root mean square. Its distribution
+    without any fall comes from a paired (wild) bootstrap that flips the sign of whole problems; **the best budget is
+    chosen anew in every resample**, so the winner's curse is in the null distribution. If the curve truly rises the
+    test is stricter still. Flips, because ordinary resampling of the same statistic raises false alarms on up to 9 % of
+    flat curves (20 problems, 10 budgets). Misleads when the cells of one problem come from different problem sets, or
+    when samples of a problem are passed as problems.
     """
     check_level(level)
     grid, table = budgets_and_outcomes(budgets, outcomes)
@@ -161,9 +171,9 @@ def hump_test_counts(
 ) -> HumpTest:
     """Make the same test from totals only: ``correct[j]`` right answers of ``trials[j]`` at budget j.
 
-    Budgets are taken as separate samples. When they share problems this sees less than `hump_test`; when one problem is sampled
-    many times it claims too much. Without any fall all budgets are taken to share one accuracy, and the best is chosen
-    anew in every draw.
+    Budgets are taken as separate samples. When they share problems this sees less than `hump_test`; when one problem is
+    sampled many times it claims too much. Without any fall all budgets are taken to share one accuracy, and the best is
+    chosen anew in every draw.
     """
     check_level(level)
     grid, right, total = budgets_and_counts(budgets, correct, trials)
@@ -181,17 +191,23 @@ def budgets_and_outcomes(budgets: npt.ArrayLike, outcomes: npt.ArrayLike) -> tup
     grid, table = finite(budgets, "budgets"), finite(outcomes, "outcomes", ndim=2)
     same_length(budgets=grid, **{"columns of outcomes": table.T})
     if table.min() < 0 or table.max() > 1:
-        raise MeasureError(f"Outcomes range from {table.min():g} to {table.max():g}.", "Give accuracies between 0 and 1.")
+        raise MeasureError(
+            f"Outcomes range from {table.min():g} to {table.max():g}.", "Give accuracies between 0 and 1."
+        )
     order = _rising(grid)
     return grid[order], table[:, order]
 
 
-def budgets_and_counts(budgets: npt.ArrayLike, correct: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+def budgets_and_counts(
+    budgets: npt.ArrayLike, correct: npt.ArrayLike, trials: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Check totals per budget and put them in order of rising budget."""
     grid, right, total = finite(budgets, "budgets"), whole(correct, "correct"), whole(trials, "trials")
     same_length(budgets=grid, correct=right, trials=total)
     if np.any(right > total) or total.min() == 0:
-        raise MeasureError("A budget has no trials, or more correct answers than trials.", "Give 0 <= correct <= trials, trials > 0.")
+        raise MeasureError(
+            "A budget has no trials, or more correct answers than trials.", "Give 0 <= correct <= trials, trials > 0."
+        )
     order = _rising(grid)
     return grid[order], right[order], total[order]
 
@@ -208,17 +224,24 @@ def _largest(differences: FloatArray, scale: FloatArray) -> FloatArray:
     return np.asarray(ratio.max(axis=-1))
 
 
-def _result(grid: FloatArray, means: FloatArray, error: FloatArray, draws: FloatArray, exact: bool, level: float, method: str) -> HumpTest:
+def _result(
+    grid: FloatArray, means: FloatArray, error: FloatArray, draws: FloatArray, exact: bool, level: float, method: str
+) -> HumpTest:
     """Set the largest fall, in units of error, against its draws without any fall; ``exact`` when the draws are all there are."""
     falls = means[:-1] - means[-1]
     p_value = share_at_least(draws, float(_largest(falls, error)), exact=exact)
     reach = _reach(draws, level, exact=exact)
     low, high = -1.0, 1.0  # accuracies differ by no more
     if math.isfinite(reach):
-        low, high = max(low, float((falls - reach * error)[error > 0].max())), min(high, float((falls + reach * error).max()))
+        low, high = (
+            max(low, float((falls - reach * error)[error > 0].max())),
+            min(high, float((falls + reach * error).max())),
+        )
     bounds = Interval(float(falls.max()), low, high, round(2 * level - 1, 12), method)
     can_tell = bool(draws.max() > reach)
-    return HumpTest(tuple(grid.tolist()), tuple(means.tolist()), bounds, p_value, p_value <= 1 - level, can_tell, method)
+    return HumpTest(
+        tuple(grid.tolist()), tuple(means.tolist()), bounds, p_value, p_value <= 1 - level, can_tell, method
+    )
 
 
 def _reach(draws: FloatArray, level: float, *, exact: bool) -> float:

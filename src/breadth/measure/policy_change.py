@@ -15,7 +15,9 @@ from breadth.measure.intervals import ANYTHING, REPLICATES, Bounds, Interval, in
 from breadth.measure.validate import BoolArray, FloatArray, IntArray, finite, numbers, same_length
 
 Gradient: TypeAlias = Literal["natural", "vanilla"]
-"""How an advantage becomes a step on the logits: ``natural`` moves a logit by its advantage, ``vanilla`` by probability times that."""
+"""How an advantage becomes a step on the logits: ``natural`` moves a logit by its advantage, ``vanilla`` by probability
+times that.
+"""
 _FEWEST_STEPS = 10
 # Fewer steps than this leave a regression with autocorrelated noise nothing to say.
 
@@ -31,18 +33,23 @@ class PredictedAgainstMeasured:
     steps: int
     """Entropy changes used."""
     verdict: Literal["predicts", "does not predict", "cannot tell"]
-    """``predicts``: the correlation's interval lies above 0. ``does not predict``: it holds 0 or less and nothing above 0.5.
+    """``predicts``: the correlation's interval lies above 0.
+
+    ``does not predict``: it holds 0 or less and nothing above 0.5.
     ``cannot tell``: too few steps, nothing varies, or the interval is too wide for either."""
     note: str
     """Why the verdict is ``cannot tell``; empty otherwise."""
 
 
-def covariance_products(logprobs: npt.ArrayLike, advantages: npt.ArrayLike, mask: npt.ArrayLike | None = None) -> FloatArray:
+def covariance_products(
+    logprobs: npt.ArrayLike, advantages: npt.ArrayLike, mask: npt.ArrayLike | None = None
+) -> FloatArray:
     """Each token's share in the covariance of log-prob and advantage: (logprob - mean) * (advantage - mean), NaN outside the mask.
 
-    Means are over all counted tokens of the batch given, so give the whole batch (Cui et al., arXiv 2505.22617). Their mean over
-    counted tokens is the batch covariance: a stand-in for the covariance within states, which needs the full distribution. High
-    values are likely tokens rewarded and unlikely tokens punished; both sharpen. Means of advantages weigh long sequences more.
+    Means are over all counted tokens of the batch given, so give the whole batch (Cui et al., arXiv 2505.22617). Their
+    mean over counted tokens is the batch covariance: a stand-in for the covariance within states, which needs the full
+    distribution. High values are likely tokens rewarded and unlikely tokens punished; both sharpen. Means of advantages
+    weigh long sequences more.
     """
     current, credit = numbers(logprobs, "logprobs"), numbers(advantages, "advantages")
     counted = np.ones(current.shape, dtype=bool) if mask is None else np.asarray(mask).astype(bool)
@@ -53,18 +60,23 @@ def covariance_products(logprobs: npt.ArrayLike, advantages: npt.ArrayLike, mask
         )
     if not counted.any():
         raise MeasureError("No token is counted.", "Set the mask on the generated tokens.")
-    inside, gains = finite(current[counted], "logprobs inside the mask"), finite(credit[counted], "advantages inside the mask")
+    inside, gains = (
+        finite(current[counted], "logprobs inside the mask"),
+        finite(credit[counted], "advantages inside the mask"),
+    )
     products = np.full(current.shape, np.nan)
     products[counted] = (inside - inside.mean()) * (gains - gains.mean())
     return products
 
 
-def predicted_entropy_change(logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient) -> FloatArray:
+def predicted_entropy_change(
+    logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
+) -> FloatArray:
     """Entropy change of each state to first order in the step: minus the covariance, under the policy, of log-prob and logit step.
 
-    ``natural``: -step_size * Cov(log p, A), the form usually quoted. ``vanilla``: -step_size * Cov(log p, p * (A - mean A)), what a
-    plain policy-gradient step on the logits does. ``logits`` and ``advantages`` are states x actions, already at the
-    sampling temperature; a masked action needs a large negative finite logit.
+    ``natural``: -step_size * Cov(log p, A), the form usually quoted. ``vanilla``: -step_size * Cov(log p, p * (A - mean
+    A)), what a plain policy-gradient step on the logits does. ``logits`` and ``advantages`` are states x actions,
+    already at the sampling temperature; a masked action needs a large negative finite logit.
     """
     log_policy, move = _states(logits, advantages, step_size, gradient)
     policy = np.exp(log_policy)
@@ -72,21 +84,28 @@ def predicted_entropy_change(logits: npt.ArrayLike, advantages: npt.ArrayLike, s
     return np.asarray(-(policy * centred * move).sum(axis=-1))
 
 
-def exact_entropy_change(logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient) -> FloatArray:
+def exact_entropy_change(
+    logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
+) -> FloatArray:
     """Entropy of each state after the step minus before, computed from the full distributions: what the prediction approximates."""
     log_policy, move = _states(logits, advantages, step_size, gradient)
     return _entropy(_log_softmax(log_policy + move)) - _entropy(log_policy)
 
 
 def predicted_against_measured(
-    covariances: npt.ArrayLike, entropies: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    covariances: npt.ArrayLike,
+    entropies: npt.ArrayLike,
+    *,
+    replicates: int = REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> PredictedAgainstMeasured:
     """Regress the entropy change from each step to the next on minus the covariance logged at that step.
 
-    ``covariances[t]`` and ``entropies[t]`` belong to step t, steps in order without gaps; the last covariance has no change
-    to predict and is not used. Intervals resample blocks of neighbouring steps, about n^(1/3) long, because a run's steps
-    go together. The slope absorbs learning rate, clipping and updates per step. Entropies averaged another way than the covariances,
-    or batches of few prompts, weaken the correlation without the identity being wrong.
+    ``covariances[t]`` and ``entropies[t]`` belong to step t, steps in order without gaps; the last covariance has no
+    change to predict and is not used. Intervals resample blocks of neighbouring steps, about n^(1/3) long, because a
+    run's steps go together. The slope absorbs learning rate, clipping and updates per step. Entropies averaged another
+    way than the covariances, or batches of few prompts, weaken the correlation without the identity being wrong.
     """
     cause, entropy = finite(covariances, "covariances"), finite(entropies, "entropies")
     same_length(covariances=cause, entropies=entropy)
@@ -105,12 +124,15 @@ def predicted_against_measured(
     return PredictedAgainstMeasured(steep, close, len(change), verdict, note)
 
 
-def _states(logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient) -> tuple[FloatArray, FloatArray]:
+def _states(
+    logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
+) -> tuple[FloatArray, FloatArray]:
     """Log-policy and logit step of each state, both states x actions (or one state)."""
     scores, gains = np.atleast_1d(numbers(logits, "logits")), np.atleast_1d(numbers(advantages, "advantages"))
     if scores.shape != gains.shape or scores.size == 0:
         raise MeasureError(
-            f"logits have shape {scores.shape}, advantages {gains.shape}.", "Give one advantage for every action of every state."
+            f"logits have shape {scores.shape}, advantages {gains.shape}.",
+            "Give one advantage for every action of every state.",
         )
     finite(scores, "logits (mask with a large negative number, not -inf)", ndim=scores.ndim)
     finite(gains, "advantages", ndim=gains.ndim)
@@ -180,7 +202,8 @@ _ESTIMATORS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
     "k3": lambda d: np.expm1(-d) + d,
 }
 _LOWEST = -700.0
-# exp(-d) overflows a double below this; no honest log-prob of a sampled token is e^700 less likely than under the reference.
+# exp(-d) overflows a double below this; no honest log-prob of a sampled token is e^700 less likely than under the
+# reference.
 
 
 @dataclass(frozen=True)
@@ -212,14 +235,18 @@ class KLDrift:
 def kl_tokens(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, estimator: str) -> FloatArray:
     """Estimate KL at each token; NaN wherever a log-prob is NaN (padding).
 
-    With d = logprobs - reference_logprobs: k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1 (Schulman, "Approximating KL divergence", 2020).
-    The tokens must have been sampled from the policy of ``logprobs``, at temperature 1 without top-p or top-k.
+    With d = logprobs - reference_logprobs: k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1 (Schulman, "Approximating KL
+    divergence", 2020). The tokens must have been sampled from the policy of ``logprobs``, at temperature 1 without
+    top-p or top-k.
     """
     if estimator not in _ESTIMATORS:
         raise MeasureError(f"Unknown KL estimator {estimator!r}.", f"Use one of {', '.join(_ESTIMATORS)}.")
     current, reference = numbers(logprobs, "logprobs"), numbers(reference_logprobs, "reference_logprobs")
     if current.shape != reference.shape:
-        raise MeasureError(f"logprobs have shape {current.shape}, reference_logprobs {reference.shape}.", "Give both for the same tokens.")
+        raise MeasureError(
+            f"logprobs have shape {current.shape}, reference_logprobs {reference.shape}.",
+            "Give both for the same tokens.",
+        )
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, as padding may be
         gap = current - reference
     if np.any(gap < _LOWEST):
@@ -241,12 +268,14 @@ def kl_drift(
 ) -> KLDrift:
     """Drift of a policy from its reference on sequences x tokens it sampled; only tokens where ``mask`` is true count.
 
-    Whatever stands outside the mask, NaN and infinity too, changes nothing. Sequences without a counted token are left out.
-    Intervals resample whole sequences; sequences of one prompt go together, so with many per prompt they are too narrow. Compare
-    two runs at matched reward, not at matched step.
+    Whatever stands outside the mask, NaN and infinity too, changes nothing. Sequences without a counted token are left
+    out. Intervals resample whole sequences; sequences of one prompt go together, so with many per prompt they are too
+    narrow. Compare two runs at matched reward, not at matched step.
     """
     counted = _counted(logprobs, reference_logprobs, mask)
-    current, reference = (np.where(counted, np.asarray(values, dtype=np.float64), 0.0) for values in (logprobs, reference_logprobs))
+    current, reference = (
+        np.where(counted, np.asarray(values, dtype=np.float64), 0.0) for values in (logprobs, reference_logprobs)
+    )
     lengths = counted.sum(axis=1)
     drawn = lengths > 0
     totals = np.stack([kl_tokens(current, reference, name).sum(axis=1)[drawn] for name in _ESTIMATORS], axis=1)
@@ -260,11 +289,15 @@ def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: n
         array = numbers(values, name)
         if array.ndim != 2 or array.shape != counted.shape:
             raise MeasureError(
-                f"{name} have shape {array.shape}, the mask {counted.shape}.", "Give sequences x tokens of one shape, padded."
+                f"{name} have shape {array.shape}, the mask {counted.shape}.",
+                "Give sequences x tokens of one shape, padded.",
             )
         bad = int(np.count_nonzero(counted & ~np.isfinite(array)))
         if bad:
-            raise MeasureError(f"{bad} of {int(counted.sum())} counted {name} are NaN or infinite.", "Mask those tokens, or repair them.")
+            raise MeasureError(
+                f"{bad} of {int(counted.sum())} counted {name} are NaN or infinite.",
+                "Mask those tokens, or repair them.",
+            )
     if not counted.any():
         raise MeasureError("The mask counts no token.", "Set the mask on the generated tokens.")
     return counted
@@ -276,7 +309,9 @@ def _both_means(totals: FloatArray, lengths: FloatArray, replicates: int, level:
     draws = resampled_means(np.column_stack([totals, means, lengths]), replicates=replicates, seed=seed)
 
     def interval(value: float, values: FloatArray) -> Interval:
-        return interval_from_draws(value, values, problems=size, level=level, method=f"cluster bootstrap over {size} sequences")
+        return interval_from_draws(
+            value, values, problems=size, level=level, method=f"cluster bootstrap over {size} sequences"
+        )
 
     return {
         name: Drift(

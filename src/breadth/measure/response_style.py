@@ -21,14 +21,17 @@ from breadth.measure.validate import FloatArray, IntArray, finite, same_length, 
 def cohens_d(left: ArrayLike, right: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the difference of means (left less right) over the pooled standard deviation, with its interval.
 
-    ``d = (mean_l - mean_r) / sqrt(((n_l - 1) var_l + (n_r - 1) var_r) / (n_l + n_r - 2))``; the interval is the large-sample normal
-    one of Hedges and Olkin, variance ``(n_l + n_r) / (n_l n_r) + d^2 / (2 (n_l + n_r))``. 0.2 is called small and 0.8 large. It assumes
-    independent values: give one per problem, not one per sample. With no spread on either side it has no scale:
-    0 for equal means, else infinite without ends.
+    ``d = (mean_l - mean_r) / sqrt(((n_l - 1) var_l + (n_r - 1) var_r) / (n_l + n_r - 2))``; the interval is the
+    large-sample normal one of Hedges and Olkin, variance ``(n_l + n_r) / (n_l n_r) + d^2 / (2 (n_l + n_r))``. 0.2 is
+    called small and 0.8 large. It assumes independent values: give one per problem, not one per sample. With no spread
+    on either side it has no scale: 0 for equal means, else infinite without ends.
     """
     first, second = finite(left, "left"), finite(right, "right")
     if min(len(first), len(second)) < 2:
-        raise MeasureError(f"Got {len(first)} and {len(second)} values; a spread needs two on each side.", "Give more traces of each kind.")
+        raise MeasureError(
+            f"Got {len(first)} and {len(second)} values; a spread needs two on each side.",
+            "Give more traces of each kind.",
+        )
     total = len(first) + len(second)
     gap = float(first.mean() - second.mean())
     pooled = math.sqrt((((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum()) / (total - 2))
@@ -39,7 +42,13 @@ def cohens_d(left: ArrayLike, right: ArrayLike, *, level: float = 0.95) -> Inter
     return Interval(value, value - reach, value + reach, level, "large-sample normal")
 
 
-_NUMBER_WORDS = (("one", "first", "original", "initial"), ("two", "second"), ("three", "third"), ("four", "fourth"), ("five", "fifth"))
+_NUMBER_WORDS = (
+    ("one", "first", "original", "initial"),
+    ("two", "second"),
+    ("three", "third"),
+    ("four", "fourth"),
+    ("five", "fifth"),
+)
 _NOUN = r"(?i:approach|method|strategy|idea|option|plan|candidate|route)"
 _NAMED = re.compile(
     rf"""
@@ -88,9 +97,9 @@ def exploration_profile(text: str) -> ExplorationProfile:
     """Describe how a trace explores, from the words it signals its approaches with.
 
     An approach is named by a label ("Method 2", "the first approach", "Option B", a line starting "(C)") or by a turn
-    ("alternatively", "another way", "let's try using"), which always counts as new. The four features are our proposal; no published
-    formula was found. They read English signal words: a model that switches silently, or in another language, looks
-    depth-first; compare models only on like prompts.
+    ("alternatively", "another way", "let's try using"), which always counts as new. The four features are our proposal;
+    no published formula was found. They read English signal words: a model that switches silently, or in another
+    language, looks depth-first; compare models only on like prompts.
     """
     trace = text.strip()
     ends = [match.end() for match in _STEP_END.finditer(trace)]
@@ -117,7 +126,10 @@ def profile_differences(
     Published effect sizes for scale: up to 1.5 for training format, below 0.2 for domain (arXiv 2505.10185).
     """
     features = ("early_approaches", "revisits", "checks_per_1k", "depth")
-    return {name: cohens_d([getattr(one, name) for one in left], [getattr(one, name) for one in right], level=level) for name in features}
+    return {
+        name: cohens_d([getattr(one, name) for one in left], [getattr(one, name) for one in right], level=level)
+        for name in features
+    }
 
 
 @dataclass(frozen=True)
@@ -173,14 +185,17 @@ def _walk(mentions: Iterator[tuple[int, int, str | None]], early_end: int) -> _W
     return _Walk(len(named), len(early), revisits, tuple(switches))
 
 
-# Every rule is tied to a line's start, so that a word in running text ("define", "undefined", "for each") never makes it code.
+# Every rule is tied to a line's start, so that a word in running text ("define", "undefined", "for each") never makes
+# it code.
 _TAGGED = re.compile(r"\s*<(?:think|thinking|reasoning|answer)>", re.IGNORECASE)
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _CODE_HEAD = re.compile(
-    r"^[ \t]*(?:(?:async )?def \w+\(|class \w+[(:]|from [\w.]+ import \w|import \w+(?: as \w+)?[ \t]*$|#include <)", re.MULTILINE
+    r"^[ \t]*(?:(?:async )?def \w+\(|class \w+[(:]|from [\w.]+ import \w|import \w+(?: as \w+)?[ \t]*$|#include <)",
+    re.MULTILINE,
 )
 _CODE_LINE = re.compile(
-    r"^[ \t]*(?:print\(|return [\w(\[]|\w+ [-+*/]= \S|for \w+ in [^\n]{1,200}:[ \t]*$|(?:el)?if [^\n]{0,100}[<>=!(][^\n]{0,100}:[ \t]*$)",
+    r"^[ \t]*(?:print\(|return [\w(\[]|\w+ [-+*/]= \S|for \w+ in [^\n]{1,200}:[ \t]*$|(?:el)?if"
+    r" [^\n]{0,100}[<>=!(][^\n]{0,100}:[ \t]*$)",
     re.MULTILINE,
 )
 _LATEX = re.compile(r"^[ \t]*(?:\\begin\{|\\\[|\$\$|\\(?:sub)*section|\\item\b)", re.MULTILINE)
@@ -190,11 +205,29 @@ _BULLET = re.compile(r"^[ \t]*[-*+•‣▪][ \t]+\S", re.MULTILINE)
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _LEAD_IN = frozenset(
-    {"an", "and", "answer", "correct", "final", "hence", "is", "it", "our", "so", "the", "therefore", "thus", "to", "we", "result"}
+    {
+        "an",
+        "and",
+        "answer",
+        "correct",
+        "final",
+        "hence",
+        "is",
+        "it",
+        "our",
+        "so",
+        "the",
+        "therefore",
+        "thus",
+        "to",
+        "we",
+        "result",
+    }
 )
 _ANSWER_PIECES = 12
 _ANSWER_WORDS = 3
-# "So the final answer is therefore \\boxed{40 square metres}." has fewer pieces than this, and no more words of its own.
+# "So the final answer is therefore \\boxed{40 square metres}." has fewer pieces than this, and no more words of its
+# own.
 
 FORMATS = ("empty", "tagged", "code", "latex", "numbered", "bullets", "answer only", "prose")
 """Every format that ``surface_format`` tells apart."""
@@ -213,7 +246,8 @@ class FormatHistory:
     shares: FloatArray
     """Share of each format at each step."""
     accuracies: FloatArray | None
-    """Share of right samples of each format at each step, NaN where there are none; None when outcomes were not given."""
+    """Share of right samples of each format at each step, NaN where there are none; None when outcomes were not given.
+    """
     effective: FloatArray
     """Effective number of formats at each step."""
 
@@ -241,9 +275,9 @@ def effective_formats(shares: ArrayLike) -> float:
 def surface_format(text: str) -> str:
     """Name the format of a maths completion by what its lines start with; the first rule that fits decides.
 
-    ``tagged``: opens with a think or answer tag. ``code``: a fenced block, a definition or an import at a line's start, or two
-    statements. ``latex``: two displayed formulas or environments. ``numbered``: two numbered lines. ``bullets``: two of them.
-    ``answer only``: an answer with no more than its lead-in. ``prose``: the rest. ``empty``: nothing.
+    ``tagged``: opens with a think or answer tag. ``code``: a fenced block, a definition or an import at a line's start,
+    or two statements. ``latex``: two displayed formulas or environments. ``numbered``: two numbered lines. ``bullets``:
+    two of them. ``answer only``: an answer with no more than its lead-in. ``prose``: the rest. ``empty``: nothing.
 
     A published classifier calls any text with the letters "def" Python, "define" and "undefined" included; these rules
     look at whole line starts. They know English and Markdown conventions only: for another corpus bring your own.
@@ -254,7 +288,11 @@ def surface_format(text: str) -> str:
 
 
 def format_history(
-    steps: ArrayLike, texts: Sequence[str], correct: ArrayLike | None = None, *, classify: Callable[[str], str] = surface_format
+    steps: ArrayLike,
+    texts: Sequence[str],
+    correct: ArrayLike | None = None,
+    *,
+    classify: Callable[[str], str] = surface_format,
 ) -> FormatHistory:
     """Tell formats apart in every sample and follow their shares over training steps.
 
@@ -316,7 +354,9 @@ def _crossed(row: IntArray, column: IntArray, weights: FloatArray, shape: tuple[
 def _effective(counts: FloatArray) -> FloatArray:
     totals = counts.sum(axis=1, keepdims=True)
     if (counts < 0).any() or (totals <= 0).any():
-        raise MeasureError("Shares must not be negative and must not all be 0.", "Give the share or the count of each format.")
+        raise MeasureError(
+            "Shares must not be negative and must not all be 0.", "Give the share or the count of each format."
+        )
     shares = counts / totals
     entropy: FloatArray = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0)), axis=1)
     return np.exp(entropy)

@@ -19,7 +19,8 @@ _SPIKE_WINDOW = 7
 _SPIKE_LIMIT = 4.0
 # Robust standard deviations beyond which a point is pulled in; Gaussian noise reaches it once in 16,000 points.
 _END_LIMIT = 3.0
-# At the ends a point may leave its neighbours' range by so many ranges: an exponential decline leaves it by two to three.
+# At the ends a point may leave its neighbours' range by so many ranges: an exponential decline leaves it by two to
+# three.
 _NORMAL_MAD = 1.482602218505602
 # Standard deviation of a normal variable over its median absolute deviation.
 _LARGEST = 1e100
@@ -56,11 +57,14 @@ def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
     missing = int(np.count_nonzero(~np.isfinite(at)))
     if missing:
         raise MeasureError(
-            f"{missing} of {len(at)} steps are NaN or infinite.", "Number the points 0, 1, 2, ... where the log has no steps."
+            f"{missing} of {len(at)} steps are NaN or infinite.",
+            "Number the points 0, 1, 2, ... where the log has no steps.",
         )
     good = usable(kept)
     order = np.argsort(at[good], kind="stable")
-    values_kept = np.where(np.abs(kept) < 1 / _LARGEST, 0.0, kept)[good][order]  # squares of smaller ones are zero anyway
+    values_kept = np.where(np.abs(kept) < 1 / _LARGEST, 0.0, kept)[good][
+        order
+    ]  # squares of smaller ones are zero anyway
     return Series(at[good][order], values_kept, int(np.count_nonzero(~good)))
 
 
@@ -97,8 +101,9 @@ def sorted_medians(ordered: FloatArray) -> FloatArray:
 def tame(values: FloatArray) -> FloatArray:
     """Pull spikes in to four robust standard deviations from the running median of seven points; levels, jumps and slopes stay.
 
-    Within three points of either end there is no running median; a point there may leave the range of its inner neighbours by
-    at most three times that range, which a smooth curve hardly exceeds. Fewer than seven points are left as they are.
+    Within three points of either end there is no running median; a point there may leave the range of its inner
+    neighbours by at most three times that range, which a smooth curve hardly exceeds. Fewer than seven points are left
+    as they are.
     """
     if len(values) < _SPIKE_WINDOW:
         return values
@@ -138,7 +143,8 @@ _KNOTTED_POINTS = 24
 _RATES = (2, 4, 8, 16)
 # Decay rates tried, per length of the series: from hardly bent to over in its first sixth.
 _TURNS, _TURN_WIDTHS = tuple(np.linspace(0.2, 0.8, 13)), (0.02, 0.04, 0.08)
-# Middles and widths of the S-shaped passages from one level to another that are tried; what lies between them is had by their derivatives.
+# Middles and widths of the S-shaped passages from one level to another that are tried; what lies between them is had by
+# their derivatives.
 
 
 @dataclass(frozen=True)
@@ -188,13 +194,15 @@ class Noise:
 def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
     """Estimate a series' noise around the smooth curve that describes it best, spikes pulled in, known jumps allowed.
 
-    The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another, and lines with
-    knots. The choice is by
+    The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another,
+    and lines with knots. The choice is by
     BIC on what each point adds to its predecessor, so that sluggish noise does not pass for shape. ``jumps_at`` lists
     indices from which on the level may be another. Misleads when the noise is a slow wander: that looks like shape.
     """
     if len(values) < 4:
-        raise MeasureError(f"Noise cannot be told from trend on {len(values)} points; at least 4 needed.", "Log more steps.")
+        raise MeasureError(
+            f"Noise cannot be told from trend on {len(values)} points; at least 4 needed.", "Log more steps."
+        )
     calm = tame(values)
     fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _shapes(len(values), jumps_at)]
     shape, curve = min(fits, key=lambda fit: _bic(calm - fit[1], fit[0]))
@@ -204,9 +212,10 @@ def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
 def noise_of(residuals: FloatArray, parameters: int, curve: FloatArray | None = None) -> Noise:
     """Describe the residuals of a fit with p parameters as first-order autoregressive noise.
 
-    After the fit the raw autocorrelation is too small by about ``(p + (p + 2) rho) / n`` (Marriott and Pope 1954 and Kendall
-    1954 for p = 1) and the raw variance by the share ``p (1 + rho) / (1 - rho) / n``; both are put right. Negative
-    autocorrelation counts as none, which errs to the side of wide intervals. Residuals at rounding error count as zero.
+    After the fit the raw autocorrelation is too small by about ``(p + (p + 2) rho) / n`` (Marriott and Pope 1954 and
+    Kendall 1954 for p = 1) and the raw variance by the share ``p (1 + rho) / (1 - rho) / n``; both are put right.
+    Negative autocorrelation counts as none, which errs to the side of wide intervals. Residuals at rounding error count
+    as zero.
     """
     n, power = len(residuals), float(residuals @ residuals)
     curve = np.zeros(n) if curve is None else curve
@@ -224,8 +233,8 @@ def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Gene
     """Draw windows of noise, one a row, by the moving-block bootstrap, at the noise's corrected size and sluggishness.
 
     Block lengths follow the n^(1/3) rule for first-order autoregressive noise (Carlstein 1986). Cutting into blocks and
-    fitting a curve both lose autocorrelation, so the draws are scaled by the standard deviation of a window's mean with and
-    without that loss; without the scaling the intervals are too narrow on every series under a hundred points.
+    fitting a curve both lose autocorrelation, so the draws are scaled by the standard deviation of a window's mean with
+    and without that loss; without the scaling the intervals are too narrow on every series under a hundred points.
     """
     if noise.sd == 0:
         return np.zeros((draws, points))
@@ -237,11 +246,14 @@ def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Gene
     lost = power / n * _variance_of_mean(raw, points, block)
     blocks = sliding_window_view(centred * noise.sd * math.sqrt(_variance_of_mean(rho, points) / lost), block)
     chained = blocks[rng.integers(0, n - block + 1, (draws, points // block + 2))].reshape(draws, -1)
-    return np.asarray(sliding_window_view(chained, points, axis=1)[np.arange(draws), rng.integers(0, block, draws)], dtype=np.float64)
+    return np.asarray(
+        sliding_window_view(chained, points, axis=1)[np.arange(draws), rng.integers(0, block, draws)], dtype=np.float64
+    )
 
 
 def _variance_of_mean(rho: float, points: int, block: float = math.inf) -> float:
-    # Of a mean of neighbouring points, over that of as many independent ones; pairs in different blocks are independent.
+    # Of a mean of neighbouring points, over that of as many independent ones; pairs in different blocks are
+    # independent.
     lag = np.arange(1, points)
     return float(1 + 2 * np.sum((1 - lag / points) * np.clip(1 - lag / block, 0, None) * rho**lag))
 

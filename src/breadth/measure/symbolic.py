@@ -1,9 +1,9 @@
 """Symbolic equivalence of mathematical answers by math-verify, in a worker process with a deadline (extra ``math``).
 
 Why a process of its own: the text is a model's output and must be taken as hostile. Nothing here evaluates it, but
-math-verify hands plain arithmetic (digits and operators only, by its regular expression) to sympy's ``parse_expr``, which
-is built on ``eval``, and LaTeX to a grammar; and sympy will happily start on ``9^{9^9}``, which ends neither in our
-lifetime nor in our memory. math-verify's own time limit is an alarm signal that fails outside the main thread and
+math-verify hands plain arithmetic (digits and operators only, by its regular expression) to sympy's ``parse_expr``,
+which is built on ``eval``, and LaTeX to a grammar; and sympy will happily start on ``9^{9^9}``, which ends neither in
+our lifetime nor in our memory. math-verify's own time limit is an alarm signal that fails outside the main thread and
 cannot interrupt one long step of integer arithmetic. A process can be given a limit on memory and be killed, so it is.
 """
 
@@ -47,7 +47,9 @@ class SymbolicEquivalence:
 
     def __init__(self, seconds: float = 5.0) -> None:
         if not seconds > 0:
-            raise MeasureError(f"The deadline of a comparison must be above 0 seconds; got {seconds}.", "Leave it at its default of 5.")
+            raise MeasureError(
+                f"The deadline of a comparison must be above 0 seconds; got {seconds}.", "Leave it at its default of 5."
+            )
         if find_spec("math_verify") is None:
             raise MissingExtraError("Symbolic equivalence of answers", "math")
         self.seconds = seconds
@@ -66,7 +68,9 @@ class SymbolicEquivalence:
         self._open = True
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open = False
         with self._lock:
             self._stop()
@@ -100,7 +104,9 @@ class SymbolicEquivalence:
             self.crashes += not late
             # One of the two is to blame, more often the longer; the other must not lose its later comparisons for it.
             suspects = sorted({left, right} - {_PROBE}, key=len, reverse=True)
-            self._hopeless.update(next(([answer] for answer in suspects if self._ask(answer, _PROBE, order)[0] is None), []))
+            self._hopeless.update(
+                next(([answer] for answer in suspects if self._ask(answer, _PROBE, order)[0] is None), [])
+            )
         return bool(verdict)
 
     def _ask(self, left: str, right: str, order: str) -> tuple[bool | None, bool]:
@@ -114,13 +120,17 @@ class SymbolicEquivalence:
     def _started(self) -> subprocess.Popen[str]:
         if not self._open:
             raise MeasureError(
-                "SymbolicEquivalence was used outside its with block.", "Write: with SymbolicEquivalence() as equivalent: ..."
+                "SymbolicEquivalence was used outside its with block.",
+                "Write: with SymbolicEquivalence() as equivalent: ...",
             )
         if self._worker is None:
             self._worker = _start_worker()
             if _exchange(self._worker, None, _SECONDS_TO_START)[0] is None:
                 self._stop()
-                raise MeasureError("The worker process for symbolic comparison did not start.", "Check that math-verify can be imported.")
+                raise MeasureError(
+                    "The worker process for symbolic comparison did not start.",
+                    "Check that math-verify can be imported.",
+                )
         return self._worker
 
     def _stop(self) -> None:
@@ -144,7 +154,8 @@ def _is_mathematical(answer: str) -> bool:
 
 
 def _start_worker() -> subprocess.Popen[str]:
-    # A fresh interpreter on purpose: multiprocessing would import the user's script again, or copy a process with threads.
+    # A fresh interpreter on purpose: multiprocessing would import the user's script again, or copy a process with
+    # threads.
     # The command is fixed; answers travel through the pipe as JSON.
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
@@ -210,7 +221,9 @@ def _serve() -> None:
     for line in sys.stdin:
         left, right, order = json.loads(line)
         one, other = parsed(left), parsed(right)
-        same = verify(one, other, timeout_seconds=None) or (order == "either" and verify(other, one, timeout_seconds=None))
+        same = verify(one, other, timeout_seconds=None) or (
+            order == "either" and verify(other, one, timeout_seconds=None)
+        )
         replies.write(json.dumps(bool(same)) + "\n")
         replies.flush()
 

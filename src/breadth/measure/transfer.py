@@ -30,7 +30,11 @@ class ArmSamples:
     """Whether the sample was right."""
 
     def __init__(self, problems: ArrayLike, classes: ArrayLike, correct: ArrayLike) -> None:
-        columns = {"problems": np.asarray(problems), "classes": class_column(classes), "correct": yes_or_no(correct, "correct")}
+        columns = {
+            "problems": np.asarray(problems),
+            "classes": class_column(classes),
+            "correct": yes_or_no(correct, "correct"),
+        }
         same_length(**columns)
         for name, column in columns.items():
             object.__setattr__(self, name, column)
@@ -61,11 +65,15 @@ class TransferGap:
     base: ArmDiversity
     """The base model."""
     own: Interval
-    """Each arm on its own unsolved problems, as published. The sets differ: the trained arm's are harder, which hides a loss."""
+    """Each arm on its own unsolved problems, as published. The sets differ: the trained arm's are harder, which hides a
+    loss.
+    """
     shared: Interval
     """Both arms on the problems neither solves: the one to read."""
     shared_parsed: Interval
-    """As ``shared``, at equally many parsable answers per problem: what is left when the arms fail to parse unequally often."""
+    """As ``shared``, at equally many parsable answers per problem: what is left when the arms fail to parse unequally
+    often.
+    """
 
 
 @dataclass(frozen=True)
@@ -95,10 +103,11 @@ def transfer_gap(
 ) -> Transfer:
     """Compare distinct answers of a trained policy and its base model on problems that stay unsolved.
 
-    ``gap = mean distinct(base) - mean distinct(trained)`` over unsolved problems, at equally many samples. An arm with more is
-    brought to ``draws`` exactly, not cut: a problem weighs in with its chance ``C(wrong, draws) / C(n, draws)`` to stay
-    unsolved in that many samples, and with the distinct answers to expect in them. Without ``draws``, the commonest number
-    of samples that both arms have on a problem. ``held_out`` names problems never trained on. Intervals resample problems.
+    ``gap = mean distinct(base) - mean distinct(trained)`` over unsolved problems, at equally many samples. An arm with
+    more is brought to ``draws`` exactly, not cut: a problem weighs in with its chance ``C(wrong, draws) / C(n, draws)``
+    to stay unsolved in that many samples, and with the distinct answers to expect in them. Without ``draws``, the
+    commonest number of samples that both arms have on a problem. ``held_out`` names problems never trained on.
+    Intervals resample problems.
 
     Sample both arms at one temperature: nothing here can see or mend that. For cause and effect, train on some
     problems, hold out others that the base model fails, and take step 0 as the base.
@@ -108,7 +117,8 @@ def transfer_gap(
     kept = ids[sizes >= size]
     if size < 1 or not len(kept):
         raise MeasureError(
-            f"No problem has {size} samples in both arms.", "Compare at fewer draws, or sample both arms on the same problems."
+            f"No problem has {size} samples in both arms.",
+            "Compare at fewer draws, or sample both arms on the same problems.",
         )
     columns = _columns(_arm(trained, kept, size), _arm(base, kept, size), size)
 
@@ -154,7 +164,11 @@ def _common(trained: ArmSamples, base: ArmSamples) -> tuple[NDArray[Any], IntArr
 
 def _arm(samples: ArmSamples, ids: NDArray[Any], draws: int) -> _Arm:
     known = np.isin(samples.problems, ids)
-    places, classes, correct = np.searchsorted(ids, samples.problems[known]), samples.classes[known], samples.correct[known]
+    places, classes, correct = (
+        np.searchsorted(ids, samples.problems[known]),
+        samples.classes[known],
+        samples.correct[known],
+    )
     size = np.full(len(ids), draws)
     wrong, told = ~correct, ~correct & (classes >= 0)
     return _Arm(

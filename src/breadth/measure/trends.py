@@ -14,7 +14,17 @@ from breadth.base.errors import MeasureError
 from breadth.measure.change_points import find_jumps
 from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_quantile, student_reach
 from breadth.measure.linear_fit import FEWEST_POINTS, RobustSlope, slope_of
-from breadth.measure.series import Noise, Series, clean_series, noise_around, resampled_windows, robust_sd, sorted_medians, tame, thin
+from breadth.measure.series import (
+    Noise,
+    Series,
+    clean_series,
+    noise_around,
+    resampled_windows,
+    robust_sd,
+    sorted_medians,
+    tame,
+    thin,
+)
 from breadth.measure.validate import FloatArray
 
 _METHOD = "medians; noise from differences of neighbours"
@@ -28,9 +38,10 @@ def edge(points: int) -> int:
 def measured_levels(values: FloatArray, level: float) -> tuple[Interval, Interval, Interval]:
     """Return the level at the start, that at the end and the change between them; needs eight points.
 
-    Levels are medians of the edges. Their noise is half the mean square of differences between neighbours in the nearer quarter of the
-    points, at least five (von Neumann 1941), each end its own: a trend and a slow wander hardly add to it, for they are no errors of
-    measuring. With k differences it has about 2 k / 3 degrees of freedom. A median of m points has pi / 2 times the variance of their mean.
+    Levels are medians of the edges. Their noise is half the mean square of differences between neighbours in the nearer
+    quarter of the points, at least five (von Neumann 1941), each end its own: a trend and a slow wander hardly add to
+    it, for they are no errors of measuring. With k differences it has about 2 k / 3 degrees of freedom. A median of m
+    points has pi / 2 times the variance of their mean.
     """
     size, near, calm = edge(len(values)), max(len(values) // 4, 5), tame(values)
     start, end = _Level.of(values[:size], calm[:near]), _Level.of(values[-size:], calm[-near:])
@@ -102,20 +113,24 @@ class Trend:
     """Points left out because they were NaN or infinite."""
 
 
-def trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None = None, level: float = 0.95, seed: int = 0) -> Trend:
+def trend(
+    steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None = None, level: float = 0.95, seed: int = 0
+) -> Trend:
     """Say whether a series rises, falls or stays, compared with its own start, with intervals that respect autocorrelation.
 
-    Levels are medians of the first and last eighth; their intervals come from the moving-block bootstrap of the noise around
-    the series' best smooth curve, the slope's from Mann-Kendall ranks. The series rises (falls) when the change or the slope
-    is above (below) zero and the other does not contradict; each is tested at half the error, so the two together err at
-    ``1 - level``. It is flat when both the change and the slope over the whole run stay within ``relevant`` of zero, even if
-    they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of the start level, or the start's
-    spread where the start is not clear of zero. Needs eight points. Misleads when the noise is a slow wander over the whole
-    run, which no single run can tell from a trend, and when the series turned: see `breadth.measure.change_points`.
+    Levels are medians of the first and last eighth; their intervals come from the moving-block bootstrap of the noise
+    around the series' best smooth curve, the slope's from Mann-Kendall ranks. The series rises (falls) when the change
+    or the slope is above (below) zero and the other does not contradict; each is tested at half the error, so the two
+    together err at ``1 - level``. It is flat when both the change and the slope over the whole run stay within
+    ``relevant`` of zero, even if they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of
+    the start level, or the start's spread where the start is not clear of zero. Needs eight points. Misleads when the
+    noise is a slow wander over the whole run, which no single run can tell from a trend, and when the series turned:
+    see `breadth.measure.change_points`.
     """
     if relevant is not None and not 0 <= relevant < math.inf:
         raise MeasureError(
-            f"The relevant change is {relevant}; it must be a finite number of at least 0.", "Leave it out for a tenth of the start level."
+            f"The relevant change is {relevant}; it must be a finite number of at least 0.",
+            "Leave it out for a tenth of the start level.",
         )
     check_level(level)
     series = clean_series(steps, values)
@@ -146,11 +161,12 @@ def trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None
 def factor_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95, seed: int = 0) -> Trend:
     """Judge a quantity above zero that moves by factors, as entropy does: by its logarithm, told in its own units.
 
-    What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the start; on a
-    straight scale the bend passes for sluggish noise. A tenth up or down is taken to matter. Whether it moves at all is asked of a wander
-    as `trend` does. How far it has come is a question of measuring alone: a policy that has wandered to a third of its entropy has a third
-    now. So the levels' intervals hold what neighbouring points differ by and no wander. The slope is the share gained a step. Where a
-    value is not above zero there is no logarithm, and all is judged as `trend` does.
+    What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the
+    start; on a straight scale the bend passes for sluggish noise. A tenth up or down is taken to matter. Whether it
+    moves at all is asked of a wander as `trend` does. How far it has come is a question of measuring alone: a policy
+    that has wandered to a third of its entropy has a third now. So the levels' intervals hold what neighbouring points
+    differ by and no wander. The slope is the share gained a step. Where a value is not above zero there is no
+    logarithm, and all is judged as `trend` does.
     """
     series = clean_series(steps, values)
     if len(series) < FEWEST_POINTS or series.values.min() <= 0:
@@ -161,7 +177,10 @@ def factor_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 
     ratio, first, last = _exp(change), _exp(start), _exp(end)
     return replace(
         judged,
-        reason=f"from {first.value:.4g} to {last.value:.4g}, {ratio.value:.3g} times [{ratio.low:.3g}, {ratio.high:.3g}] the start",
+        reason=(
+            f"from {first.value:.4g} to {last.value:.4g}, {ratio.value:.3g} times [{ratio.low:.3g}, {ratio.high:.3g}]"
+            " the start"
+        ),
         start=first,
         start_spread=first.value * judged.start_spread,
         end=last,
@@ -185,7 +204,10 @@ def _mapped(interval: Interval, function: Callable[[float], float]) -> Interval:
 def _difference(start: Interval, end: Interval) -> Interval:
     """Return the difference of two levels whose errors are independent: to each side the root of the squares."""
     change = end.value - start.value
-    down, up = math.hypot(end.value - end.low, start.high - start.value), math.hypot(end.high - end.value, start.value - start.low)
+    down, up = (
+        math.hypot(end.value - end.low, start.high - start.value),
+        math.hypot(end.high - end.value, start.value - start.low),
+    )
     return replace(end, value=change, low=change - down, high=change + up)
 
 
@@ -229,7 +251,9 @@ class _Levels:
 
     def _around(self, value: float, errors: FloatArray, level: float) -> Interval:
         low, high = np.quantile(errors * self._widening(level), [(1 - level) / 2, (1 + level) / 2])
-        return Interval(value, float(min(value - high, value)), float(max(value - low, value)), level, "moving-block bootstrap")
+        return Interval(
+            value, float(min(value - high, value)), float(max(value - low, value)), level, "moving-block bootstrap"
+        )
 
     def _widening(self, level: float) -> float:
         return self.noise.quantile(level) / normal_quantile(level)
@@ -253,7 +277,10 @@ def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) ->
 def _judge(series: Series, levels: _Levels, slope: RobustSlope, matters: float, level: float) -> tuple[Verdict, str]:
     change, span = levels.change(level), float(series.steps[-1] - series.steps[0])
     steady = slope.interval(level)
-    said = f"from {levels.first:.4g} to {levels.last:.4g}, a change of {change.value:+.4g} [{change.low:+.4g}, {change.high:+.4g}]"
+    said = (
+        f"from {levels.first:.4g} to {levels.last:.4g}, a change of {change.value:+.4g} [{change.low:+.4g},"
+        f" {change.high:+.4g}]"
+    )
     if all(-matters <= end <= matters for end in (change.low, change.high, span * steady.low, span * steady.high)):
         return "flat", f"{said}: within {matters:.4g} of zero, the change that would matter"
     stricter = (1 + level) / 2
@@ -264,7 +291,9 @@ def _judge(series: Series, levels: _Levels, slope: RobustSlope, matters: float, 
         return "falling", said
     if signs:
         return "cannot tell", f"{said}, against a slope of {steady.value:+.4g} a step: it turned on the way"
-    hidden = f"over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)"
+    hidden = (
+        f"over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)"
+    )
     return "cannot tell", f"{said}: {hidden}"
 
 
@@ -273,7 +302,9 @@ def _sign(interval: Interval) -> int:
 
 
 def _too_short(series: Series, relevant: float | None, level: float) -> Trend:
-    first, last = (float(np.median(part)) if len(part) else math.nan for part in (series.values[:3], series.values[-3:]))
+    first, last = (
+        float(np.median(part)) if len(part) else math.nan for part in (series.values[:3], series.values[-3:])
+    )
     ends = (-math.inf, math.inf, level, "too few points")
     return Trend(
         verdict="cannot tell",

@@ -22,7 +22,9 @@ def numbers(values: npt.ArrayLike, name: str) -> FloatArray:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise MeasureError(f"{name} cannot be read as numbers: {error}.", f"Give {name} as a rectangular array of numbers.") from error
+        raise MeasureError(
+            f"{name} cannot be read as numbers: {error}.", f"Give {name} as a rectangular array of numbers."
+        ) from error
 
 
 def finite(values: npt.ArrayLike, name: str, *, ndim: int = 1) -> FloatArray:
@@ -30,14 +32,16 @@ def finite(values: npt.ArrayLike, name: str, *, ndim: int = 1) -> FloatArray:
     array = numbers(values, name)
     if array.ndim != ndim:
         raise MeasureError(
-            f"{name} has {array.ndim} dimensions of shape {array.shape}; {ndim} needed.", f"Give {name} as a {ndim}-D array."
+            f"{name} has {array.ndim} dimensions of shape {array.shape}; {ndim} needed.",
+            f"Give {name} as a {ndim}-D array.",
         )
     if array.size == 0:
         raise MeasureError(f"{name} is empty.", "Give at least one value.")
     bad = int(np.count_nonzero(~np.isfinite(array)))
     if bad:
         raise MeasureError(
-            f"{bad} of {array.size} values of {name} are NaN or infinite.", f"Drop or repair them first: {name} must hold finite numbers."
+            f"{bad} of {array.size} values of {name} are NaN or infinite.",
+            f"Drop or repair them first: {name} must hold finite numbers.",
         )
     return array
 
@@ -47,7 +51,9 @@ def whole(values: npt.ArrayLike, name: str) -> FloatArray:
     array = finite(values, name)
     bad = int(np.count_nonzero((array < 0) | (array != np.floor(array))))
     if bad:
-        raise MeasureError(f"{bad} of {array.size} values of {name} are negative or not whole.", f"Give {name} as counts.")
+        raise MeasureError(
+            f"{bad} of {array.size} values of {name} are negative or not whole.", f"Give {name} as counts."
+        )
     return array
 
 
@@ -56,7 +62,9 @@ def yes_or_no(values: npt.ArrayLike, name: str) -> BoolArray:
     array = finite(values, name)
     bad = int(np.count_nonzero((array != 0) & (array != 1)))
     if bad:
-        raise MeasureError(f"{bad} of {array.size} values of {name} are neither 0 nor 1.", f"Give {name} as right (1) or wrong (0).")
+        raise MeasureError(
+            f"{bad} of {array.size} values of {name} are neither 0 nor 1.", f"Give {name} as right (1) or wrong (0)."
+        )
     return np.asarray(array == 1)
 
 

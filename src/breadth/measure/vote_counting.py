@@ -64,7 +64,10 @@ def independent_winning_chances(shares: FloatArray, own: int, draws: IntArray) -
 
 @dataclass(frozen=True)
 class _Contests:
-    """Several votes, each seen from one class. Series are rows of one table, named by row, so equal ones are stored once."""
+    """Several votes, each seen from one class.
+
+    Series are rows of one table, named by row, so equal ones are stored once.
+    """
 
     series: FloatArray
     """[kinds, most + 1] ways to draw j votes, for j = 0 .. most."""
@@ -75,7 +78,8 @@ class _Contests:
     rivals: IntArray
     """[contests, rivals] series of the others, by falling reach; padded with one of reach 0."""
     rest: IntArray
-    """[contests, levels] series of all that cannot hold m votes, for m = 1 .. levels: silent samples, smaller rivals."""
+    """[contests, levels] series of all that cannot hold m votes, for m = 1 .. levels: silent samples, smaller rivals.
+    """
 
 
 @dataclass(frozen=True)
@@ -113,18 +117,23 @@ def _batches(standings: Sequence[Standing], most: int) -> Iterator[list[int]]:
 def _drawn_batch(standings: Sequence[Standing], draws: IntArray) -> FloatArray:
     most, width = int(draws.max()), max(len(rivals) for _, rivals, _ in standings)
     own = np.array([standing[0] for standing in standings])
-    rivals = np.array([[*others, *[0] * (width - len(others))] for _, others, _ in standings], dtype=np.int64).reshape(own.size, width)
+    rivals = np.array([[*others, *[0] * (width - len(others))] for _, others, _ in standings], dtype=np.int64).reshape(
+        own.size, width
+    )
     silent = np.array([standing[2] for standing in standings])
     levels = np.arange(1, min(most, int(own.max())) + 1)
     # Of a rival with fewer than m samples every draw is allowed at level m, so it joins the silent ones: C(a+b, j).
     rest = silent[:, None] + np.where(rivals[:, :, None] < levels, rivals[:, :, None], 0).sum(axis=1)
     kinds, names = np.unique(np.concatenate([own, rivals.ravel(), rest.ravel()]), return_inverse=True)
     parts = np.split(names, np.cumsum([own.size, rivals.size]))
-    contests = _Contests(_ways(kinds, most), kinds, parts[0], parts[1].reshape(rivals.shape), parts[2].reshape(rest.shape))
+    contests = _Contests(
+        _ways(kinds, most), kinds, parts[0], parts[1].reshape(rivals.shape), parts[2].reshape(rest.shape)
+    )
     everything = _ways(own + rivals.sum(axis=1) + silent, most)[:, draws]
     if not everything.max() < _LARGEST_WEIGHT:
         raise MeasureError(
-            f"Exact counting of k = {most} of {int((own + rivals.sum(axis=1) + silent).max())} samples goes beyond floating point.",
+            f"Exact counting of k = {most} of {int((own + rivals.sum(axis=1) + silent).max())} samples goes beyond"
+            " floating point.",
             "Ask for smaller k (128 of 10,000 and all of 1,000 samples are possible).",
         )
     # Rounding may lift a certain win a hair above 1.
@@ -221,11 +230,11 @@ TIE = 1e-12
 def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, unparsable: int = 0) -> FloatArray:
     """Return the accuracy to expect of a plurality vote over ``k`` of a problem's samples, exactly.
 
-    ``counts[i]`` samples gave answer class i, and ``correct[i]`` says whether that class is right (a share between 0 and
-    1 for a class whose members were graded differently). All draws of k samples without replacement count alike; ties
-    are shared equally among the tied classes; the ``unparsable`` samples may be drawn but never vote, and a draw of
-    nothing else scores 0. Without ``k``: every k from 1 to the number of samples. The method, polynomial in the number
-    of samples, is that of `breadth.measure.vote_counting`. maj@1 is the accuracy of a single sample.
+    ``counts[i]`` samples gave answer class i, and ``correct[i]`` says whether that class is right (a share between 0
+    and 1 for a class whose members were graded differently). All draws of k samples without replacement count alike;
+    ties are shared equally among the tied classes; the ``unparsable`` samples may be drawn but never vote, and a draw
+    of nothing else scores 0. Without ``k``: every k from 1 to the number of samples. The method, polynomial in the
+    number of samples, is that of `breadth.measure.vote_counting`. maj@1 is the accuracy of a single sample.
 
     At k = n the value is the outcome of that one vote: keep k below n/2 when the spread between problems is used. Votes
     of unlike models, or of samples that saw one another, are not draws from one distribution, whatever this returns.
@@ -236,7 +245,8 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     total = int(sizes.sum()) + silent
     if total < 1 or min(silent, int(sizes.min(initial=0))) < 0:
         raise MeasureError(
-            f"counts {sizes.tolist()!s:.80} with {silent} unparsable are no vote.", "Give counts from 0 up, at least one sample."
+            f"counts {sizes.tolist()!s:.80} with {silent} unparsable are no vote.",
+            "Give counts from 0 up, at least one sample.",
         )
     draws = draw_sizes(np.arange(1, total + 1) if k is None else k, total)
     cast, value = sizes[sizes > 0], values[sizes > 0]
@@ -245,7 +255,9 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     return curve if k is None or np.ndim(k) else np.asarray(curve[0])
 
 
-def maj_at_k_by_problem(problems: ArrayLike, classes: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None) -> FloatArray:
+def maj_at_k_by_problem(
+    problems: ArrayLike, classes: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None
+) -> FloatArray:
     """Return `maj_at_k` of many problems at once, as [problems, k], from one row per sample; problems in sorted order.
 
     ``problems`` are ids of any kind, ``classes`` the answer class within the problem (-1: no parsable answer; such a
@@ -266,7 +278,9 @@ def maj_at_k_by_problem(problems: ArrayLike, classes: ArrayLike, correct: ArrayL
     return curves if k is None or np.ndim(k) else curves[:, 0]
 
 
-def mean_maj_at_k(problems: ArrayLike, classes: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None) -> FloatArray:
+def mean_maj_at_k(
+    problems: ArrayLike, classes: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None
+) -> FloatArray:
     """Average `maj_at_k_by_problem` over problems, each with equal weight; one number per k."""
     return np.asarray(maj_at_k_by_problem(problems, classes, correct, k).mean(axis=0))
 
@@ -275,16 +289,21 @@ def maj_at_k_from_shares(shares: ArrayLike, correct: ArrayLike, k: ArrayLike) ->
     """Return the accuracy of a plurality vote over ``k`` independent samples of a known answer distribution, exactly.
 
     ``shares[i]`` is the chance of answer class i; what they lack to 1 is the chance of no parsable answer. Ties as in
-    `maj_at_k`, which comes close to this as the samples grow in number. Condorcet's jury: with shares (.4 right, .3, .3)
-    more votes help, with (.4 right, .6) they hurt. For k up to 700.
+    `maj_at_k`, which comes close to this as the samples grow in number. Condorcet's jury: with shares (.4 right, .3,
+    .3) more votes help, with (.4 right, .6) they hurt. For k up to 700.
     """
     chances = np.atleast_1d(np.asarray(shares, dtype=np.float64))
     values = _class_values(correct, chances.shape)
     if not (np.all(chances >= 0) and chances.sum() <= 1 + 1e-9):
-        raise MeasureError(f"shares must be 0 or more and sum to at most 1; got {chances.tolist()!s:.80}.", "Divide counts by their sum.")
+        raise MeasureError(
+            f"shares must be 0 or more and sum to at most 1; got {chances.tolist()!s:.80}.",
+            "Divide counts by their sum.",
+        )
     draws = draw_sizes(k, np.iinfo(np.int64).max)
     if draws.max() > MOST_INDEPENDENT_DRAWS:
-        raise MeasureError(f"k = {draws.max()} is too large to count exactly.", f"Ask for k up to {MOST_INDEPENDENT_DRAWS}.")
+        raise MeasureError(
+            f"k = {draws.max()} is too large to count exactly.", f"Ask for k up to {MOST_INDEPENDENT_DRAWS}."
+        )
     curve = np.zeros(draws.size)
     for own in np.flatnonzero(values * chances).tolist():
         curve += values[own] * independent_winning_chances(chances, own, draws)
@@ -328,7 +347,9 @@ def best_of_n(scores: ArrayLike) -> tuple[int, ...]:
     """
     values = np.atleast_1d(np.asarray(scores, dtype=np.float64))
     if values.ndim > 1 or np.all(np.isnan(values)):
-        raise MeasureError(f"Got scores of shape {values.shape} with no usable number among them.", "Give one score per sample.")
+        raise MeasureError(
+            f"Got scores of shape {values.shape} with no usable number among them.", "Give one score per sample."
+        )
     return tuple(np.flatnonzero(values == np.nanmax(values)).tolist())
 
 
@@ -350,18 +371,27 @@ class _Ballots:
         """Count the columns."""
         ids, grades = np.asarray(problems), np.asarray(correct, dtype=np.float64)
         labels, _ = checked_ballots(classes, np.ones(np.shape(classes)))
-        if not ids.shape == labels.shape == grades.shape or labels.size == 0 or not np.all((grades >= 0) & (grades <= 1)):
+        if (
+            not ids.shape == labels.shape == grades.shape
+            or labels.size == 0
+            or not np.all((grades >= 0) & (grades <= 1))
+        ):
             raise MeasureError(
-                f"Got {ids.shape} problems, {labels.shape} classes and {grades.shape} grades; need one of each a sample, grades in [0, 1].",
+                f"Got {ids.shape} problems, {labels.shape} classes and {grades.shape} grades; need one of each a"
+                " sample, grades in [0, 1].",
                 "Give three columns of equal length with at least one row, and drop samples that were not graded.",
             )
         names, problem = np.unique(ids, return_inverse=True)
         voting = labels >= 0
         width = int(labels.max()) + 1
-        codes, place, counts = np.unique(problem[voting] * width + labels[voting], return_inverse=True, return_counts=True)
+        codes, place, counts = np.unique(
+            problem[voting] * width + labels[voting], return_inverse=True, return_counts=True
+        )
         values = np.bincount(place, grades[voting], minlength=codes.size) / counts
         order = np.lexsort((-counts, codes // max(width, 1)))
-        return cls(np.bincount(problem, minlength=names.size), codes[order] // max(width, 1), counts[order], values[order])
+        return cls(
+            np.bincount(problem, minlength=names.size), codes[order] // max(width, 1), counts[order], values[order]
+        )
 
     def right_classes(self) -> Iterator[tuple[int, float, Standing]]:
         """Yield every class with a correct sample: its problem, its value, how it stands in the vote."""
@@ -385,7 +415,8 @@ def _class_values(correct: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     values = np.atleast_1d(np.asarray(correct, dtype=np.float64))
     if len(shape) != 1 or values.shape != shape or not np.all((values >= 0) & (values <= 1)):
         raise MeasureError(
-            f"Got {shape} classes and {values.shape} verdicts.", "Say for each class whether it is correct: True, False or a share."
+            f"Got {shape} classes and {values.shape} verdicts.",
+            "Say for each class whether it is correct: True, False or a share.",
         )
     return values
 
@@ -395,8 +426,11 @@ def checked_ballots(classes: ArrayLike, weights: ArrayLike) -> tuple[IntArray, F
     labels, weight = whole_numbers(classes, "classes"), np.asarray(weights, dtype=np.float64)
     if labels.ndim != 1 or labels.shape != weight.shape or (labels.size and labels.min() < -1):
         raise MeasureError(
-            f"Got classes of shape {labels.shape} and weights of shape {weight.shape}.", "Give one class from -1 up per sample."
+            f"Got classes of shape {labels.shape} and weights of shape {weight.shape}.",
+            "Give one class from -1 up per sample.",
         )
     if not np.all((weight >= 0) & np.isfinite(weight)):
-        raise MeasureError("Weights must be finite numbers from 0 up.", "Pass unbounded scores through a sigmoid or use their ranks.")
+        raise MeasureError(
+            "Weights must be finite numbers from 0 up.", "Pass unbounded scores through a sigmoid or use their ranks."
+        )
     return labels, weight

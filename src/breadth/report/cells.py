@@ -109,7 +109,8 @@ _ENDLESS = ("NaN", "∞", "-∞")
 def number(value: float, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
     """Write one number: ``0.423``, ``12,345``, ``42%``, ``NaN``; ``bare`` leaves the unit to a heading.
 
-    Without ``decimals`` a float gets three significant digits and no trailing zeros; whole numbers keep all their digits.
+    Without ``decimals`` a float gets three significant digits and no trailing zeros; whole numbers keep all their
+    digits.
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -120,8 +121,8 @@ def number(value: float, unit: str = "", decimals: int | None = None, *, bare: b
 def interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
     """Write a number with its interval: ``0.42 (0.38 to 0.47)``, ``0.42 nats (0.38 to 0.47)``, ``42% (38% to 47%)``.
 
-    Without ``decimals`` the digits follow the half width (``interval_decimals``). An interval whose ends are both NaN is
-    said to be none.
+    Without ``decimals`` the digits follow the half width (``interval_decimals``). An interval whose ends are both NaN
+    is said to be none.
     """
     value, low, high = (float(part) for part in (cell.value, cell.low, cell.high))
     if math.isnan(low) and math.isnan(high):
@@ -134,8 +135,9 @@ def interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *,
 def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
     """Return the decimals an interval deserves: two significant digits of its half width if they are below 35, else one.
 
-    That is the rounding rule of the Particle Data Group (Review of Particle Physics, introduction, "Rounding"). None leaves
-    each number its own three digits: the interval has no width, or its numbers are too small or too large to write out.
+    That is the rounding rule of the Particle Data Group (Review of Particle Physics, introduction, "Rounding"). None
+    leaves each number its own three digits: the interval has no width, or its numbers are too small or too large to
+    write out.
     """
     finite = [_scaled(float(part), unit) for part in (cell.value, cell.low, cell.high) if math.isfinite(part)]
     width = max(finite, default=0.0) - min(finite, default=0.0)
@@ -164,7 +166,9 @@ def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
     Where there are intervals with a width they decide: the finest of them, unless they differ by more than one digit.
     """
     listed = list(cells)
-    ranges = {interval_decimals(cell, unit) for cell in listed if is_interval(cell) and 0 < cell.high - cell.low < math.inf}
+    ranges = {
+        interval_decimals(cell, unit) for cell in listed if is_interval(cell) and 0 < cell.high - cell.low < math.inf
+    }
     if ranges:
         known = [decimals for decimals in ranges if decimals is not None]
         return max(known) if len(known) == len(ranges) and max(known) - min(known) <= 1 else None

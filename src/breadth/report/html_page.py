@@ -27,7 +27,22 @@ from breadth.report.layout import (
 )
 from breadth.report.markup import Element, Node, element
 from breadth.report.plaintext import counted, one_line, paragraphs, plain
-from breadth.report.sections import Column, Curve, Fact, Facts, Group, Groups, Listing, Outcome, Page, Table, Text, Token, Trace, Verdict
+from breadth.report.sections import (
+    Column,
+    Curve,
+    Fact,
+    Facts,
+    Group,
+    Groups,
+    Listing,
+    Outcome,
+    Page,
+    Table,
+    Text,
+    Token,
+    Trace,
+    Verdict,
+)
 from breadth.report.shapes import band_swatch, sample_marks, severity_sign, swatch
 from breadth.report.style import SEVERITIES, SHOWN_EVENTS, SHOWN_GROUPS, SHOWN_ROWS, SHOWN_TOKENS, line_style
 from breadth.report.stylesheet import stylesheet
@@ -76,7 +91,11 @@ def draw_facts(listed: Facts, _: str) -> Element:
 
 def fact_list(listed: Sequence[Fact]) -> Element:
     """Draw names and values without a heading."""
-    return element("dl", *(element("div", element("dt", one_line(fact.name)), _definition(fact)) for fact in listed), class_="listed")
+    return element(
+        "dl",
+        *(element("div", element("dt", one_line(fact.name)), _definition(fact)) for fact in listed),
+        class_="listed",
+    )
 
 
 def value_nodes(text: str, *, numeric: bool, origin: str = "") -> list[Node]:
@@ -92,7 +111,9 @@ def _fact_value(fact: Fact) -> list[Node]:
         return [element("span", ABSENT, class_="absent"), f": {one_line(fact.value.reason)}"]
     if fact.value is None:
         return [element("span", ABSENT, class_="absent")]
-    return value_nodes(cell_text(fact.value, fact.unit), numeric=is_number(fact.value), origin=interval_origin(fact.value))
+    return value_nodes(
+        cell_text(fact.value, fact.unit), numeric=is_number(fact.value), origin=interval_origin(fact.value)
+    )
 
 
 def _definition(fact: Fact) -> Element:
@@ -182,7 +203,9 @@ def draw_curve(lines: Curve, key: str) -> Element:
 
 
 def _legend(lines: Curve) -> Element | None:
-    named = [(swatch(line_style(index)), one_line(one.name)) for index, one in enumerate(lines.series) if one_line(one.name)]
+    named = [
+        (swatch(line_style(index)), one_line(one.name)) for index, one in enumerate(lines.series) if one_line(one.name)
+    ]
     bands = [(band_swatch(), one_line(lines.band))] if any(one.low for one in lines.series) else []
     items = [element("li", sample, element("span", name)) for sample, name in (named if len(named) > 1 else []) + bands]
     return element("ul", *items, class_="legend") if items else None
@@ -190,7 +213,11 @@ def _legend(lines: Curve) -> Element | None:
 
 def _event_list(lines: Curve) -> list[Element]:
     items = [
-        element("li", element("span", letter(index), class_="flag"), element("span", f"{_place(lines, event.x)}: {one_line(event.label)}"))
+        element(
+            "li",
+            element("span", letter(index), class_="flag"),
+            element("span", f"{_place(lines, event.x)}: {one_line(event.label)}"),
+        )
         for index, event in enumerate(lines.events)
     ]
     shown, rest = items[:SHOWN_EVENTS], items[SHOWN_EVENTS:]
@@ -217,7 +244,9 @@ def draw_groups(picture: Groups, _: str) -> Element:
     """Draw one row per problem and one mark per sample."""
     shown, rest = picture.groups[:SHOWN_GROUPS], picture.groups[SHOWN_GROUPS:]
     kinds = [kind for kind in Outcome if any(kind in group.outcomes for group in picture.groups)]
-    legend = element("ul", *(element("li", sample_marks([kind]), element("span", kind.value)) for kind in kinds), class_="legend")
+    legend = element(
+        "ul", *(element("li", sample_marks([kind]), element("span", kind.value)) for kind in kinds), class_="legend"
+    )
     return section(
         picture.title,
         legend if kinds else caption("No samples."),
@@ -262,12 +291,17 @@ def _trace_legend(text: Trace, steps: Shading | None) -> Element:
     words = element("p", typeset(scale_words(text, steps)), class_="scale")
     if steps is None or steps.high <= steps.low:
         return words
-    edges = [element("li", element("span", f"from {number(edge, text.unit)}", class_=f"t{i}")) for i, edge in enumerate(steps.edges(), 1)]
+    edges = [
+        element("li", element("span", f"from {number(edge, text.unit)}", class_=f"t{i}"))
+        for i, edge in enumerate(steps.edges(), 1)
+    ]
     return element("div", words, element("ul", *edges, class_="legend"))
 
 
 def _tokens(text: Trace, tokens: Sequence[Token], steps: Shading | None) -> Element:
-    parts = [part for kind, run in by_kind(tokens) for part in _kind(kind, [_token(text, token, steps) for token in run])]
+    parts = [
+        part for kind, run in by_kind(tokens) for part in _kind(kind, [_token(text, token, steps) for token in run])
+    ]
     return element("p", *parts, class_="tokens")
 
 
@@ -281,7 +315,9 @@ def _token(text: Trace, token: Token, steps: Shading | None) -> Element:
     # A token that is only a line break would show no mark at all.
     words = shown if shown.strip("\n") or not shown else "↵" + shown
     title = token_number(text, token)
-    return element("span", words, class_=f"t{level}" if level else None, title=title or None, tabindex="-1" if title else None)
+    return element(
+        "span", words, class_=f"t{level}" if level else None, title=title or None, tabindex="-1" if title else None
+    )
 
 
 def _folded(summary: str, inside: Iterable[Element]) -> Element:
@@ -331,7 +367,9 @@ def _body(page: Page) -> Element:
     subtitle = element("p", one_line(page.subtitle), class_="subtitle") if one_line(page.subtitle) else None
     return element(
         "body",
-        element("header", element("p", "breadth", class_="brand"), element("h1", one_line(page.title) or "Report"), subtitle),
+        element(
+            "header", element("p", "breadth", class_="brand"), element("h1", one_line(page.title) or "Report"), subtitle
+        ),
         element("main", *(_DRAWN_BY[type(part)](part, f"s{index}") for index, part in enumerate(page.sections, 1))),
         _provenance(page),
     )

@@ -1,17 +1,18 @@
 """A report as JSON that scripts can rely on.
 
-The first two keys are ``schema`` (``breadth.report``) and ``version`` (an integer that grows when a key changes meaning or
-goes; new keys may appear without that). Then come the page's own fields. Every section has ``kind`` (``verdict``, ``table``,
-``curve``, ``trace``, ``groups``, ``text``, ``listing``, ``facts``) and its fields under the names in ``sections``, in the order they
-are written there: the same report gives the same bytes.
+The first two keys are ``schema`` (``breadth.report``) and ``version`` (an integer that grows when a key changes meaning
+or goes; new keys may appear without that). Then come the page's own fields. Every section has ``kind`` (``verdict``,
+``table``, ``curve``, ``trace``, ``groups``, ``text``, ``listing``, ``facts``) and its fields under the names in
+``sections``, in the order they are written there: the same report gives the same bytes.
 
 - It is strict JSON: a number that JSON cannot write is the string ``"NaN"``, ``"Infinity"`` or ``"-Infinity"`` (as in
-  protocol buffers' JSON), which stays distinct from ``null``, "there is no value"; Python's ``float()`` reads all three.
-- A number with an interval is ``{"value", "low", "high", "level", "method"}``, the last two where known; a value that is missing
-  for a reason is ``{"missing": reason}``.
+  protocol buffers' JSON), which stays distinct from ``null``, "there is no value"; Python's ``float()`` reads all
+  three.
+- A number with an interval is ``{"value", "low", "high", "level", "method"}``, the last two where known; a value that
+  is missing for a reason is ``{"missing": reason}``.
 - Numbers are never rounded or rescaled; where a reader sees a percentage, the unit here is ``fraction``.
-- All output is ASCII (other characters are escaped), so printing it cannot drive a terminal; half a surrogate pair becomes
-  U+FFFD.
+- All output is ASCII (other characters are escaped), so printing it cannot drive a terminal; half a surrogate pair
+  becomes U+FFFD.
 """
 
 from __future__ import annotations

@@ -195,7 +195,9 @@ def left_out(curve: Curve) -> str:
 
 def course(series: Series, x: Axis, y: Axis) -> str:
     """Say where a line starts and ends, e.g. ``0.62 at 0, 0.41 (0.38 to 0.47) at 300``."""
-    known = [pair for pair, value in zip(estimates(series), series.y, strict=True) if drawable(value) and drawable(pair[0])]
+    known = [
+        pair for pair, value in zip(estimates(series), series.y, strict=True) if drawable(value) and drawable(pair[0])
+    ]
     if not known:
         return "no values"
     ends = known[:1] if len(known) == 1 else [known[0], known[-1]]
@@ -325,7 +327,9 @@ def tabulate(table: Table) -> Tabulation:
     reasons = _reasons(table)
     columns = [_entries(column, cells, reasons) for column, cells in _by_column(table)]
     return Tabulation(
-        headings=tuple(one_line(f"{column.name} ({column.unit})" if column.unit else column.name) for column in table.columns),
+        headings=tuple(
+            one_line(f"{column.name} ({column.unit})" if column.unit else column.name) for column in table.columns
+        ),
         right=tuple(_stands_right(column, cells) for column, cells in _by_column(table)),
         rows=tuple(zip(*columns, strict=True)),
         footnotes=tuple((flag, one_line(reason)) for reason, flag in reasons.items()),

@@ -1,8 +1,8 @@
 """Build markup that cannot be broken: every text and attribute is escaped on the way out, and there is no way around it.
 
-A tree of ``Element`` is made of known tags and attributes and of text. There is no raw string of markup anywhere: even the style sheet
-goes through the same escaping (and is written so that escaping leaves it alone). No tag that loads or runs anything and no attribute that
-can hold an address or a script is known.
+A tree of ``Element`` is made of known tags and attributes and of text. There is no raw string of markup anywhere: even
+the style sheet goes through the same escaping (and is written so that escaping leaves it alone). No tag that loads or
+runs anything and no attribute that can hold an address or a script is known.
 """
 
 from __future__ import annotations
@@ -16,8 +16,43 @@ from breadth.report.plaintext import plain
 
 TAGS = frozenset(
     {
-        *("html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "h1", "h2", "p", "div", "span", "sup"),
-        *("table", "thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "ul", "li", "pre", "code", "details", "summary", "input", "label"),
+        *(
+            "html",
+            "head",
+            "meta",
+            "title",
+            "style",
+            "body",
+            "main",
+            "header",
+            "footer",
+            "section",
+            "h1",
+            "h2",
+            "p",
+            "div",
+            "span",
+            "sup",
+        ),
+        *(
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "dl",
+            "dt",
+            "dd",
+            "ul",
+            "li",
+            "pre",
+            "code",
+            "details",
+            "summary",
+            "input",
+            "label",
+        ),
         *("svg", "path", "text", "desc"),
     }
 )
@@ -25,7 +60,21 @@ TAGS = frozenset(
 
 ATTRIBUTES = frozenset(
     {
-        *("lang", "charset", "name", "content", "http-equiv", "class", "id", "title", "role", "tabindex", "type", "for", "scope"),
+        *(
+            "lang",
+            "charset",
+            "name",
+            "content",
+            "http-equiv",
+            "class",
+            "id",
+            "title",
+            "role",
+            "tabindex",
+            "type",
+            "for",
+            "scope",
+        ),
         *("aria-label", "aria-labelledby", "aria-hidden"),
         *("viewBox", "width", "height", "x", "y", "d", "text-anchor", "stroke-dasharray"),
     }
@@ -55,7 +104,9 @@ class Element:
 
     def source(self) -> str:
         """Return the element as HTML."""
-        inside = "".join(escape(plain(child), quote=False) if isinstance(child, str) else child.source() for child in self.children)
+        inside = "".join(
+            escape(plain(child), quote=False) if isinstance(child, str) else child.source() for child in self.children
+        )
         attributes = "".join(f' {name}="{escape(plain(value))}"' for name, value in self.attributes.items())
         return f"<{self.tag}{attributes}>" + ("" if self.tag in _VOID else f"{inside}</{self.tag}>")
 
@@ -70,7 +121,9 @@ def element(tag: str, *children: Node | None, **attributes: str | float | None) 
     Underscores in attribute names become hyphens and a last one is dropped, so ``class_`` and ``aria_label`` can be
     written. Floats are shortened to two decimals: nothing on a screen is finer.
     """
-    given = {name.rstrip("_").replace("_", "-"): _written(value) for name, value in attributes.items() if value is not None}
+    given = {
+        name.rstrip("_").replace("_", "-"): _written(value) for name, value in attributes.items() if value is not None
+    }
     return Element(tag, tuple(child for child in children if child is not None), given)
 
 

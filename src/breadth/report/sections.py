@@ -1,6 +1,7 @@
 """The sections of a report, and the page that holds them: frozen records that know nothing of how they are drawn.
 
-Any text may come from a log or a model; renderers treat it as plain text. Sequences are stored as tuples, so lists and arrays work too.
+Any text may come from a log or a model; renderers treat it as plain text. Sequences are stored as tuples, so lists and
+arrays work too.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ class Series:
         _set(self, x=floats(self.x), y=floats(self.y), low=floats(self.low), high=floats(self.high))
         if len(self.y) != len(self.x) or len(self.low) != len(self.high) or len(self.low) not in (0, len(self.x)):
             raise MeasureError(
-                f"The series '{self.name}' has {len(self.x)} x, {len(self.y)} y, {len(self.low)} low and {len(self.high)} high.",
+                f"The series '{self.name}' has {len(self.x)} x, {len(self.y)} y, {len(self.low)} low and"
+                f" {len(self.high)} high.",
                 "Give one y per x, and either no band or one low and one high per x; use NaN where a value is missing.",
             )
 

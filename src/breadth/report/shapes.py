@@ -33,7 +33,9 @@ def triangle(x: float, y: float, r: float) -> str:
 
 def diamond(x: float, y: float, r: float) -> str:
     """Return a square on its corner."""
-    return _path(("M", x, y - 1.3 * r), ("l", 1.3 * r, 1.3 * r), ("l", -1.3 * r, 1.3 * r), ("l", -1.3 * r, -1.3 * r), ("z",))
+    return _path(
+        ("M", x, y - 1.3 * r), ("l", 1.3 * r, 1.3 * r), ("l", -1.3 * r, 1.3 * r), ("l", -1.3 * r, -1.3 * r), ("z",)
+    )
 
 
 def cross(x: float, y: float, r: float) -> str:
@@ -91,7 +93,11 @@ def sample_marks(outcomes: Sequence[Outcome]) -> Element:
     paths = [
         element(
             "path",
-            d="".join(_OUTCOMES[kind](_STEP * (place + 0.5), 7, 4.2) for place, outcome in enumerate(outcomes) if outcome is kind),
+            d="".join(
+                _OUTCOMES[kind](_STEP * (place + 0.5), 7, 4.2)
+                for place, outcome in enumerate(outcomes)
+                if outcome is kind
+            ),
             class_=f"mark {'full' if kind is Outcome.CORRECT else 'open'} {OUTCOMES[kind].color}",
         )
         for kind in Outcome

@@ -66,12 +66,16 @@ DARK: Mapping[str, str] = {
 """The same roles on near-black."""
 
 FORCED: Mapping[str, str] = {
-    name: {"paper": "Canvas", "panel": "Canvas", "grid": "GrayText", "rule": "GrayText"}.get(
-        name, "Canvas" if name.startswith("shade") else "CanvasText"
+    name: (
+        {"paper": "Canvas", "panel": "Canvas", "grid": "GrayText", "rule": "GrayText"}.get(
+            name, "Canvas" if name.startswith("shade") else "CanvasText"
+        )
     )
     for name in LIGHT
 }
-"""The same roles where the reader forces a palette of their own: everything but paper and hairlines is plain text colour."""
+"""The same roles where the reader forces a palette of their own: everything but paper and hairlines is plain text
+colour.
+"""
 
 SHADES = 5
 """Steps of a token's shade above none."""

@@ -121,13 +121,19 @@ def axis_x(frame: Frame, axis: Axis, canvas: Canvas) -> list[Element]:
     texts = tick_texts(frame.axes.x_ticks, axis)
     places = [frame.x(tick) for tick in frame.axes.x_ticks]
     ticks = "".join(f"M{shorten(x)} {shorten(frame.bottom)}v5" for x in places)
-    line = element("path", d=f"M{shorten(frame.left)} {shorten(frame.bottom)}H{shorten(frame.right)}{ticks}", class_="base")
+    line = element(
+        "path", d=f"M{shorten(frame.left)} {shorten(frame.bottom)}H{shorten(frame.right)}{ticks}", class_="base"
+    )
     labels = [
         element("text", typeset(text), x=x, y=frame.bottom + 20, text_anchor="middle", class_="tick")
         for x, text in _apart(places, texts, canvas)
     ]
     middle = (frame.left + frame.right) / 2
-    return [line, *labels, element("text", axis_label(axis), x=middle, y=canvas.height - 6, text_anchor="middle", class_="axis")]
+    return [
+        line,
+        *labels,
+        element("text", axis_label(axis), x=middle, y=canvas.height - 6, text_anchor="middle", class_="axis"),
+    ]
 
 
 def _apart(places: Sequence[float], texts: Sequence[str], canvas: Canvas) -> list[tuple[float, str]]:
@@ -180,7 +186,9 @@ def _events(curve: Curve, frame: Frame) -> list[Element]:
     for index, event in enumerate(curve.events):
         if drawable(event.x):
             x, flag = frame.x(event.x), letter(index)
-            drawn.append(element("path", d=f"M{shorten(x)} {shorten(frame.top - 4)}V{shorten(frame.bottom)}", class_="event"))
+            drawn.append(
+                element("path", d=f"M{shorten(x)} {shorten(frame.top - 4)}V{shorten(frame.bottom)}", class_="event")
+            )
             if abs(x - last) >= CHARACTER * (len(flag) + 1):
                 drawn.append(element("text", flag, x=x, y=frame.top - 8, text_anchor="middle", class_="flag"))
                 last = x
@@ -206,7 +214,11 @@ def _band(series: Series, index: int, frame: Frame) -> list[Element]:
             fill += _polyline(upper + lower[::-1]) + "z"
             edges += _polyline(upper) + _polyline(lower)
     color = line_style(index).color
-    return [element("path", d=d, class_=f"{look} {color}") for look, d in (("band", fill), ("edge", edges), ("bar", bars)) if d]
+    return [
+        element("path", d=d, class_=f"{look} {color}")
+        for look, d in (("band", fill), ("edge", edges), ("bar", bars))
+        if d
+    ]
 
 
 def _line(series: Series, index: int, frame: Frame) -> list[Element]:
@@ -221,7 +233,9 @@ def _marks(curve: Curve, index: int, frame: Frame) -> list[Element]:
     """Mark every point of a short line, some of a long one, and every point that stands alone between two gaps."""
     series, style = curve.series[index], line_style(index)
     alone = {run[0] for run in stretches(series) if len(run) == 1}
-    kept = [(x, y, cell) for (x, cell), y in zip(estimates(series), series.y, strict=True) if drawable(x) and drawable(y)]
+    kept = [
+        (x, y, cell) for (x, cell), y in zip(estimates(series), series.y, strict=True) if drawable(x) and drawable(y)
+    ]
     stride = 1 if len(kept) <= _MARKED_POINTS else len(kept) // 7
     first = (stride // 2 + index * stride // 5) % stride
     chosen = [item for place, item in enumerate(kept) if place % stride == first or item[:2] in alone]
@@ -240,7 +254,13 @@ def _names(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
     order = sorted(ends, key=lambda index: ends[index])
     heights = _pushed_apart([ends[index] for index in order], frame.top, frame.bottom)
     return [
-        element("text", shortened(curve.series[index].name, canvas.label_room), x=frame.right + 8, y=y + 4, class_=f"name {color}")
+        element(
+            "text",
+            shortened(curve.series[index].name, canvas.label_room),
+            x=frame.right + 8,
+            y=y + 4,
+            class_=f"name {color}",
+        )
         for index, y in zip(order, heights, strict=True)
         for color in [line_style(index).color]
     ]
@@ -323,5 +343,15 @@ def _panel(curve: Curve, place: int) -> list[Element]:
     left = _MARGIN + place * (PANEL.width + _GAP)
     chart = line_chart(curve, PANEL, f"panel-{place + 1}")
     heading = element("text", one_line(curve.title), x=left, y=_MARGIN + 14, class_="heading")
-    size = {"width": shorten(PANEL.width), "height": shorten(PANEL.height)}  # some browsers heed these, others the style
-    return [heading, Element(chart.tag, chart.children, {**chart.attributes, **size, "x": shorten(left), "y": shorten(_MARGIN + _HEADING)})]
+    size = {
+        "width": shorten(PANEL.width),
+        "height": shorten(PANEL.height),
+    }  # some browsers heed these, others the style
+    return [
+        heading,
+        Element(
+            chart.tag,
+            chart.children,
+            {**chart.attributes, **size, "x": shorten(left), "y": shorten(_MARGIN + _HEADING)},
+        ),
+    ]

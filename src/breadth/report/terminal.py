@@ -31,7 +31,20 @@ from breadth.report.layout import (
     tabulate,
 )
 from breadth.report.plaintext import counted, one_line, paragraphs, plain, shortened
-from breadth.report.sections import Curve, Fact, Facts, Group, Groups, Listing, Outcome, Page, Table, Token, Trace, Verdict
+from breadth.report.sections import (
+    Curve,
+    Fact,
+    Facts,
+    Group,
+    Groups,
+    Listing,
+    Outcome,
+    Page,
+    Table,
+    Token,
+    Trace,
+    Verdict,
+)
 from breadth.report.style import (
     ASCII_FOR,
     OUTCOMES,
@@ -93,7 +106,11 @@ class Pen:
     def heading(self, title: str) -> list[Text]:
         """Return a title underlined as far as it reaches; nothing for no title."""
         line = self.words(title, "bold")
-        return [line, Text(("-" if self.ascii_only else "─") * min(line.cell_len, self.width), "dim")] if line.plain else []
+        return (
+            [line, Text(("-" if self.ascii_only else "─") * min(line.cell_len, self.width), "dim")]
+            if line.plain
+            else []
+        )
 
     def notes(self, *texts: str) -> list[Text]:
         """Return captions, leaving out empty ones."""
@@ -134,7 +151,11 @@ def print_table(rows: Table, pen: Pen) -> list[RenderableType]:
     shown: list[RenderableType] = [_grid(known, widths, pen)] if widths else _cards(known, pen)
     hidden = len(known.rows) - SHOWN_ROWS
     footnotes = [f"{flag}  {reason}" for flag, reason in known.footnotes]
-    return [*pen.heading(rows.title), *shown, *pen.notes("" if rows.rows else "No rows.", more(hidden, "more row"), *footnotes, rows.note)]
+    return [
+        *pen.heading(rows.title),
+        *shown,
+        *pen.notes("" if rows.rows else "No rows.", more(hidden, "more row"), *footnotes, rows.note),
+    ]
 
 
 def _widths(known: Tabulation, pen: Pen) -> list[int]:
@@ -180,7 +201,10 @@ def _cards(known: Tabulation, pen: Pen) -> list[RenderableType]:
     """Print each row as its first cell and a list of the others."""
     cards: list[RenderableType] = []
     for row in known.rows[:SHOWN_ROWS]:
-        listed = [(pen.words(heading), _written(entry, pen)) for heading, entry in zip(known.headings[1:], row[1:], strict=True)]
+        listed = [
+            (pen.words(heading), _written(entry, pen))
+            for heading, entry in zip(known.headings[1:], row[1:], strict=True)
+        ]
         cards.append(pen.words(f"{known.headings[0]}: {_written(row[0], pen).plain}", "bold"))
         cards.append(indented([pairs([*listed], pen.width)]))
     return cards
@@ -258,7 +282,9 @@ def _group(group: Group, room: int, pen: Pen) -> Iterator[Text]:
         line = name + Text("  ")
         for place, outcome in enumerate(group.outcomes[start : start + across]):
             sign = OUTCOMES[outcome]
-            line.append(" " if place and place % _CHUNK == 0 else "").append(pen.symbol(sign), TERMINAL_COLORS[sign.color])
+            line.append(" " if place and place % _CHUNK == 0 else "").append(
+                pen.symbol(sign), TERMINAL_COLORS[sign.color]
+            )
         yield line + Text(f"  {count}") if start == starts[-1] else line
 
 

@@ -65,7 +65,8 @@ def plot_rows(curve: Curve, width: int, *, ascii_only: bool, height: int = HEIGH
     labels = {grid.cell((scales.x.low, tick))[0]: text for tick, text in zip(scales.y_ticks, texts, strict=True)}
     _draw(curve, grid, ascii_only=ascii_only)
     body = [
-        [*_plain(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)] for row in range(height)
+        [*_plain(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)]
+        for row in range(height)
     ]
     return [*body, *([_plain(line) for line in _foot(grid, curve.x, margin)])]
 
@@ -118,7 +119,11 @@ def _trace(series: Series, index: int, grid: Grid) -> None:
 def _mark(series: Series, mark: Cell, grid: Grid, *, ascii_only: bool) -> None:
     """Put the line's marker on its points: all when there is room, else some; ASCII has nothing finer than a marker."""
     points = [point for run in stretches(series) for point in run]
-    cells = [cell for cell in grid.owners if grid.owners[cell] == mark[1]] if ascii_only else [grid.cell(point) for point in points]
+    cells = (
+        [cell for cell in grid.owners if grid.owners[cell] == mark[1]]
+        if ascii_only
+        else [grid.cell(point) for point in points]
+    )
     roomy = len(points) * _NEAR <= grid.columns
     lonely = {grid.cell(run[0]) for run in stretches(series) if len(run) == 1}
     if not (ascii_only or roomy):
@@ -171,7 +176,9 @@ def _foot(grid: Grid, axis: Axis, margin: int) -> list[str]:
 
 def _write(text: str, grid: Grid) -> None:
     start = max(0, (grid.columns - len(text)) // 2)
-    grid.marks.update({(grid.rows // 2, start + place): (character, None) for place, character in enumerate(text[: grid.columns])})
+    grid.marks.update(
+        {(grid.rows // 2, start + place): (character, None) for place, character in enumerate(text[: grid.columns])}
+    )
 
 
 def _plain(text: str) -> list[Cell]:

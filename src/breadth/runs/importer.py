@@ -75,7 +75,13 @@ class Recognised:
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-PACKED = {b"\x1f\x8b": "gunzip", b"PK\x03\x04": "unzip", b"\x28\xb5\x2f\xfd": "unzstd", b"\xfd7zXZ\x00": "unxz", b"BZh": "bunzip2"}
+PACKED = {
+    b"\x1f\x8b": "gunzip",
+    b"PK\x03\x04": "unzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ\x00": "unxz",
+    b"BZh": "bunzip2",
+}
 """How a packed file starts -> what unpacks it."""
 
 
@@ -86,7 +92,8 @@ def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
         raise UnsafeFileError(
             path,
             "is a pickle: opening it would run whatever code it holds.",
-            "Write the same rows as JSONL or Parquet where they are made, e.g. json.dumps(row) per line, and import that.",
+            "Write the same rows as JSONL or Parquet where they are made, e.g. json.dumps(row) per line, and import"
+            " that.",
         )
     for importer in importers:
         kind = importer.recognises(path, start)
@@ -94,7 +101,9 @@ def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
             return Recognised(path, importer, kind)
     tool = next((tool for packed, tool in PACKED.items() if start.startswith(packed)), None)
     if tool is not None:
-        raise UnknownFormatError(path, "is packed, whatever its name says.", f"Unpack it ({tool}), and name what was in it.")
+        raise UnknownFormatError(
+            path, "is packed, whatever its name says.", f"Unpack it ({tool}), and name what was in it."
+        )
     raise UnknownFormatError(path, _looks_like(start), _remedy())
 
 
@@ -114,6 +123,6 @@ def _looks_like(start: bytes) -> str:
 
 def _remedy() -> str:
     return (
-        f"We read files of {', '.join(IMPORTERS.names())}. For any other JSONL or CSV of rows, say which column is what: "
-        "--map step=iteration --map reward=score (breadth import --help)."
+        f"We read files of {', '.join(IMPORTERS.names())}. For any other JSONL or CSV of rows, say which column is"
+        " what: --map step=iteration --map reward=score (breadth import --help)."
     )

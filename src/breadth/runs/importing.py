@@ -42,7 +42,9 @@ Progress = Callable[[str], None]
 Share = Sequence[tuple[int, Recognised]]
 """Files to take, each with its place in the whole import."""
 ROWS_PER_FILE = 16_384
-"""Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the next."""
+"""Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the
+next.
+"""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,9 @@ class _Intake:
         for ours, theirs in used.items():
             if self.names.setdefault(ours, theirs) != theirs and ours not in self.renamed:
                 self.renamed.add(ours)
-                self.remarks.append(Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path)))
+                self.remarks.append(
+                    Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path))
+                )
         step, attempt = steps.place(row, values.keys())
         self.points.append(MetricPoint(step, values, row.split, self.writer.rank, attempt, source, row.time))
         self.metric_rows += 1
@@ -207,7 +211,9 @@ class _Intake:
             return
         table = pa.concat_tables(tables, promote_options="default")
         self.problems.add(table)
-        table = table.drop_columns([name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names])
+        table = table.drop_columns(
+            [name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names]
+        )
         self._note_levels(table)
         self.token_entropy |= "entropy" in table.column_names
         self._settle(2)
@@ -262,9 +268,20 @@ class _Steps:
         if self.unnumbered:
             said.append(Remark(f"{self.unnumbered} rows carry no step; they were numbered in order, from 1.", file))
         if self.others:
-            said.append(Remark(f"the steps begin anew {self.others} times: {self.others + 1} runs in one log; the last one counts.", file))
+            said.append(
+                Remark(
+                    f"the steps begin anew {self.others} times: {self.others + 1} runs in one log; the last one"
+                    " counts.",
+                    file,
+                )
+            )
         if self.restarts:
-            said.append(Remark(f"the step went back {self.restarts} times (a restart); the newest attempt of each step counts.", file))
+            said.append(
+                Remark(
+                    f"the step went back {self.restarts} times (a restart); the newest attempt of each step counts.",
+                    file,
+                )
+            )
         if self.clock:
             said.append(Remark(f"the clock went backwards {self.clock} times; rows keep the order of the file.", file))
         return said
@@ -291,11 +308,17 @@ class Imported:
 
 
 def import_files(
-    paths: Sequence[Path], target: Path, *, importers: Sequence[Importer] | None = None, progress: Progress = lambda _: None
+    paths: Sequence[Path],
+    target: Path,
+    *,
+    importers: Sequence[Importer] | None = None,
+    progress: Progress = lambda _: None,
 ) -> Imported:
     """Import files and folders into a new run folder; on any failure nothing is left behind."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise WriteError(target, "exists already.", "Choose another name, or delete it first; an import never overwrites.")
+        raise WriteError(
+            target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
+        )
     found, remarks = find(paths, importers or all_importers())
     workshop = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -310,7 +333,9 @@ def import_files(
     return replace(result, folder=target)
 
 
-def _import(folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark], progress: Progress, name: str) -> Imported:
+def _import(
+    folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark], progress: Progress, name: str
+) -> Imported:
     from breadth.runs.parallel_import import import_parallel  # it imports this module for its own share
 
     summary = import_parallel(found, folder, progress)
@@ -340,14 +365,19 @@ def find(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[Rec
     remarks = [Remark.of(error) for error in passed_over]
     if not found:
         where = paths[0] if paths else Path()
-        raise UnknownFormatError(where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files.")
+        raise UnknownFormatError(
+            where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files."
+        )
     return current(found), _summed_up(passed_over)
 
 
 def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
     """Make one remark of all files of one kind that were passed over: a checkpoint folder has hundreds."""
     said = []
-    for kind, words in ((UnsafeFileError, "pickles, which are never opened"), (UnknownFormatError, "of no kind we know")):
+    for kind, words in (
+        (UnsafeFileError, "pickles, which are never opened"),
+        (UnknownFormatError, "of no kind we know"),
+    ):
         names = [error.path.name for error in errors if isinstance(error, kind)]
         if names:
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
@@ -358,7 +388,10 @@ def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
 def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
     if not remarks:
         return "is an empty folder." if where.is_dir() else "holds nothing to import."
-    return f"holds {len(remarks)} files and none that we can read; the first: {Path(remarks[0].file).name} {remarks[0].problem}"
+    return (
+        f"holds {len(remarks)} files and none that we can read; the first: {Path(remarks[0].file).name}"
+        f" {remarks[0].problem}"
+    )
 
 
 def _files(path: Path) -> list[Path]:
@@ -398,7 +431,9 @@ def _header(name: str, found: Sequence[Recognised], summary: Summary, remarks: S
 
 def _nothing_used(found: Sequence[Recognised], remarks: Sequence[Remark]) -> FileError:
     first = remarks[0] if remarks else Remark("it has no rows.")
-    return UnknownFormatError(found[0].path, f"holds no rows that can be used: {first.problem}", first.remedy or "Choose another file.")
+    return UnknownFormatError(
+        found[0].path, f"holds no rows that can be used: {first.problem}", first.remedy or "Choose another file."
+    )
 
 
 def _with_temperature(kind: EntropyKind, config: Mapping[str, object]) -> EntropyKind:

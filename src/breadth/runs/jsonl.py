@@ -17,7 +17,9 @@ from breadth.base.errors import BrokenFileError
 from breadth.runs.schema import Remark
 
 BLOCK = 1 << 20
-"""Bytes handed on at a time: a thousand rollouts, small enough to stay in the processor's cache on their way into Arrow."""
+"""Bytes handed on at a time: a thousand rollouts, small enough to stay in the processor's cache on their way into
+Arrow.
+"""
 PIECE = 1 << 18
 """Bytes taken from a file at once: they stay in the processor's cache while they are cut into lines."""
 LONGEST = 64 << 20
@@ -41,7 +43,9 @@ def head(path: Path) -> bytes:
 
 def unreadable(path: Path, error: OSError) -> BrokenFileError:
     """Turn an operating-system refusal to read into an error that says what to do."""
-    return BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check that it exists and that you may read it.")
+    return BrokenFileError(
+        path, f"cannot be read: {error.strerror or error}.", "Check that it exists and that you may read it."
+    )
 
 
 class Piece(NamedTuple):
@@ -99,7 +103,9 @@ def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
             size, block = _skip_line(file, len(rest))
             yield too_long(path, row, size)
             row, rest = row + 1, b""
-        block = block or file.read(min(max(PIECE, len(rest)), BLOCK))  # a long row is fetched in larger and larger parts
+        block = block or file.read(
+            min(max(PIECE, len(rest)), BLOCK)
+        )  # a long row is fetched in larger and larger parts
     if rest:
         yield Piece(row, 1, rest)
 
@@ -142,7 +148,9 @@ def text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
             odd += "\ufffd" in text
             yield first + offset, text.rstrip("\r")
     if odd:
-        yield Remark(f"{odd} rows are not UTF-8; the odd bytes were replaced.", str(path), None, "Save the file as UTF-8.")
+        yield Remark(
+            f"{odd} rows are not UTF-8; the odd bytes were replaced.", str(path), None, "Save the file as UTF-8."
+        )
 
 
 def json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:

@@ -1,8 +1,8 @@
 """One table from the trainers' metric names to ours, matched by suffix.
 
 Trainers prefix the same quantity differently (``actor/``, ``train/``, ``policy/``), so a name matches when it equals an
-entry or ends in ``/`` + entry. Where several of a row's names mean one of ours, the entry that stands first wins and the
-others keep their own names. A name that matches nothing is kept as it is.
+entry or ends in ``/`` + entry. Where several of a row's names mean one of ours, the entry that stands first wins and
+the others keep their own names. A name that matches nothing is kept as it is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,27 @@ from functools import lru_cache
 METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "entropy": (
         "policy entropy, nats per token unless its kind says otherwise",
-        ("entropy", "policy_entropy", "entropy/all/mean", "approx_entropy", "entropy_loss", "policy/entropy_mean", "entropy/mean"),
+        (
+            "entropy",
+            "policy_entropy",
+            "entropy/all/mean",
+            "approx_entropy",
+            "entropy_loss",
+            "policy/entropy_mean",
+            "entropy/mean",
+        ),
     ),
     "reward": (
         "mean reward of the rollouts",
-        ("critic/score/mean", "reward/all/mean", "reward/mean", "env/all/reward/total", "raw_reward", "reward/avg_raw_reward", "reward"),
+        (
+            "critic/score/mean",
+            "reward/all/mean",
+            "reward/mean",
+            "env/all/reward/total",
+            "raw_reward",
+            "reward/avg_raw_reward",
+            "reward",
+        ),
     ),
     "reward_shaped": ("mean reward after the trainer's own penalties", ("critic/rewards/mean",)),
     "reward_std": ("spread of the rewards", ("reward_std", "reward/all/std", "reward/std")),
@@ -27,7 +43,13 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "truncated": (
         "share of completions cut at the length cap",
-        ("completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/all/mean", "is_truncated/mean", "truncated_ratio"),
+        (
+            "completions/clipped_ratio",
+            "response_length/clip_ratio",
+            "is_truncated/all/mean",
+            "is_truncated/mean",
+            "truncated_ratio",
+        ),
     ),
     "length": (
         "mean tokens in a completion",
@@ -106,7 +128,9 @@ def translate(row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str
             best[found[0]] = (found[1], theirs)
     used = {ours: theirs for ours, (_, theirs) in best.items()}
     renamed = {theirs: ours for ours, theirs in used.items()}
-    return {(renamed[theirs] if theirs in renamed else _own(theirs, used, row)): value for theirs, value in row.items()}, used
+    return {
+        (renamed[theirs] if theirs in renamed else _own(theirs, used, row)): value for theirs, value in row.items()
+    }, used
 
 
 def _own(theirs: str, used: Mapping[str, str], row: Mapping[str, float]) -> str:

@@ -39,8 +39,8 @@ class Outcomes:
 def rightness(run: Run) -> str | None:
     """Return the SQL that says whether a rollout is right, or None when the run cannot tell.
 
-    A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means right. A
-    shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at.
+    A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means
+    right. A shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at.
     """
     levels = run.header.reward_levels or _levels(run)
     if len(levels) == 2:
@@ -97,7 +97,9 @@ def rollout_steps(run: Run, split: str = "train") -> Integers:
     """Return the steps that have rollouts, in order."""
     if not run.rollout_files:
         return np.empty(0, dtype=np.int64)
-    return np.asarray(run.query("SELECT DISTINCT step FROM rollouts WHERE split = ? ORDER BY step", split)["step"].to_numpy())
+    return np.asarray(
+        run.query("SELECT DISTINCT step FROM rollouts WHERE split = ? ORDER BY step", split)["step"].to_numpy()
+    )
 
 
 def samples(run: Run, first: int, last: int, split: str = "train") -> Samples:

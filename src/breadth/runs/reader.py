@@ -19,7 +19,17 @@ from breadth.base.spelling import suggestion
 from breadth.runs.jsonl import json_rows
 from breadth.runs.names import translate
 from breadth.runs.paths import is_remote, located
-from breadth.runs.schema import PROBLEM_COLUMNS, REQUIRED, ROLLOUT_COLUMNS, Column, Header, MetricPoint, Remark, column_type, read_header
+from breadth.runs.schema import (
+    PROBLEM_COLUMNS,
+    REQUIRED,
+    ROLLOUT_COLUMNS,
+    Column,
+    Header,
+    MetricPoint,
+    Remark,
+    column_type,
+    read_header,
+)
 from breadth.runs.split_runs import split_concatenated_runs
 from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS
 
@@ -101,7 +111,9 @@ class Run:
     @property
     def apart(self) -> tuple[Run, ...]:
         """Every run of the log by itself, this one last; rollouts are the last one's."""
-        others = (replace(self, points=points, rollout_files=(), columns=frozenset(), earlier=()) for points in self.earlier)
+        others = (
+            replace(self, points=points, rollout_files=(), columns=frozenset(), earlier=()) for points in self.earlier
+        )
         return *others, self
 
     def metric_names(self, split: str = "train") -> tuple[str, ...]:
@@ -150,7 +162,9 @@ class Run:
         except duckdb.CatalogException as error:
             raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
         except duckdb.Error as error:
-            raise BrokenFileError(self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names.") from error
+            raise BrokenFileError(
+                self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
+            ) from error
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
@@ -176,7 +190,9 @@ class Run:
         names = ("step", "split", "rank", "attempt", "source", "time", "name", "value")
         types = (pa.int64(), pa.string(), pa.int32(), pa.int32(), pa.int32(), pa.float64(), pa.string(), pa.float64())
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        return pa.table({name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)})
+        return pa.table(
+            {name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)}
+        )
 
     def _what_is_there(self) -> str:
         there = ["metrics", *(["rollouts"] if self.rollout_files else []), *(["problems"] if self.has_problems else [])]
@@ -239,15 +255,21 @@ def _check(path: Path) -> set[str]:
             schema = pq.read_schema(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise BrokenFileError(
-            path, f"is not readable Parquet ({error}).", "Delete the file, or restore it; the other steps are unaffected."
+            path,
+            f"is not readable Parquet ({error}).",
+            "Delete the file, or restore it; the other steps are unaffected.",
         ) from error
     for name in REQUIRED:
         if name not in schema.names:
-            raise BrokenFileError(path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN")
+            raise BrokenFileError(
+                path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN"
+            )
     for stored in schema:
         wanted = column_type(stored.name)
         if wanted is not None and not _same(wanted, stored.type):
-            raise BrokenFileError(path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again.")
+            raise BrokenFileError(
+                path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
+            )
     return set(schema.names)
 
 
@@ -269,7 +291,14 @@ def _view(connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, .
 def _sql_type(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return f"{_sql_type(kind.value_type)}[]"
-    return {"int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "float": "FLOAT", "bool": "BOOLEAN", "string": "VARCHAR"}[str(kind)]
+    return {
+        "int64": "BIGINT",
+        "int32": "INTEGER",
+        "double": "DOUBLE",
+        "float": "FLOAT",
+        "bool": "BOOLEAN",
+        "string": "VARCHAR",
+    }[str(kind)]
 
 
 def _literal(path: Path) -> str:

@@ -37,12 +37,18 @@ ROLLOUT_COLUMNS = (
     Column("step", pa.int64(), "Optimiser step the rollout was drawn for."),
     Column("split", pa.string(), "train or eval."),
     Column("problem", pa.string(), "Id of the problem; its text is in problems.parquet."),
-    Column("group", pa.string(), "Rollouts scored together; empty where the trainer does not say, then the problem is the group."),
+    Column(
+        "group",
+        pa.string(),
+        "Rollouts scored together; empty where the trainer does not say, then the problem is the group.",
+    ),
     Column("sample", pa.int32(), "Place of the rollout inside its file or group."),
     Column("completion", pa.string(), "Text the policy wrote."),
     Column("answer", pa.string(), "Final answer as stated in the text or by the trainer; null when none can be read."),
     Column("reward", pa.float64(), "Total reward as the trainer saw it."),
-    Column("correct", pa.bool_(), "Whether the answer is right; null where neither a grade nor a two-valued reward says."),
+    Column(
+        "correct", pa.bool_(), "Whether the answer is right; null where neither a grade nor a two-valued reward says."
+    ),
     Column("advantage", pa.float64(), "Advantage of the whole rollout."),
     Column("tokens", pa.int32(), "Tokens in the completion."),
     Column("truncated", pa.bool_(), "Whether the completion was cut at the length cap."),
@@ -54,7 +60,8 @@ ROLLOUT_COLUMNS = (
     Column("mask", pa.list_(pa.bool_()), "True where the token counts."),
     Column("extra", pa.string(), "What else the trainer wrote, as JSON."),
 )
-"""Columns of ``rollouts/*.parquet``; all but step and problem may be absent. Reward components are ``reward/<name>``."""
+"""Columns of ``rollouts/*.parquet``; all but step and problem may be absent. Reward components are ``reward/<name>``.
+"""
 
 PROBLEM_COLUMNS = (
     Column("problem", pa.string(), "Id of the problem."),
@@ -81,13 +88,15 @@ def column_type(name: str) -> pa.DataType | None:
 class EntropyKind:
     """Which of the numbers called "entropy" a series is: only series of one kind may be compared.
 
-    Trainers log at least four: exact over the vocabulary (TRL, prime-rl), the same summed with the loss's own mode (verl),
-    minus the log-probability of the sampled token (tinker), importance-weighted (NeMo-RL); servers a fifth, over
-    the top-k tokens.
+    Trainers log at least four: exact over the vocabulary (TRL, prime-rl), the same summed with the loss's own mode
+    (verl), minus the log-probability of the sampled token (tinker), importance-weighted (NeMo-RL); servers a fifth,
+    over the top-k tokens.
     """
 
     estimator: Literal["exact", "sampled", "weighted", "top-k", "unknown"] = "unknown"
-    """exact = full vocabulary; sampled = -log p of the drawn token; weighted = importance-weighted; top-k = renormalised top k."""
+    """exact = full vocabulary; sampled = -log p of the drawn token; weighted = importance-weighted; top-k =
+    renormalised top k.
+    """
     temperature: float | None = None
     """Temperature the logits were divided by first; None when the log does not say."""
     aggregation: Literal["token-mean", "sequence-mean", "sequence-sum", "loss-mode", "unknown"] = "unknown"
@@ -120,7 +129,8 @@ class MetricRow:
 class RolloutBatch:
     """A table of rollouts with columns of the schema; ``prompt``, ``reference`` and ``origin`` may stand in it too.
 
-    Where ``problem`` is absent it is derived from the prompt, where ``answer`` is absent it is read from the completion.
+    Where ``problem`` is absent it is derived from the prompt, where ``answer`` is absent it is read from the
+    completion.
     """
 
     table: pa.Table
@@ -193,7 +203,13 @@ class MetricPoint:
         values = {str(name): float("nan") if value is None else float(value) for name, value in row["values"].items()}
         places = {key: int(row[key]) for key in ("rank", "attempt", "source") if key in row}
         time = row.get("time")
-        return cls(int(row["step"]), values, str(row.get("split", "train")), time=None if time is None else float(time), **places)
+        return cls(
+            int(row["step"]),
+            values,
+            str(row.get("split", "train")),
+            time=None if time is None else float(time),
+            **places,
+        )
 
 
 HEADER = "run.toml"
@@ -239,7 +255,9 @@ def read_header(folder: Path) -> Header:
     header = settings.load(Header, path)
     if header.schema > SCHEMA_VERSION:
         raise BrokenFileError(
-            path, f"was written by a newer breadth (layout {header.schema}, this one reads {SCHEMA_VERSION}).", "Upgrade breadth."
+            path,
+            f"was written by a newer breadth (layout {header.schema}, this one reads {SCHEMA_VERSION}).",
+            "Upgrade breadth.",
         )
     return header
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from breadth.runs.schema import MetricPoint
 
 FEWEST = 8
-"""Steps that make a run, as many as a direction is read from: what was given up sooner is a false start, which the next one replaces."""
+"""Steps that make a run, as many as a direction is read from: what was given up sooner is a false start, which the next
+one replaces.
+"""
 
 
 @dataclass
@@ -31,7 +33,10 @@ class Starts:
 
 
 def split_concatenated_runs(points: Iterable[MetricPoint]) -> list[tuple[MetricPoint, ...]]:
-    """Return the rows of each run, in order; held-out scores go with the run they stand in. Several files are one run."""
+    """Return the rows of each run, in order; held-out scores go with the run they stand in.
+
+    Several files are one run.
+    """
     found: list[list[MetricPoint]] = [[]]
     starts, attempt, sources = Starts(), 0, set[int]()
     for point in points:

@@ -35,9 +35,9 @@ ROLLOUT_FILE = re.compile(r"(train|eval)-(\d{8,})-r(\d+)-a(\d+)-p(\d+)\.parquet"
 class RunWriter:
     """Appends what happens to a run folder; one writer for each rank.
 
-    Metrics are single appended lines under a file lock; rollouts are one Parquet file a step, written under a temporary name
-    and renamed. A writer that opens an existing folder (a resumed run) starts a new attempt: nothing is overwritten, and
-    readers take the newest attempt of each step.
+    Metrics are single appended lines under a file lock; rollouts are one Parquet file a step, written under a temporary
+    name and renamed. A writer that opens an existing folder (a resumed run) starts a new attempt: nothing is
+    overwritten, and readers take the newest attempt of each step.
     """
 
     def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0, flush: bool = True) -> None:
@@ -67,13 +67,21 @@ class RunWriter:
         source: int = 0,
     ) -> None:
         """Append one row of numbers."""
-        self.points([MetricPoint(step, dict(values), split, self.rank, self.attempt if attempt is None else attempt, source, time)])
+        self.points(
+            [
+                MetricPoint(
+                    step, dict(values), split, self.rank, self.attempt if attempt is None else attempt, source, time
+                )
+            ]
+        )
 
     def points(self, points: Iterable[MetricPoint]) -> None:
         """Append rows of numbers as they are, all at once."""
         self._append(b"".join(map(_line, points)))
 
-    def rollouts(self, rows: pa.Table | Mapping[str, Any], step: int, *, split: Split = "train", attempt: int | None = None) -> Path:
+    def rollouts(
+        self, rows: pa.Table | Mapping[str, Any], step: int, *, split: Split = "train", attempt: int | None = None
+    ) -> Path:
         """Write rollouts of one step as one file; returns its path."""
         table = conform(rows if isinstance(rows, pa.Table) else pa.table(dict(rows)), step, split)
         stem = f"{split}-{step:08d}-r{self.rank}-a{self.attempt if attempt is None else attempt}"
@@ -94,7 +102,9 @@ class RunWriter:
         path = self.folder / METRICS
         try:
             with path.open("ab+", buffering=0) as file:
-                with suppress(OSError):  # some network file systems have no locks; O_APPEND alone keeps short lines whole
+                with suppress(
+                    OSError
+                ):  # some network file systems have no locks; O_APPEND alone keeps short lines whole
                     fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
@@ -150,15 +160,28 @@ def distinct_problems(tables: list[pa.Table]) -> pa.Table:
 
 def write_table(table: pa.Table, path: Path, *, flush: bool = True) -> None:
     """Write Parquet whole or not at all; long text gets no dictionary and no statistics: it never repeats, and trying costs time."""
-    coded = [name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names]
+    coded = [
+        name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names
+    ]
     with whole_file(path, flush=flush) as temporary:
-        pq.write_table(table, temporary, compression=COMPRESSION, use_dictionary=coded, write_statistics=["step"], data_page_size=PAGE)
+        pq.write_table(
+            table,
+            temporary,
+            compression=COMPRESSION,
+            use_dictionary=coded,
+            write_statistics=["step"],
+            data_page_size=PAGE,
+        )
 
 
 def problem_columns(table: pa.Table) -> pa.Table:
     """Return the problem columns of a table, nulls where it has none."""
     columns = [
-        table.column(field.name).cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        (
+            table.column(field.name).cast(field.type)
+            if field.name in table.column_names
+            else pa.nulls(len(table), field.type)
+        )
         for field in PROBLEM_SCHEMA
     ]
     return pa.table(columns, schema=PROBLEM_SCHEMA)
@@ -167,11 +190,16 @@ def problem_columns(table: pa.Table) -> pa.Table:
 def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     wanted = column_type(name)
     if wanted is None:
-        raise MeasureError(f"Rollouts have no column {name!r}.", "Put it into 'extra' as JSON, or name it reward/<name> if it is a reward.")
+        raise MeasureError(
+            f"Rollouts have no column {name!r}.",
+            "Put it into 'extra' as JSON, or name it reward/<name> if it is a reward.",
+        )
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise MeasureError(f"Column {name!r} holds {column.type}, need {wanted}: {error}", "Convert it before writing.") from error
+        raise MeasureError(
+            f"Column {name!r} holds {column.type}, need {wanted}: {error}", "Convert it before writing."
+        ) from error
 
 
 def _line(point: MetricPoint) -> bytes:
@@ -201,7 +229,9 @@ def _storable(value: Any) -> Any:
 
 def problem_id(prompt: str) -> str:
     """Return a stable id of a prompt: 12 characters (72 bits of BLAKE2b), short enough that DuckDB compares it in place."""
-    return urlsafe_b64encode(blake2b(prompt.encode("utf-8", errors="surrogatepass"), digest_size=9).digest()).decode("ascii")
+    return urlsafe_b64encode(blake2b(prompt.encode("utf-8", errors="surrogatepass"), digest_size=9).digest()).decode(
+        "ascii"
+    )
 
 
 class ProblemSink:

@@ -38,7 +38,9 @@ class Site:
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -55,16 +57,22 @@ class Site:
             raise RuntimeError("a Site is used inside its context")
         headers = {"Content-Type": "application/json"}
         try:
-            async with self._session.post(self.url + path, data=msgspec.json.encode(body), headers=headers, allow_redirects=False) as reply:
+            async with self._session.post(
+                self.url + path, data=msgspec.json.encode(body), headers=headers, allow_redirects=False
+            ) as reply:
                 content = await limited(reply)
                 if reply.status != 200:
                     raise refusal(self.url, reply.status, reply.headers, content)
                 return content
         except TimeoutError as error:
-            raise ServerError(f"{self.url}{path} did not answer in {self._seconds:g} s.", "See whether the server hangs.") from error
+            raise ServerError(
+                f"{self.url}{path} did not answer in {self._seconds:g} s.", "See whether the server hangs."
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
             said = quoted(str(error)) or type(error).__name__
-            raise ServerError(f"{self.url} cannot be reached: {said}.", "Start the server, or check the address and the port.") from error
+            raise ServerError(
+                f"{self.url} cannot be reached: {said}.", "Start the server, or check the address and the port."
+            ) from error
 
     def _object(self, path: str, body: bytes) -> dict[str, Any]:
         try:
@@ -73,7 +81,9 @@ class Site:
             found = None
         if not isinstance(found, dict):
             said = quoted(body[:400].decode("utf-8", "replace"))
-            raise ServerError(f"{self.url}{path} answered with no JSON object: {said}", "Check that this is a model server's address.")
+            raise ServerError(
+                f"{self.url}{path} answered with no JSON object: {said}", "Check that this is a model server's address."
+            )
         return found
 
 
@@ -108,7 +118,8 @@ async def identify(url: str, key: str | None = None) -> Identity:
             )
         if not isinstance(models, Mapping):
             raise ServerError(
-                f"{base}/v1/models answered with status {status} and no list of models: this is no OpenAI-compatible server.",
+                f"{base}/v1/models answered with status {status} and no list of models: this is no OpenAI-compatible"
+                " server.",
                 "Give the address of the server without /v1/..., for example http://localhost:8000.",
                 status=status,
                 fatal=True,
@@ -139,7 +150,9 @@ async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[i
             raw = await limited(response)
             headers = {name.lower(): value for name, value in response.headers.items()}
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-        raise ServerError(f"{base!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True) from error
+        raise ServerError(
+            f"{base!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True
+        ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if path != "/v1/models":
             return 0, {}, None
@@ -157,7 +170,9 @@ async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[i
 ANY = "auto"
 
 
-async def connect(urls: Sequence[str], *, dialect: str = ANY, key: str | None = None, model: str = "", attempts: int = 3) -> OpenAISampler:
+async def connect(
+    urls: Sequence[str], *, dialect: str = ANY, key: str | None = None, model: str = "", attempts: int = 3
+) -> OpenAISampler:
     """Return a sampler for servers that must answer now; several must be of one kind.
 
     A model that no server lists is refused here: some servers answer with whatever model they have.
@@ -169,9 +184,12 @@ async def connect(urls: Sequence[str], *, dialect: str = ANY, key: str | None = 
     if dialect == ANY and len(kinds) > 1:
         names = ", ".join(sorted(type(kind).__name__ for kind in kinds))
         raise ServerError(
-            f"The servers are of different kinds: {names}.", "Name one dialect for all with --dialect, or use servers of one kind."
+            f"The servers are of different kinds: {names}.",
+            "Name one dialect for all with --dialect, or use servers of one kind.",
         )
-    spoken: Dialect = kinds.pop() if dialect == ANY else DIALECTS.load(dialect)().fitted(next(iter(identities.values())))
+    spoken: Dialect = (
+        kinds.pop() if dialect == ANY else DIALECTS.load(dialect)().fitted(next(iter(identities.values())))
+    )
     return OpenAISampler(list(identities), dialect=spoken, key=key, attempts=attempts)
 
 

@@ -1,8 +1,8 @@
 """How servers that all call themselves OpenAI-compatible differ: one dialect a server, in ``adapters/<server>/dialect.py``.
 
-The plain dialect below sends only what the OpenAI schema has. A server's own dialect is a subclass that overrides what differs:
-the names of sampling fields, how a reply's beginning is given (prefix continuation), how thinking is capped, the largest number of
-top log-probs, and how the server is recognised from what it says about itself.
+The plain dialect below sends only what the OpenAI schema has. A server's own dialect is a subclass that overrides what
+differs: the names of sampling fields, how a reply's beginning is given (prefix continuation), how thinking is capped,
+the largest number of top log-probs, and how the server is recognised from what it says about itself.
 """
 
 from __future__ import annotations
@@ -72,7 +72,12 @@ class Dialect:
 
     def request(self, draw: Draw) -> tuple[str, dict[str, Any]]:
         """Return path and body of the streaming request for a draw."""
-        body: dict[str, Any] = {"model": draw.model, "stream": True, "stream_options": {"include_usage": True}, "seed": draw.seed}
+        body: dict[str, Any] = {
+            "model": draw.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "seed": draw.seed,
+        }
         body |= self.sampling_fields(draw.sampling)
         if draw.sampling.thinking_tokens is not None:
             body |= self.thinking_fields(draw.sampling.thinking_tokens)
@@ -113,6 +118,7 @@ class Dialect:
         if draw.prefix:
             raise StrategyError(
                 "The reply is to continue a given beginning, but the plain OpenAI schema cannot do that in a chat.",
-                "Choose the server's own dialect with --dialect (llama-cpp, vllm, sglang), or give the prompt as plain text.",
+                "Choose the server's own dialect with --dialect (llama-cpp, vllm, sglang), or give the prompt as plain"
+                " text.",
             )
         return {"messages": [dict(message) for message in draw.prompt]}

@@ -138,13 +138,17 @@ async def solve_all(
             if not running:
                 return
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for solved in sorted(done, key=lambda ended: ended.exception() is not None):  # what is whole is not lost to what broke
+            for solved in sorted(
+                done, key=lambda ended: ended.exception() is not None
+            ):  # what is whole is not lost to what broke
                 yield solved.result()
     finally:
         await cancelled(list(running))
 
 
-async def allocate(driver: Driver, allocator: Allocator, tasks: Sequence[Task], *, judge: str | None = None) -> list[Solved]:
+async def allocate(
+    driver: Driver, allocator: Allocator, tasks: Sequence[Task], *, judge: str | None = None
+) -> list[Solved]:
     """Spread the driver's budget over tasks as an allocator says, round by round; answers come by vote, or by the judge's score."""
     unique_names(tasks)
     shares = {task.name: Share.begin(driver, task, allocator, judge) for task in tasks}
@@ -188,7 +192,9 @@ class Share:
         """Open the account of one task."""
         driver.journal.begin(task.name, driver.fingerprint(allocator, task))
         solving = Solving(task, driver.sampler, Ledger(parent=driver.ledger), driver.judges, driver.journal)
-        recorded = {event.place: event for event in driver.journal.events(task.name, "") if event.kind in ("arrived", "failed")}
+        recorded = {
+            event.place: event for event in driver.journal.events(task.name, "") if event.kind in ("arrived", "failed")
+        }
         return cls(solving, judge, Poll(task), recorded)
 
     async def draw(self, grant: Grant) -> None:
@@ -210,7 +216,9 @@ class Share:
     @property
     def progress(self) -> Progress:
         """What the allocator is told."""
-        judged = [candidate for candidate in self.poll.seen if candidate.score is not None or candidate.solved is not None]
+        judged = [
+            candidate for candidate in self.poll.seen if candidate.score is not None or candidate.solved is not None
+        ]
         scores = [candidate.score for candidate in judged if candidate.score is not None]
         solved = sum(candidate.solved is True for candidate in judged)
         tokens = sum(candidate.tokens for candidate in self.solving.arrived)
@@ -278,7 +286,9 @@ def server_notes(solved: Solved) -> list[str]:
     twice = sum("repeated_events" in candidate.message for candidate in solved.arrived)
     whole = len(solved.arrived)
     notes = {
-        f"The server wrote more tokens than allowed in {passed} of {whole} completions: it does not keep to caps.": passed,
+        f"The server wrote more tokens than allowed in {passed} of {whole} completions: it does not keep to caps.": (
+            passed
+        ),
         f"The server sent events twice in {twice} of {whole} completions; they were dropped.": twice,
     }
     return [note for note, times in notes.items() if times]

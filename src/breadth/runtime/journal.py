@@ -87,7 +87,10 @@ class Journal:
                 self._record(_event(row))
         except (ValueError, TypeError, KeyError) as error:
             raise BrokenFileError(
-                path, f"this line is no event of a run: {error}.", "Remove the line, or start in a new folder.", row=number
+                path,
+                f"this line is no event of a run: {error}.",
+                "Remove the line, or start in a new folder.",
+                row=number,
             ) from error
 
     def _record(self, event: Event) -> None:
@@ -96,7 +99,9 @@ class Journal:
             self.recorded[place].append(event)
             return
         kept = [known for known in self.recorded[place] if known.kind != "forked" or known.place != event.place]
-        self.recorded[place] = deque(replace(known, kind="discarded") if known.place == event.place else known for known in kept)
+        self.recorded[place] = deque(
+            replace(known, kind="discarded") if known.place == event.place else known for known in kept
+        )
 
     def begin(self, task: str, fingerprint: str) -> None:
         """Note what a task is asked with; an earlier attempt must have asked the same."""
@@ -213,7 +218,9 @@ def _event(row: Mapping[str, Any]) -> Event:
         values = dict(row["candidate"])
         for name in ARRAYS:
             if name in values:
-                values[name] = np.array([np.nan if number is None else number for number in values[name]], dtype=np.float32)
+                values[name] = np.array(
+                    [np.nan if number is None else number for number in values[name]], dtype=np.float32
+                )
         values["tool_calls"] = tuple(values.get("tool_calls", ()))
         candidate = Candidate(**{"text": "", **values})
     return Event(

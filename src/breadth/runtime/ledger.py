@@ -1,7 +1,8 @@
 """The ledger: what has been spent, what is promised to draws in flight, and how much may still be.
 
-A draw reserves before it starts and settles when it ends, however it ends: what an aborted or discarded draw used is charged like
-any other. A reservation is for the worst case, so no ceiling is ever passed; what was not used is free again when it settles.
+A draw reserves before it starts and settles when it ends, however it ends: what an aborted or discarded draw used is
+charged like any other. A reservation is for the worst case, so no ceiling is ever passed; what was not used is free
+again when it settles.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ class Ledger:
     async def reserve(self, input_tokens: int, output_tokens: int) -> Reservation | None:
         """Promise a draw what it may need at most; None when that can never be had.
 
-        Where less output is left than wanted, the draw gets what is left once nothing else is in flight, unless that is less
-        than completions usually need: a draw that will be cut is a waste. It waits while draws in flight may still free some, and
-        for nothing else: an account that is spent is refused at once, whatever others draw beside it.
+        Where less output is left than wanted, the draw gets what is left once nothing else is in flight, unless that is
+        less than completions usually need: a draw that will be cut is a waste. It waits while draws in flight may still
+        free some, and for nothing else: an account that is spent is refused at once, whatever others draw beside it.
         """
         while (granted := self._grantable(input_tokens, output_tokens)) is None:
             await self._change()
@@ -100,12 +101,16 @@ class Ledger:
 
     def settle(self, reservation: Reservation | None, used: Spend, *, whole: bool = True) -> Spend:
         """Charge what a draw used, priced, and free the rest of its reservation; ``whole`` when its completion ended by itself."""
-        used = Spend(used.calls, used.input_tokens, used.cached_tokens, used.output_tokens, used.seconds, self.prices.of(used))
+        used = Spend(
+            used.calls, used.input_tokens, used.cached_tokens, used.output_tokens, used.seconds, self.prices.of(used)
+        )
         for account in self._accounts():
             account.spent += used
             if reservation is not None:
                 account.promised.remove(reservation)
-                account.held = account.held - reservation if account.promised else Reservation(0, 0, 0, 0.0)  # no rounding left over
+                account.held = (
+                    account.held - reservation if account.promised else Reservation(0, 0, 0, 0.0)
+                )  # no rounding left over
             if whole:
                 account.usual += Mean(used.output_tokens, 1)
         root = self._accounts()[-1]
@@ -143,9 +148,16 @@ class Ledger:
         limits, spent, held = self.budget, self.spent, self.held
         if limits.calls is not None and spent.calls + held.calls + 1 > limits.calls:
             return 0.0
-        if limits.input_tokens is not None and spent.input_tokens + held.input_tokens + input_tokens > limits.input_tokens:
+        if (
+            limits.input_tokens is not None
+            and spent.input_tokens + held.input_tokens + input_tokens > limits.input_tokens
+        ):
             return 0.0
-        room = float("inf") if limits.output_tokens is None else limits.output_tokens - spent.output_tokens - held.output_tokens
+        room = (
+            float("inf")
+            if limits.output_tokens is None
+            else limits.output_tokens - spent.output_tokens - held.output_tokens
+        )
         if limits.money is not None:
             room = min(room, self._affordable(limits.money - spent.money - held.money - self._price(input_tokens, 0)))
         return room

@@ -36,7 +36,9 @@ class Capabilities:
     top_logprobs: int = 0
     """Alternatives it sent for a token at most, of the numbers tried; 0 when it sends no log-probs."""
     logprobs: Literal["raw", "processed", "unknown"] = "unknown"
-    """Whether log-probs are those of the model, or those after temperature and top-p: confidences of the two do not compare."""
+    """Whether log-probs are those of the model, or those after temperature and top-p: confidences of the two do not
+    compare.
+    """
     prefix: Found = "unknown"
     """Whether it continues the given beginning of a reply."""
     seed: Found = "unknown"
@@ -50,7 +52,8 @@ class Capabilities:
     usage: Found = "unknown"
     """Whether a stream says what was used; without, tokens are counted by events, a little short of the truth."""
     speculative: Found = "unknown"
-    """Whether it decodes speculatively, by its own word; caps on thinking and logit processors may then be passed over."""
+    """Whether it decodes speculatively, by its own word; caps on thinking and logit processors may then be passed over.
+    """
     context: int | None = None
     """Tokens of prompt and reply together at most, by its own word."""
     slots: int | None = None
@@ -78,7 +81,14 @@ class Capabilities:
         return [
             ("server", self.url),
             ("model", self.model),
-            ("dialect", name if self.dialect.answered or name == "openai" else f"{name} (no real server has answered it in our tests)"),
+            (
+                "dialect",
+                (
+                    name
+                    if self.dialect.answered or name == "openai"
+                    else f"{name} (no real server has answered it in our tests)"
+                ),
+            ),
             ("log-probs", logprobs),
             ("continues a beginning", self.prefix),
             ("keeps to seeds", self.seed),
@@ -108,7 +118,9 @@ COUNTING = ({"role": "user", "content": "Count from 1 to 20, separated by commas
 COUNTED = "1, 2, 3, 4, 5, 6, 7, 8,"
 """A beginning that is continued by 9, and by nothing else if it was read."""
 HALVED, TELLING_TEXT = 32, 12
-"""Tokens of the model's own reply of which half is given back, and characters (without blanks) by which the other half is known."""
+"""Tokens of the model's own reply of which half is given back, and characters (without blanks) by which the other half
+is known.
+"""
 PUZZLE = ({"role": "user", "content": "What is 7*8? Think first."},)
 CAP = 4
 """Thinking tokens allowed in the trial of caps."""
@@ -130,7 +142,10 @@ class Trials:
         return self._sampler.dialect
 
     async def alive(self) -> Found:
-        """Draw two tokens, and say whether the stream counts them. Raises ServerError when nothing can be drawn at all."""
+        """Draw two tokens, and say whether the stream counts them.
+
+        Raises ServerError when nothing can be drawn at all.
+        """
         path, body = self._request(Sampling(max_tokens=2))
         events = await self._site.post(path, body)
         return "yes" if b'"completion_tokens"' in events else "no"
@@ -157,7 +172,9 @@ class Trials:
             return "unknown"
         last = min(len(warm), len(cold)) - 1
         if last < 1 or warm[0] - warm[last] < TELLING_GAP:
-            self.remarks.append("Whether log-probs are raw could not be told: the likeliest tokens were equally likely, or not sent.")
+            self.remarks.append(
+                "Whether log-probs are raw could not be told: the likeliest tokens were equally likely, or not sent."
+            )
             return "unknown"
         return "processed" if (cold[0] - cold[last]) > 2 * (warm[0] - warm[last]) else "raw"
 
@@ -179,9 +196,14 @@ class Trials:
         if not words:
             return "no"
         if again.startswith(rest):
-            self.remarks.append("Whether the beginning of a reply is continued could not be told: the model says the same over and over.")
+            self.remarks.append(
+                "Whether the beginning of a reply is continued could not be told: the model says the same over and"
+                " over."
+            )
             return "unknown"
-        drawn = await self._draw(Draw(COUNTING, greedy, prefix=f"{Thinking().open}{begun}" if whole.reasoning else begun))
+        drawn = await self._draw(
+            Draw(COUNTING, greedy, prefix=f"{Thinking().open}{begun}" if whole.reasoning else begun)
+        )
         said = "".join((drawn.reasoning + drawn.text).split())
         return "yes" if said.startswith(rest) else "no"
 
@@ -217,13 +239,17 @@ class Trials:
         except ServerError as error:
             return self._refused("a question to think about", error), "unknown"
         if not free.reasoning:
-            self.remarks.append("Whether thinking can be capped could not be told: the model did no thinking that is set apart.")
+            self.remarks.append(
+                "Whether thinking can be capped could not be told: the model did no thinking that is set apart."
+            )
             return "no", "unknown"
         try:
             capped = await self._draw(Draw(PUZZLE, replace(sampling, thinking_tokens=CAP)))
         except (ServerError, StrategyError) as error:
             return "yes", self._refused("a cap on thinking", error)
-        if capped.thinking_tokens > CAP + THINKING_SLACK or (capped.reasoning == free.reasoning and free.thinking_tokens > CAP):
+        if capped.thinking_tokens > CAP + THINKING_SLACK or (
+            capped.reasoning == free.reasoning and free.thinking_tokens > CAP
+        ):
             return "yes", "no"
         return "yes", "yes" if len(capped.reasoning) < len(free.reasoning) else "unknown"
 
@@ -266,8 +292,9 @@ async def probe(
 ) -> Capabilities:
     """Try a server out and return what it was found to do; ``seconds`` is for each request.
 
-    What a server is, it says itself; what it does is tried: log-probs and their cap, raw or processed, prefix continuation, seeds, n,
-    thinking and its cap. Raises ServerError when it cannot be reached or draws nothing at all (wrong model, wrong key).
+    What a server is, it says itself; what it does is tried: log-probs and their cap, raw or processed, prefix
+    continuation, seeds, n, thinking and its cap. Raises ServerError when it cannot be reached or draws nothing at all
+    (wrong model, wrong key).
     """
     async with Site(url, key=key, seconds=seconds) as site:
         identity = await identify(site.url, key)

@@ -25,7 +25,13 @@ ANSWERED = ("answer", "reference", "ground_truth")
 """Fields that may hold the right answer."""
 NAMED = ("id", "name")
 """Fields that may hold the question's id."""
-SUFFIXES = {".jsonl": "JSON lines", ".json": "JSON lines", ".ndjson": "JSON lines", ".csv": "CSV", ".parquet": "Parquet"}
+SUFFIXES = {
+    ".jsonl": "JSON lines",
+    ".json": "JSON lines",
+    ".ndjson": "JSON lines",
+    ".csv": "CSV",
+    ".parquet": "Parquet",
+}
 
 Row = tuple[int, Mapping[str, Any]]
 
@@ -50,9 +56,9 @@ class Question:
 def read_questions(path: Path) -> tuple[Question, ...]:
     """Read the questions of a file, in its order.
 
-    A question stands under ``question``, ``prompt``, ``problem`` (a text or a list of messages) or ``messages``; its right answer under
-    ``answer``, ``reference`` or ``ground_truth``, or nowhere; an ``id`` is optional. A row that is none, an id or a question that comes
-    twice and a file without any are errors that name the row.
+    A question stands under ``question``, ``prompt``, ``problem`` (a text or a list of messages) or ``messages``; its
+    right answer under ``answer``, ``reference`` or ``ground_truth``, or nowhere; an ``id`` is optional. A row that is
+    none, an id or a question that comes twice and a file without any are errors that name the row.
     """
     questions: list[Question] = []
     rows_of: dict[object, int] = {}
@@ -61,7 +67,9 @@ def read_questions(path: Path) -> tuple[Question, ...]:
         _refuse_repeats(path, row, question, rows_of)
         questions.append(question)
     if not questions:
-        raise BrokenFileError(path, "has no questions.", 'Write one a row, as in {"question": "What is 6 times 7?", "answer": "42"}.')
+        raise BrokenFileError(
+            path, "has no questions.", 'Write one a row, as in {"question": "What is 6 times 7?", "answer": "42"}.'
+        )
     return tuple(questions)
 
 
@@ -73,7 +81,9 @@ def labelled(questions: Sequence[Question]) -> tuple[Question, ...]:
 
 def drawn_order(questions: Sequence[Question], seed: int) -> tuple[Question, ...]:
     """Put questions in a random order that depends on the seed and their ids only, so that any number from its start is a fair sample."""
-    return tuple(sorted(questions, key=lambda question: blake2b(f"{seed}\0{question.name}".encode("utf-8", "replace")).digest()))
+    return tuple(
+        sorted(questions, key=lambda question: blake2b(f"{seed}\0{question.name}".encode("utf-8", "replace")).digest())
+    )
 
 
 def digest(questions: Sequence[Question]) -> str:
@@ -85,7 +95,9 @@ def digest(questions: Sequence[Question]) -> str:
 def _rows(path: Path) -> Iterator[Row]:
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise UnknownFormatError(path, f"is not a file of questions (its name ends in '{path.suffix}').", "Give .jsonl, .csv or .parquet.")
+        raise UnknownFormatError(
+            path, f"is not a file of questions (its name ends in '{path.suffix}').", "Give .jsonl, .csv or .parquet."
+        )
     if not path.is_file():
         raise BrokenFileError(path, "is not there.", "Check the path after --tasks.")
     readers = {"JSON lines": _json_rows, "CSV": _csv_rows, "Parquet": _parquet_rows}
@@ -109,9 +121,14 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             for fields in reader:
-                yield reader.line_num, {name: value for name, value in fields.items() if name is not None and value not in (None, "")}
+                yield (
+                    reader.line_num,
+                    {name: value for name, value in fields.items() if name is not None and value not in (None, "")},
+                )
     except UnicodeDecodeError as error:
-        raise BrokenFileError(path, f"is not UTF-8: {error.reason} at byte {error.start}.", "Save the file as UTF-8.") from error
+        raise BrokenFileError(
+            path, f"is not UTF-8: {error.reason} at byte {error.start}.", "Save the file as UTF-8."
+        ) from error
     except csv.Error as error:
         raise BrokenFileError(path, f"is not CSV: {error}.", "Quote fields that hold commas or line breaks.") from error
     except OSError as error:
@@ -122,7 +139,9 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
         yield from enumerate(pq.read_table(path).to_pylist(), 1)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BrokenFileError(path, f"is not Parquet: {error}", "Write it again, or give the questions as .jsonl.") from error
+        raise BrokenFileError(
+            path, f"is not Parquet: {error}", "Write it again, or give the questions as .jsonl."
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -132,12 +151,17 @@ def _question(path: Path, row: int, fields: Mapping[str, Any]) -> Question:
     if field is None:
         found = ", ".join(map(str, fields)) or "nothing"
         raise BrokenFileError(
-            path, f"has no question: its fields are {found}; need one of {', '.join(ASKED)}.", "Rename the field that holds it.", row=row
+            path,
+            f"has no question: its fields are {found}; need one of {', '.join(ASKED)}.",
+            "Rename the field that holds it.",
+            row=row,
         )
     prompt = _prompt(path, row, field, fields[field])
     name = next((str(fields[name]) for name in NAMED if fields.get(name) not in (None, "")), None)
     answer = next((fields[name] for name in ANSWERED if fields.get(name) is not None), None)
-    return Question(name or problem_id(prompt if isinstance(prompt, str) else repr(prompt)), prompt, _reference(path, row, answer))
+    return Question(
+        name or problem_id(prompt if isinstance(prompt, str) else repr(prompt)), prompt, _reference(path, row, answer)
+    )
 
 
 def _prompt(path: Path, row: int, field: str, value: Any) -> Prompt:
@@ -149,7 +173,8 @@ def _prompt(path: Path, row: int, field: str, value: Any) -> Prompt:
             return chat
     raise BrokenFileError(
         path,
-        f"'{field}' holds {str(value)[:60]!r}; need a text, or messages with role and content of which one is the user's.",
+        f"'{field}' holds {str(value)[:60]!r}; need a text, or messages with role and content of which one is the"
+        " user's.",
         'Write it as "6 times 7?" or as [{"role": "user", "content": "6 times 7?"}].',
         row=row,
     )
@@ -161,7 +186,10 @@ def _reference(path: Path, row: int, answer: Any) -> str | None:
     if isinstance(answer, (str, int, float)):
         return str(answer)
     raise BrokenFileError(
-        path, f"its answer is {str(answer)[:60]!r}; need a text or a number.", "Give the one right answer, or leave it out.", row=row
+        path,
+        f"its answer is {str(answer)[:60]!r}; need a text or a number.",
+        "Give the one right answer, or leave it out.",
+        row=row,
     )
 
 
@@ -171,5 +199,8 @@ def _refuse_repeats(path: Path, row: int, question: Question, rows_of: dict[obje
         if before != row:
             shown = question.name if what == "id" else str(question.prompt)[:60]
             raise BrokenFileError(
-                path, f"has the same {what} as row {before}: {shown!r}.", "Remove one: a repeated question would count twice.", row=row
+                path,
+                f"has the same {what} as row {before}: {shown!r}.",
+                "Remove one: a repeated question would count twice.",
+                row=row,
             )

@@ -23,12 +23,14 @@ from breadth.runtime.journal import Journal
 class Recording:
     """Keeps what was asked, drawn and answered in a run folder.
 
-    Every reply is in ``replies.jsonl`` the moment it arrives; the same folder opened again takes the run up where it was killed.
-    Candidates become rollouts (split eval, one step a policy or setting) when the recording is closed, with ``correct`` where the
-    right answer is known; each task becomes a row of metrics.
+    Every reply is in ``replies.jsonl`` the moment it arrives; the same folder opened again takes the run up where it
+    was killed. Candidates become rollouts (split eval, one step a policy or setting) when the recording is closed, with
+    ``correct`` where the right answer is known; each task becomes a row of metrics.
     """
 
-    def __init__(self, folder: Path, policy: Policy | None = None, *, name: str = "", config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, policy: Policy | None = None, *, name: str = "", config: Mapping[str, Any] | None = None
+    ) -> None:
         about = dict(config or {}) | ({"policy": to_table(policy)} if policy is not None else {})
         self.writer = RunWriter(folder, Header(SCHEMA_VERSION, name or folder.name, config=about))
         """Writes the folder."""
@@ -38,17 +40,22 @@ class Recording:
         self._problems: dict[str, dict[str, Any]] = {}
         self._solved = 0
 
-    def add(self, solved: Solved, *, truth: str | None = None, problem: str | None = None, step: int = 0, label: str = "") -> None:
+    def add(
+        self, solved: Solved, *, truth: str | None = None, problem: str | None = None, step: int = 0, label: str = ""
+    ) -> None:
         """Take in what came of a task; ``truth`` is its right answer.
 
-        ``problem`` is its id where several tasks ask the same question; ``step`` and ``label`` tell the settings of a sweep apart.
+        ``problem`` is its id where several tasks ask the same question; ``step`` and ``label`` tell the settings of a
+        sweep apart.
         """
         task = replace(solved.task, name=problem or solved.task.name)
         key = reference_key(truth)
         self._problems[task.name] = {"problem": task.name, "prompt": shown(task), "reference": truth, "origin": None}
         rows = self._rows.setdefault(step, [])
         for place, candidate in enumerate(solved.arrived):
-            rows.append(_row(task, candidate, place, label, None if key is None else candidate.key == key, solved.trace))
+            rows.append(
+                _row(task, candidate, place, label, None if key is None else candidate.key == key, solved.trace)
+            )
         self._metrics(solved, None if key is None else solved.answer.key == key)
 
     def close(self) -> None:
@@ -64,7 +71,9 @@ class Recording:
     def __enter__(self) -> Recording:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _metrics(self, solved: Solved, correct: bool | None) -> None:
@@ -102,7 +111,11 @@ def _row(task: Task, candidate: Candidate, place: int, label: str, correct: bool
         "seed": candidate.seed,
         "model": candidate.model or task.model,
         "trace": trace,
-        "confidence": None if candidate.confidences is None or not len(candidate.confidences) else float(candidate.confidences.mean()),
+        "confidence": (
+            None
+            if candidate.confidences is None or not len(candidate.confidences)
+            else float(candidate.confidences.mean())
+        ),
         "score": candidate.score,
         "label": label,
     }

@@ -56,8 +56,8 @@ class Sampler(Protocol):
     async def draw(self, draw: Draw, meter: Meter) -> Candidate:
         """Draw one completion; answer, key, place and independence are left for the driver to fill in.
 
-        Raises ServerError when it cannot. Cancelling the coroutine aborts the completion at the source; ``meter`` then holds what it
-        used up to there.
+        Raises ServerError when it cannot. Cancelling the coroutine aborts the completion at the source; ``meter`` then
+        holds what it used up to there.
         """
 
     async def close(self) -> None:

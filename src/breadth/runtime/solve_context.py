@@ -82,7 +82,8 @@ class Solving:
     """Draws of each judge for each candidate."""
 
     def __post_init__(self) -> None:
-        # All that earlier attempts used is charged before the first draw, else a draw could be granted what is gone already.
+        # All that earlier attempts used is charged before the first draw, else a draw could be granted what is gone
+        # already.
         recorded = list(self.journal.of(self.task.name))
         for event in recorded:
             self.ledger.settle(None, event.spend, whole=event.candidate is not None)
@@ -101,7 +102,10 @@ class Solving:
         return self.kind(ask) in self.refused or self.failed > len(self.arrived) + PATIENCE
 
     async def draw(self, ask: Ask, place: str, path: str) -> Candidate | None:
-        """Draw one candidate within the budget; None when it failed or the budget is spent. All is charged and written down."""
+        """Draw one candidate within the budget; None when it failed or the budget is spent.
+
+        All is charged and written down.
+        """
         sampling = ask.sampling or self.task.sampling
         prompt = self.task.prompt if ask.prompt is None else ask.prompt
         if self.kind(ask) in self.refused:
@@ -143,7 +147,9 @@ class Solving:
             self.fail(outcome, ask)
             return None
         text = whole_text(outcome.text)
-        answer, key = self.task.reading.read_with_key(draw.prefix + text, ended=outcome.finish in ("stop", "tool_calls"))
+        answer, key = self.task.reading.read_with_key(
+            draw.prefix + text, ended=outcome.finish in ("stop", "tool_calls")
+        )
         candidate = replace(
             outcome,
             text=text,
@@ -201,7 +207,8 @@ class Solving:
         """Have one candidate judged; a judge that fails leaves it as it was, and counts as a failed draw."""
         if by not in self.judges:
             raise StrategyError(
-                f"Candidates are to be judged by '{by}', but there is no such judge.", "Give the driver one under that name."
+                f"Candidates are to be judged by '{by}', but there is no such judge.",
+                "Give the driver one under that name.",
             )
         name = f"{candidate.place}:{by}"
 
@@ -209,7 +216,11 @@ class Solving:
             place = f"{name}:{self.judgements[name]}"
             self.judgements[name] += 1
             if self.judged is None:
-                self.judged = {event.place: event for event in self.journal.events(self.task.name, JUDGES) if event.kind != "discarded"}
+                self.judged = {
+                    event.place: event
+                    for event in self.journal.events(self.task.name, JUDGES)
+                    if event.kind != "discarded"
+                }
             known = self.judged.pop(place, None)
             return await self.draw(request, place, JUDGES) if known is None else self.take_up(known, request)
 
@@ -242,7 +253,9 @@ def trace_id() -> str:
 
 def draw_seed(task: Task, place: str) -> int:
     """Return the seed of one draw: a hash of the task's seed, its name and the draw's place, positive and of 31 bits."""
-    digest = hashlib.blake2b(f"{task.seed}\0{task.name}\0{place}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    digest = hashlib.blake2b(
+        f"{task.seed}\0{task.name}\0{place}".encode("utf-8", "surrogatepass"), digest_size=4
+    ).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
@@ -290,8 +303,8 @@ LONGEST = 8000
 class ModelJudge:
     """Asks a model for a score from 0 to 10, greedily, and charges what that costs to the task.
 
-    Harm: a model judges its own mistakes kindly, a small one judges hardly at all, and a solution may contain words that are meant for
-    the judge. Where the answer can be checked by a program, give the driver a judge that does.
+    Harm: a model judges its own mistakes kindly, a small one judges hardly at all, and a solution may contain words
+    that are meant for the judge. Where the answer can be checked by a program, give the driver a judge that does.
     """
 
     model: str | None = None
@@ -304,7 +317,9 @@ class ModelJudge:
         said = ASKED.format(question=task.question, solution=candidate.whole[-LONGEST:])
         sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=self.max_tokens)
         prompt = ({"role": "user", "content": said},)
-        reply = await draw(Ask(prompt=prompt, model=self.model, sampling=sampling, independent=False, purpose="judgement"))
+        reply = await draw(
+            Ask(prompt=prompt, model=self.model, sampling=sampling, independent=False, purpose="judgement")
+        )
         if reply is None:
             return Verdict()
         scores = _SCORE.findall(reply.text)

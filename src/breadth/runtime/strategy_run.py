@@ -20,7 +20,9 @@ class Flight:
     ask: Ask
     """The request it belongs to."""
     task: asyncio.Task[None] | None
-    """What draws it; None while what an earlier attempt recorded is being taken up: it may be there, or never be needed."""
+    """What draws it; None while what an earlier attempt recorded is being taken up: it may be there, or never be
+    needed.
+    """
 
 
 @dataclass
@@ -34,7 +36,9 @@ class Fiber:
     flights: dict[str, Flight] = field(default_factory=dict)
     """Draws not delivered yet, by place."""
     landed: asyncio.Queue[tuple[str, Candidate | Exception | None]] = field(default_factory=asyncio.Queue)
-    """What has come, in order; None for a draw that failed or was refused, an exception where something broke on our side."""
+    """What has come, in order; None for a draw that failed or was refused, an exception where something broke on our
+    side.
+    """
     recorded: deque[Event] = field(default_factory=deque)
     """What an earlier attempt recorded and has not been taken up yet."""
     deferred: list[str] = field(default_factory=list)
@@ -42,7 +46,9 @@ class Fiber:
     delivered: int = 0
     """Candidates sent to the run."""
     failures: int = 0
-    """Draws of the run that failed; counted as they are delivered, so that a run taken up again decides as it did before."""
+    """Draws of the run that failed; counted as they are delivered, so that a run taken up again decides as it did
+    before.
+    """
 
     async def drive(self, run: Run) -> Answer:
         """Answer the run's requests until it returns; then cancel what is in flight and wait for its end."""
@@ -152,11 +158,16 @@ class Fiber:
             for branch in set(chosen).difference(known.branches):
                 self.solving.write_off(self.solving.journal.below(self.solving.task.name, f"{place}.{branch}/"))
             chosen, wanted = known.branches, len(known.branches)
-        parts = {branch: asyncio.create_task(Fiber(self.solving, f"{place}.{branch}/").drive(fork.runs[branch])) for branch in chosen}
+        parts = {
+            branch: asyncio.create_task(Fiber(self.solving, f"{place}.{branch}/").drive(fork.runs[branch]))
+            for branch in chosen
+        }
         ended = await _first_ended(parts, wanted)
         answers = [parts[branch].result() for branch in ended]
         if known is None and len(ended) < len(fork.runs):
-            self.solving.journal.append(Event(self.solving.task.name, self.path, place, "forked", branches=tuple(ended)))
+            self.solving.journal.append(
+                Event(self.solving.task.name, self.path, place, "forked", branches=tuple(ended))
+            )
         return answers
 
     async def _judge(self, judge: Judge) -> list[Candidate]:
@@ -169,7 +180,10 @@ class Fiber:
 
 
 async def _first_ended(parts: Mapping[int, asyncio.Task[Answer]], wanted: int) -> list[int]:
-    """Wait for the first runs to end, and cancel the others; one that breaks ends the waiting. Returns their branches, smallest first."""
+    """Wait for the first runs to end, and cancel the others; one that breaks ends the waiting.
+
+    Returns their branches, smallest first.
+    """
     ended: list[int] = []
     pending = set(parts.values())
     try:

@@ -44,7 +44,9 @@ class Estimate:
 
 def needed(plan: SweepPlan, pilot: Mapping[int, Sequence[Spend]]) -> Spend:
     """Return what one question will use over all arms, by the mean of each arm's pilot samples."""
-    parts = [_scaled(sum(samples, Spend()), plan.arms[arm].draws / len(samples)) for arm, samples in pilot.items() if samples]
+    parts = [
+        _scaled(sum(samples, Spend()), plan.arms[arm].draws / len(samples)) for arm, samples in pilot.items() if samples
+    ]
     return sum(parts, Spend())
 
 
@@ -57,7 +59,8 @@ def affordable(plan: SweepPlan, each: Spend, there: int, ceiling: int | None) ->
         raise SettingsError(
             f"The ceiling is {ceiling:,} output tokens, but one question takes about {each.output_tokens:,} "
             f"({plan.samples_each} samples): that is not even three questions.",
-            f"Raise --budget-tokens to {int(12 * each.output_tokens / MARGIN):,} or more, or try fewer --widths and --budgets.",
+            f"Raise --budget-tokens to {int(12 * each.output_tokens / MARGIN):,} or more, or try fewer --widths and"
+            " --budgets.",
         )
     return number
 
@@ -68,7 +71,14 @@ def estimate(plan: SweepPlan, each: Spend, drawn: int, spent: Spend, *, of: int,
     missing = max(0, samples - drawn) / plan.samples_each
     coming = _scaled(each, missing)
     streams = max(1, min(at_once, samples - drawn))
-    clock = Spend(coming.calls, coming.input_tokens, coming.cached_tokens, coming.output_tokens, coming.seconds / streams, coming.money)
+    clock = Spend(
+        coming.calls,
+        coming.input_tokens,
+        coming.cached_tokens,
+        coming.output_tokens,
+        coming.seconds / streams,
+        coming.money,
+    )
     return Estimate(plan.questions, of, samples, min(drawn, samples), clock, spent, pilot)
 
 
@@ -153,9 +163,13 @@ class Sweep:
             checked_budgets(wishes.budgets, wishes.policy.sampling.max_tokens)
         self.folder = SweepFolder(folder, wishes, digest(questions))
         """Where it is kept."""
-        self.driver = Driver(sampler, Ledger(Budget(output_tokens=ceiling), wishes.policy.prices), journal=self.folder.journal)
+        self.driver = Driver(
+            sampler, Ledger(Budget(output_tokens=ceiling), wishes.policy.prices), journal=self.folder.journal
+        )
         """What draws."""
-        self.plan = self.folder.plan or SweepPlan(wishes.policy, (plain_arm(wishes.widths),), wishes.widths, seed=wishes.seed)
+        self.plan = self.folder.plan or SweepPlan(
+            wishes.policy, (plain_arm(wishes.widths),), wishes.widths, seed=wishes.seed
+        )
         """What is measured; only the plain arm before `begin`."""
         self.samples: dict[Job, Sample] = {}
         """What is there."""
@@ -171,7 +185,10 @@ class Sweep:
             self.plan = replace(self.plan, arms=(*self.plan.arms, *self._forced()), notes=self._notes())
         await self._draw([Job(question, arm, 0) for question in pilot for arm in range(len(self.plan.arms))])
         self._require_pilot()
-        spends = {arm: [sample.spend for job, sample in self.samples.items() if job.arm == arm] for arm in range(len(self.plan.arms))}
+        spends = {
+            arm: [sample.spend for job, sample in self.samples.items() if job.arm == arm]
+            for arm in range(len(self.plan.arms))
+        }
         each = needed(self.plan, spends)
         self.plan = replace(self.plan, questions=affordable(self.plan, each, len(self.questions), self.ceiling))
         self.folder.keep(self.plan)
@@ -182,7 +199,8 @@ class Sweep:
     async def collect(self, told: Told = lambda *_: None) -> Path:
         """Draw what is missing, question by question, and write the rollouts; returns the folder.
 
-        What arrived is on disk at once, so a sweep that is killed goes on from there. A ceiling that is reached ends it early.
+        What arrived is on disk at once, so a sweep that is killed goes on from there. A ceiling that is reached ends it
+        early.
         """
         jobs = [
             Job(question, arm, number)
@@ -211,7 +229,9 @@ class Sweep:
             solved = await self.driver.solve(arm.strategy, task)
             if self._cut_short(solved):
                 self.spent = True
-            elif solved.answer.chosen is None or solved.answer.stopped == "budget":  # it broke off before its reply was complete
+            elif (
+                solved.answer.chosen is None or solved.answer.stopped == "budget"
+            ):  # it broke off before its reply was complete
                 self._count_failure(solved)
             else:
                 self._failed = 0
@@ -244,7 +264,10 @@ class Sweep:
         if self.spent:
             raise SettingsError("The ceiling was reached before every arm had one sample.", "Raise --budget-tokens.")
         if len({job.arm for job in self.samples}) < len(self.plan.arms):
-            raise ServerError("The pilot did not get a sample of every arm.", "Look at the server's log, then run the same command again.")
+            raise ServerError(
+                "The pilot did not get a sample of every arm.",
+                "Look at the server's log, then run the same command again.",
+            )
 
     def _forced(self) -> tuple[Arm, ...]:
         """Return the arms with forced thinking, for a model that marks its thinking or one that does not, as the pilot shows."""
@@ -262,7 +285,9 @@ class Sweep:
             return ("Thinking was not forced, as asked: only widths were measured.",)
         if "prefix" not in self.driver.sampler.offers:
             return (
-                "This server cannot continue a reply that is begun for it, so thinking could not be forced to a budget: "
-                "only widths were measured.",
+                (
+                    "This server cannot continue a reply that is begun for it, so thinking could not be forced to a"
+                    " budget: only widths were measured."
+                ),
             )
         return ()

@@ -70,7 +70,9 @@ class SweepFolder:
         header = read_header(self.path)
         write_header(replace(header, config=storable({**self._begun, "plan": to_table(plan)})), self.path)
 
-    def write(self, rows: Mapping[int, Sequence[Mapping[str, Any]]], questions: Sequence[Question], policy: Policy) -> None:
+    def write(
+        self, rows: Mapping[int, Sequence[Mapping[str, Any]]], questions: Sequence[Question], policy: Policy
+    ) -> None:
         """Write the samples of each arm as one step of rollouts, and the questions; nothing is written twice."""
         writer = RunWriter(self.path)
         run = Run.open(self.path)
@@ -84,16 +86,22 @@ class SweepFolder:
     def _known_plan(self) -> SweepPlan | None:
         if not (self.path / HEADER).exists():
             if self.path.exists() and any(self.path.iterdir()):
-                raise BrokenFileError(self.path, "is a folder with other files in it.", "Choose a folder that is new or empty.")
+                raise BrokenFileError(
+                    self.path, "is a folder with other files in it.", "Choose a folder that is new or empty."
+                )
             return None
         config = read_header(self.path).config
         if "asked" not in config:
-            raise BrokenFileError(self.path / HEADER, "is of a run that is no sweep.", "Choose another folder for --out.")
+            raise BrokenFileError(
+                self.path / HEADER, "is of a run that is no sweep.", "Choose another folder for --out."
+            )
         for part, what in (("questions", "other questions"), ("asked", "other settings")):
             if config.get(part) != storable(self._begun)[part]:
                 differing = _differing(config.get(part), storable(self._begun)[part])
                 raise BrokenFileError(
-                    self.path / HEADER, f"was begun with {what}{differing}.", "Choose another folder, or repeat the command as it was."
+                    self.path / HEADER,
+                    f"was begun with {what}{differing}.",
+                    "Choose another folder, or repeat the command as it was.",
                 )
         return from_table(SweepPlan, config["plan"], "plan") if "plan" in config else None
 
@@ -143,7 +151,10 @@ def set_failures_aside(folder: Path) -> None:
     if not failed:
         return
     with whole_file(path) as temporary:
-        kept = [_discarded(row) if row.get("task") in failed and "kind" in row else line for row, line in zip(rows, lines, strict=True)]
+        kept = [
+            _discarded(row) if row.get("task") in failed and "kind" in row else line
+            for row, line in zip(rows, lines, strict=True)
+        ]
         temporary.write_bytes(b"\n".join(kept))
 
 
@@ -156,13 +167,17 @@ def _loaded(line: bytes) -> dict[str, Any]:
 
 
 def _discarded(row: Mapping[str, Any]) -> bytes:
-    return orjson.dumps({name: row[name] for name in ("task", "path", "place", "spend") if name in row} | {"kind": "discarded"})
+    return orjson.dumps(
+        {name: row[name] for name in ("task", "path", "place", "spend") if name in row} | {"kind": "discarded"}
+    )
 
 
 def _rows_there(run: Run, step: int) -> int:
     if not run.rollout_files:
         return 0
-    return int(run.query("SELECT count(*) AS rows FROM rollouts WHERE split = 'eval' AND step = ?", step)["rows"][0].as_py())
+    return int(
+        run.query("SELECT count(*) AS rows FROM rollouts WHERE split = 'eval' AND step = ?", step)["rows"][0].as_py()
+    )
 
 
 def _differing(before: Any, now: Any) -> str:

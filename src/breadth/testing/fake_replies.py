@@ -24,11 +24,15 @@ class Token:
     logprob: float = -0.1
     """Its log-prob."""
     others: tuple[tuple[str, float], ...] = ()
-    """Alternatives with their log-probs; when there are none, alternatives that share out the rest of the probability are made up."""
+    """Alternatives with their log-probs; when there are none, alternatives that share out the rest of the probability
+    are made up.
+    """
 
     def ranked(self, top: int) -> list[tuple[str, float]]:
         """Return the ``top`` likeliest tokens at this place, itself among the choices, likeliest first."""
-        return sorted([(self.text, self.logprob), *(self.others or self._made_up(top))], key=lambda pair: -pair[1])[:top]
+        return sorted([(self.text, self.logprob), *(self.others or self._made_up(top))], key=lambda pair: -pair[1])[
+            :top
+        ]
 
     def _made_up(self, count: int) -> Iterator[tuple[str, float]]:
         # Each takes half of what is left, so the probabilities never add up to more than 1.
@@ -57,7 +61,8 @@ class Reply:
     usage: bool = True
     """Whether it says what was used."""
     reasoning_field: str = "reasoning_content"
-    """Name of the thinking field: llama.cpp, SGLang and older vLLM say ``reasoning_content``, newer vLLM ``reasoning``."""
+    """Name of the thinking field: llama.cpp, SGLang and older vLLM say ``reasoning_content``, newer vLLM ``reasoning``.
+    """
 
     @classmethod
     def of(cls, text: str, reasoning: str = "", logprob: float = -0.1, **fields: Any) -> Reply:
@@ -148,13 +153,17 @@ def _chat_choice(reply: Reply, index: int, top: int | None) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.reasoning:
         message[reply.reasoning_field] = "".join(token.text for token in reply.reasoning)
-    content = None if top is None else {"content": [_chat_logprob(token, top) for token in (*reply.reasoning, *reply.tokens)]}
+    content = (
+        None if top is None else {"content": [_chat_logprob(token, top) for token in (*reply.reasoning, *reply.tokens)]}
+    )
     return {"index": index, "message": message, "logprobs": content, "finish_reason": reply.finish}
 
 
 def _chat_pieces(reply: Reply, index: int, top: int | None) -> Iterator[dict[str, Any]]:
     yield {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-    told = [(reply.reasoning_field, token) for token in reply.reasoning] + [("content", token) for token in reply.tokens]
+    told = [(reply.reasoning_field, token) for token in reply.reasoning] + [
+        ("content", token) for token in reply.tokens
+    ]
     for field, token in told:
         logprobs = {} if top is None else {"logprobs": {"content": [_chat_logprob(token, top)]}}
         yield {"index": index, "delta": {field: token.text}, "finish_reason": None} | logprobs
@@ -170,13 +179,23 @@ def _entry(text: str, logprob: float) -> dict[str, Any]:
 
 
 def _text_choice(reply: Reply, index: int, top: int | None) -> dict[str, Any]:
-    return {"index": index, "text": reply.text, "logprobs": _text_logprobs(reply.tokens, top, 0), "finish_reason": reply.finish}
+    return {
+        "index": index,
+        "text": reply.text,
+        "logprobs": _text_logprobs(reply.tokens, top, 0),
+        "finish_reason": reply.finish,
+    }
 
 
 def _text_pieces(reply: Reply, index: int, top: int | None) -> Iterator[dict[str, Any]]:
     offset = 0
     for token in reply.tokens:
-        yield {"index": index, "text": token.text, "logprobs": _text_logprobs((token,), top, offset), "finish_reason": None}
+        yield {
+            "index": index,
+            "text": token.text,
+            "logprobs": _text_logprobs((token,), top, offset),
+            "finish_reason": None,
+        }
         offset += len(token.text)
     yield {"index": index, "text": "", "logprobs": None, "finish_reason": reply.finish}
 

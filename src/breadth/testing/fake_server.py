@@ -4,7 +4,8 @@
         ...                                   # talk to server.url
         server.requests[0].left               # when the client broke off, if it did
 
-For load tests it runs in a process of its own (``served`` starts one from Python; ``/fake/requests`` tells what arrived):
+For load tests it runs in a process of its own (``served`` starts one from Python; ``/fake/requests`` tells what
+arrived):
 
     python -m breadth.testing.fake_server --tokens 150 --delay 0.02
 """
@@ -29,7 +30,9 @@ from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, Token, error_
 from breadth.testing.faults import CutShort, Fault, Instead, Scheduled, striking
 
 PATIENCE = 20.0
-"""Seconds until it counts as not coming about: far beyond what a stalled machine costs, and short of what a test would wait for ever."""
+"""Seconds until it counts as not coming about: far beyond what a stalled machine costs, and short of what a test would
+wait for ever.
+"""
 
 
 async def until(held: Callable[[], object], patience: float = PATIENCE) -> None:
@@ -67,7 +70,9 @@ class Arrival:
     """When the server was done with it, however it ended."""
 
 
-async def send_stream(request: web.Request, arrival: Arrival, events: Iterable[bytes], replies: list[Reply]) -> web.StreamResponse:
+async def send_stream(
+    request: web.Request, arrival: Arrival, events: Iterable[bytes], replies: list[Reply]
+) -> web.StreamResponse:
     """Send a stream of events, at the pace of the slowest reply."""
     response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
     await response.prepare(request)
@@ -146,7 +151,8 @@ def as_json(content: Any, status: int = 200) -> web.Response:
 
 
 Script: TypeAlias = Callable[[dict[str, Any], int], Reply]
-"""Says what to reply to a request (its JSON); the number counts the replies drawn before, choices of one request apart."""
+"""Says what to reply to a request (its JSON); the number counts the replies drawn before, choices of one request apart.
+"""
 LARGEST_REQUEST = 64 << 20
 """Bytes of the largest request that is read."""
 
@@ -158,7 +164,12 @@ class FakeServer:
     """
 
     def __init__(
-        self, script: Script | Reply, *, faults: Sequence[Fault | Scheduled] = (), models: Sequence[str] = ("fake",), port: int = 0
+        self,
+        script: Script | Reply,
+        *,
+        faults: Sequence[Fault | Scheduled] = (),
+        models: Sequence[str] = ("fake",),
+        port: int = 0,
     ) -> None:
         self.requests: list[Arrival] = []
         """Requests for completions, in order of arrival."""
@@ -203,7 +214,10 @@ class FakeServer:
     async def _models(self, request: web.Request) -> web.Response:
         del request
         return as_json(
-            {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "fake"} for name in self.models]}
+            {
+                "object": "list",
+                "data": [{"id": name, "object": "model", "created": 0, "owned_by": "fake"} for name in self.models],
+            }
         )
 
     async def _told(self, request: web.Request) -> web.Response:
@@ -236,7 +250,9 @@ class FakeServer:
         faults = striking(self._faults, arrival.number)
         if any(fault.hangs() for fault in faults):
             await asyncio.Event().wait()
-        instead = next((instead for fault in faults if (instead := fault.instead())), None) or self._refusal(arrival.body)
+        instead = next((instead for fault in faults if (instead := fault.instead())), None) or self._refusal(
+            arrival.body
+        )
         if instead is not None:
             arrival.status = instead.status
             return in_its_stead(instead)
@@ -257,7 +273,9 @@ class FakeServer:
     def _refusal(self, body: dict[str, Any]) -> Instead | None:
         if not body.get("model") or body["model"] in self.models:
             return None
-        return Instead(404, orjson.dumps(error_body(f"The model `{body['model']}` does not exist.", 404, "not_found_error")))
+        return Instead(
+            404, orjson.dumps(error_body(f"The model `{body['model']}` does not exist.", 404, "not_found_error"))
+        )
 
     def _draw(self, path: str, body: dict[str, Any], faults: tuple[Fault, ...]) -> Reply:
         reply = self._script if isinstance(self._script, Reply) else self._script(body, self._drawn)
@@ -312,7 +330,9 @@ async def _serve(reply: Reply, port: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve one constant reply until the starting process ends."""
-    parser = argparse.ArgumentParser(description="A fake OpenAI-compatible server with one constant reply; log-probs come when asked for.")
+    parser = argparse.ArgumentParser(
+        description="A fake OpenAI-compatible server with one constant reply; log-probs come when asked for."
+    )
     parser.add_argument("--tokens", type=int, default=100, help="tokens of the reply")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds from one token to the next")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds before the first token")

@@ -5,7 +5,8 @@
     FakeServer(script, faults=[first(2, Cut(after=5))])               the first two
     FakeServer(script, faults=[Scheduled(Hang(), lambda number: number in (4, 7))])
 
-Several faults may meet in one request; they act in the order given, and the first that answers in the server's stead wins.
+Several faults may meet in one request; they act in the order given, and the first that answers in the server's stead
+wins.
 """
 
 from __future__ import annotations
@@ -80,7 +81,11 @@ class Status(Fault):
     def instead(self) -> Instead:
         """Answer with the error."""
         if self.shaped:
-            return Instead(self.status, orjson.dumps(error_body(f"fault: status {self.status}", self.status)), retry_after=self.retry_after)
+            return Instead(
+                self.status,
+                orjson.dumps(error_body(f"fault: status {self.status}", self.status)),
+                retry_after=self.retry_after,
+            )
         page = f"<html><body><h1>{self.status}</h1></body></html>".encode()
         return Instead(self.status, page, "text/html", self.retry_after)
 
@@ -234,5 +239,7 @@ def first(count: int, fault: Fault) -> Scheduled:
 def striking(faults: tuple[Fault | Scheduled, ...], number: int) -> tuple[Fault, ...]:
     """Return the faults that strike the request of this number."""
     return tuple(
-        fault.fault if isinstance(fault, Scheduled) else fault for fault in faults if not isinstance(fault, Scheduled) or fault.when(number)
+        fault.fault if isinstance(fault, Scheduled) else fault
+        for fault in faults
+        if not isinstance(fault, Scheduled) or fault.when(number)
     )

@@ -27,8 +27,8 @@ POINTS = 60
 def check_finding(check: Check, name: str) -> None:
     """Hold a check to what every finding promises; raises AssertionError with what is broken.
 
-    Its constants carry their reasons; with nothing to go by it does not find anything; nor in a run whose metrics are all noise around a
-    constant, all constant, three points long, or not numbers; and it never raises.
+    Its constants carry their reasons; with nothing to go by it does not find anything; nor in a run whose metrics are
+    all noise around a constant, all constant, three points long, or not numbers; and it never raises.
     """
     kind: Any = type(check)
     _require(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
@@ -50,7 +50,9 @@ def check_said(finding: Finding | CannotTell, name: str) -> None:
         _require(finding.missing, f"{name} cannot tell and does not say what is missing")
         return
     _require(finding.severity in SEVERITIES, f"{finding.severity} is no severity of a finding")
-    _require(any(sign.isdigit() for sign in finding.headline), f"the headline of {name} has no number: {finding.headline!r}")
+    _require(
+        any(sign.isdigit() for sign in finding.headline), f"the headline of {name} has no number: {finding.headline!r}"
+    )
     _require(finding.headline.endswith("."), f"the headline of {name} is no sentence")
     _require(finding.evidence, f"{name} proves nothing")
     _require(finding.disproof, f"{name} does not say what would disprove it")
@@ -69,11 +71,17 @@ def _require(holds: object, broken: str) -> None:
 def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
     """Yield runs that nothing is wrong with, or that nothing can be read from."""
     rng = np.random.default_rng(0)
-    levels = {name: 0.05 if name in ("starved_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5 for name in METRICS}
+    levels = {
+        name: 0.05 if name in ("starved_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5
+        for name in METRICS
+    }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
     noisy = {name: level * (1 + rng.normal(0, 0.02, POINTS)) for name, level in levels.items()}
     yield "all metrics are noise around a constant", _run(folder / "noise", noisy)
-    yield "all metrics are constant", _run(folder / "constant", {name: np.full(POINTS, level) for name, level in levels.items()})
+    yield (
+        "all metrics are constant",
+        _run(folder / "constant", {name: np.full(POINTS, level) for name, level in levels.items()}),
+    )
     yield "there are three points", _run(folder / "short", {name: values[:3] for name, values in noisy.items()})
     yield "no metric is a number", _run(folder / "none", {name: np.full(POINTS, np.nan) for name in levels})
 

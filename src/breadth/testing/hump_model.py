@@ -22,8 +22,9 @@ ANSWER_TOKENS = 4
 class HumpModel:
     """A sampler that thinks word by word and is right with a probability that you choose.
 
-    Left alone it thinks ``natural`` words and states its answer; told to go on it thinks as long again; cut, it answers at once. How long
-    it has thought is counted in what stands before the answer, so whoever forces its thinking sees the accuracy of that length.
+    Left alone it thinks ``natural`` words and states its answer; told to go on it thinks as long again; cut, it answers
+    at once. How long it has thought is counted in what stands before the answer, so whoever forces its thinking sees
+    the accuracy of that length.
     """
 
     accuracy: Callable[[int], float]
@@ -33,7 +34,9 @@ class HumpModel:
     natural: int = 32
     """Words it thinks by itself."""
     misled: float = 1.0
-    """Share of wrong answers that are the same one: 1 makes voting useless where it is wrong more often than not, 0 spreads them."""
+    """Share of wrong answers that are the same one: 1 makes voting useless where it is wrong more often than not, 0
+    spreads them.
+    """
     surer: float = 0.0
     """How much higher the confidence of right answers is than that of wrong ones, whose standard deviation is 1; only where log-probs are
     asked for."""
@@ -81,7 +84,9 @@ class HumpModel:
         wrong = 1 if rng.random() < self.misled else int(rng.integers(2, 1000))
         return f"{said}{int(truth) + wrong}."
 
-    def _confidences(self, draw: Draw, rng: np.random.Generator, text: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def _confidences(
+        self, draw: Draw, rng: np.random.Generator, text: str
+    ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
         right = text.endswith(f" {self.truths[_question(draw)]}.")
         return np.array([10 + rng.normal() + self.surer * right], dtype=np.float32)
 

@@ -36,17 +36,32 @@ CUTS = 40
 """Places at which each sample is cut off, besides its first and last bytes."""
 
 FOREIGN_HEADS: tuple[tuple[str, str, bytes], ...] = (
-    ("trl", "trainer_state.json", b'{\n  "global_step": 2,\n  "log_history": [\n    {"epoch": 0.1, "loss": 0.5, "step": 1}\n  ]\n}'),
+    (
+        "trl",
+        "trainer_state.json",
+        b'{\n  "global_step": 2,\n  "log_history": [\n    {"epoch": 0.1, "loss": 0.5, "step": 1}\n  ]\n}',
+    ),
     ("trl", "train.log", b"{'loss': '0.5', 'grad_norm': '1.2', 'reward': '0.25', 'epoch': '0.1'}\n"),
-    ("verl", "train.out", b"\x1b[36m(TaskRunner pid=7)\x1b[0m step:1 - actor/entropy:0.5 - critic/score/mean:np.float64(0.25)\n"),
+    (
+        "verl",
+        "train.out",
+        b"\x1b[36m(TaskRunner pid=7)\x1b[0m step:1 - actor/entropy:0.5 - critic/score/mean:np.float64(0.25)\n",
+    ),
     ("verl", "experiment.jsonl", b'{"step":1,"data":{"actor/entropy":0.5,"critic/score/mean":0.25}}\n'),
     ("verl", "1.jsonl", b'{"input": "1+1?", "output": "2", "gts": "2", "score": 1.0, "step": 1}\n'),
     (
         "tinker",
         "metrics.jsonl",
-        b'{"progress/epoch": 0, "progress/batch": 0, "optim/lr": 1e-05, "optim/entropy": 2.3, "env/all/reward/total": 0.2, "step": 0}\n',
+        (
+            b'{"progress/epoch": 0, "progress/batch": 0, "optim/lr": 1e-05, "optim/entropy": 2.3,'
+            b' "env/all/reward/total": 0.2, "step": 0}\n'
+        ),
     ),
-    ("prime-rl", "rank_0.jsonl", b'{"schema_version":1,"step":1,"token_ids":[1],"loss_mask":[true],"entropy":[0.5],"env_name":"maths"}\n'),
+    (
+        "prime-rl",
+        "rank_0.jsonl",
+        b'{"schema_version":1,"step":1,"token_ids":[1],"loss_mask":[true],"entropy":[0.5],"env_name":"maths"}\n',
+    ),
     (
         "tensorboard",
         "events.out.tfevents.1.host",
@@ -61,14 +76,16 @@ FOREIGN_HEADS: tuple[tuple[str, str, bytes], ...] = (
     ("", "empty.log", b""),
     ("", "notes.txt", b"nothing to see here\n" * 20),
 )
-"""(trainer, file name, first bytes) of files that only that trainer's importer may claim; nobody's where it is empty."""
+"""(trainer, file name, first bytes) of files that only that trainer's importer may claim; nobody's where it is empty.
+"""
 
 
 def check_importer(importer: Importer, samples: Sequence[Path], *, last_resort: bool = False) -> None:
     """Hold an importer to the contract of its family; raises AssertionError with what it breaks.
 
     - it and its entropy are documented, and its switches name metrics or columns that exist;
-    - it recognises each of ``samples`` (small whole files it must be able to read, one for each kind) and claims no foreign file;
+    - it recognises each of ``samples`` (small whole files it must be able to read, one for each kind) and claims no
+      foreign file;
     - what it reads conforms to the schema, holds at least one row somewhere, and is the same on every reading;
     - a sample cut off at any byte gives records or a BreadthError, never another exception.
 
@@ -85,7 +102,10 @@ def check_importer(importer: Importer, samples: Sequence[Path], *, last_resort: 
         _require(bool(kind), f"{sample.name} is not recognised")
         records = _read(importer, sample, str(kind))
         check_records(records)
-        _require(_told(records) == _told(_read(importer, sample, str(kind))), f"{sample.name} reads differently the second time")
+        _require(
+            _told(records) == _told(_read(importer, sample, str(kind))),
+            f"{sample.name} reads differently the second time",
+        )
         _check_cuts(importer, sample, str(kind))
         rows += sum(isinstance(record, MetricRow | RolloutBatch) for record in records)
     _require(rows > 0, "none of the samples gave a row")
@@ -100,7 +120,10 @@ def check_description(importer: Importer) -> None:
         _require(_has_docstring(type(importer), name), f"{name} has a docstring under the field")
     _require(len(importer.switches) > 0, "switches say what to set to log more")
     for name, setting in importer.switches.items():
-        _require(name == "rollouts" or name in METRICS or name in ROLLOUT_TYPES, f"switch {name!r} is no metric or column of ours")
+        _require(
+            name == "rollouts" or name in METRICS or name in ROLLOUT_TYPES,
+            f"switch {name!r} is no metric or column of ours",
+        )
         _require(bool(setting.strip()), f"switch {name!r} says nothing")
 
 
@@ -126,7 +149,13 @@ def _has_docstring(owner: type, name: str) -> bool:
         declared = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         body = declared.body if isinstance(declared, ast.ClassDef) else []
         for before, after in pairwise([*body, ast.Pass()]):
-            targets = before.targets if isinstance(before, ast.Assign) else [before.target] if isinstance(before, ast.AnnAssign) else []
+            targets = (
+                before.targets
+                if isinstance(before, ast.Assign)
+                else [before.target]
+                if isinstance(before, ast.AnnAssign)
+                else []
+            )
             if name in map(ast.unparse, targets):
                 return isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         if isinstance(vars(cls).get(name), property):
@@ -167,9 +196,15 @@ def _check_claims(importer: Importer, *, last_resort: bool) -> None:
 
 def _check_cuts(importer: Importer, sample: Path, kind: str) -> None:
     whole = sample.read_bytes()
-    ends = {*range(min(8, len(whole))), *range(max(len(whole) - 8, 0), len(whole)), *range(0, len(whole), max(len(whole) // CUTS, 1))}
+    ends = {
+        *range(min(8, len(whole))),
+        *range(max(len(whole) - 8, 0), len(whole)),
+        *range(0, len(whole), max(len(whole) // CUTS, 1)),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, *sample.parts[-3:]) if not sample.parts[-3:][0].startswith("/") else Path(folder, sample.name)
+        copy = (
+            Path(folder, *sample.parts[-3:]) if not sample.parts[-3:][0].startswith("/") else Path(folder, sample.name)
+        )
         copy.parent.mkdir(parents=True, exist_ok=True)
         for end in sorted(ends):
             copy.write_bytes(whole[:end])
@@ -179,7 +214,9 @@ def _check_cuts(importer: Importer, sample: Path, kind: str) -> None:
             except BreadthError:
                 continue
             except Exception as error:
-                raise AssertionError(f"{sample.name} cut off at byte {end} raises {error!r}, which is no BreadthError") from error
+                raise AssertionError(
+                    f"{sample.name} cut off at byte {end} raises {error!r}, which is no BreadthError"
+                ) from error
 
 
 def _read(importer: Importer, path: Path, kind: str) -> list[Record]:

@@ -16,7 +16,16 @@ from breadth.training.objective import Objective
 from breadth.training.records import Batch, Plan, Rollouts, not_none
 
 SEQUENCES, TOKENS, VOCABULARY, GROUP = 16, 12, 7, 4
-TOKEN_FIELDS = ("logprobs", "old_logprobs", "entropy", "old_entropy", "reference_logprobs", "old_divergence", "advantages", "weights")
+TOKEN_FIELDS = (
+    "logprobs",
+    "old_logprobs",
+    "entropy",
+    "old_entropy",
+    "reference_logprobs",
+    "old_divergence",
+    "advantages",
+    "weights",
+)
 """Fields of a Batch with one value a token."""
 
 
@@ -42,11 +51,16 @@ def sample_step(seed: int, *, dtype: torch.dtype = torch.float64, fill: float = 
     weights = (torch.rand(shape[:2], generator=dice) > 0.1).double()
     mask = torch.arange(TOKENS) < torch.randint(1, TOKENS + 1, (SEQUENCES, 1), generator=dice)
     batch = batch_of(logits, old, reference, sampled, advantages, weights, mask)
-    values = {name: torch.where(mask, getattr(batch, name), torch.full((), fill, dtype=torch.float64)).to(dtype) for name in TOKEN_FIELDS}
+    values = {
+        name: torch.where(mask, getattr(batch, name), torch.full((), fill, dtype=torch.float64)).to(dtype)
+        for name in TOKEN_FIELDS
+    }
     return Step(logits, replace(batch, **values))
 
 
-def batch_of(logits: Tensor, old: Tensor, reference: Tensor, sampled: Tensor, advantages: Tensor, weights: Tensor, mask: Tensor) -> Batch:
+def batch_of(
+    logits: Tensor, old: Tensor, reference: Tensor, sampled: Tensor, advantages: Tensor, weights: Tensor, mask: Tensor
+) -> Batch:
     """Return the batch that three policies' logits and the sampled tokens make."""
     now, then = logits.log_softmax(-1), old.log_softmax(-1)
     picked = sampled[..., None]
@@ -67,7 +81,12 @@ def batch_of(logits: Tensor, old: Tensor, reference: Tensor, sampled: Tensor, ad
 
 def take(batch: Batch, places: Tensor) -> Batch:
     """Return some sequences of a batch, in the order given."""
-    return replace(batch, **{spec.name: value[places] for spec in fields(batch) if isinstance(value := getattr(batch, spec.name), Tensor)})
+    return replace(
+        batch,
+        **{
+            spec.name: value[places] for spec in fields(batch) if isinstance(value := getattr(batch, spec.name), Tensor)
+        },
+    )
 
 
 def sample_rollouts(seed: int) -> Rollouts:
@@ -105,7 +124,11 @@ def sample_plan(seed: int, step: int) -> Plan:
     """Return a random plan over a few problems, with what the generation before saw of them."""
     dice = random.Random(1000 * seed + step)  # noqa: S311  # made-up data, not a secret
     problems = tuple(f"problem {place}" for place in range(12))
-    seen = {one: (8, min(8, max(0, round(dice.gauss(place, 1.5))))) for place, one in enumerate(problems) if step and dice.random() < 0.8}
+    seen = {
+        one: (8, min(8, max(0, round(dice.gauss(place, 1.5)))))
+        for place, one in enumerate(problems)
+        if step and dice.random() < 0.8
+    }
     return Plan(problems, (8,) * len(problems), step=step, seen=seen)
 
 
@@ -116,13 +139,21 @@ def _picked(value: Any, places: list[int]) -> Any:
 
 
 def _text(dice: random.Random, outcome: str | None) -> str:
-    steps = ["first we add the terms", "let us check the result again", "so the sum is 40", "then we divide by two", "wait, that is wrong"]
+    steps = [
+        "first we add the terms",
+        "let us check the result again",
+        "so the sum is 40",
+        "then we divide by two",
+        "wait, that is wrong",
+    ]
     body = ". ".join(dice.choices(steps, k=dice.randint(2, 6)))
     if dice.random() < 0.2:
         body = "loop loop loop loop " * 30
     stated = "" if outcome is None else rf" The answer is \boxed{{{outcome}}}."
     confidence = dice.choice(["", "0.9", "0.2", "1.7"])
-    return f"<think>{body}</think><answer>{stated}</answer><analysis>fine</analysis><confidence>{confidence}</confidence>"
+    return (
+        f"<think>{body}</think><answer>{stated}</answer><analysis>fine</analysis><confidence>{confidence}</confidence>"
+    )
 
 
 STEPS = 8
@@ -155,7 +186,11 @@ def run_loss(
         step = sample_step(number, dtype=dtype, fill=fill, sharpness=3.0 / (1 + number / 4))
         if not gradient:
             step = replace(step, batch=replace(step.batch, entropy=not_none(step.batch.entropy).detach()))
-        order = torch.randperm(SEQUENCES, generator=torch.Generator().manual_seed(number)) if shuffle else torch.arange(SEQUENCES)
+        order = (
+            torch.randperm(SEQUENCES, generator=torch.Generator().manual_seed(number))
+            if shuffle
+            else torch.arange(SEQUENCES)
+        )
         told[f"loss of step {number}"] = run_step(objective, step, list(order.chunk(cuts)))
         told[f"gradient of step {number}"] = not_none(step.logits.grad)
     return told | {"states": objective.state()["states"]}
@@ -181,7 +216,9 @@ def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = 
         if garbage:
             mask = not_none(rollouts.mask)
             rollouts = replace(
-                rollouts, entropy=torch.where(mask, rollouts.entropy, float("nan")), planning=not_none(rollouts.planning) | ~mask
+                rollouts,
+                entropy=torch.where(mask, rollouts.entropy, float("nan")),
+                planning=not_none(rollouts.planning) | ~mask,
             )
         rollouts = rollouts if order is None else pick(rollouts, order)
         copies = {name: value.clone() for name, value in vars(rollouts).items() if isinstance(value, Tensor)}
@@ -190,7 +227,9 @@ def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = 
             if not torch.equal(copy.nan_to_num(), getattr(rollouts, name).nan_to_num()):
                 raise AssertionError(f"it writes into the rollouts' {name}")
         advantages = not_none(after.advantages)
-        told[f"advantages of generation {number}"] = advantages * not_none(rollouts.mask) if advantages.ndim == 2 else advantages
+        told[f"advantages of generation {number}"] = (
+            advantages * not_none(rollouts.mask) if advantages.ndim == 2 else advantages
+        )
         told[f"rollouts kept of generation {number}"] = not_none(after.kept).double()
     return told | {"states": objective.state()["states"]}
 

@@ -57,7 +57,8 @@ def check_mechanism(
 
     - the class is a documented, frozen dataclass; it and its state survive TOML, JSON and pickle;
     - tokens outside the mask never matter, NaN included; an empty mask gives zero; bfloat16 gives finite numbers;
-    - 1, 2, 4 or 8 micro-batches, in any order, give the same loss, gradient and next state (ranks: :func:`check_ranks`);
+    - 1, 2, 4 or 8 micro-batches, in any order, give the same loss, gradient and next state (ranks:
+      :func:`check_ranks`);
     - nothing it is given is written to; the gradient is finite, and zero where the weights are zero;
     - a field it needs and nobody provides is refused at attach, and it reads no other;
     - ``neutral``, the same mechanism with the settings that switch it off, changes nothing at all.
@@ -92,7 +93,9 @@ def chain_around(
     own = [*before, *([] if mechanism is None else [mechanism]), *after]
     if model is None or model.seat is Seat.PLAN:
         return Chain(tuple(own))
-    role, filler = (Role.SURROGATE, ClippedPolicy(high=0.28)) if model.seat is Seat.LOSS else (Role.ESTIMATOR, GroupAdvantage())
+    role, filler = (
+        (Role.SURROGATE, ClippedPolicy(high=0.28)) if model.seat is Seat.LOSS else (Role.ESTIMATOR, GroupAdvantage())
+    )
     if any(one.role is role for one in own) or model.role is role:
         return Chain(tuple(own)) if own else Chain((filler,))
     return Chain((*own, filler)) if model.precedes is role else Chain((filler, *own))
@@ -101,7 +104,9 @@ def chain_around(
 def check_settings(mechanism: AnyMechanism) -> None:
     """Check that a mechanism is a documented frozen dataclass whose settings survive TOML, JSON and pickle."""
     cls: Any = type(mechanism)
-    documented = bool(cls.__doc__) and not cls.__doc__.startswith(f"{cls.__name__}(")  # what dataclass writes where there is nothing
+    documented = bool(cls.__doc__) and not cls.__doc__.startswith(
+        f"{cls.__name__}("
+    )  # what dataclass writes where there is nothing
     _require(is_dataclass(cls) and documented, f"{cls.__name__} is not a documented dataclass")
     known = f"{cls.__module__}:{cls.__qualname__}" in cls.catalogue.table().values()
     _require(known, f"{cls.__name__} has no name in TOML: register it in the entry-point group breadth.mechanisms")
@@ -122,7 +127,8 @@ def _check_attach(mechanism: AnyMechanism, chain: Chain) -> None:
     for field in mechanism.needs:
         record = Batch if mechanism.seat is Seat.LOSS else Rollouts
         _require(
-            field.partition(".")[0] in {spec.name for spec in fields(record)}, f"it needs {field!r}, which is no field of {record.__name__}"
+            field.partition(".")[0] in {spec.name for spec in fields(record)},
+            f"it needs {field!r}, which is no field of {record.__name__}",
         )
         try:
             Objective(chain).attach(set(chain.needs) - {f"{mechanism.seat.value}.{field}"})
@@ -165,7 +171,10 @@ def _check_states(chain: Chain) -> None:
 
 def _check_loss(chain: Chain) -> None:
     whole = run_loss(chain)
-    _require(all(torch.isfinite(value).all() for value in whole.values() if isinstance(value, Tensor)), "loss or gradient is not finite")
+    _require(
+        all(torch.isfinite(value).all() for value in whole.values() if isinstance(value, Tensor)),
+        "loss or gradient is not finite",
+    )
     for cuts in (2, 4, 8):
         _same(whole, run_loss(chain, cuts=cuts), f"{cuts} micro-batches")
     _same(whole, run_loss(chain, cuts=4, shuffle=True), "another order of the sequences")
@@ -240,7 +249,10 @@ def _check_weightless(chain: Chain) -> None:
 
 def _check_credit(chain: Chain) -> None:
     whole = run_credit(chain)
-    _require(all(torch.isfinite(value).all() for name, value in whole.items() if "advantages" in name), "an advantage is not finite")
+    _require(
+        all(torch.isfinite(value).all() for name, value in whole.items() if "advantages" in name),
+        "an advantage is not finite",
+    )
     order = list(reversed(range(len(sample_rollouts(0)))))
     turned = run_credit(chain, order=order)
     for name, value in turned.items():
@@ -254,9 +266,14 @@ def _check_credit(chain: Chain) -> None:
     _require(not bool(not_none(credited.advantages)[unscored].any()), "a rollout without a reward gets an advantage")
     for places in ([], [0], [0, 1], list(range(0, 24, 4))):
         result, _ = Objective(chain).credit(pick(rollouts, places))
-        _require(bool(torch.isfinite(not_none(result.advantages)).all()), f"{len(places)} rollouts give an advantage that is not finite")
+        _require(
+            bool(torch.isfinite(not_none(result.advantages)).all()),
+            f"{len(places)} rollouts give an advantage that is not finite",
+        )
     flat, _ = Objective(chain).credit(replace(rollouts, rewards=torch.ones_like(rollouts.rewards)))
-    _require(bool(torch.isfinite(not_none(flat.advantages)).all()), "equal rewards give an advantage that is not finite")
+    _require(
+        bool(torch.isfinite(not_none(flat.advantages)).all()), "equal rewards give an advantage that is not finite"
+    )
 
 
 def _check_plan(chain: Chain) -> None:
@@ -265,7 +282,9 @@ def _check_plan(chain: Chain) -> None:
     _require(turned == run_plan(chain), "another order of the problems gives another plan")
 
 
-def _check_neutral(neutral: AnyMechanism | None, run: Callable[[AnyMechanism], dict[str, Any]], bare: Callable[[], dict[str, Any]]) -> None:
+def _check_neutral(
+    neutral: AnyMechanism | None, run: Callable[[AnyMechanism], dict[str, Any]], bare: Callable[[], dict[str, Any]]
+) -> None:
     if neutral is None:
         return
     check_settings(neutral)
@@ -281,7 +300,8 @@ def _same(left: dict[str, Any], right: dict[str, Any], what: str) -> None:
         if isinstance(value, Tensor):
             gap = float((value - right[name]).abs().max()) if value.numel() else 0.0
             _require(
-                gap <= TOLERANCE * max(1.0, float(value.abs().max()) if value.numel() else 1.0), f"{what} changes the {name} by {gap:.3g}"
+                gap <= TOLERANCE * max(1.0, float(value.abs().max()) if value.numel() else 1.0),
+                f"{what} changes the {name} by {gap:.3g}",
             )
         else:
             _require(close(value, right[name]), f"{what} changes the {name}: {value} against {right[name]}")
@@ -290,7 +310,11 @@ def _same(left: dict[str, Any], right: dict[str, Any], what: str) -> None:
 def close(left: Any, right: Any) -> bool:
     """Whether two states agree: numbers to the tolerance, everything else exactly."""
     if isinstance(left, dict):
-        return isinstance(right, dict) and left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
+        return (
+            isinstance(right, dict)
+            and left.keys() == right.keys()
+            and all(close(left[key], right[key]) for key in left)
+        )
     if isinstance(left, list | tuple):
         return len(left) == len(right) and all(map(close, left, right))
     if isinstance(left, int | float) and isinstance(right, int | float):
@@ -319,11 +343,17 @@ def check_ranks(chains: Sequence[Chain]) -> None:
         alone, together = run_chain(chain, 0, 1), [one[place] for one in told]
         for rank, part in enumerate(together):
             if not close(alone["states"], part["states"]):
-                raise AssertionError(f"rank {rank} ends in another state: {part['states']} against {alone['states']} of {chain.dumps()}")
+                raise AssertionError(
+                    f"rank {rank} ends in another state: {part['states']} against {alone['states']} of {chain.dumps()}"
+                )
             if not close(alone["plans"], part["plans"]):
                 raise AssertionError(f"rank {rank} plans otherwise than one process with {chain.dumps()}")
         for name in ("losses", "gradients", "advantages"):
-            joined = together[0][name] + together[1][name] if name == "advantages" else _sum([part[name] for part in together])
+            joined = (
+                together[0][name] + together[1][name]
+                if name == "advantages"
+                else _sum([part[name] for part in together])
+            )
             expected = alone[name]
             if name == "advantages":
                 expected, joined = sorted(map(tuple, expected)), sorted(map(tuple, joined))

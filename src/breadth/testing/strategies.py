@@ -66,10 +66,13 @@ def drive(
     return Driven(answer, tuple(pump.requests), tuple(pump.drawn), tuple(pump.delivered))
 
 
-def check_strategy(strategy: Strategy, *, task: Task = TASK, judge: Callable[[Candidate], Candidate] | None = None) -> None:
+def check_strategy(
+    strategy: Strategy, *, task: Task = TASK, judge: Callable[[Candidate], Candidate] | None = None
+) -> None:
     """Hold a strategy to the contract of the family; an AssertionError says what it broke.
 
-    - Whenever the budget dies, it ends, and answers from what has arrived: some candidate once any had a readable answer.
+    - Whenever the budget dies, it ends, and answers from what has arrived: some candidate once any had a readable
+      answer.
     - The same replies give the same answer.
     - It ends on nothing, on empty texts, on answers that cannot be read, on completions cut at their cap.
     - It answers when every second draw fails, when log-probs have gaps, and with one token a completion.
@@ -83,7 +86,10 @@ def check_strategy(strategy: Strategy, *, task: Task = TASK, judge: Callable[[Ca
     hold(drive(strategy, task, _varied, judge=judge).answer == full.answer, "The same replies gave another answer.")
     for budget in _budgets(len(full.drawn)):
         cut = drive(strategy, task, _varied, budget=budget, judge=judge)
-        hold((cut.answer.chosen is not None) == (budget > 0), f"With a budget of {budget} draws it answered {cut.answer.chosen}.")
+        hold(
+            (cut.answer.chosen is not None) == (budget > 0),
+            f"With a budget of {budget} draws it answered {cut.answer.chosen}.",
+        )
         _keeps_all(cut)
     for kind, replies in HARD_REPLIES.items():
         hard = drive(strategy, task, replies, judge=judge)
@@ -92,7 +98,10 @@ def check_strategy(strategy: Strategy, *, task: Task = TASK, judge: Callable[[Ca
     for kind, replies in POOR_REPLIES.items():
         hold(drive(strategy, task, replies, judge=judge).answer.chosen is not None, f"It answered nothing with {kind}.")
     tiny = replace(task, sampling=replace(task.sampling, max_tokens=1))
-    hold(drive(strategy, tiny, _varied, judge=judge).answer.chosen is not None, "It answered nothing with one token a completion.")
+    hold(
+        drive(strategy, tiny, _varied, judge=judge).answer.chosen is not None,
+        "It answered nothing with one token a completion.",
+    )
     bare = drive(strategy, task, _without_logprobs, judge=judge).answer
     hold(bare.chosen is not None, "Without log-probs it answered nothing.")
     if strategy.needs & {"logprobs", "confidences"}:

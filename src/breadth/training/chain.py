@@ -32,14 +32,18 @@ class Chain:
         for mechanism in self.mechanisms:
             if not isinstance(mechanism, Mechanism):
                 raise MechanismError(
-                    f"A chain holds {mechanism!r}, which is no mechanism.", "Put mechanism objects into it, e.g. ClippedPolicy()."
+                    f"A chain holds {mechanism!r}, which is no mechanism.",
+                    "Put mechanism objects into it, e.g. ClippedPolicy().",
                 )
         self._check_role(Role.ESTIMATOR, "Keep the one that computes the advantages you want.")
-        self._check_role(Role.SURROGATE, "Keep the one policy loss you want; the others of the chain weigh tokens or add terms.")
+        self._check_role(
+            Role.SURROGATE, "Keep the one policy loss you want; the others of the chain weigh tokens or add terms."
+        )
         if self.seated(Seat.LOSS) and not self._with_role(Role.SURROGATE):
             names = ", ".join(name_of(one) for one in self.seated(Seat.LOSS))
             raise MechanismError(
-                f"The chain has mechanisms of the loss seat ({names}) but no policy loss.", "Add one, e.g. ClippedPolicy()."
+                f"The chain has mechanisms of the loss seat ({names}) but no policy loss.",
+                "Add one, e.g. ClippedPolicy().",
             )
 
         self._check_order()
@@ -83,12 +87,18 @@ class Chain:
         for one in self.mechanisms:
             if one.precedes is not None and not self._with_role(one.precedes):
                 raise MechanismError(
-                    f"{name_of(one)} works for the chain's {one.precedes.value}, but there is none, so nobody would see what it did.",
-                    f"Add one after it, e.g. {'GroupAdvantage()' if one.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}.",
+                    f"{name_of(one)} works for the chain's {one.precedes.value}, but there is none, so nobody would see"
+                    " what it did.",
+                    "Add one after it, e.g."
+                    f" {'GroupAdvantage()' if one.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}.",
                 )
         for place, one in enumerate(self.mechanisms):
-            early = [other for other in self.mechanisms[:place] if other.role is not None and other.role is one.precedes]
-            late = [other for other in self.mechanisms[place + 1 :] if other.role is not None and other.role is one.follows]
+            early = [
+                other for other in self.mechanisms[:place] if other.role is not None and other.role is one.precedes
+            ]
+            late = [
+                other for other in self.mechanisms[place + 1 :] if other.role is not None and other.role is one.follows
+            ]
             for other, word in [*((other, "before") for other in early), *((other, "after") for other in late)]:
                 raise MechanismError(
                     f"{name_of(one)} must stand {word} {name_of(other)} in the chain: order is reading order.",
@@ -99,5 +109,7 @@ class Chain:
         found = [name_of(one) for one in self._with_role(role)]
         if len(found) > 1:
             raise MechanismError(
-                f"The chain has {len(found)} mechanisms in the role of the {role.value}: {', '.join(found)}; it may have one.", remedy
+                f"The chain has {len(found)} mechanisms in the role of the {role.value}: {', '.join(found)}; it may"
+                " have one.",
+                remedy,
             )

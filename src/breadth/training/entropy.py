@@ -17,10 +17,10 @@ from breadth.training.records import Batch, not_none
 Reading: TypeAlias = Literal["sampled", "exact"]
 """Which entropy a controller reads.
 
-``sampled``: the mean of -old_logprobs over the trained tokens: needs no logits, and is right on average for the policy that sampled, at
-its temperature and without top-p or top-k; it does not move between the updates of one generation. ``exact``: the mean of the current
-policy's entropies. The two differ in one batch, so a chain says which it reads instead of taking what is there: the same chain does the
-same in every trainer.
+``sampled``: the mean of -old_logprobs over the trained tokens: needs no logits, and is right on average for the policy
+that sampled, at its temperature and without top-p or top-k; it does not move between the updates of one generation.
+``exact``: the mean of the current policy's entropies. The two differ in one batch, so a chain says which it reads
+instead of taking what is there: the same chain does the same in every trainer.
 """
 
 
@@ -56,9 +56,12 @@ def entropy_price(batch: Batch, coefficient: float) -> tuple[Tensor, ...]:
 
 
 BINS = 512
-"""Bins between SMALLEST and LARGEST: 3 % wide each, so a quantile read off them is right to 3 %; tail means are exact but for one bin."""
+"""Bins between SMALLEST and LARGEST: 3 % wide each, so a quantile read off them is right to 3 %; tail means are exact
+but for one bin.
+"""
 SMALLEST, LARGEST = 1e-6, 16.0
-"""Range of entropies in nats; below is as good as deterministic, above is more than any vocabulary allows (ln 8.9e6)."""
+"""Range of entropies in nats; below is as good as deterministic, above is more than any vocabulary allows (ln 8.9e6).
+"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ class EntropyHistogram:
     def of(cls, entropy: Tensor, mask: Tensor) -> EntropyHistogram:
         """Count the entropies inside the mask.
 
-        They are rounded to float32 and summed in float64, so that the mean of equal entropies is exactly that entropy, however many.
+        They are rounded to float32 and summed in float64, so that the mean of equal entropies is exactly that entropy,
+        however many.
         """
         values = torch.where(mask, entropy.detach(), torch.zeros_like(entropy)).float().double().flatten()
         edges = torch.logspace(_log10(SMALLEST), _log10(LARGEST), BINS - 1, device=values.device, dtype=values.dtype)

@@ -15,20 +15,24 @@ from breadth.training.ops import at_least_float32
 PIECE = 1 << 22
 """Logits worked on at a time when no chunk is given: 16 MB a temporary, 27 positions of a vocabulary of 152,000 (TRL takes 128).
 
-Four times the size is a quarter to a half slower on one CPU core, where it falls out of the cache; not measured on a GPU.
+Four times the size is a quarter to a half slower on one CPU core, where it falls out of the cache; not measured on a
+GPU.
 """
 
 
-def entropy_and_logprobs(logits: Tensor, tokens: Tensor, temperature: float = 1.0, chunk: int | None = None) -> tuple[Tensor, Tensor]:
+def entropy_and_logprobs(
+    logits: Tensor, tokens: Tensor, temperature: float = 1.0, chunk: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Return (logprobs, entropy), each (...), of the sampled tokens (...) under the logits (..., vocabulary), in nats.
 
     With z = logits / temperature and p = softmax(z): ``log p[token]`` and ``H = -sum p log p``; the gradient of H is
-    ``-p * (log p + H)`` by z. Half-precision logits are widened before anything is computed: the unchunked entropy in bfloat16 is off
-    by tenths of a nat. ``chunk`` positions are widened at a time, and again in the backward pass, so that nothing of the logits' size is
-    made but their gradient, in their own type. The logits may be a slice of a larger tensor.
+    ``-p * (log p + H)`` by z. Half-precision logits are widened before anything is computed: the unchunked entropy in
+    bfloat16 is off by tenths of a nat. ``chunk`` positions are widened at a time, and again in the backward pass, so
+    that nothing of the logits' size is made but their gradient, in their own type. The logits may be a slice of a
+    larger tensor.
 
-    A logit of -inf (a masked vocabulary) has no probability and no gradient. A token outside the vocabulary, such as a label of -100,
-    gets NaN. Positions without an upstream gradient get a gradient of zero, whatever their logits hold.
+    A logit of -inf (a masked vocabulary) has no probability and no gradient. A token outside the vocabulary, such as a
+    label of -100, gets NaN. Positions without an upstream gradient get a gradient of zero, whatever their logits hold.
     """
     _check(logits, tokens.shape, temperature, chunk)
     flat, shape = _flat(logits), tokens.shape
@@ -39,8 +43,9 @@ def entropy_and_logprobs(logits: Tensor, tokens: Tensor, temperature: float = 1.
 def divergence(old_logits: Tensor, logits: Tensor, temperature: float = 1.0, chunk: int | None = None) -> Tensor:
     """Return (...) the KL divergence of each position's old distribution from the current one, ``sum p_old * (log p_old - log p)``.
 
-    Its gradient reaches the current logits only, and is ``p - p_old`` by logits / temperature. Memory, precision and -inf are as in
-    :func:`entropy_and_logprobs`; the divergence is infinite where the current policy forbids what the old one allowed.
+    Its gradient reaches the current logits only, and is ``p - p_old`` by logits / temperature. Memory, precision and
+    -inf are as in :func:`entropy_and_logprobs`; the divergence is infinite where the current policy forbids what the
+    old one allowed.
     """
     _check(logits, old_logits.shape[:-1], temperature, chunk)
     if old_logits.shape[-1] != logits.shape[-1]:
@@ -56,7 +61,9 @@ def divergence(old_logits: Tensor, logits: Tensor, temperature: float = 1.0, chu
 
 class _EntropyAndLogprobs(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, chunk: int | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits: Tensor, tokens: Tensor, temperature: float, chunk: int | None
+    ) -> tuple[Tensor, Tensor]:
         known = (tokens >= 0) & (tokens < logits.shape[-1])
         places = torch.where(known, tokens, torch.zeros_like(tokens)).to(torch.int64)
         logprobs = torch.empty(tokens.shape, dtype=_wide(logits), device=logits.device)
@@ -79,7 +86,14 @@ class _EntropyAndLogprobs(torch.autograd.Function):  # type: ignore[misc]  # tor
             moved, spread = by_logprob[piece][..., None], by_entropy[piece][..., None]
             picked = moved.masked_fill(every.gather(-1, token) == -torch.inf, 0.0)
             chance = every.exp()
-            part = _finite(every).add_(entropy[piece][..., None]).mul_(-spread).sub_(moved).mul_(chance).scatter_add_(-1, token, picked)
+            part = (
+                _finite(every)
+                .add_(entropy[piece][..., None])
+                .mul_(-spread)
+                .sub_(moved)
+                .mul_(chance)
+                .scatter_add_(-1, token, picked)
+            )
             gradient[piece] = part.masked_fill_((moved == 0) & (spread == 0), 0.0).div_(ctx.temperature)
         return gradient, None, None, None
 
@@ -103,7 +117,9 @@ class _Divergence(torch.autograd.Function):  # type: ignore[misc]  # torch is un
         gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
         for piece in _pieces(logits, ctx.chunk):
             now = _log_softmax(logits[piece], ctx.temperature)
-            part = now.exp().sub_(_log_softmax(old[piece], ctx.temperature).exp_()).mul_(by_divergence[piece][..., None])
+            part = (
+                now.exp().sub_(_log_softmax(old[piece], ctx.temperature).exp_()).mul_(by_divergence[piece][..., None])
+            )
             silent = (by_divergence[piece][..., None] == 0) | (now == -torch.inf)
             gradient[piece] = part.masked_fill_(silent, 0.0).div_(ctx.temperature)
         return None, gradient, None, None
@@ -112,14 +128,18 @@ class _Divergence(torch.autograd.Function):  # type: ignore[misc]  # torch is un
 def _check(logits: Tensor, positions: Any, temperature: float, chunk: int | None) -> None:
     if logits.ndim < 1 or logits.shape[-1] < 1 or not logits.is_floating_point() or logits.shape[:-1] != positions:
         raise MechanismError(
-            f"Logits of shape {tuple(logits.shape)} and type {logits.dtype} came for positions of shape {tuple(positions)}.",
+            f"Logits of shape {tuple(logits.shape)} and type {logits.dtype} came for positions of shape"
+            f" {tuple(positions)}.",
             "Pass floating-point logits of the positions' shape with the vocabulary as one more dimension.",
         )
     if not temperature > 0:
-        raise MechanismError(f"The temperature is {temperature}; it must be above 0.", "Pass the temperature the tokens were sampled at.")
+        raise MechanismError(
+            f"The temperature is {temperature}; it must be above 0.", "Pass the temperature the tokens were sampled at."
+        )
     if chunk is not None and chunk < 1:
         raise MechanismError(
-            f"The chunk is {chunk} positions; it must be 1 or more.", "Leave it out, or pass how many positions to widen at a time."
+            f"The chunk is {chunk} positions; it must be 1 or more.",
+            "Leave it out, or pass how many positions to widen at a time.",
         )
 
 

@@ -41,7 +41,11 @@ class Selection:
     def at(self, places: torch.Tensor, width: int) -> Self:
         """Return the slice for the sequences at these places of the whole batch, in their order."""
         return type(self)(
-            {name: value[places][..., :width] if value.ndim == 2 else value[places] for name, value in self.tokens.items()}, self.numbers
+            {
+                name: value[places][..., :width] if value.ndim == 2 else value[places]
+                for name, value in self.tokens.items()
+            },
+            self.numbers,
         )
 
 
@@ -89,8 +93,9 @@ class NoEffect:
 
 
 ON_POLICY_REMEDY = (
-    "Take several optimizer steps per generation (TRL: steps_per_generation above gradient_accumulation_steps, or num_iterations > 1; "
-    "verl: ppo_mini_batch_size below train_batch_size), or use a mechanism that acts on-policy, e.g. fork-thermostat."
+    "Take several optimizer steps per generation (TRL: steps_per_generation above gradient_accumulation_steps, or"
+    " num_iterations > 1; verl: ppo_mini_batch_size below train_batch_size), or use a mechanism that acts on-policy,"
+    " e.g. fork-thermostat."
 )
 """The remedy most drift-driven mechanisms share."""
 
@@ -119,13 +124,16 @@ _SEATS = {Plan: Seat.PLAN, Rollouts: Seat.CREDIT, Batch: Seat.LOSS}
 
 
 class Mechanism(Generic[R, S]):
-    """One remedy. Subclass it as a frozen dataclass, ``class Mine(Mechanism[Batch, None])``: record and state type in the brackets.
+    """One remedy.
+
+    Subclass it as a frozen dataclass, ``class Mine(Mechanism[Batch, None])``: record and state type in the brackets.
 
     Most mechanisms write only ``apply``. Methods are pure: they write into nothing they are given.
     """
 
     catalogue: ClassVar[Catalogue] = MECHANISMS
-    """Where mechanisms are known by name; a plug-in adds its own through the entry-point group ``breadth.mechanisms``."""
+    """Where mechanisms are known by name; a plug-in adds its own through the entry-point group ``breadth.mechanisms``.
+    """
     seat: ClassVar[Seat]
     """Where it acts; follows from the record type."""
     state_type: ClassVar[Any]
@@ -133,9 +141,11 @@ class Mechanism(Generic[R, S]):
     role: ClassVar[Role | None] = None
     """The one place of the chain it takes, if any."""
     precedes: ClassVar[Role | None] = None
-    """The role it must stand before: what shapes advantages precedes the surrogate, what shapes rewards the estimator."""
+    """The role it must stand before: what shapes advantages precedes the surrogate, what shapes rewards the estimator.
+    """
     follows: ClassVar[Role | None] = None
-    """The role it must stand after: what adds to advantages follows the estimator, what reads the clip the surrogate."""
+    """The role it must stand after: what adds to advantages follows the estimator, what reads the clip the surrogate.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -26,8 +26,8 @@ R = TypeVar("R")
 class Objective:
     """Runs a chain inside any trainer: credit once per generation; begin, loss (each micro-batch) and finish once per optimizer step.
 
-    Losses of micro-batches and ranks are parts that add up: sum them, do not average them. All of it is the same on every
-    rank and however the batch is cut.
+    Losses of micro-batches and ranks are parts that add up: sum them, do not average them. All of it is the same on
+    every rank and however the batch is cut.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -52,12 +52,16 @@ class Objective:
         return any(one.surveys for one in self.chain.seated(Seat.LOSS))
 
     def attach(self, provided: Collection[str]) -> None:
-        """Refuse a chain that reads a field nobody here provides; fields are named ``seat.field``, e.g. ``loss.entropy``."""
+        """Refuse a chain that reads a field nobody here provides; fields are named ``seat.field``, e.g.
+
+        ``loss.entropy``.
+        """
         missing = {field: names for field, names in self.chain.needs.items() if field not in provided}
         if missing:
             told = "; ".join(f"{', '.join(names)} reads {field}" for field, names in missing.items())
             raise MechanismError(
-                f"The chain needs what cannot be provided here: {told}. There is: {', '.join(sorted(provided)) or 'nothing'}.",
+                f"The chain needs what cannot be provided here: {told}. There is:"
+                f" {', '.join(sorted(provided)) or 'nothing'}.",
                 "Leave the mechanism out, or give the adapter a provider for the field.",
             )
 
@@ -91,25 +95,35 @@ class Objective:
         """
         totals = Totals.of(window.mask) if isinstance(window, Batch) else window
         if not counted:
-            sums = ranks.add_over_ranks(torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)]))
+            sums = ranks.add_over_ranks(
+                torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)])
+            )
             totals = Totals(sums[0], sums[1])
         self._totals, self._stats, self._selections, self._rows = totals, {}, {}, None
         if not self.surveys:
             return
         if not isinstance(window, Batch):
-            surveyors = [name for name, one in zip(self.names, self.chain.mechanisms, strict=True) if one.surveys and one.seat is Seat.LOSS]
+            surveyors = [
+                name
+                for name, one in zip(self.names, self.chain.mechanisms, strict=True)
+                if one.surveys and one.seat is Seat.LOSS
+            ]
             raise MechanismError(
-                f"{', '.join(surveyors)} must see the whole batch, but only its totals came.", "Pass the batch to begin()."
+                f"{', '.join(surveyors)} must see the whole batch, but only its totals came.",
+                "Pass the batch to begin().",
             )
         self._survey(window)
 
     def loss(self, batch: Batch, *, record: bool = True) -> Tensor:
         """Return one micro-batch's part of the loss, with gradient; ``record=False`` leaves stats alone (evaluation)."""
         if not self.chain.seated(Seat.LOSS):
-            raise MechanismError("The chain has no mechanism of the loss seat.", "Use the trainer's own loss, or add ClippedPolicy().")
+            raise MechanismError(
+                "The chain has no mechanism of the loss seat.", "Use the trainer's own loss, or add ClippedPolicy()."
+            )
         if self._totals is None:
             raise MechanismError(
-                "loss() was called outside an optimizer step.", "Call begin() first, and finish() after the last micro-batch."
+                "loss() was called outside an optimizer step.",
+                "Call begin() first, and finish() after the last micro-batch.",
             )
         after = replace(batch.cleaned(), step=self.step, seed=self.chain.seed)
         if batch.rows is None and self._rows is not None and len(self._rows) != len(batch.mask):
@@ -127,7 +141,9 @@ class Objective:
     def finish(self) -> dict[str, float]:
         """End the optimizer step: sum the stats over ranks, update the states, return the metrics of the loss seat."""
         if self._totals is None:
-            raise MechanismError("finish() was called outside an optimizer step.", "Call begin() first, and finish() once after it.")
+            raise MechanismError(
+                "finish() was called outside an optimizer step.", "Call begin() first, and finish() once after it."
+            )
         metrics = self._close(Seat.LOSS, self._stats)
         self._totals, self._rows, self._selections, self._stats = None, None, {}, {}
         self.step += 1
@@ -135,20 +151,31 @@ class Objective:
 
     def state(self) -> dict[str, Any]:
         """Return everything a checkpoint must hold, as JSON-able data."""
-        states = {name: settings.to_table(state) for name, state in zip(self.names, self.states, strict=True) if state is not None}
+        states = {
+            name: settings.to_table(state)
+            for name, state in zip(self.names, self.states, strict=True)
+            if state is not None
+        }
         return {"step": self.step, "generation": self.generation, "chain": self.chain.dumps(), "states": states}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state; a state of another chain is refused."""
-        missing = [name for name, own in zip(self.names, self.states, strict=True) if own is not None and name not in state["states"]]
+        missing = [
+            name
+            for name, own in zip(self.names, self.states, strict=True)
+            if own is not None and name not in state["states"]
+        ]
         strange = [name for name in state["states"] if name not in self.names]
         if missing or strange:
             raise MechanismError(
-                f"The checkpoint belongs to another chain: state is missing of {missing or 'none'} and left over of {strange or 'none'}.",
+                f"The checkpoint belongs to another chain: state is missing of {missing or 'none'} and left over of"
+                f" {strange or 'none'}.",
                 "Resume with the chain the checkpoint was written with, or start without its state.",
             )
         if state.get("chain", self.chain.dumps()) != self.chain.dumps():
-            log.warning("The checkpoint was written with other settings of the same mechanisms; going on with those given now.")
+            log.warning(
+                "The checkpoint was written with other settings of the same mechanisms; going on with those given now."
+            )
         self.step, self.generation = int(state["step"]), int(state["generation"])
         for index, (name, mechanism) in enumerate(zip(self.names, self.chain.mechanisms, strict=True)):
             if self.states[index] is not None:
@@ -199,7 +226,9 @@ class Objective:
         for index, mechanism in self._seated(seat):
             summed = add_up(part.get(index, {}) for part in parts)
             self.states[index] = mechanism.update(self.states[index], summed)
-            shown = {name: stat.value for name, stat in summed.items() if isinstance(stat, Mean | Max)} | _numbers(self.states[index])
+            shown = {name: stat.value for name, stat in summed.items() if isinstance(stat, Mean | Max)} | _numbers(
+                self.states[index]
+            )
             metrics |= {f"{self.names[index]}/{name}": value for name, value in shown.items()}
         return metrics
 
@@ -224,11 +253,18 @@ def _plain(stat: Any) -> Any:
 
 def _numbers(state: Any) -> dict[str, float]:
     """Return the numbers of a state, for the log."""
-    return {} if state is None else {name: float(value) for name, value in vars(state).items() if isinstance(value, int | float)}
+    return (
+        {}
+        if state is None
+        else {name: float(value) for name, value in vars(state).items() if isinstance(value, int | float)}
+    )
 
 
 def _distinct(names: list[str]) -> list[str]:
-    return [name if names[:place].count(name) == 0 else f"{name}-{names[:place].count(name) + 1}" for place, name in enumerate(names)]
+    return [
+        name if names[:place].count(name) == 0 else f"{name}-{names[:place].count(name) + 1}"
+        for place, name in enumerate(names)
+    ]
 
 
 def _on_cpu(rollouts: Rollouts) -> Rollouts:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 LARGEST_LOG_RATIO = 20.0
-"""Log-ratios are clamped to this: exp(20) = 4.9e8 is far outside every clip and still finite in float32; verl clamps there too."""
+"""Log-ratios are clamped to this: exp(20) = 4.9e8 is far outside every clip and still finite in float32; verl clamps
+there too.
+"""
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -45,8 +47,8 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
 class TokenKeys:
     """A uniform number in [0, 1) for each token, decided by seed, step, row and column alone; worked out only where asked for.
 
-    The same token gets the same number however the batch is cut and whoever holds it, so a draw of the n smallest is the same uniform
-    draw without replacement on every rank. (Two rounds of the splitmix64 mixer.)
+    The same token gets the same number however the batch is cut and whoever holds it, so a draw of the n smallest is
+    the same uniform draw without replacement on every rank. (Two rounds of the splitmix64 mixer.)
     """
 
     rows: Tensor

@@ -63,15 +63,20 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "Flat groups are dropped, not refilled; overlong shaping is a reward function's job.",
         ),
         "gspo": Recipe(
-            Chain((GroupAdvantage(), SequenceRatio()), Reduction("sequence-mean")), "2507.18071", "Needs several updates a generation."
+            Chain((GroupAdvantage(), SequenceRatio()), Reduction("sequence-mean")),
+            "2507.18071",
+            "Needs several updates a generation.",
         ),
         "rloo": Recipe(
             Chain((LeaveOneOut(), _UNCLIPPED), Reduction("fixed-length")),
             "2402.14740",
-            "Each response by the sum of its tokens. Strictly on-policy and in full precision it was the strongest row of 2603.11682.",
+            "Each response by the sum of its tokens. Strictly on-policy and in full precision it was the strongest row of"
+            " 2603.11682.",
         ),
         "cispo": Recipe(
-            Chain((GroupAdvantage(), Cispo())), "2506.13585", "The weight is bounded around one; TRL's cap is Cispo(bounds='cap')."
+            Chain((GroupAdvantage(), Cispo())),
+            "2506.13585",
+            "The weight is bounded around one; TRL's cap is Cispo(bounds='cap').",
         ),
         "clip_cov": Recipe(
             Chain((GroupAdvantage(), ClippedPolicy(low=1.0, high=1.0), ClipCov())),
@@ -84,7 +89,9 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "No clip, as in the paper's code; inert on-policy. The scripts also drop and refill flat groups.",
         ),
         "gppo": Recipe(
-            Chain((GroupAdvantage(), GradientPreserving())), "2508.07629", "The paper adds a language-model loss on right rollouts."
+            Chain((GroupAdvantage(), GradientPreserving())),
+            "2508.07629",
+            "The paper adds a language-model loss on right rollouts.",
         ),
         "ce_gppo": Recipe(
             Chain((GroupAdvantage(), GradientPreserving(high=0.2, below=0.75, dual=10.0))),
@@ -104,15 +111,26 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "maxrl": Recipe(
             Chain((MaxRL(), _UNCLIPPED), Reduction("fixed-length")),
             "2602.02710",
-            "Each response by the sum of its tokens, or the gradient is not the objective's; unbiased on strictly on-policy updates.",
+            "Each response by the sum of its tokens, or the gradient is not the objective's; unbiased on strictly on-policy"
+            " updates.",
         ),
         "thermostat": Recipe(
             Chain((GroupAdvantage(), _CLIP_HIGHER, ForkThermostat())),
             "ours",
-            "Group advantages and clip-higher, with the entropy of the forking tokens held in a band set from the run's own start.",
+            "Group advantages and clip-higher, with the entropy of the forking tokens held in a band set from the run's own"
+            " start.",
         ),
         "guarded": Recipe(
-            Chain((GroupAdvantage(), DegenerateGuard(), RareSuccessCap(), FlatFilter(on="advantage"), _CLIP_HIGHER, ForkThermostat())),
+            Chain(
+                (
+                    GroupAdvantage(),
+                    DegenerateGuard(),
+                    RareSuccessCap(),
+                    FlatFilter(on="advantage"),
+                    _CLIP_HIGHER,
+                    ForkThermostat(),
+                )
+            ),
             "ours",
             "The thermostat, with successes that look like accidents muted or capped before they are learned from.",
         ),
@@ -132,4 +150,6 @@ def chain_of(objective: Objective | Chain | Path | str) -> Chain:
     path = Path(objective)
     if path.is_file():
         return Chain.load(path)
-    raise CatalogueError(f"There is no recipe and no file called '{objective}'.", suggestion(str(objective), RECIPES, "recipes"))
+    raise CatalogueError(
+        f"There is no recipe and no file called '{objective}'.", suggestion(str(objective), RECIPES, "recipes")
+    )

@@ -38,23 +38,31 @@ class Totals:
 class Reduction:
     """How the whole batch is averaged. A micro-batch gives its part of the average, and the parts add up.
 
-    ``token-mean`` weighs every token alike (DAPO, 2503.14476); ``sequence-mean`` every response alike, so that tokens of long
-    responses count less (GRPO, 2402.03300); ``fixed-length`` divides by responses times ``length`` (Dr. GRPO, 2503.20783).
-    Sequences without a token that counts are not responses; TRL and verl's workers count them.
+    ``token-mean`` weighs every token alike (DAPO, 2503.14476); ``sequence-mean`` every response alike, so that tokens
+    of long responses count less (GRPO, 2402.03300); ``fixed-length`` divides by responses times ``length`` (Dr. GRPO,
+    2503.20783). Sequences without a token that counts are not responses; TRL and verl's workers count them.
     """
 
     by: By = "token-mean"
     """What every share of the average is given to."""
     length: int | None = None
-    """Tokens every response is taken to have, for ``fixed-length``: any constant; None is the trainer's largest response length."""
+    """Tokens every response is taken to have, for ``fixed-length``: any constant; None is the trainer's largest
+    response length.
+    """
 
     def __post_init__(self) -> None:
         if self.by not in get_args(By):
-            raise SettingsError(f"There is no reduction by {self.by!r}.", suggestion(str(self.by), get_args(By), "reductions"))
+            raise SettingsError(
+                f"There is no reduction by {self.by!r}.", suggestion(str(self.by), get_args(By), "reductions")
+            )
         if self.by != "fixed-length" and self.length is not None:
-            raise SettingsError(f"A reduction by {self.by} got length = {self.length}.", "Give a length for fixed-length only.")
+            raise SettingsError(
+                f"A reduction by {self.by} got length = {self.length}.", "Give a length for fixed-length only."
+            )
         if self.length is not None and self.length < 1:
-            raise SettingsError(f"A reduction got length = {self.length}.", "Give the largest response length, 1 or more.")
+            raise SettingsError(
+                f"A reduction got length = {self.length}.", "Give the largest response length, 1 or more."
+            )
 
     def within(self, longest: int) -> Reduction:
         """Return the reduction with its length filled in by a trainer that knows its largest response length."""
@@ -69,7 +77,8 @@ class Reduction:
             return means.sum() / _at_least_one(totals.sequences)
         if self.length is None:
             raise MechanismError(
-                "A fixed-length reduction has no length.", "Give one, or let the adapter fill in the trainer's with within()."
+                "A fixed-length reduction has no length.",
+                "Give one, or let the adapter fill in the trainer's with within().",
             )
         return masked(losses, mask).sum() / (_at_least_one(totals.sequences) * float(self.length))
 

@@ -15,11 +15,14 @@ from breadth.tuning.evidence import Floats
 from breadth.tuning.options import Option
 
 FEWEST = 12
-"""Questions below which nothing is chosen: resampling fewer gives intervals that are too narrow (see `mean_interval`)."""
+"""Questions below which nothing is chosen: resampling fewer gives intervals that are too narrow (see `mean_interval`).
+"""
 FOLDS = 5
 """Parts of the questions for the honest score: each part is scored with what the other four would choose."""
 MARGIN = 0.05
-"""Loss of score that is accepted for fewer tokens, and gain below which more tokens are not worth it, when no gain is shown."""
+"""Loss of score that is accepted for fewer tokens, and gain below which more tokens are not worth it, when no gain is
+shown.
+"""
 RISK = 0.05
 """Chance of paying for more than one plain draw although nothing is better."""
 
@@ -43,7 +46,9 @@ class Choice:
     p_value: float
     """Chance of such a gain over one plain draw somewhere among the dearer options, if none of them were better."""
     cost: Interval
-    """Tokens of a question; where the one-standard-error rule chose, the range is over what it chooses when questions are resampled."""
+    """Tokens of a question; where the one-standard-error rule chose, the range is over what it chooses when questions
+    are resampled.
+    """
     score: Interval
     """What to expect on new questions: every question scored with what the others chose."""
     gain: PairedComparison
@@ -58,14 +63,16 @@ class Choice:
 
 
 def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
-    """Choose by the one-standard-error rule (Breiman et al. 1984), paired over questions, once a dearer option is shown to gain anything.
+    """Choose by the one-standard-error rule (Breiman et al.
 
-    One test for all options that cost more than one plain draw: does any score higher by more than chance (sign flips of whole
-    questions, the best option chosen anew in each, so its luck is allowed for)? If so, the cheapest option within one standard error
-    of the best is taken; a dearer one only if its own gain is shown. If not, a cheaper one is taken when its loss is shown to be
-    under five points, else one plain draw. Below 12 questions it is one plain draw whatever they say. The score to expect is
-    cross-fitted in five parts, the whole procedure repeated in each, so that it does not profit from the luck of the choice; where no
-    gain is left of it, one plain draw is kept.
+    1984), paired over questions, once a dearer option is shown to gain anything.
+
+    One test for all options that cost more than one plain draw: does any score higher by more than chance (sign flips
+    of whole questions, the best option chosen anew in each, so its luck is allowed for)? If so, the cheapest option
+    within one standard error of the best is taken; a dearer one only if its own gain is shown. If not, a cheaper one is
+    taken when its loss is shown to be under five points, else one plain draw. Below 12 questions it is one plain draw
+    whatever they say. The score to expect is cross-fitted in five parts, the whole procedure repeated in each, so that
+    it does not profit from the luck of the choice; where no gain is left of it, one plain draw is kept.
     """
     table = np.column_stack([option.scores for option in options])
     costs = _apart(np.array([option.cost for option in options]))
@@ -100,7 +107,9 @@ def improvements(gaps: Floats, *, seed: int = 0) -> Floats:
     if rows.size:
         sums, exact = sign_flipped_sums(rows, seed)
         best = (sums / size[differing]).max(axis=1)
-        chances[differing] = [share_at_least(best, float(gain), exact=exact) for gain in rows.sum(axis=0) / size[differing]]
+        chances[differing] = [
+            share_at_least(best, float(gain), exact=exact) for gain in rows.sum(axis=0) / size[differing]
+        ]
     return chances
 
 
@@ -123,7 +132,8 @@ def _pick(table: Floats, costs: Floats, default: int, seed: int) -> tuple[int, O
 def _cheapest_as_good(table: Floats, costs: Floats, default: int, seed: int, replicates: int = REPLICATES) -> Interval:
     """Return the cost of the cheapest option within one standard error of the best, of those that gain on one plain draw.
 
-    A dearer option must be shown to gain: one that varies much is within its own wide error of the best whatever it is worth.
+    A dearer option must be shown to gain: one that varies much is within its own wide error of the best whatever it is
+    worth.
     """
     gaps = table - table[:, [default]]
     dearer = np.flatnonzero(costs > costs[default])

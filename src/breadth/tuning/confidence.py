@@ -65,7 +65,9 @@ def _change(evidence: Evidence, width: int, gate: ConfidenceGate) -> PairedCompa
     for place, question in enumerate(evidence.questions):
         stored[question] = [_candidate(evidence, place, number) for number in range(plain.classes.shape[1])]
         right[question] = [bool(worth > 0) for worth in plain.worth[place]]
-    return replay(stored, votes, correct=right, repeats=REPEATS, seed=evidence.plan.seed).difference("confidence", "plain", "accuracy")
+    return replay(stored, votes, correct=right, repeats=REPEATS, seed=evidence.plan.seed).difference(
+        "confidence", "plain", "accuracy"
+    )
 
 
 def _candidate(evidence: Evidence, place: int, number: int) -> Candidate:
@@ -74,5 +76,10 @@ def _candidate(evidence: Evidence, place: int, number: int) -> Candidate:
     answer, confidence = plain.answers[place][number], plain.confidences[place, number]
     sure = None if np.isnan(confidence) else np.array([confidence], dtype=np.float32)
     return Candidate(
-        "", answer, answer_key(answer), tokens=int(plain.tokens[place, number]), confidences=sure, model=evidence.plan.policy.model
+        "",
+        answer,
+        answer_key(answer),
+        tokens=int(plain.tokens[place, number]),
+        confidences=sure,
+        model=evidence.plan.policy.model,
     )

@@ -33,8 +33,9 @@ class EqualTokens:
 def equal_tokens(evidence: Evidence) -> tuple[EqualTokens, ...]:
     """Compare at every budget that pays for at least one plain draw.
 
-    The width is set by mean tokens alone, never by scores, so there is no luck in the match. Where the budget would pay for more draws than
-    there are, the vote is of all there are and costs less than the trace: the comparison then leans against the vote.
+    The width is set by mean tokens alone, never by scores, so there is no luck in the match. Where the budget would pay
+    for more draws than there are, the vote is of all there are and costs less than the trace: the comparison then leans
+    against the vote.
     """
     plain = evidence.plain
     each = float(plain.tokens.mean())

@@ -36,7 +36,9 @@ class ArmEvidence:
     classes: Ints
     """Class of each answer among all answers to its question, over all arms; -1 where none could be read."""
     worth: Floats
-    """1 for a right answer, or for one that agrees where no right answers are known; ties among the answers agreed on are shared."""
+    """1 for a right answer, or for one that agrees where no right answers are known; ties among the answers agreed on
+    are shared.
+    """
     tokens: Floats
     """Tokens written for each sample."""
     seconds: Floats
@@ -76,7 +78,9 @@ class Evidence:
     @cached_property
     def serial(self) -> tuple[ArmEvidence, ...]:
         """The arms with forced thinking, smallest budget first."""
-        return tuple(sorted((one for one in self.arms if one.arm.budget is not None), key=lambda one: one.arm.budget or 0))
+        return tuple(
+            sorted((one for one in self.arms if one.arm.budget is not None), key=lambda one: one.arm.budget or 0)
+        )
 
     @property
     def scored(self) -> str:
@@ -91,24 +95,37 @@ def read_evidence(run: Run) -> Evidence:
     if run.rollout_files:
         for row in run.query("SELECT * FROM rollouts WHERE split = 'eval' ORDER BY problem, step, sample").to_pylist():
             samples[row["problem"]][row["step"]].append(row)
-    whole = [name for name, arms in samples.items() if all(len(arms[place]) == arm.draws for place, arm in enumerate(plan.arms))]
+    whole = [
+        name
+        for name, arms in samples.items()
+        if all(len(arms[place]) == arm.draws for place, arm in enumerate(plan.arms))
+    ]
     if not whole:
         raise MeasureError(
-            f"{run.folder} holds no question with all its samples.", "Run the same command again: it goes on where the sweep ended."
+            f"{run.folder} holds no question with all its samples.",
+            "Run the same command again: it goes on where the sweep ended.",
         )
     references = _references(run)
     # A reference such as "?" is there and says nothing: what counts is that samples could be graded by it.
     labelled = all(row["correct"] is not None for name in whole for drawn in samples[name].values() for row in drawn)
     classes = {name: _classes(samples[name]) for name in whole}
     pools = {name: None if labelled else _pooled(classes[name]) for name in whole}
-    arms = tuple(_arm(plan, place, [samples[name][place] for name in whole], classes, pools, whole) for place in range(len(plan.arms)))
-    truths = tuple((references.get(name) or "") if labelled else _agreed(samples[name], pools[name], classes[name]) for name in whole)
+    arms = tuple(
+        _arm(plan, place, [samples[name][place] for name in whole], classes, pools, whole)
+        for place in range(len(plan.arms))
+    )
+    truths = tuple(
+        (references.get(name) or "") if labelled else _agreed(samples[name], pools[name], classes[name])
+        for name in whole
+    )
     return Evidence(plan, tuple(whole), max(0, plan.questions - len(whole)), truths, labelled, arms)
 
 
 def _plan(run: Run) -> SweepPlan:
     if "plan" not in run.header.config:
-        raise NotARunError(run.folder / HEADER, "is not of a sweep.", "Give the folder that breadth tune wrote with --out.")
+        raise NotARunError(
+            run.folder / HEADER, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
+        )
     return from_table(SweepPlan, run.header.config["plan"], "plan")
 
 
@@ -138,10 +155,15 @@ def _pooled(classes: Mapping[int, Ints]) -> dict[int, float]:
     return {label: 1 / len(leading) for label in leading}
 
 
-def _agreed(arms: Mapping[int, Sequence[Mapping[str, Any]]], pool: Mapping[int, float] | None, classes: Mapping[int, Ints]) -> str:
+def _agreed(
+    arms: Mapping[int, Sequence[Mapping[str, Any]]], pool: Mapping[int, float] | None, classes: Mapping[int, Ints]
+) -> str:
     first = next(iter(pool or {}), None)
     told = [
-        row["answer"] for place in sorted(arms) for row, label in zip(arms[place], classes[place].tolist(), strict=True) if label == first
+        row["answer"]
+        for place in sorted(arms)
+        for row, label in zip(arms[place], classes[place].tolist(), strict=True)
+        if label == first
     ]
     return str(told[0]) if told else ""
 
@@ -157,7 +179,10 @@ def _arm(
     extras = [[orjson.loads(row["extra"]) for row in samples] for samples in rows]
     labels = np.array([classes[name][place] for name in names])
     worth = [
-        [float(bool(row["correct"])) if pool is None else pool.get(int(label), 0.0) for row, label in zip(samples, line, strict=True)]
+        [
+            float(bool(row["correct"])) if pool is None else pool.get(int(label), 0.0)
+            for row, label in zip(samples, line, strict=True)
+        ]
         for samples, line, pool in zip(rows, labels, (pools[name] for name in names), strict=True)
     ]
     return ArmEvidence(
@@ -173,7 +198,9 @@ def _arm(
                 for samples, line in zip(rows, extras, strict=True)
             ]
         ),
-        np.array([[math.nan if extra["confidence"] is None else extra["confidence"] for extra in line] for line in extras]),
+        np.array(
+            [[math.nan if extra["confidence"] is None else extra["confidence"] for extra in line] for line in extras]
+        ),
         np.array([[bool(row["truncated"]) for row in samples] for samples in rows]),
         tuple(row["completion"] or "" for samples in rows for row in samples),
     )

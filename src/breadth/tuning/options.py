@@ -48,8 +48,8 @@ class Option:
 def measured_options(evidence: Evidence) -> tuple[Option, ...]:
     """Return every option, cheapest first.
 
-    A vote of k is scored exactly from the samples there are: the mean over all ways to draw k of them, ties shared. Nothing is drawn for
-    each width apart, so all widths rest on the same samples.
+    A vote of k is scored exactly from the samples there are: the mean over all ways to draw k of them, ties shared.
+    Nothing is drawn for each width apart, so all widths rest on the same samples.
     """
     votes = plain_votes(evidence)
     forced = [_forced(arm) for arm in evidence.serial]

@@ -20,9 +20,9 @@ from breadth.tuning.tuned import Tuned
 from breadth.tuning.verdicts import points, verdicts
 
 SELF_CONSISTENT = (
-    "The file has no right answers, so the score is agreement with the answer most samples of all arms give (every arm counts the same). "
-    "It says how cheaply the model's own majority can be had, not how often that is right: a model that is wrong with confidence "
-    "agrees with itself."
+    "The file has no right answers, so the score is agreement with the answer most samples of all arms give (every arm"
+    " counts the same). It says how cheaply the model's own majority can be had, not how often that is right: a model"
+    " that is wrong with confidence agrees with itself."
 )
 
 
@@ -48,7 +48,9 @@ def _subtitle(tuned: Tuned) -> str:
     evidence = tuned.evidence
     model = evidence.plan.policy.model or "the server's model"
     labels = "with right answers" if evidence.labelled else "without right answers"
-    return f"{model} on {counted(len(evidence.questions), 'question')} {labels}, {evidence.plan.samples_each} samples each"
+    return (
+        f"{model} on {counted(len(evidence.questions), 'question')} {labels}, {evidence.plan.samples_each} samples each"
+    )
 
 
 def _caveats(tuned: Tuned) -> list[Section]:
@@ -57,7 +59,9 @@ def _caveats(tuned: Tuned) -> list[Section]:
     texts += evidence.plan.notes
     if evidence.left_out:
         number = counted(evidence.left_out, "question")
-        texts.append(f"Left out for lack of samples: {number} of the plan, so that all options are compared on the same ones.")
+        texts.append(
+            f"Left out for lack of samples: {number} of the plan, so that all options are compared on the same ones."
+        )
     return [Text("\n\n".join(texts), "What to keep in mind")] if texts else []
 
 
@@ -70,14 +74,26 @@ def _cost_curve(tuned: Tuned) -> Curve:
     note = "Each point is one option, on the same questions; intervals from resampling questions."
     scored = tuned.evidence.scored
     return Curve(
-        f"{scored.capitalize()} against cost", lines, Axis("tokens a question"), Axis(scored, "%"), log_x=True, events=events, note=note
+        f"{scored.capitalize()} against cost",
+        lines,
+        Axis("tokens a question"),
+        Axis(scored, "%"),
+        log_x=True,
+        events=events,
+        note=note,
     )
 
 
 def _line(name: str, options: Sequence[Option]) -> Series:
     known = sorted((option for option in options if option.cost > 0), key=lambda option: option.cost)
     points = [score_of(option) for option in known]
-    return Series(name, [option.cost for option in known], [p.value for p in points], [p.low for p in points], [p.high for p in points])
+    return Series(
+        name,
+        [option.cost for option in known],
+        [p.value for p in points],
+        [p.low for p in points],
+        [p.high for p in points],
+    )
 
 
 def _budget_curves(tuned: Tuned) -> list[Section]:
@@ -101,12 +117,22 @@ def _budget_curves(tuned: Tuned) -> list[Section]:
     known = [(one, one.entropy) for one in forced if one.entropy is not None]
     if len(known) > 1:
         line = _traced("one sample", [one for one, _ in known], [entropy for _, entropy in known])
-        curves.append(Curve("Spread of answers against thinking", [line], x, Axis("answer entropy", "nats"), log_x=True, events=mark))
+        curves.append(
+            Curve(
+                "Spread of answers against thinking", [line], x, Axis("answer entropy", "nats"), log_x=True, events=mark
+            )
+        )
     return curves
 
 
 def _traced(name: str, arms: Sequence[Traits], points: Sequence[Interval]) -> Series:
-    return Series(name, [arm.budget or 0 for arm in arms], [p.value for p in points], [p.low for p in points], [p.high for p in points])
+    return Series(
+        name,
+        [arm.budget or 0 for arm in arms],
+        [p.value for p in points],
+        [p.low for p in points],
+        [p.high for p in points],
+    )
 
 
 def _gate(tuned: Tuned) -> list[Section]:
@@ -136,6 +162,9 @@ def _provenance(tuned: Tuned, header: Header) -> list[Fact]:
     return [
         Fact("run folder", header.name),
         Fact("made", header.created),
-        Fact("sampling", f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, at most {sampling.max_tokens:,} tokens"),
+        Fact(
+            "sampling",
+            f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, at most {sampling.max_tokens:,} tokens",
+        ),
         Fact("seed", tuned.evidence.plan.seed),
     ]

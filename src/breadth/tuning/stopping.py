@@ -70,15 +70,18 @@ class StopFit:
 def fit_stop(evidence: Evidence, width: int) -> StopFit:
     """Choose when a vote of ``width`` may stop: the cheapest rule whose score is within one standard error of the best, paired.
 
-    Every rule sees the same draws in the same random orders. Draws still in flight when a vote is decided are charged whole. A rule with a
-    library is replayed on questions its library was not fitted to; the one that is kept gets the library of all.
+    Every rule sees the same draws in the same random orders. Draws still in flight when a vote is decided are charged
+    whole. A rule with a library is replayed on questions its library was not fitted to; the one that is kept gets the
+    library of all.
     """
     votes = _stored(evidence)
     fitted = int((votes.counts.sum(axis=1) > 0).sum()) >= LIBRARY
     played = _played(votes, width, evidence.plan.seed, fitted=fitted)
     final = _strategies(width, _library(votes) if fitted else ShapeLibrary())
     each = evidence.plain.tokens.mean(axis=1)
-    options = sorted((_option(name, final[name], played, width, each) for name in final), key=lambda option: option.tokens)
+    options = sorted(
+        (_option(name, final[name], played, width, each) for name in final), key=lambda option: option.tokens
+    )
     table = np.column_stack([played[option.name]["accuracy"] for option in options])
     costs = np.array([option.tokens for option in options]) * (1 + 1e-9 * np.arange(len(options)))
     value = one_standard_error_choice(costs, table, replicates=40).budget.value
@@ -116,7 +119,9 @@ def _strategies(width: int, library: ShapeLibrary) -> Mapping[str, Strategy]:
     return {WHOLE: Vote(width)} | {name: AdaptiveVote(width, flying, rule) for name, rule in rules.items()}
 
 
-def _option(name: str, strategy: Strategy, played: Mapping[str, Mapping[Figure, Floats]], width: int, each: Floats) -> StopOption:
+def _option(
+    name: str, strategy: Strategy, played: Mapping[str, Mapping[Figure, Floats]], width: int, each: Floats
+) -> StopOption:
     figures = played[name]
     draws = mean_interval(figures["started"], bounds=(1.0, float(width))) if name != WHOLE else _exactly(width)
     score, agreement = (mean_interval(figures[part], bounds=(0.0, 1.0)) for part in ("accuracy", "agreement"))

@@ -35,8 +35,8 @@ def options_table(tuned: Tuned) -> Table:
         for option in tuned.options
     ]
     note = (
-        "Cheapest first. Votes are scored exactly over all ways to draw so many of the samples, ties shared. Seconds are those of the "
-        "sweep, with its load on the server; votes are drawn side by side."
+        "Cheapest first. Votes are scored exactly over all ways to draw so many of the samples, ties shared. Seconds"
+        " are those of the sweep, with its load on the server; votes are drawn side by side."
     )
     return Table("Options", columns, rows, note=note)
 
@@ -54,10 +54,14 @@ def grid_table(tuned: Tuned) -> list[Section]:
     widths = sorted({1, *(width for width in evidence.plan.widths if width <= evidence.plain.classes.shape[1])})
     if not evidence.serial or len(widths) < 2:
         return []
-    columns = [Column("samples"), Column("tokens of one"), *(Column(f"vote of {width}" if width > 1 else "one", "%") for width in widths)]
+    columns = [
+        Column("samples"),
+        Column("tokens of one"),
+        *(Column(f"vote of {width}" if width > 1 else "one", "%") for width in widths),
+    ]
     note = (
-        f"{evidence.scored.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here for comparison and are "
-        "no options: a policy votes on plain draws or forces one trace."
+        f"{evidence.scored.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here for"
+        " comparison and are no options: a policy votes on plain draws or forces one trace."
     )
     return [Table("Thinking and width together", columns, [_grid_row(arm, widths) for arm in arms], note=note)]
 
@@ -66,7 +70,9 @@ def _grid_row(arm: ArmEvidence, widths: list[int]) -> list[Cell]:
     samples = arm.classes.shape[1]
     drawn = [width for width in widths if width <= samples]
     scores = curve_intervals(votes_of(arm, drawn), bounds=(0.0, 1.0))
-    missing = [Missing(f"{samples} samples of each question at each budget; see --samples")] * (len(widths) - len(drawn))
+    missing = [Missing(f"{samples} samples of each question at each budget; see --samples")] * (
+        len(widths) - len(drawn)
+    )
     return [arm.arm.name, float(arm.tokens.mean()), *scores, *missing]
 
 
@@ -82,15 +88,17 @@ def traits_table(tuned: Tuned) -> Table:
         Column("cut at the cap", "%"),
     ]
     note = (
-        f"Entropy of the answers to a question over {tuned.traits[0].samples} samples of every arm (Miller-Madow). Change their answer = "
-        "state one answer, then another, in one trace; lost and found are such changes away from and to the right answer. Unread = no "
-        "answer found."
+        f"Entropy of the answers to a question over {tuned.traits[0].samples} samples of every arm (Miller-Madow)."
+        " Change their answer = state one answer, then another, in one trace; lost and found are such changes away"
+        " from and to the right answer. Unread = no answer found."
     )
     return Table("What the samples look like", columns, [_traits_row(one) for one in tuned.traits], note=note)
 
 
 def _traits_row(one: Traits) -> list[Cell]:
-    entropy: Cell = one.entropy if one.entropy is not None else Missing("one sample an arm, or no answer that could be read")
+    entropy: Cell = (
+        one.entropy if one.entropy is not None else Missing("one sample an arm, or no answer that could be read")
+    )
     return [one.name, entropy, one.changing, one.lost, one.found, one.unread, one.truncated]
 
 
@@ -122,8 +130,8 @@ def equal_table(tuned: Tuned) -> list[Section]:
         for pair in tuned.equal
     ]
     note = (
-        "The vote is the widest over plain draws that costs no more than the trace. Paired by question; p by sign flips, not corrected "
-        "for the number of rows."
+        "The vote is the widest over plain draws that costs no more than the trace. Paired by question; p by sign"
+        " flips, not corrected for the number of rows."
     )
     return [Table("Longer thinking against more draws, at equal tokens", columns, rows, note=note)]
 
@@ -146,8 +154,9 @@ def stop_table(tuned: Tuned) -> list[Section]:
         for one in tuned.stop.tried
     ]
     note = (
-        "Replayed over the draws of the sweep in the same random orders; draws in flight when a vote is decided are charged whole. "
-        f"Change = against the vote that never stops early. As all {drawn} draws = how often the answer is that of a vote over all."
+        "Replayed over the draws of the sweep in the same random orders; draws in flight when a vote is decided are"
+        f" charged whole. Change = against the vote that never stops early. As all {drawn} draws = how often the answer"
+        " is that of a vote over all."
     )
     return [Table(f"When the {tuned.choice.option.name} may stop", columns, rows, note=note)]
 

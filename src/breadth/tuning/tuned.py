@@ -48,11 +48,18 @@ class Tuned:
     def stops_early(self) -> StopOption | None:
         """The stop rule of the policy; None when it draws what it was told to."""
         stop = self.stop.chosen if self.stop is not None else None
-        return stop if stop is not None and stop.strategy == self.policy.strategy and isinstance(stop.strategy, AdaptiveVote) else None
+        return (
+            stop
+            if stop is not None and stop.strategy == self.policy.strategy and isinstance(stop.strategy, AdaptiveVote)
+            else None
+        )
 
     @property
     def score(self) -> float:
-        """Score to expect of the policy: that of the option, and what stopping early changes in it. A gain by confidence is not counted."""
+        """Score to expect of the policy: that of the option, and what stopping early changes in it.
+
+        A gain by confidence is not counted.
+        """
         change = self.stops_early.change.difference.value if self.stops_early is not None else 0.0
         return float(np.clip(self.choice.score.value + change, 0, 1))
 
@@ -100,4 +107,6 @@ def _hump(evidence: Evidence) -> HumpTest | None:
     if len(evidence.serial) < 2:
         return None
     budgets = [arm.arm.budget or 0 for arm in evidence.serial]
-    return hump_test(budgets, np.column_stack([arm.worth.mean(axis=1) for arm in evidence.serial]), seed=evidence.plan.seed)
+    return hump_test(
+        budgets, np.column_stack([arm.worth.mean(axis=1) for arm in evidence.serial]), seed=evidence.plan.seed
+    )

@@ -54,20 +54,33 @@ def _why(tuned: Tuned) -> str:
     choice = tuned.choice
     if len(tuned.evidence.questions) < FEWEST:
         return f"Below {FEWEST} questions nothing is chosen. Give more; fifty to a hundred make the choice steady."
-    chance = f"a gain over one plain draw as large as the best one seen comes by chance with probability {choice.p_value:.2g}"
+    chance = (
+        "a gain over one plain draw as large as the best one seen comes by chance with probability"
+        f" {choice.p_value:.2g}"
+    )
     gone = "nothing is left of its gain where every question is scored with what the other questions chose"
-    best = "It has the highest score of all" if choice.best is choice.option else f"The highest score is that of '{choice.best.name}'"
+    best = (
+        "It has the highest score of all"
+        if choice.best is choice.option
+        else f"The highest score is that of '{choice.best.name}'"
+    )
     reasons = {
-        "better": f"{best}; the rule takes the cheapest option that is shown to gain and within one standard error of the best such. "
-        f"{_against(tuned)}",
-        "cheaper": f"Nothing dearer is shown to be better ({chance}), and a loss by this of {MARGIN:.0%} or more is ruled out.",
+        "better": (
+            f"{best}; the rule takes the cheapest option that is shown to gain and within one standard error of the"
+            f" best such. {_against(tuned)}"
+        ),
+        "cheaper": (
+            f"Nothing dearer is shown to be better ({chance}), and a loss by this of {MARGIN:.0%} or more is ruled out."
+        ),
         "enough": f"Nothing dearer is shown to be better ({chance}), and a gain of {MARGIN:.0%} or more is ruled out.",
-        "cannot tell": f"{best}, but {gone if choice.p_value <= RISK else chance}. "
-        "More questions would tell; more samples of the same ones help less.",
+        "cannot tell": (
+            f"{best}, but {gone if choice.p_value <= RISK else chance}. "
+            "More questions would tell; more samples of the same ones help less."
+        ),
     }
     fitted = (
-        "The score to expect is cross-fitted: every question is scored with what the other four fifths of the questions chose. "
-        f"{choice.agreement:.0%} of these parts chose the same."
+        "The score to expect is cross-fitted: every question is scored with what the other four fifths of the"
+        f" questions chose. {choice.agreement:.0%} of these parts chose the same."
     )
     return f"{reasons[choice.outcome]}{_stopping(tuned)}\n\n{fitted}"
 
@@ -96,7 +109,9 @@ def _numbers(tuned: Tuned) -> list[Fact]:
     if choice.option is not choice.default:
         facts.append(Fact("gain over one plain draw", choice.gain.shown, "%"))
     spread = choice.outcome == "better"
-    facts.append(Fact(f"tokens a question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else ""))
+    facts.append(
+        Fact(f"tokens a question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else "")
+    )
     if tuned.stops_early is not None:
         facts.append(Fact("tokens when stopping early", round(tuned.cost)))
     if choice.option.money > 0:
@@ -116,7 +131,10 @@ def _on_reading(tuned: Tuned) -> list[Verdict]:
     remedy = (
         "Most of them were cut at the length cap: raise --max-tokens."
         if cut
-        else "Choose --answer-format number or whole, or ask in --system for an answer that is stated, as in 'The answer is 42'."
+        else (
+            "Choose --answer-format number or whole, or ask in --system for an answer that is stated, as in 'The answer"
+            " is 42'."
+        )
     )
     numbers = [Fact("unread", plain.unread, "%"), Fact("cut at the cap", plain.truncated, "%")]
     headline = f"No answer could be read in {plain.unread.value:.0%} of the plain samples, and those count as wrong."
@@ -128,9 +146,15 @@ def _on_hump(tuned: Tuned) -> list[Verdict]:
     if hump is None:
         return []
     largest, word = hump.budgets[-1], tuned.evidence.scored
-    numbers = [Fact("fall from the best smaller budget to the largest", hump.fall, "%"), Fact("p", round(hump.p_value, 4))]
+    numbers = [
+        Fact("fall from the best smaller budget to the largest", hump.fall, "%"),
+        Fact("p", round(hump.p_value, 4)),
+    ]
     if hump.positive:
-        headline = f"Thinking past the optimum harms: {word} peaks near {hump.peak:,.0f} thinking tokens and falls towards {largest:,.0f}."
+        headline = (
+            f"Thinking past the optimum harms: {word} peaks near {hump.peak:,.0f} thinking tokens and falls towards"
+            f" {largest:,.0f}."
+        )
         body = "The best budget is chosen anew in every resample, so the luck of being best is allowed for."
         return [Verdict(Severity.WARNING, headline, body, numbers)]
     if not hump.can_tell:
@@ -153,7 +177,9 @@ def _on_equal_tokens(tuned: Tuned) -> list[Verdict]:
     gap = pair.difference.difference
     what = f"a vote of {pair.width} against one trace of {pair.budget:,} thinking tokens"
     numbers = [Fact("vote less trace", pair.difference.shown, "%"), Fact("p", round(pair.difference.p_value, 4))]
-    body = f"{pair.parallel_tokens:,.0f} tokens for the vote, {pair.serial_tokens:,.0f} for the trace; the same questions."
+    body = (
+        f"{pair.parallel_tokens:,.0f} tokens for the vote, {pair.serial_tokens:,.0f} for the trace; the same questions."
+    )
     if gap.low > 0:
         return [Verdict(Severity.NOTE, f"At equal tokens more draws beat longer thinking: {what}.", body, numbers)]
     if gap.high < 0:

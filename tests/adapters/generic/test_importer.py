@@ -74,7 +74,9 @@ def test_every_form_gives_the_same_run(tmp_path: Path) -> None:
             assert run.series("entropy").values.tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
             assert run.header.entropies["entropy"].estimator == "unknown"
         else:
-            found = run.query("SELECT problem, sum(correct::INT)::INT AS right FROM rollouts GROUP BY problem ORDER BY problem").to_pylist()
+            found = run.query(
+                "SELECT problem, sum(correct::INT)::INT AS right FROM rollouts GROUP BY problem ORDER BY problem"
+            ).to_pylist()
             # Samples 0..11 are right where divisible by 3: 0, 3 of the first four; 6 of the next; 9 of the last.
             assert found == [{"problem": "0", "right": 2}, {"problem": "1", "right": 1}, {"problem": "2", "right": 1}]
 
@@ -83,7 +85,9 @@ def test_a_mapping_reads_names_of_ones_own(tmp_path: Path) -> None:
     path = as_csv(tmp_path / "mine.csv", [{"it": 1, "score": 0.5, "h": 2.0}, {"it": 2, "score": 0.75, "h": 1.0}])
     with pytest.raises(UnknownFormatError):
         import_files([path], tmp_path / "run")
-    import_files([path], tmp_path / "run", importers=[GenericImporter({"step": "it", "reward": "score", "entropy": "h"})])
+    import_files(
+        [path], tmp_path / "run", importers=[GenericImporter({"step": "it", "reward": "score", "entropy": "h"})]
+    )
     run = Run.open(tmp_path / "run")
     assert run.series("reward").values.tolist() == [0.5, 0.75]
     assert run.series("entropy").values.tolist() == [2.0, 1.0]
@@ -103,7 +107,9 @@ def test_a_mapping_of_the_step_alone_leaves_rollouts_what_they_are(tmp_path: Pat
     path = jsonl(tmp_path / "votes.jsonl", [{**row, "round": 7} for row in VOTES])
     imported = import_files([path], tmp_path / "run", importers=[GenericImporter({"step": "round"})])
     assert imported.rollouts == 12
-    assert Run.open(tmp_path / "run").query("SELECT DISTINCT step, split FROM rollouts").to_pylist() == [{"step": 7, "split": "train"}]
+    assert Run.open(tmp_path / "run").query("SELECT DISTINCT step, split FROM rollouts").to_pylist() == [
+        {"step": 7, "split": "train"}
+    ]
 
 
 def test_a_mapping_passes_over_what_it_cannot_mean(tmp_path: Path) -> None:
@@ -114,7 +120,9 @@ def test_a_mapping_passes_over_what_it_cannot_mean(tmp_path: Path) -> None:
     (folder / "config.json").write_text('{"lr": 1e-5, "beta": 0.1}', encoding="utf-8")
     imported = import_files([folder], tmp_path / "run", importers=[GenericImporter({"step": "it", "reward": "score"})])
     assert imported.metric_rows == 1
-    assert [remark.problem for remark in imported.remarks] == ["2 files were passed over as of no kind we know: README.md, config.json."]
+    assert [remark.problem for remark in imported.remarks] == [
+        "2 files were passed over as of no kind we know: README.md, config.json."
+    ]
 
 
 def test_a_column_that_is_empty_at_first_can_be_mapped(tmp_path: Path) -> None:
@@ -150,7 +158,10 @@ def test_votes_of_real_models(fixtures: Path, tmp_path: Path) -> None:
     for name, (count, problems, mean, anyone) in expected.items():
         imported = import_files([fixtures / f"votes/{name}.parquet"], tmp_path / name)
         assert (imported.rollouts, imported.problems) == (count, problems)
-        query = "SELECT avg(share), avg((share > 0)::INT) FROM (SELECT avg(correct::INT) AS share FROM rollouts GROUP BY problem)"
+        query = (
+            "SELECT avg(share), avg((share > 0)::INT) FROM (SELECT avg(correct::INT) AS share FROM rollouts GROUP BY"
+            " problem)"
+        )
         found = [column.to_pylist()[0] for column in Run.open(tmp_path / name).query(query).columns]
         assert found == pytest.approx([mean, anyone], abs=5e-5)
 
@@ -169,14 +180,20 @@ def test_votes_of_real_models(fixtures: Path, tmp_path: Path) -> None:
         ("training_logs/labels.csv", "is of no kind we know"),
     ],
 )
-def test_real_tables_that_are_no_run_are_refused_with_the_reason(fixtures: Path, tmp_path: Path, name: str, reason: str) -> None:
+def test_real_tables_that_are_no_run_are_refused_with_the_reason(
+    fixtures: Path, tmp_path: Path, name: str, reason: str
+) -> None:
     with pytest.raises(UnknownFormatError, match=reason):
         import_files([fixtures / name], tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_run_of_a_stacked_table_imports(fixtures: Path, tmp_path: Path) -> None:
-    rows = [row for row in pq.read_table(fixtures / "law/kg_grpo_entropy_kl.parquet").to_pylist() if row["run"] == "E1_outcome"]
+    rows = [
+        row
+        for row in pq.read_table(fixtures / "law/kg_grpo_entropy_kl.parquet").to_pylist()
+        if row["run"] == "E1_outcome"
+    ]
     import_files([parquet(tmp_path / "one.parquet", rows)], tmp_path / "run")
     run = Run.open(tmp_path / "run")
     logged = {row["step"]: row["actor/entropy"] for row in rows if row["actor/entropy"] is not None}
@@ -191,7 +208,9 @@ def test_cut_parquet_is_called_broken(tmp_path: Path) -> None:
 
 
 def test_mixed_rows_in_one_file(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "log.jsonl", [{"step": 1, "reward": 0.5}, {"step": 2, "loss": 0.1, "note": "x"}, {"other": 1}])
+    path = jsonl(
+        tmp_path / "log.jsonl", [{"step": 1, "reward": 0.5}, {"step": 2, "loss": 0.1, "note": "x"}, {"other": 1}]
+    )
     imported = import_files([path], tmp_path / "run")
     assert imported.metric_rows == 2
     assert sorted(remark.problem.split(";")[0] for remark in imported.remarks) == [
@@ -249,13 +268,28 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 COLUMNS = st.sampled_from(
-    ["step", "time", "reward", "prompt", "completion", "answer", "correct", "question_id", "token_ids", "split", "model", "x"]
+    [
+        "step",
+        "time",
+        "reward",
+        "prompt",
+        "completion",
+        "answer",
+        "correct",
+        "question_id",
+        "token_ids",
+        "split",
+        "model",
+        "x",
+    ]
 )
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=st.lists(st.dictionaries(COLUMNS, VALUES, max_size=6), min_size=1, max_size=4))
-def test_any_rows_give_records_or_our_errors(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+def test_any_rows_give_records_or_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
+) -> None:
     path = jsonl(tmp_path_factory.mktemp("fuzz") / "rows.jsonl", rows)
     kind = IMPORTER.recognises(path, path.read_bytes())
     try:

@@ -23,7 +23,13 @@ def numbers(*names: str) -> dict[str, bool]:
         (
             ("question_id", "sample_index", "answer", "correct", "n_tokens"),
             "rollouts",
-            {"question_id": "problem", "sample_index": "sample", "answer": "answer", "correct": "correct", "n_tokens": "tokens"},
+            {
+                "question_id": "problem",
+                "sample_index": "sample",
+                "answer": "answer",
+                "correct": "correct",
+                "n_tokens": "tokens",
+            },
         ),
         (
             ("prompt", "response", "reward", "step"),
@@ -31,7 +37,11 @@ def numbers(*names: str) -> dict[str, bool]:
             {"step": "step", "prompt": "prompt", "response": "completion", "reward": "reward"},
         ),
         (("problem", "predicted_answer", "answer"), "rollouts", {"problem": "prompt", "predicted_answer": "answer"}),
-        (("task_id", "completion", "passed"), "rollouts", {"task_id": "problem", "completion": "completion", "passed": "correct"}),
+        (
+            ("task_id", "completion", "passed"),
+            "rollouts",
+            {"task_id": "problem", "completion": "completion", "passed": "correct"},
+        ),
     ],
 )
 def test_obvious_names(columns: tuple[str, ...], content: str, expected: dict[str, str]) -> None:
@@ -42,7 +52,8 @@ def test_obvious_names(columns: tuple[str, ...], content: str, expected: dict[st
 
 
 @pytest.mark.parametrize(
-    "columns", [("a", "b"), ("step",), ("step", "time"), ("wait", "accuracy"), ("reward", "loss"), ("completion", "reward")]
+    "columns",
+    [("a", "b"), ("step",), ("step", "time"), ("wait", "accuracy"), ("reward", "loss"), ("completion", "reward")],
 )
 def test_tables_that_say_nothing(columns: tuple[str, ...]) -> None:
     assert obvious_layout(numbers(*columns)) is None

@@ -12,7 +12,16 @@ import pytest
 
 from breadth.adapters.generic.importer import IMPORTER
 from breadth.adapters.generic.layout import layout_of
-from breadth.adapters.generic.records import MOST, RUNS, MetricTable, RolloutTable, Several, refuse_summaries, stacked, unix_time
+from breadth.adapters.generic.records import (
+    MOST,
+    RUNS,
+    MetricTable,
+    RolloutTable,
+    Several,
+    refuse_summaries,
+    stacked,
+    unix_time,
+)
 from breadth.base.errors import UnknownFormatError
 from breadth.runs.schema import MetricRow, Remark, RolloutBatch
 from breadth.runs.writer import problem_id
@@ -45,7 +54,9 @@ def test_the_runs_of_a_table_can_be_read_one_by_one(tmp_path: Path, form: str) -
     rows = [{"step": step // 2, "run": "ab"[step % 2], "entropy": step / 10} for step in range(8)]
     path = tmp_path / f"both.{form}"
     lines = (
-        [json.dumps(row) for row in rows] if form == "jsonl" else ["step,run,entropy", *(",".join(map(str, row.values())) for row in rows)]
+        [json.dumps(row) for row in rows]
+        if form == "jsonl"
+        else ["step,run,entropy", *(",".join(map(str, row.values())) for row in rows)]
     )
     path.write_text("\n".join(lines) + "\n")
     kind = IMPORTER.recognises(path, path.read_bytes())
@@ -69,7 +80,9 @@ PATH = Path("table.csv")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 
 
-def metric_table(rows: list[dict[str, Any]], mapping: dict[str, str] | None = None) -> tuple[list[MetricRow], list[str]]:
+def metric_table(
+    rows: list[dict[str, Any]], mapping: dict[str, str] | None = None
+) -> tuple[list[MetricRow], list[str]]:
     columns = dict.fromkeys(name for row in rows for name in row)
     made = MetricTable(layout_of(columns, mapping or {}, "metrics"), columns, PATH)
     found = [record for record in made.records(list(enumerate(rows, 1))) if isinstance(record, MetricRow)]
@@ -106,7 +119,14 @@ def test_weights_and_biases_history() -> None:
 
 def test_an_exported_chart_loses_its_runs_name_and_its_band() -> None:
     found, _ = metric_table(
-        [{"Step": "5", "lr-3 - train/reward": "0.5", "lr-3 - train/reward__MIN": "0.4", "lr-3 - train/reward__MAX": "0.6"}]
+        [
+            {
+                "Step": "5",
+                "lr-3 - train/reward": "0.5",
+                "lr-3 - train/reward__MIN": "0.4",
+                "lr-3 - train/reward__MAX": "0.6",
+            }
+        ]
     )
     assert found == [MetricRow({"train/reward": 0.5}, 5)]
 
@@ -135,7 +155,9 @@ def test_without_a_step_column_rows_are_numbered_later() -> None:
 
 
 def test_rows_without_their_step_are_left_out_and_told() -> None:
-    found, remarks = metric_table([{"step": 1, "a": 1}, {"step": None, "a": 2}, {"step": "x", "a": 3}, {"step": -1, "a": 4}])
+    found, remarks = metric_table(
+        [{"step": 1, "a": 1}, {"step": None, "a": 2}, {"step": "x", "a": 3}, {"step": -1, "a": 4}]
+    )
     assert [row.step for row in found] == [1]
     assert remarks == ["3 rows have no step under 'step'; left out."]
 
@@ -149,7 +171,11 @@ def test_text_is_told_once_for_each_column_and_nan_is_kept() -> None:
 
 def test_a_split_column_tells_evaluation_apart() -> None:
     found, _ = metric_table(
-        [{"step": 1, "split": "train", "reward": 0.1}, {"step": 1, "split": "Validation", "reward": 0.2}, {"step": 2, "reward": 0.3}]
+        [
+            {"step": 1, "split": "train", "reward": 0.1},
+            {"step": 1, "split": "Validation", "reward": 0.2},
+            {"step": 2, "reward": 0.3},
+        ]
     )
     assert [(row.step, row.split, dict(row.values)) for row in found] == [
         (1, "train", {"reward": 0.1}),
@@ -192,7 +218,9 @@ def test_moments(value: Any, seconds: float | None) -> None:
 ROLLOUT_PATH = Path("table.jsonl")
 
 
-def rollout_table(rows: list[dict[str, Any]], mapping: dict[str, str] | None = None) -> tuple[list[RolloutBatch], list[str]]:
+def rollout_table(
+    rows: list[dict[str, Any]], mapping: dict[str, str] | None = None
+) -> tuple[list[RolloutBatch], list[str]]:
     batch = list(enumerate(rows, 1))
     columns = dict.fromkeys(name for row in rows for name in row)
     made = RolloutTable(layout_of(columns, mapping or {}, "rollouts"), batch, ROLLOUT_PATH)
@@ -207,14 +235,29 @@ def only(rows: list[dict[str, Any]], mapping: dict[str, str] | None = None) -> l
     return found
 
 
-VOTE: dict[str, Any] = {"question_id": 7, "sample_index": 3, "answer": "18", "correct": True, "n_tokens": 107, "confidence": 0.5}
+VOTE: dict[str, Any] = {
+    "question_id": 7,
+    "sample_index": 3,
+    "answer": "18",
+    "correct": True,
+    "n_tokens": 107,
+    "confidence": 0.5,
+}
 
 
 def test_a_vote_is_a_rollout_of_one_evaluation() -> None:
     (batch,), remarks = rollout_table([VOTE])
     assert batch.split == "eval"
     assert batch.table.to_pylist() == [
-        {"problem": "7", "answer": "18", "correct": True, "tokens": 107, "sample": 3, "step": 0, "extra": '{"confidence":0.5}'}
+        {
+            "problem": "7",
+            "answer": "18",
+            "correct": True,
+            "tokens": 107,
+            "sample": 3,
+            "step": 0,
+            "extra": '{"confidence":0.5}',
+        }
     ]
     assert remarks == ["rows carry no step; they were taken as one evaluation, at step 0."]
 
@@ -231,13 +274,18 @@ def test_prompts_name_problems_and_answers_are_read() -> None:
 
 
 def test_truth_as_text_counts_only_where_truth_is_meant() -> None:
-    rows = [{"question_id": "1", "answer": "No", "is_correct": "False"}, {"question_id": "2", "answer": "true", "is_correct": "yes"}]
+    rows = [
+        {"question_id": "1", "answer": "No", "is_correct": "False"},
+        {"question_id": "2", "answer": "true", "is_correct": "yes"},
+    ]
     assert [(row["answer"], row["correct"]) for row in only(rows)] == [("No", False), ("true", True)]
 
 
 def test_nan_for_missing_is_null_but_a_reward_may_be_nan() -> None:
     whole = {"question_id": "1", "answer": "4", "n_tokens": 9.0, "reward": 0.5, "correct": 1}
-    first, second = only([whole, {**whole, "answer": math.nan, "n_tokens": math.nan, "reward": math.nan, "correct": math.nan}])
+    first, second = only(
+        [whole, {**whole, "answer": math.nan, "n_tokens": math.nan, "reward": math.nan, "correct": math.nan}]
+    )
     assert (first["answer"], first["tokens"], first["correct"]) == ("4", 9, True)
     assert (second["answer"], second["tokens"], second["correct"]) == (None, None, None)
     assert math.isnan(second["reward"])
@@ -250,7 +298,10 @@ def test_a_split_column_parts_the_rows() -> None:
 
 
 def test_rows_without_problem_or_step_are_kept_and_told() -> None:
-    rows: list[dict[str, Any]] = [{"step": 5, "prompt": None, "response": "a"}, {"step": "x", "prompt": "p", "response": "b"}]
+    rows: list[dict[str, Any]] = [
+        {"step": 5, "prompt": None, "response": "a"},
+        {"step": "x", "prompt": "p", "response": "b"},
+    ]
     (batch,), remarks = rollout_table(rows)
     assert batch.table.select(["step", "problem"]).to_pylist() == [
         {"step": 5, "problem": "unknown"},
@@ -263,12 +314,17 @@ def test_rows_without_problem_or_step_are_kept_and_told() -> None:
 
 
 def test_a_missing_id_falls_back_on_the_prompt() -> None:
-    rows: list[dict[str, Any]] = [{"question_id": "q1", "prompt": "p", "answer": "1"}, {"question_id": None, "prompt": "p", "answer": "2"}]
+    rows: list[dict[str, Any]] = [
+        {"question_id": "q1", "prompt": "p", "answer": "1"},
+        {"question_id": None, "prompt": "p", "answer": "2"},
+    ]
     assert [row["problem"] for row in only(rows)] == ["q1", problem_id("p")]
 
 
 def test_a_batch_without_any_prompt_still_has_problems() -> None:
-    made = RolloutTable(layout_of(["prompt", "response"], {}, "rollouts"), [(1, {"prompt": "p", "response": "r"})], ROLLOUT_PATH)
+    made = RolloutTable(
+        layout_of(["prompt", "response"], {}, "rollouts"), [(1, {"prompt": "p", "response": "r"})], ROLLOUT_PATH
+    )
     (batch,) = made.records([(2, {"response": "later"})])
     assert isinstance(batch, RolloutBatch)
     assert batch.table.column("problem").to_pylist() == ["unknown"]
@@ -284,7 +340,10 @@ def test_a_mean_entropy_is_kept_and_not_taken_for_tokens() -> None:
 
 def test_several_models_are_told_and_several_runs_refused() -> None:
     _, remarks = rollout_table([{**VOTE, "model": "a"}, {**VOTE, "model": "b"}])
-    assert remarks[-1] == "samples of several models stand side by side ('model': a, b, ...): they are no draws from one policy."
+    assert (
+        remarks[-1]
+        == "samples of several models stand side by side ('model': a, b, ...): they are no draws from one policy."
+    )
     with pytest.raises(UnknownFormatError, match="several runs"):
         rollout_table([{**VOTE, "step": 1, "run_id": "a"}, {**VOTE, "step": 1, "run_id": "b"}])
 
@@ -296,7 +355,14 @@ def test_summaries_of_rollouts_are_refused() -> None:
 
 def test_a_mapping_of_everything() -> None:
     rows = [{"it": 4, "q": "7", "text": "x", "final": "18", "ok": 1, "fmt": 0.5, "step": 9}]
-    mapping = {"step": "it", "problem": "q", "completion": "text", "answer": "final", "correct": "ok", "reward/format": "fmt"}
+    mapping = {
+        "step": "it",
+        "problem": "q",
+        "completion": "text",
+        "answer": "final",
+        "correct": "ok",
+        "reward/format": "fmt",
+    }
     (row,) = only(rows, mapping)
     assert row == {
         "step": 4,

@@ -49,7 +49,10 @@ def test_a_delimiter_inside_quotes_is_none() -> None:
 
 def test_cells_with_quotes_delimiters_and_line_breaks(tmp_path: Path) -> None:
     path = write(tmp_path, 'id,text,end\r\n1,"two\r\nlines, and a ""quote""",x\r\n2,plain,y\r\n')
-    assert rows(path) == [(2, {"id": "1", "text": 'two\nlines, and a "quote"', "end": "x"}), (4, {"id": "2", "text": "plain", "end": "y"})]
+    assert rows(path) == [
+        (2, {"id": "1", "text": 'two\nlines, and a "quote"', "end": "x"}),
+        (4, {"id": "2", "text": "plain", "end": "y"}),
+    ]
     assert remarks(path) == []
 
 
@@ -66,7 +69,8 @@ def test_uneven_rows_are_kept_and_told(tmp_path: Path) -> None:
 
 def test_a_quote_without_end_costs_one_line(tmp_path: Path) -> None:
     path = write(tmp_path, 'step,note\n1,fine\n2,"never closed\n3,fine\n4,"closed"\n')
-    # The quote opened in row 3 closes at the one of row 5, whose rest is then read as part of the cell: no end is missing.
+    # The quote opened in row 3 closes at the one of row 5, whose rest is then read as part of the cell: no end is
+    # missing.
     assert [row["step"] for _, row in rows(path)] == ["1", "2"]
     path = write(tmp_path, 'step,note\n1,fine\n2,"never closed\n3,fine\n4,fine\n')
     assert rows(path) == [
@@ -168,7 +172,17 @@ def test_form_and_columns(content: bytes, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\0\0\0\0,\0", b"[1, 2]", b"[", b"just a line\n", b'{\n  "pretty": {\n  }\n}', b"x" * 300 + b",y\n", b'["a", "b"]']
+    "content",
+    [
+        b"",
+        b"\0\0\0\0,\0",
+        b"[1, 2]",
+        b"[",
+        b"just a line\n",
+        b'{\n  "pretty": {\n  }\n}',
+        b"x" * 300 + b",y\n",
+        b'["a", "b"]',
+    ],
 )
 def test_no_table(content: bytes) -> None:
     assert glimpse(Path("table"), content) is None
@@ -214,7 +228,9 @@ def test_a_json_list(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps([*ROWS, 7]), encoding="utf-8")
     assert read(path, "JSON") == [(1, ROWS[0]), (2, ROWS[1])]
-    assert [batch.problem for batch in rows_of(path, "JSON") if isinstance(batch, Remark)] == ["1 entries are not JSON objects; left out."]
+    assert [batch.problem for batch in rows_of(path, "JSON") if isinstance(batch, Remark)] == [
+        "1 entries are not JSON objects; left out."
+    ]
 
 
 def test_a_cut_or_huge_json_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +250,8 @@ def test_a_folder_is_a_clear_error(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "number"), [(1, True), ("1e-3", True), ("nan", True), (True, True), ("x", False), (None, False), ([], False)]
+    ("value", "number"),
+    [(1, True), ("1e-3", True), ("nan", True), (True, True), ("x", False), (None, False), ([], False)],
 )
 def test_is_number(value: Any, number: bool) -> None:
     assert is_number(value) is number

@@ -27,7 +27,12 @@ def fields(*changes: Change) -> dict[str, Any]:
 
 
 def chat_reply(url: str, **more: Any) -> Any:
-    body = {"messages": [{"role": "user", "content": "Say a word again and again."}], "temperature": 0.0, "seed": 1, **more}
+    body = {
+        "messages": [{"role": "user", "content": "Say a word again and again."}],
+        "temperature": 0.0,
+        "seed": 1,
+        **more,
+    }
     request = Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})  # noqa: S310 - ours
     with urlopen(request, timeout=120) as reply:  # noqa: S310 - the address of our own server
         return json.load(reply)
@@ -40,7 +45,8 @@ def test_fields_are_those_of_the_dialect() -> None:
 
 def test_the_real_server_votes_caps_and_sends_raw_alternatives(llama: str) -> None:
     reply = chat_reply(
-        llama, **fields(Change("votes", 2), Change("max_tokens", 5), Change("top_logprobs", 3), Change("logprobs_raw", True))
+        llama,
+        **fields(Change("votes", 2), Change("max_tokens", 5), Change("top_logprobs", 3), Change("logprobs_raw", True)),
     )
     assert len(reply["choices"]) == 2
     assert all(choice["finish_reason"] == "length" for choice in reply["choices"])
@@ -49,7 +55,9 @@ def test_the_real_server_votes_caps_and_sends_raw_alternatives(llama: str) -> No
 
 def test_the_real_server_s_guard_against_loops_changes_what_it_writes(llama: str) -> None:
     plain = chat_reply(llama, max_tokens=120, dry_multiplier=0.0)["choices"][0]["message"]["content"]
-    guarded = chat_reply(llama, max_tokens=120, **fields(Change("loop_guard", True)))["choices"][0]["message"]["content"]
+    guarded = chat_reply(llama, max_tokens=120, **fields(Change("loop_guard", True)))["choices"][0]["message"][
+        "content"
+    ]
     assert plain != guarded
 
 
@@ -102,8 +110,20 @@ def test_the_server_takes_every_sampling_field_under_these_names(llama: str) -> 
         max_tokens=1,
     )
     path, body = LlamaCppDialect().request(Draw(QUESTION, sampling, seed=11))
-    seen = server_reply(llama, path, body | {"stream": False, "stream_options": None, "verbose": True})["__verbose"]["generation_settings"]
-    names = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "max_tokens", "seed"}
+    seen = server_reply(llama, path, body | {"stream": False, "stream_options": None, "verbose": True})["__verbose"][
+        "generation_settings"
+    ]
+    names = {
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repeat_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "max_tokens",
+        "seed",
+    }
     others = {"typical_p", "top_n_sigma", "xtc_probability", "dry_multiplier", "mirostat", "dynatemp_range"}
     assert body.keys() >= names | others
     assert {name: seen[name] for name in names | others} == {name: body[name] for name in names | others}
@@ -121,7 +141,8 @@ def test_the_same_seed_draws_the_same_text_and_huge_ones_are_folded(llama: str) 
 def test_log_probs_are_raw_and_as_many_as_asked(llama: str) -> None:
     ways = ((1.0, 40), (0.25, 40), (1.0, 5))
     warm, cold, few = drawn(
-        llama, *(Draw(QUESTION, Sampling(temperature=heat, top_k=1, max_tokens=6, top_logprobs=top)) for heat, top in ways)
+        llama,
+        *(Draw(QUESTION, Sampling(temperature=heat, top_k=1, max_tokens=6, top_logprobs=top)) for heat, top in ways),
     )
     assert warm.text == cold.text == few.text
     assert warm.logprobs is not None
@@ -135,7 +156,9 @@ def test_log_probs_are_raw_and_as_many_as_asked(llama: str) -> None:
 
 def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
     begun, whole = drawn(
-        llama, Draw(QUESTION, replace(GREEDY, stop=(".",)), prefix="7*8 ="), Draw("The capital of France", GREEDY, prefix=" is")
+        llama,
+        Draw(QUESTION, replace(GREEDY, stop=(".",)), prefix="7*8 ="),
+        Draw("The capital of France", GREEDY, prefix=" is"),
     )
     assert begun.text.strip().startswith("56")
     assert begun.prefix == "7*8 ="
@@ -166,7 +189,12 @@ def test_it_recognises_the_server_and_fits_itself(llama: str, thinking_llama: st
 
 @pytest.mark.parametrize(
     "prefix",
-    ["<think>\n", "<think>\nSeven eights", "<think>\nSeven eights\n</think>\n\n", "<think>\nIt is 56.\n</think>\nFinal Answer:"],
+    [
+        "<think>\n",
+        "<think>\nSeven eights",
+        "<think>\nSeven eights\n</think>\n\n",
+        "<think>\nIt is 56.\n</think>\nFinal Answer:",
+    ],
 )
 def test_begun_thinking_is_rendered_as_it_is(thinking_llama: str, prefix: str) -> None:
     assert rendered(thinking_llama, LlamaCppDialect(thinks=True), prefix) == prefix
@@ -194,7 +222,10 @@ def test_a_cap_on_thinking_is_kept(thinking_llama: str) -> None:
     long = replace(GREEDY, max_tokens=40)
     question = ({"role": "user", "content": "What is 7*8? Think first."},)
     free, capped = drawn(
-        thinking_llama, Draw(question, long), Draw(question, replace(long, thinking_tokens=4)), dialect=LlamaCppDialect(thinks=True)
+        thinking_llama,
+        Draw(question, long),
+        Draw(question, replace(long, thinking_tokens=4)),
+        dialect=LlamaCppDialect(thinks=True),
     )
     assert 0 < len(capped.reasoning) < len(free.reasoning)
     assert free.reasoning.startswith(capped.reasoning)

@@ -46,15 +46,32 @@ def read(folder: Path, text: str) -> Knobs:
 def test_a_configuration(tmp_path: Path) -> None:
     knobs = read(tmp_path, TEXT)
     assert (knobs.group, knobs.prompts, knobs.updates, knobs.micro_batch) == (8, 32, 4.0, 4)  # 32 * 8 / 64
-    assert (knobs.clip_low, knobs.clip_high, knobs.clips, knobs.kl, knobs.learning_rate) == (0.2, 0.28, True, 0.01, 5e-6)
+    assert (knobs.clip_low, knobs.clip_high, knobs.clips, knobs.kl, knobs.learning_rate) == (
+        0.2,
+        0.28,
+        True,
+        0.01,
+        5e-6,
+    )
     assert (knobs.longest, knobs.context, knobs.top_k, knobs.engine) == (2048, 2048, 0, "vllm")
-    assert (knobs.mask_truncated, knobs.filter_flat, knobs.length_penalty, knobs.correct_mismatch) == (True, False, False, False)
+    assert (knobs.mask_truncated, knobs.filter_flat, knobs.length_penalty, knobs.correct_mismatch) == (
+        True,
+        False,
+        False,
+        False,
+    )
     assert knobs.theirs["clip_high"] == "loss_fn.ratio_clip_max=0.28"
 
 
 def test_what_a_recipe_leaves_to_another_file_is_not_known(tmp_path: Path) -> None:
     knobs = read(tmp_path, "defaults: ../grpo_math_1B.yaml\ngrpo: {num_prompts_per_step: 64}\n")
-    assert (knobs.prompts, knobs.group, knobs.updates, knobs.clip_low, knobs.temperature) == (64, None, None, None, None)
+    assert (knobs.prompts, knobs.group, knobs.updates, knobs.clip_low, knobs.temperature) == (
+        64,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_packed_sequences_and_late_rollouts(tmp_path: Path) -> None:
@@ -75,7 +92,9 @@ def test_overrides_read_again_say_what_was_meant(tmp_path: Path) -> None:
     ):
         (line,) = SETTINGS.patch([change], knobs)
         name, _, value = line.partition("=")
-        again = SETTINGS.knobs({**SETTINGS.read(tmp_path / "grpo.yaml"), name: {"True": True, "False": False}.get(value, value)})
+        again = SETTINGS.knobs(
+            {**SETTINGS.read(tmp_path / "grpo.yaml"), name: {"True": True, "False": False}.get(value, value)}
+        )
         assert getattr(again, change.knob) == change.value
     assert SETTINGS.patch([Change("chain", "kl_cov"), Change("votes", 8)], knobs) == ()
 

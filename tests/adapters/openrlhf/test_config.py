@@ -35,12 +35,19 @@ def read(folder: Path, text: str) -> Knobs:
     return SETTINGS.knobs(SETTINGS.read(path))
 
 
-@pytest.mark.parametrize(("text", "flag"), [(DOTTED, "--rollout.n_samples_per_prompt 8"), (OLD, "--n_samples_per_prompt 8")])
+@pytest.mark.parametrize(
+    ("text", "flag"), [(DOTTED, "--rollout.n_samples_per_prompt 8"), (OLD, "--n_samples_per_prompt 8")]
+)
 def test_both_spellings_say_the_same(tmp_path: Path, text: str, flag: str) -> None:
     knobs = read(tmp_path, text)
     assert (knobs.group, knobs.prompts, knobs.updates, knobs.micro_batch) == (8, 64, 4.0, 2)  # 64 * 8 / 128
     assert (knobs.clip_low, knobs.clip_high, knobs.kl, knobs.learning_rate) == (0.2, 0.27, 0.001, 5e-7)
-    assert (knobs.estimator, knobs.longest, knobs.filter_flat, knobs.filter_metric) == ("group_norm", 1024, True, "score")
+    assert (knobs.estimator, knobs.longest, knobs.filter_flat, knobs.filter_metric) == (
+        "group_norm",
+        1024,
+        True,
+        "score",
+    )
     assert (knobs.temperature, knobs.top_p, knobs.correct_mismatch, knobs.loss) == (1.0, 1.0, False, "ppo")
     assert knobs.theirs["group"] == flag
     assert knobs.idle == ()
@@ -63,7 +70,9 @@ def test_asynchronous_rollouts_lag_by_more_than_updates(tmp_path: Path) -> None:
 
 def test_what_nothing_reads(tmp_path: Path) -> None:
     knobs = read(
-        tmp_path, "cmd --algo.kl.init_coef 0.1 --algo.dynamic_filtering_range 0 1 --actor.eps_clip 0.3 --actor.eps_clip_low_high 0.2 0.28\n"
+        tmp_path,
+        "cmd --algo.kl.init_coef 0.1 --algo.dynamic_filtering_range 0 1 --actor.eps_clip 0.3 --actor.eps_clip_low_high"
+        " 0.2 0.28\n",
     )
     assert [(one.setting, one.meant) for one in knobs.idle] == [
         ("--actor.eps_clip 0.3", False),
@@ -97,7 +106,13 @@ def test_changes_are_worded_in_the_spelling_of_the_script(tmp_path: Path) -> Non
 
 def test_a_patch_read_again_says_what_was_meant(tmp_path: Path) -> None:
     knobs = read(tmp_path, DOTTED)
-    for change in (Change("clip_high", 0.3), Change("kl", 0.01), Change("updates", 2), Change("group", 16), Change("learning_rate", 1e-7)):
+    for change in (
+        Change("clip_high", 0.3),
+        Change("kl", 0.01),
+        Change("updates", 2),
+        Change("group", 16),
+        Change("learning_rate", 1e-7),
+    ):
         lines = SETTINGS.patch([change], knobs)
         again = read(tmp_path, DOTTED.rstrip() + " " + " ".join(lines) + "\n")
         assert getattr(again, change.knob) == change.value
@@ -109,5 +124,7 @@ def test_what_it_has_no_flag_for_is_left_out() -> None:
 
 
 def test_the_names_are_of_one_piece() -> None:
-    assert DEFAULTS.keys() - {"train.batch_size", "train.max_epochs", "train.async_enable", "actor.eps_clip"} <= set(FIELDS.values())
+    assert DEFAULTS.keys() - {"train.batch_size", "train.max_epochs", "train.async_enable", "actor.eps_clip"} <= set(
+        FIELDS.values()
+    )
     assert all("." in name for name in (*OLDER.values(), *FIELDS.values()))

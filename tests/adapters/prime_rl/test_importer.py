@@ -23,7 +23,9 @@ TIME = 1.7e9
 
 def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
     path = folder / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"time": TIME + place, **row}) + "\n" for place, row in enumerate(rows)), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps({"time": TIME + place, **row}) + "\n" for place, row in enumerate(rows)), encoding="utf-8"
+    )
     return path
 
 
@@ -36,7 +38,13 @@ def trainer(step: int) -> list[dict[str, Any]]:
     return [
         {"step": step, "perf/mfu": 40.0},
         {"step": step, "optim/lr": 1e-6, "optim/grad_norm": 0.5},
-        {"step": step, "entropy/all/mean": 1.0 / step, "entropy/sums/mean": 9.0, "mismatch_kl/all/mean": 0.001, "loss/mean": -0.1},
+        {
+            "step": step,
+            "entropy/all/mean": 1.0 / step,
+            "entropy/sums/mean": 9.0,
+            "mismatch_kl/all/mean": 0.001,
+            "loss/mean": -0.1,
+        },
         {"step": step, "time/step": 30.0, "time/forward_backward": 20.0},
     ]
 
@@ -73,14 +81,31 @@ def test_trainer_and_orchestrator_are_joined_by_step(tmp_path: Path) -> None:
 def test_todays_names_become_ours(tmp_path: Path) -> None:
     run = imported(tmp_path, orchestrator(1) + trainer(1))
     values = {
-        name: run.series(name).values.tolist()[0] for name in ("reward", "length", "truncated", "entropy", "mismatch", "grad_norm", "loss")
+        name: run.series(name).values.tolist()[0]
+        for name in ("reward", "length", "truncated", "entropy", "mismatch", "grad_norm", "loss")
     }
-    assert values == {"reward": 0.2, "length": 101.0, "truncated": 0.25, "entropy": 1.0, "mismatch": 0.001, "grad_norm": 0.5, "loss": -0.1}
-    assert run.series("seconds_per_step").values.tolist() == [30.0]  # the trainer's, though the orchestrator logs its own
+    assert values == {
+        "reward": 0.2,
+        "length": 101.0,
+        "truncated": 0.25,
+        "entropy": 1.0,
+        "mismatch": 0.001,
+        "grad_norm": 0.5,
+        "loss": -0.1,
+    }
+    assert run.series("seconds_per_step").values.tolist() == [
+        30.0
+    ]  # the trainer's, though the orchestrator logs its own
 
 
 def test_older_names_become_ours(tmp_path: Path) -> None:
-    row = {"step": 5, "reward/all/mean": 0.5, "seq_len/all/mean": 80.0, "is_truncated/all/mean": 0.1, "entropy/all/mean": 0.3}
+    row = {
+        "step": 5,
+        "reward/all/mean": 0.5,
+        "seq_len/all/mean": 80.0,
+        "is_truncated/all/mean": 0.1,
+        "entropy/all/mean": 0.3,
+    }
     run = imported(tmp_path, [row])
     values = {name: run.series(name).values.tolist() for name in ("reward", "length", "truncated", "entropy")}
     assert values == {"reward": [0.5], "length": [80.0], "truncated": [0.1], "entropy": [0.3]}
@@ -94,14 +119,25 @@ def test_evaluations_of_one_step_are_one_eval_row(tmp_path: Path) -> None:
     ]
     found = [row for row in read_metrics(write(tmp_path, rows)) if isinstance(row, MetricRow) and row.split == "eval"]
     assert [(row.step, dict(row.values)) for row in found] == [
-        (1, {"aime/effective/agent/reward/mean": 0.5, "aime/effective/agent/pass@8": 0.75, "sums/effective/agent/reward/mean": 0.9})
+        (
+            1,
+            {
+                "aime/effective/agent/reward/mean": 0.5,
+                "aime/effective/agent/pass@8": 0.75,
+                "sums/effective/agent/reward/mean": 0.9,
+            },
+        )
     ]
     assert imported(tmp_path, rows).attempts == 1
 
 
 def test_a_restart_is_seen_and_the_newer_values_count(tmp_path: Path) -> None:
     rows = [row for step in (1, 2, 3) for row in trainer(step)]
-    again = [{**row, **({"entropy/all/mean": 7.0} if "entropy/all/mean" in row else {})} for step in (2, 3) for row in trainer(step)]
+    again = [
+        {**row, **({"entropy/all/mean": 7.0} if "entropy/all/mean" in row else {})}
+        for step in (2, 3)
+        for row in trainer(step)
+    ]
     run = imported(tmp_path, rows + again)
     assert run.attempts == 2
     assert run.series("entropy").values.tolist() == [1.0, 7.0, 7.0]
@@ -241,8 +277,18 @@ def test_a_whole_run_folder(tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     assert run.header.trainer == "prime-rl"
     assert run.header.reward_levels == (0.0, 1.0)
-    found = run.query('SELECT step, problem, "group", answer, reward, tokens, truncated FROM rollouts ORDER BY step, reward').to_pylist()
-    expected = {"step": 1, "problem": "sums/k1", "group": "g", "answer": "4", "reward": 0.0, "tokens": 2, "truncated": False}
+    found = run.query(
+        'SELECT step, problem, "group", answer, reward, tokens, truncated FROM rollouts ORDER BY step, reward'
+    ).to_pylist()
+    expected = {
+        "step": 1,
+        "problem": "sums/k1",
+        "group": "g",
+        "answer": "4",
+        "reward": 0.0,
+        "tokens": 2,
+        "truncated": False,
+    }
     assert found[0] == expected
     assert found[3] == {**expected, "step": 2, "reward": 1.0}
     assert run.query("SELECT prompt, reference, origin FROM problems").to_pylist() == [
@@ -258,7 +304,9 @@ def test_a_folder_in_place_of_a_file_is_a_clear_error(tmp_path: Path, kind: str)
 
 @settings(max_examples=100, deadline=None)
 @given(kind=st.sampled_from(sorted(SAMPLES)), junk=st.binary(max_size=60), place=st.integers(0, 1500))
-def test_any_bytes_give_records_or_our_errors(tmp_path_factory: pytest.TempPathFactory, kind: str, junk: bytes, place: int) -> None:
+def test_any_bytes_give_records_or_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, junk: bytes, place: int
+) -> None:
     name, row = SAMPLES[kind]
     path = write_file(tmp_path_factory.mktemp("fuzz") / name, [row, row])
     whole = path.read_bytes()
@@ -295,6 +343,7 @@ def test_each_place_may_hold_anything(tmp_path: Path, kind: str, value: str) -> 
     name, row = SAMPLES[kind]
     path = write_file(tmp_path / name, [])
     path.write_text(
-        "\n".join(json.dumps(_changed(row, place, "HERE")).replace('"HERE"', value) for place in _places(row)), encoding="utf-8"
+        "\n".join(json.dumps(_changed(row, place, "HERE")).replace('"HERE"', value) for place in _places(row)),
+        encoding="utf-8",
     )
     check_records(IMPORTER.read(path, kind))

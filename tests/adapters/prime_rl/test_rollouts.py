@@ -31,11 +31,20 @@ from breadth.runs.schema import EntropyKind, Remark, RolloutBatch
         ({"role": "assistant", "content": "4"}, "4"),
         ({"role": "assistant", "reasoning_content": "2+2", "content": "4"}, "2+2\n\n4"),
         (
-            {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url"}, {"type": "text", "text": "this"}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "see"}, {"type": "image_url"}, {"type": "text", "text": "this"}],
+            },
             "see\nthis",
         ),
-        ({"role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "add", "arguments": '{"a": 2}'}]}, 'add({"a": 2})'),
-        ({"role": "assistant", "content": "so", "tool_calls": [{"function": {"name": "add", "arguments": "{}"}}]}, "so\n\nadd({})"),
+        (
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "add", "arguments": '{"a": 2}'}]},
+            'add({"a": 2})',
+        ),
+        (
+            {"role": "assistant", "content": "so", "tool_calls": [{"function": {"name": "add", "arguments": "{}"}}]},
+            "so\n\nadd({})",
+        ),
         ({"role": "assistant", "tool_calls": ['{"name": "add"}']}, '{"name": "add"}'),
         ({"role": "assistant"}, ""),
     ],
@@ -52,7 +61,11 @@ def test_a_conversation_names_its_roles() -> None:
 
 
 def test_spoken_is_what_the_policy_wrote() -> None:
-    turns = [{"role": "assistant", "content": "look"}, {"role": "tool", "content": "5"}, {"role": "assistant", "content": "five"}]
+    turns = [
+        {"role": "assistant", "content": "look"},
+        {"role": "tool", "content": "5"},
+        {"role": "assistant", "content": "five"},
+    ]
     assert spoken(turns) == "look\n\nfive"
     assert spoken("plain") == "plain"
     assert spoken([]) == ""
@@ -71,7 +84,15 @@ def trace(**changes: Any) -> dict[str, Any]:
         "nodes": [
             node("system", "be brief", None, token_ids=[1, 2], mask=[False, False]),
             node("user", "2+2?", 0, token_ids=[3], mask=[False]),
-            node("assistant", "let me see", 1, sampled=True, token_ids=[4, 5, 6], mask=[False, True, True], logprobs=[-0.5, -0.25]),
+            node(
+                "assistant",
+                "let me see",
+                1,
+                sampled=True,
+                token_ids=[4, 5, 6],
+                mask=[False, True, True],
+                logprobs=[-0.5, -0.25],
+            ),
             node("tool", "4", 2, token_ids=[7], mask=[False]),
             node("assistant", r"\boxed{4}", 3, sampled=True, token_ids=[8], mask=[True], logprobs=[-1.0]),
         ],
@@ -147,7 +168,10 @@ def test_tokens_start_at_the_first_sampled_one_and_prompts_between_are_masked() 
 
 
 def test_advantages_are_spread_over_sampled_tokens() -> None:
-    nodes = [node("user", "?", None), node("assistant", "!", 0, sampled=True, token_ids=[1, 2], mask=[True, True], advantages=[0.5, -0.5])]
+    nodes = [
+        node("user", "?", None),
+        node("assistant", "!", 0, sampled=True, token_ids=[1, 2], mask=[True, True], advantages=[0.5, -0.5]),
+    ]
     assert only(episode(trace(nodes=nodes)))["advantages"] == [0.5, -0.5]
 
 
@@ -159,7 +183,11 @@ def test_a_trace_without_tokens_has_no_token_columns() -> None:
 
 
 def test_the_last_branch_counts() -> None:
-    nodes = [node("user", "?", None), node("assistant", "first", 0, sampled=True), node("assistant", "second", 0, sampled=True)]
+    nodes = [
+        node("user", "?", None),
+        node("assistant", "first", 0, sampled=True),
+        node("assistant", "second", 0, sampled=True),
+    ]
     assert only(episode(trace(nodes=nodes)))["completion"] == "second"
 
 
@@ -329,7 +357,9 @@ def test_advantages_that_differ_by_token_give_no_common_one(tmp_path: Path) -> N
     assert rows(tmp_path, [export(advantages=[0.0, 0.0, 0.5, 0.0, -0.5])])[0]["advantage"] is None
 
 
-@pytest.mark.parametrize("changes", [{"loss_mask": [False] * 5}, {"entropy": [0.5]}, {"token_ids": None}, {"loss_mask": "text"}])
+@pytest.mark.parametrize(
+    "changes", [{"loss_mask": [False] * 5}, {"entropy": [0.5]}, {"token_ids": None}, {"loss_mask": "text"}]
+)
 def test_rows_that_cannot_be_lined_up_are_counted(tmp_path: Path, changes: dict[str, Any]) -> None:
     records = list(read_token_export(write(tmp_path, [export(**changes), export()])))
     assert [len(record.table) for record in records if isinstance(record, RolloutBatch)] == [1]
@@ -340,7 +370,9 @@ def test_rows_that_cannot_be_lined_up_are_counted(tmp_path: Path, changes: dict[
 
 def test_the_entropy_of_tokens_carries_its_kind(tmp_path: Path) -> None:
     import_files([write(tmp_path, [export()])], tmp_path / "run")
-    assert Run.open(tmp_path / "run").header.entropies == {"entropy": EntropyKind("exact", None, "token-mean", "response")}
+    assert Run.open(tmp_path / "run").header.entropies == {
+        "entropy": EntropyKind("exact", None, "token-mean", "response")
+    }
 
 
 def stored_episode(kind: str = "train", step: int = 3, **trace: Any) -> dict[str, Any]:
@@ -350,7 +382,13 @@ def stored_episode(kind: str = "train", step: int = 3, **trace: Any) -> dict[str
     ]
     made = {"agent": {"name": "agent"}, "nodes": nodes, "rewards": {"right": {"score": 1.0}}, **trace}
     work = {"type": kind, "step": step}
-    return {"id": "e", "env": {"id": "sums"}, "task": {"data": {"idx": 1}}, "run": {"type": "train", "work": work}, "traces": [made]}
+    return {
+        "id": "e",
+        "env": {"id": "sums"},
+        "task": {"data": {"idx": 1}},
+        "run": {"type": "train", "work": work},
+        "traces": [made],
+    }
 
 
 def write_records(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -384,7 +422,10 @@ def test_the_folder_knows_better_than_the_record(tmp_path: Path) -> None:
 def test_a_file_on_its_own_goes_by_its_records(tmp_path: Path) -> None:
     path = write_records(tmp_path / "traces.jsonl", [stored_episode("train", 10), stored_episode("eval", 11)])
     batches = [batch for batch in read_episodes(path) if isinstance(batch, RolloutBatch)]
-    assert [(batch.split, batch.table.column("step").to_pylist()) for batch in batches] == [("train", [10]), ("eval", [11])]
+    assert [(batch.split, batch.table.column("step").to_pylist()) for batch in batches] == [
+        ("train", [10]),
+        ("eval", [11]),
+    ]
 
 
 def test_an_evaluation_of_verifiers_has_no_step(tmp_path: Path) -> None:
@@ -394,7 +435,10 @@ def test_an_evaluation_of_verifiers_has_no_step(tmp_path: Path) -> None:
 
 
 def test_results_are_held_out_and_answers_are_read(tmp_path: Path) -> None:
-    rows = [{"example_id": n, "prompt": "2+2?", "completion": rf"\boxed{{{n}}}", "answer": "4", "reward": float(n == 4)} for n in (3, 4)]
+    rows = [
+        {"example_id": n, "prompt": "2+2?", "completion": rf"\boxed{{{n}}}", "answer": "4", "reward": float(n == 4)}
+        for n in (3, 4)
+    ]
     (batch,) = read_results(write_records(tmp_path / "results.jsonl", rows))
     assert isinstance(batch, RolloutBatch)
     assert batch.split == "eval"

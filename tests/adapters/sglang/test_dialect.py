@@ -15,7 +15,9 @@ from breadth.runtime.sampler import Draw
 
 
 def test_request_and_flags() -> None:
-    request, server = SETTINGS.patch([Change("thinking_budget", 512), Change("votes", 4), Change("logprobs_raw", True)], Knobs())
+    request, server = SETTINGS.patch(
+        [Change("thinking_budget", 512), Change("votes", 4), Change("logprobs_raw", True)], Knobs()
+    )
     assert json.loads(request.removeprefix("request: ")) == {**SglangDialect().thinking_fields(512), "n": 4}
     assert "--enable-strict-thinking" in server
     assert "SGLANG_RETURN_ORIGINAL_LOGPROB=1" in server
@@ -65,12 +67,17 @@ def test_plain_text_is_continued_as_it_stands() -> None:
 def test_it_is_recognised_by_its_models_or_its_settings() -> None:
     assert SglangDialect().recognises(Identity({"data": [{"id": "m", "owned_by": "sglang"}]}, {}, {}))
     assert SglangDialect().recognises(Identity({}, {}, {"/get_server_info": {"enable_strict_thinking": False}}))
-    assert not SglangDialect().recognises(Identity({"data": [{"id": "m", "owned_by": "vllm"}, "m"]}, {}, {"/server_info": {}}))
+    assert not SglangDialect().recognises(
+        Identity({"data": [{"id": "m", "owned_by": "vllm"}, "m"]}, {}, {"/server_info": {}})
+    )
 
 
 @pytest.mark.parametrize(("algorithm", "speculates"), [(None, False), ("EAGLE", True)])
 def test_speculation_is_told_by_its_settings(algorithm: str | None, speculates: bool) -> None:
-    assert SglangDialect().speculates(Identity({}, {}, {"/server_info": {"speculative_algorithm": algorithm}})) is speculates
+    assert (
+        SglangDialect().speculates(Identity({}, {}, {"/server_info": {"speculative_algorithm": algorithm}}))
+        is speculates
+    )
     assert SglangDialect().speculates(Identity({}, {}, {"/server_info": {}})) is None
 
 

@@ -50,7 +50,11 @@ def remarks(path: Path) -> list[str]:
 
 
 def test_reads_what_tensorboard_wrote_as_tensorboard_reads_it(tmp_path: Path) -> None:
-    events = [scalar(f"train/{name}", 0.1 * step + len(name), step, 1.7e9 + step) for step in range(50) for name in ("entropy", "reward")]
+    events = [
+        scalar(f"train/{name}", 0.1 * step + len(name), step, 1.7e9 + step)
+        for step in range(50)
+        for name in ("entropy", "reward")
+    ]
     path = write(tmp_path, events)
     theirs = [
         (event.step, event.wall_time, value.tag, value.simple_value)
@@ -88,7 +92,9 @@ def test_nan_and_infinity_are_kept(tmp_path: Path) -> None:
 
 
 def test_large_records_are_passed_over(tmp_path: Path) -> None:
-    picture = summary_pb2.Summary.Value(tag="picture", image=summary_pb2.Summary.Image(encoded_image_string=bytes(2 << 20)))
+    picture = summary_pb2.Summary.Value(
+        tag="picture", image=summary_pb2.Summary.Image(encoded_image_string=bytes(2 << 20))
+    )
     large = event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.Summary(value=[picture]))
     path = write(tmp_path, [large, scalar("reward", 1.0, 1, 2.0)])
     assert [event.values for event in scalars(path)] == [{"reward": 1.0}]
@@ -102,7 +108,8 @@ def test_negative_steps_come_back_as_written(tmp_path: Path) -> None:
 def test_a_cut_last_record_is_a_remark_at_every_byte(tmp_path: Path) -> None:
     path = write(tmp_path, [scalar("reward", float(step), step, 1.0) for step in range(3)])
     whole = path.read_bytes()
-    # One record is 12 bytes of header, the data and 4 bytes of checksum; the last three records are of one size but for step 0,
+    # One record is 12 bytes of header, the data and 4 bytes of checksum; the last three records are of one size but for
+    # step 0,
     # whose zero step and zero value are left out by the writer.
     last = len(whole) - (12 + int.from_bytes(_header_of_last(whole), "little") + 4)
     for end in range(last + 1, len(whole)):
@@ -214,7 +221,9 @@ def test_contract(tmp_path: Path) -> None:
 
 
 def test_all_tags_of_a_step_make_one_row(tmp_path: Path) -> None:
-    path = write_points(tmp_path / "e", [("train/entropy", 0.5, 1), ("train/reward", 0.25, 1), ("train/entropy", 0.25, 2)])
+    path = write_points(
+        tmp_path / "e", [("train/entropy", 0.5, 1), ("train/reward", 0.25, 1), ("train/entropy", 0.25, 2)]
+    )
     assert rows(path) == [
         MetricRow({"train/entropy": 0.5, "train/reward": 0.25}, 1, 1.7e9),
         MetricRow({"train/entropy": 0.25}, 2, 1.7e9 + 2),
@@ -223,11 +232,16 @@ def test_all_tags_of_a_step_make_one_row(tmp_path: Path) -> None:
 
 def test_evaluation_is_a_row_of_its_own(tmp_path: Path) -> None:
     path = write_points(tmp_path / "e", [("train/reward", 0.25, 1), ("eval/reward", 0.75, 1)])
-    assert [(row.split, row.values) for row in rows(path)] == [("eval", {"reward": 0.75}), ("train", {"train/reward": 0.25})]
+    assert [(row.split, row.values) for row in rows(path)] == [
+        ("eval", {"reward": 0.75}),
+        ("train", {"train/reward": 0.25}),
+    ]
 
 
 def test_tags_translate_and_the_entropy_stays_unknown(tmp_path: Path) -> None:
-    path = write_points(tmp_path / "events.out.tfevents.1.h", [("train/entropy", 1.5, 1), ("train/completions/mean_length", 80.0, 1)])
+    path = write_points(
+        tmp_path / "events.out.tfevents.1.h", [("train/entropy", 1.5, 1), ("train/completions/mean_length", 80.0, 1)]
+    )
     import_files([path], tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert run.header.trainer == "tensorboard"
@@ -237,9 +251,13 @@ def test_tags_translate_and_the_entropy_stays_unknown(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_is_one_series_and_the_later_file_counts(tmp_path: Path) -> None:
-    write_points(tmp_path / "logs/events.out.tfevents.1700000000.h.1.0", [("reward", float(step), step) for step in range(1, 6)])
     write_points(
-        tmp_path / "logs/events.out.tfevents.1700000900.h.2.0", [("reward", 10.0 + step, step) for step in range(4, 8)], 1.7e9 + 900
+        tmp_path / "logs/events.out.tfevents.1700000000.h.1.0", [("reward", float(step), step) for step in range(1, 6)]
+    )
+    write_points(
+        tmp_path / "logs/events.out.tfevents.1700000900.h.2.0",
+        [("reward", 10.0 + step, step) for step in range(4, 8)],
+        1.7e9 + 900,
     )
     import_files([tmp_path / "logs"], tmp_path / "run")
     series = Run.open(tmp_path / "run").series("reward")
@@ -249,7 +267,9 @@ def test_a_resumed_run_is_one_series_and_the_later_file_counts(tmp_path: Path) -
 
 
 def test_a_tag_that_goes_back_inside_one_file_is_a_restart(tmp_path: Path) -> None:
-    path = write_points(tmp_path / "events.out.tfevents.1.h", [("reward", 1.0, 1), ("reward", 2.0, 2), ("reward", 3.0, 1)])
+    path = write_points(
+        tmp_path / "events.out.tfevents.1.h", [("reward", 1.0, 1), ("reward", 2.0, 2), ("reward", 3.0, 1)]
+    )
     imported = import_files([path], tmp_path / "run")
     assert imported.metric_rows == 3
     assert Run.open(tmp_path / "run").attempts == 2
@@ -296,6 +316,8 @@ def test_nothing_else_is_kept_of_an_event(tmp_path: Path) -> None:
     path = tmp_path / "e"
     with path.open("wb") as file:
         writer = RecordWriter(file)
-        writer.write(event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.Summary(value=[text])).SerializeToString())
+        writer.write(
+            event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.Summary(value=[text])).SerializeToString()
+        )
         writer.flush()
         assert rows(path) == []

@@ -22,7 +22,15 @@ from breadth.testing.importers import check_importer, check_records
 
 
 def turn(tokens: int, **metrics: float) -> dict[str, Any]:
-    return {"step_idx": 0, "ob_len": 9, "ac_len": tokens, "reward": 0.0, "episode_done": True, "metrics": metrics, "logs": {}}
+    return {
+        "step_idx": 0,
+        "ob_len": 9,
+        "ac_len": tokens,
+        "reward": 0.0,
+        "episode_done": True,
+        "metrics": metrics,
+        "logs": {},
+    }
 
 
 def summary(**changes: Any) -> dict[str, Any]:
@@ -70,19 +78,30 @@ def test_a_trajectory_becomes_a_rollout(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_names_its_problems_across_steps(tmp_path: Path) -> None:
-    rows = [summary(split="eval/aime", iteration=iteration, group_idx=3, traj_idx=sample) for iteration in (0, 20) for sample in (0, 1)]
+    rows = [
+        summary(split="eval/aime", iteration=iteration, group_idx=3, traj_idx=sample)
+        for iteration in (0, 20)
+        for sample in (0, 1)
+    ]
     path = tmp_path / "eval_aime_rollout_summaries.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     imported = import_files([path], tmp_path / "run")
     assert (imported.rollouts, imported.problems) == (4, 1)
-    found = Run.open(tmp_path / "run").query('SELECT step, split, problem, "group" FROM rollouts ORDER BY step, sample').to_pylist()
+    found = (
+        Run.open(tmp_path / "run")
+        .query('SELECT step, split, problem, "group" FROM rollouts ORDER BY step, sample')
+        .to_pylist()
+    )
     assert found[0] == {"step": 0, "split": "eval", "problem": "eval/aime/3", "group": "eval/aime/0/3"}
     assert found[3] == {"step": 20, "split": "eval", "problem": "eval/aime/3", "group": "eval/aime/20/3"}
 
 
 def test_splits_of_one_file_are_told_apart(tmp_path: Path) -> None:
     batches = read(tmp_path, [summary(), summary(split="test"), summary(traj_idx=3)])
-    assert [(batch.split, len(batch.table)) for batch in batches if isinstance(batch, RolloutBatch)] == [("train", 2), ("eval", 1)]
+    assert [(batch.split, len(batch.table)) for batch in batches if isinstance(batch, RolloutBatch)] == [
+        ("train", 2),
+        ("eval", 1),
+    ]
 
 
 def test_what_is_missing_stays_null(tmp_path: Path) -> None:
@@ -100,7 +119,9 @@ def test_a_grade_of_the_group_counts_where_turns_have_none(tmp_path: Path) -> No
 
 def test_a_newer_schema_is_read_with_a_remark(tmp_path: Path) -> None:
     records = read(tmp_path, [summary(schema_version=2)])
-    assert [record.problem for record in records if isinstance(record, Remark)] == ["rows of schema version 2 were read as version 1."]
+    assert [record.problem for record in records if isinstance(record, Remark)] == [
+        "rows of schema version 2 were read as version 1."
+    ]
 
 
 ROW = {
@@ -128,7 +149,17 @@ SUMMARY = {
     "total_reward": 1.0,
     "final_reward": 0.0,
     "trajectory_metrics": {},
-    "steps": [{"step_idx": 0, "ob_len": 5, "ac_len": 7, "reward": 1.0, "episode_done": True, "metrics": {"correct": 1.0}, "logs": {}}],
+    "steps": [
+        {
+            "step_idx": 0,
+            "ob_len": 5,
+            "ac_len": 7,
+            "reward": 1.0,
+            "episode_done": True,
+            "metrics": {"correct": 1.0},
+            "logs": {},
+        }
+    ],
     "final_ob_len": 12,
 }
 
@@ -148,15 +179,21 @@ def problems(path: Path) -> list[str]:
 
 def test_contract(tmp_path: Path) -> None:
     metrics = write(tmp_path / "metrics.jsonl", [{**ROW, "step": step, "progress/batch": step} for step in range(4)])
-    summaries = write(tmp_path / "train_rollout_summaries.jsonl", [{**SUMMARY, "traj_idx": place} for place in range(4)])
+    summaries = write(
+        tmp_path / "train_rollout_summaries.jsonl", [{**SUMMARY, "traj_idx": place} for place in range(4)]
+    )
     check_importer(IMPORTER, [metrics, summaries])
 
 
 def test_a_row_of_the_cookbook(tmp_path: Path) -> None:
     import_files([write(tmp_path / "metrics.jsonl", [ROW])], tmp_path / "run")
     run = Run.open(tmp_path / "run")
-    values = {name: run.series(name).values.tolist() for name in ("entropy", "reward", "length", "starved_groups", "kl_old", "mismatch")}
-    # The share of groups that teach nothing is 1 - 0.75; the length is that of all environments, not of the one logged first.
+    values = {
+        name: run.series(name).values.tolist()
+        for name in ("entropy", "reward", "length", "starved_groups", "kl_old", "mismatch")
+    }
+    # The share of groups that teach nothing is 1 - 0.75; the length is that of all environments, not of the one logged
+    # first.
     assert values == {
         "entropy": [1.5],
         "reward": [0.25],
@@ -174,7 +211,9 @@ def test_an_entropy_of_somebody_elses_loop_has_no_known_kind(tmp_path: Path) -> 
     row = {"progress/step": 0, "progress/done_frac": 0.1, "policy/entropy": 2.0, "reward/mean": 0.1, "step": 0}
     imported = import_files([write(tmp_path / "metrics.jsonl", [row])], tmp_path / "run")
     assert Run.open(tmp_path / "run").header.entropies["entropy"] == EntropyKind()
-    assert any("'policy/entropy'" in remark.problem and "within this run only" in remark.problem for remark in imported.remarks)
+    assert any(
+        "'policy/entropy'" in remark.problem and "within this run only" in remark.problem for remark in imported.remarks
+    )
 
 
 def test_rows_without_the_cookbooks_entropy_do_not_make_it_unknown(tmp_path: Path) -> None:
@@ -194,7 +233,10 @@ def test_steps_by_other_names_and_the_clock(tmp_path: Path) -> None:
 
 
 def test_repeated_steps_are_restarts(tmp_path: Path) -> None:
-    rows = [{"step": step, "progress/done_frac": 0.1, "reward/mean": float(place)} for place, step in enumerate([0, 0, 1, 2, 0, 1])]
+    rows = [
+        {"step": step, "progress/done_frac": 0.1, "reward/mean": float(place)}
+        for place, step in enumerate([0, 0, 1, 2, 0, 1])
+    ]
     import_files([write(tmp_path / "metrics.jsonl", rows)], tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert run.attempts == 3
@@ -228,7 +270,10 @@ def test_every_real_run_against_its_label(fixtures: Path, tmp_path: Path) -> Non
     ("line", "values"),
     [
         (b'{"step": 1, "progress/batch": 1, "reward/mean": NaN}', {"progress/batch": 1.0, "reward/mean": math.nan}),
-        (b'{"step": 1, "progress/batch": 1, "reward/mean": -Infinity}', {"progress/batch": 1.0, "reward/mean": -math.inf}),
+        (
+            b'{"step": 1, "progress/batch": 1, "reward/mean": -Infinity}',
+            {"progress/batch": 1.0, "reward/mean": -math.inf},
+        ),
         (b'{"step": 1, "progress/batch": 1, "reward/mean": 1e400}', {"progress/batch": 1.0, "reward/mean": math.inf}),
         (b'{"step": 1, "progress/batch": 1, "reward/mean": "0.5"}\r', {"progress/batch": 1.0, "reward/mean": 0.5}),
         (b'{"step": 1, "progress/batch": 1, "m\xff": 1}', {"progress/batch": 1.0, "m\ufffd": 1.0}),
@@ -248,7 +293,11 @@ def test_numbers_in_every_form(tmp_path: Path, line: bytes, values: dict[str, fl
 def test_what_is_no_number_is_told_once_for_each_name(tmp_path: Path) -> None:
     rows = [{"step": step, "progress/batch": step, "note": "text", "nested": {"a": 1}} for step in range(3)]
     path = write(tmp_path / "metrics.jsonl", rows)
-    assert [row.values for row in read_metrics(path)] == [{"progress/batch": 0.0}, {"progress/batch": 1.0}, {"progress/batch": 2.0}]
+    assert [row.values for row in read_metrics(path)] == [
+        {"progress/batch": 0.0},
+        {"progress/batch": 1.0},
+        {"progress/batch": 2.0},
+    ]
     assert len(problems(path)) == 2
     assert all("in 3 rows" in problem for problem in problems(path))
 
@@ -263,7 +312,14 @@ def test_a_half_written_last_row_and_noise_between(tmp_path: Path) -> None:
 def test_a_hundred_megabytes_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
-        file.write(json.dumps(ROW).encode() + b"\n" + b'{"step": 2, "text": "' + b"x" * (100 << 20) + b'"}\n' + json.dumps(ROW).encode())
+        file.write(
+            json.dumps(ROW).encode()
+            + b"\n"
+            + b'{"step": 2, "text": "'
+            + b"x" * (100 << 20)
+            + b'"}\n'
+            + json.dumps(ROW).encode()
+        )
     assert [row.step for row in read_metrics(path)] == [3, 3, 3, 3]
     assert any("105 MB" in problem for problem in problems(path))
 
@@ -274,7 +330,9 @@ def test_rows_nested_beyond_reason_are_survived(tmp_path: Path, kind: str) -> No
     path = tmp_path / "metrics.jsonl"
     for depth in (990, 1020):
         deep = "[" * depth + "]" * depth
-        path.write_text("\n".join(json.dumps({**row, key: "DEEP"}).replace('"DEEP"', deep) for key in row), encoding="utf-8")
+        path.write_text(
+            "\n".join(json.dumps({**row, key: "DEEP"}).replace('"DEEP"', deep) for key in row), encoding="utf-8"
+        )
         check_records(IMPORTER.read(path, kind))
 
 
@@ -303,7 +361,9 @@ def test_other_trainers_rows_are_not_claimed(foreign: bytes) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(junk=st.binary(max_size=60), place=st.integers(0, 700), kind=st.sampled_from(["metrics", "rollout summaries"]))
-def test_any_bytes_give_records_or_our_errors(tmp_path_factory: pytest.TempPathFactory, junk: bytes, place: int, kind: str) -> None:
+def test_any_bytes_give_records_or_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, place: int, kind: str
+) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "metrics.jsonl"
     whole = "".join(json.dumps(row) + "\n" for row in (ROW if kind == "metrics" else SUMMARY,) * 2).encode()
     path.write_bytes(whole[:place] + junk + whole[place + len(junk) // 2 :])
@@ -322,8 +382,13 @@ JSON = st.recursive(
 
 
 @settings(max_examples=20, deadline=None)
-@given(base=st.sampled_from([ROW, SUMMARY]), changes=st.dictionaries(st.sampled_from(sorted({**ROW, **SUMMARY})), JSON, max_size=5))
-def test_any_types_are_imported_or_refused(tmp_path_factory: pytest.TempPathFactory, base: dict[str, Any], changes: dict[str, Any]) -> None:
+@given(
+    base=st.sampled_from([ROW, SUMMARY]),
+    changes=st.dictionaries(st.sampled_from(sorted({**ROW, **SUMMARY})), JSON, max_size=5),
+)
+def test_any_types_are_imported_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, base: dict[str, Any], changes: dict[str, Any]
+) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     path = write(folder / "metrics.jsonl", [base, {**base, **changes}])
     try:

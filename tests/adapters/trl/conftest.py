@@ -80,7 +80,13 @@ class Tiny:
         return Dataset.from_dict({"prompt": prompts, "truth": [str(one + two) for one, two in sums]})
 
     def trainer(
-        self, name: str, objective: Any = None, *, rewards: Any = None, options: dict[str, Any] | None = None, **changes: Any
+        self,
+        name: str,
+        objective: Any = None,
+        *,
+        rewards: Any = None,
+        options: dict[str, Any] | None = None,
+        **changes: Any,
     ) -> Any:
         """Build TRL's own trainer, or ours when there is an objective."""
         from trl import GRPOTrainer
@@ -90,7 +96,15 @@ class Tiny:
         ours = {} if objective is None else {"objective": objective}
         kind = GRPOTrainer if objective is None else BreadthGRPOTrainer
         model, arguments = self.model(), self.arguments(name, **changes)
-        return kind(model, rewards or has_two, arguments, self.questions(), processing_class=self.tokenizer(), **ours, **(options or {}))
+        return kind(
+            model,
+            rewards or has_two,
+            arguments,
+            self.questions(),
+            processing_class=self.tokenizer(),
+            **ours,
+            **(options or {}),
+        )
 
     def train(self, trainer: Any, resume: Path | None = None) -> list[dict[str, Any]]:
         """Train quietly, from the same seed whatever ran before; returns the log of the optimizer steps."""
@@ -118,7 +132,11 @@ def told_rollouts(seed: int = 0) -> Callable[[list[str], Any], dict[str, Any]]:
             dice = np.random.default_rng([seed, trainer.state.global_step, place])
             completions.append([*dice.integers(2, len(WORDS), size=dice.integers(1, 6)).tolist(), 1])
         ids = trainer.processing_class(prompts)["input_ids"]
-        return {"prompt_ids": ids, "completion_ids": completions, "logprobs": [[-1.0] * len(one) for one in completions]}
+        return {
+            "prompt_ids": ids,
+            "completion_ids": completions,
+            "logprobs": [[-1.0] * len(one) for one in completions],
+        }
 
     return rollout
 

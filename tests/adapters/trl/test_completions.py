@@ -66,7 +66,9 @@ def test_one_reward_function_is_the_reward(tmp_path: Path) -> None:
 def test_several_reward_functions_are_added_up_with_a_remark(tmp_path: Path) -> None:
     records = list(read_completions(write(tmp_path, {**PLAIN, "form": [0.5, None, -0.5, None]})))
     assert columns_of(records)["reward"] == [1.5, 0.0, 0.5, None]
-    assert said(records) == ["TRL stores no total reward and the weights of right, form are unknown; the reward is their plain sum."]
+    assert said(records) == [
+        "TRL stores no total reward and the weights of right, form are unknown; the reward is their plain sum."
+    ]
 
 
 def test_known_weights_are_used(tmp_path: Path) -> None:
@@ -96,7 +98,9 @@ def test_the_log_tells_reward_functions_from_other_numbers(tmp_path: Path) -> No
     assert found["reward"] == [1.0, 0.0, 1.0, None]
     assert [json.loads(text) for text in found["extra"]] == [{"temperature": value} for value in (0.1, 0.2, 0.3, 0.4)]
     assert [record.split for record in records if isinstance(record, RolloutBatch)] == ["train"]
-    (held_out,) = (record for record in read_completions(write(tmp_path, extra, 20)) if isinstance(record, RolloutBatch))
+    (held_out,) = (
+        record for record in read_completions(write(tmp_path, extra, 20)) if isinstance(record, RolloutBatch)
+    )
     assert held_out.split == "eval"
 
 
@@ -133,7 +137,9 @@ def test_chats_become_text(tmp_path: Path) -> None:
     assert spoken(None) is None
 
 
-def test_groups_go_on_across_batches_and_equal_prompts_apart_are_two_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_go_on_across_batches_and_equal_prompts_apart_are_two_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(completions, "BATCH", 3)
     prompts = ["p", "p", "p", "p", "q", "q", "p", "p"]
     records = list(read_completions(write(tmp_path, {"prompt": prompts, "completion": ["x"] * 8, "right": [1.0] * 8})))
@@ -151,18 +157,25 @@ def test_nan_and_infinite_rewards_stay(tmp_path: Path) -> None:
 
 
 def test_without_reward_columns_there_is_no_reward(tmp_path: Path) -> None:
-    found = columns_of(list(read_completions(write(tmp_path, {"prompt": ["p"], "completion": [None], "advantage": [0.0]}))))
+    found = columns_of(
+        list(read_completions(write(tmp_path, {"prompt": ["p"], "completion": [None], "advantage": [0.0]})))
+    )
     assert "reward" not in found
     assert found["answer"] == [None]
 
 
 def test_wrong_types_and_missing_steps(tmp_path: Path) -> None:
     path = tmp_path / "completions_1.parquet"
-    pq.write_table(pa.table({"step": [None, "two"], "prompt": [b"p", b"\xff"], "completion": [1, 2], "right": [1.0, 2.0]}), path)
+    pq.write_table(
+        pa.table({"step": [None, "two"], "prompt": [b"p", b"\xff"], "completion": [1, 2], "right": [1.0, 2.0]}), path
+    )
     records = list(read_completions(path))
     found = columns_of(records)
     assert (found["step"], found["prompt"], found["completion"]) == ([1, 1], ["p", "\ufffd"], ["1", "2"])
-    assert said(records) == ["'step' is 'two', not int64, in 1 rows; left empty there.", "2 rows carry no step; taken as step 1."]
+    assert said(records) == [
+        "'step' is 'two', not int64, in 1 rows; left empty there.",
+        "2 rows carry no step; taken as step 1.",
+    ]
 
 
 def test_only_completions_files_are_claimed(tmp_path: Path) -> None:
@@ -185,7 +198,10 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     rows = 20_000
     path = tmp_path / "completions_00001.parquet"
     pq.write_table(
-        pa.table({"step": [1] * rows, "prompt": ["p"] * rows, "completion": ["word " * 200] * rows, "right": [1.0] * rows}), path
+        pa.table(
+            {"step": [1] * rows, "prompt": ["p"] * rows, "completion": ["word " * 200] * rows, "right": [1.0] * rows}
+        ),
+        path,
     )
     before = pa.total_allocated_bytes()
     most = 0

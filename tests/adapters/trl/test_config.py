@@ -14,7 +14,9 @@ from breadth.doctor.knobs import Knobs
 from breadth.runs.jsonl import head
 
 FOREIGN = {"reward_funcs", "max_prompt_length"}
-"""Names that stand in files for GRPO and are no fields of GRPOConfig: an argument of TRL's script, and one of earlier versions."""
+"""Names that stand in files for GRPO and are no fields of GRPOConfig: an argument of TRL's script, and one of earlier
+versions.
+"""
 
 
 def test_the_defaults_are_those_of_the_installed_trl() -> None:
@@ -37,7 +39,10 @@ def idle(**settings: Any) -> list[tuple[str, bool]]:
 
 def test_nothing_is_idle_in_a_plain_configuration() -> None:
     assert idle() == []
-    assert idle(epsilon_high=0.28, loss_type="dapo", delta=3.0, use_vllm=True, vllm_importance_sampling_mode="token_mask") == []
+    assert (
+        idle(epsilon_high=0.28, loss_type="dapo", delta=3.0, use_vllm=True, vllm_importance_sampling_mode="token_mask")
+        == []
+    )
     assert idle(use_adaptive_entropy=True, entropy_target=0.4, entropy_coef_max=0.01) == []
 
 
@@ -81,7 +86,14 @@ def test_what_trl_refuses_it_refuses(tmp_path: Path, settings: dict[str, Any], w
     found = SETTINGS.knobs({"num_generations": 8, **settings}).clashes
     assert [one.weight for one in found] == ([] if weight is None else [weight])
     trl = pytest.importorskip("trl")
-    made = {"output_dir": str(tmp_path), "report_to": "none", "use_cpu": True, "bf16": False, "num_generations": 8, **settings}
+    made = {
+        "output_dir": str(tmp_path),
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "num_generations": 8,
+        **settings,
+    }
     if weight is None:
         trl.GRPOConfig(**made)
     else:
@@ -116,7 +128,10 @@ def read(folder: Path, text: str, name: str) -> Knobs:
 
 
 FORMS = {
-    "train.py": "import trl\nargs = trl.GRPOConfig(num_generations=4, epsilon_high=0.28, beta=0.04, gradient_accumulation_steps=2)\n",
+    "train.py": (
+        "import trl\nargs = trl.GRPOConfig(num_generations=4, epsilon_high=0.28, beta=0.04,"
+        " gradient_accumulation_steps=2)\n"
+    ),
     "train.ipynb": json.dumps(
         {
             "cells": [
@@ -132,9 +147,17 @@ FORMS = {
         }
     ),
     "flat.yaml": "num_generations: 4\nepsilon_high: 0.28\nbeta: 0.04\ngradient_accumulation_steps: 2\n",
-    "nested.yaml": "model: {name: x}\nt:\n  num_generations: 4\n  epsilon_high: 0.28\n  beta: 0.04\n  gradient_accumulation_steps: 2\n",
-    "call.json": json.dumps({"GRPOConfig": {"num_generations": 4, "epsilon_high": 0.28, "beta": 0.04, "gradient_accumulation_steps": 2}}),
-    "run.sh": "BETA=0.04\ntrl grpo --num_generations 4 --epsilon-high=0.28 \\\n  --beta $BETA --gradient_accumulation_steps 2\n",
+    "nested.yaml": (
+        "model: {name: x}\nt:\n  num_generations: 4\n  epsilon_high: 0.28\n  beta: 0.04\n "
+        " gradient_accumulation_steps: 2\n"
+    ),
+    "call.json": json.dumps(
+        {"GRPOConfig": {"num_generations": 4, "epsilon_high": 0.28, "beta": 0.04, "gradient_accumulation_steps": 2}}
+    ),
+    "run.sh": (
+        "BETA=0.04\ntrl grpo --num_generations 4 --epsilon-high=0.28 \\\n  --beta $BETA"
+        " --gradient_accumulation_steps 2\n"
+    ),
 }
 
 
@@ -179,7 +202,10 @@ def test_a_notebook_is_recognised_behind_its_pictures(tmp_path: Path) -> None:
         ({"num_iterations": 3}, 3.0),
         ({"steps_per_generation": 8, "gradient_accumulation_steps": 2}, 4.0),  # 8 / 2
         ({"steps_per_generation": 8, "gradient_accumulation_steps": 2, "num_iterations": 2}, 8.0),  # 8 / 2 * 2
-        ({"steps_per_generation": 2, "gradient_accumulation_steps": 8}, 0.25),  # four generations a step, each whole within it
+        (
+            {"steps_per_generation": 2, "gradient_accumulation_steps": 8},
+            0.25,
+        ),  # four generations a step, each whole within it
         ({"steps_per_generation": 3, "gradient_accumulation_steps": 8}, None),  # some generations outlive a step
         ({"steps_per_generation": None, "gradient_accumulation_steps": 8}, 1.0),
         ({"generation_batch_size": 64}, None),  # how many devices share it is not known
@@ -194,23 +220,60 @@ def test_updates_a_generation(settings: dict[str, Any], updates: float | None) -
 def test_updates_are_what_trl_itself_comes_to(tmp_path: Path) -> None:
     """TRL keeps no old log-probs exactly where an update is on-policy: when accumulation is a multiple of what a generation lasts."""
     trl = pytest.importorskip("trl")
-    for accumulation, steps, iterations in [(1, None, 1), (4, None, 1), (2, 8, 1), (8, 2, 1), (8, 3, 1), (4, 4, 2), (8, 2, 2), (6, 4, 1)]:
-        chosen = {"gradient_accumulation_steps": accumulation, "steps_per_generation": steps, "num_iterations": iterations}
-        made = trl.GRPOConfig(output_dir=str(tmp_path), report_to="none", use_cpu=True, bf16=False, num_generations=2, **chosen)
+    for accumulation, steps, iterations in [
+        (1, None, 1),
+        (4, None, 1),
+        (2, 8, 1),
+        (8, 2, 1),
+        (8, 3, 1),
+        (4, 4, 2),
+        (8, 2, 2),
+        (6, 4, 1),
+    ]:
+        chosen = {
+            "gradient_accumulation_steps": accumulation,
+            "steps_per_generation": steps,
+            "num_iterations": iterations,
+        }
+        made = trl.GRPOConfig(
+            output_dir=str(tmp_path), report_to="none", use_cpu=True, bf16=False, num_generations=2, **chosen
+        )
         on_policy = accumulation % (made.steps_per_generation * iterations) == 0
         assert bool(SETTINGS.knobs({"num_generations": 2, **chosen}).on_policy) == on_policy
 
 
 def test_computed_values_are_not_known_and_never_a_default() -> None:
-    names = ("num_generations", "per_device_train_batch_size", "temperature", "loss_type", "use_vllm", "epsilon_high", "beta")
+    names = (
+        "num_generations",
+        "per_device_train_batch_size",
+        "temperature",
+        "loss_type",
+        "use_vllm",
+        "epsilon_high",
+        "beta",
+    )
     knobs = SETTINGS.knobs({"GRPOConfig": {name: {"expr": "args.x"} for name in names}})
-    assert (knobs.group, knobs.micro_batch, knobs.temperature, knobs.loss, knobs.engine) == (None, None, None, None, None)
-    assert (knobs.clip_low, knobs.clip_high, knobs.clips, knobs.kl, knobs.correct_mismatch) == (0.2, None, None, None, None)
+    assert (knobs.group, knobs.micro_batch, knobs.temperature, knobs.loss, knobs.engine) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
+    assert (knobs.clip_low, knobs.clip_high, knobs.clips, knobs.kl, knobs.correct_mismatch) == (
+        0.2,
+        None,
+        None,
+        None,
+        None,
+    )
     assert knobs.theirs["group"] == "num_generations=args.x"
 
 
 def test_a_wrong_type_is_not_known() -> None:
-    knobs = SETTINGS.knobs({"num_generations": "eight", "temperature": [1], "use_vllm": "perhaps", "beta": True, "loss_type": 3})
+    knobs = SETTINGS.knobs(
+        {"num_generations": "eight", "temperature": [1], "use_vllm": "perhaps", "beta": True, "loss_type": 3}
+    )
     assert (knobs.group, knobs.temperature, knobs.engine, knobs.kl, knobs.loss) == (None,) * 5
 
 
@@ -225,9 +288,13 @@ def test_what_a_call_hands_on_unseen_may_be_anything(tmp_path: Path) -> None:
 
 
 def test_names_of_a_script_s_own_make_defaults_unknown() -> None:
-    knobs = SETTINGS.knobs({"num_generations": 4, "batch_size": 2, "grad_accum": 4, "generation_temperature_code": 0.7, "top_p_eval": 1})
+    knobs = SETTINGS.knobs(
+        {"num_generations": 4, "batch_size": 2, "grad_accum": 4, "generation_temperature_code": 0.7, "top_p_eval": 1}
+    )
     assert (knobs.micro_batch, knobs.accumulation, knobs.updates, knobs.temperature, knobs.top_p) == (None,) * 5
-    siblings = SETTINGS.knobs({"num_generations": 4, "adam_epsilon": 1e-8, "epsilon_high": 0.3, "entropy_coef_max": 0.1})
+    siblings = SETTINGS.knobs(
+        {"num_generations": 4, "adam_epsilon": 1e-8, "epsilon_high": 0.3, "entropy_coef_max": 0.1}
+    )
     assert (siblings.clip_low, siblings.entropy_bonus) == (0.2, 0.0)
 
 
@@ -260,7 +327,9 @@ def test_rewards_that_are_shaped() -> None:
 
 
 def test_numbers_that_yaml_reads_as_text_count_as_what_they_say_and_are_told(tmp_path: Path) -> None:
-    knobs = read(tmp_path, "num_generations: 4\nloss_type: grpo\nlearning_rate: 5e-06\nbeta: 1.0e-3\nrun_name: 1e5\n", "a.yaml")
+    knobs = read(
+        tmp_path, "num_generations: 4\nloss_type: grpo\nlearning_rate: 5e-06\nbeta: 1.0e-3\nrun_name: 1e5\n", "a.yaml"
+    )
     assert knobs.learning_rate == 5e-6
     assert knobs.texts == {"learning_rate": "5e-06"}
     assert read(tmp_path, "trl grpo --num_generations 4 --loss_type grpo --learning_rate 5e-06\n", "run.sh").texts == {}

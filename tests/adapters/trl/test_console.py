@@ -25,10 +25,9 @@ def rows(records: list[Record]) -> list[MetricRow]:
 
 def test_rows_stand_between_other_lines(tmp_path: Path) -> None:
     text = (
-        "INFO loading {'model': 'x'}\n"
-        "  1%|▏         | 1/100 [00:05<08:15,  5.01s/it]\r\x1b[A{'loss': '1.72e-08', 'reward': '0.25', 'epoch': '0.01'}\x1b[0m\r\n"
-        "[rank0]: {'loss': 0.5, 'grad_norm': nan, 'reward': np.float64(0.5), 'kl': tensor(0.1, device='cuda:0'), 'epoch': 0.02}\n"
-        "{'note': 'no log row', 'epoch': 3}\n"
+        "INFO loading {'model': 'x'}\n  1%|▏         | 1/100 [00:05<08:15,  5.01s/it]\r\x1b[A{'loss': '1.72e-08',"
+        " 'reward': '0.25', 'epoch': '0.01'}\x1b[0m\r\n[rank0]: {'loss': 0.5, 'grad_norm': nan, 'reward':"
+        " np.float64(0.5), 'kl': tensor(0.1, device='cuda:0'), 'epoch': 0.02}\n{'note': 'no log row', 'epoch': 3}\n"
     )
     first, second = rows(read(tmp_path, text))
     assert first == MetricRow({"loss": 1.72e-08, "reward": 0.25, "epoch": 0.01}, None)
@@ -71,7 +70,10 @@ def test_a_last_row_that_breaks_off_is_remarked(tmp_path: Path) -> None:
     records = read(tmp_path, "{'loss': 0.5, 'epoch': 0.1}\n{'loss': 0.4, 'rew")
     assert len(rows(records)) == 1
     assert records[-1] == Remark(
-        "the last row breaks off; left out.", str(tmp_path / "train.log"), 2, "The trainer was stopped while printing, or still runs."
+        "the last row breaks off; left out.",
+        str(tmp_path / "train.log"),
+        2,
+        "The trainer was stopped while printing, or still runs.",
     )
 
 
@@ -79,11 +81,16 @@ def test_odd_values_and_odd_bytes_are_remarked(tmp_path: Path) -> None:
     records = read(tmp_path, b"\xff\xfe\n{'loss': 0.5, 'mode': 'fast', 'epoch': 0.1}\n")
     assert rows(records) == [MetricRow({"loss": 0.5, "epoch": 0.1}, None)]
     said = [record.problem for record in records if isinstance(record, Remark)]
-    assert said == ["1 rows are not UTF-8; the odd bytes were replaced.", "'mode' is 'fast', not a number, in 1 rows; left out there."]
+    assert said == [
+        "1 rows are not UTF-8; the odd bytes were replaced.",
+        "'mode' is 'fast', not a number, in 1 rows; left out there.",
+    ]
 
 
 def test_names_with_quotes_and_signs(tmp_path: Path) -> None:
-    (row,) = rows(read(tmp_path, """{'loss': 0.5, "rewards/it's/mean": '1', 'rewards/<lambda>/std': -2e-3, 'epoch': 0.1}"""))
+    (row,) = rows(
+        read(tmp_path, """{'loss': 0.5, "rewards/it's/mean": '1', 'rewards/<lambda>/std': -2e-3, 'epoch': 0.1}""")
+    )
     assert row.values == {"loss": 0.5, "rewards/it's/mean": 1.0, "rewards/<lambda>/std": -0.002, "epoch": 0.1}
 
 
@@ -92,9 +99,13 @@ def test_nothing_is_evaluated() -> None:
     assert row == {"loss": "__import__('os')", "epoch": "1"}
 
 
-@pytest.mark.parametrize("junk", ["{'" * 200_000, "'epoch': " * 200_000, "{'a': " + "1," * 300_000, "{'loss'" + " " * 500_000])
+@pytest.mark.parametrize(
+    "junk", ["{'" * 200_000, "'epoch': " * 200_000, "{'a': " + "1," * 300_000, "{'loss'" + " " * 500_000]
+)
 def test_hostile_lines_take_linear_time(tmp_path: Path, junk: str) -> None:
-    assert rows(read(tmp_path, junk + "\n{'loss': 0.5, 'epoch': 0.1}\n")) == [MetricRow({"loss": 0.5, "epoch": 0.1}, None)]
+    assert rows(read(tmp_path, junk + "\n{'loss': 0.5, 'epoch': 0.1}\n")) == [
+        MetricRow({"loss": 0.5, "epoch": 0.1}, None)
+    ]
 
 
 def state_beside(folder: Path, values: dict[int, tuple[float, float]]) -> None:
@@ -103,7 +114,9 @@ def state_beside(folder: Path, values: dict[int, tuple[float, float]]) -> None:
         for step, (loss, reward) in values.items()
     ]
     (folder / "checkpoint-30").mkdir()
-    (folder / "checkpoint-30" / "trainer_state.json").write_text(json.dumps({"global_step": 30, "log_history": history}))
+    (folder / "checkpoint-30" / "trainer_state.json").write_text(
+        json.dumps({"global_step": 30, "log_history": history})
+    )
 
 
 def console_row(step: int, loss: float, reward: float) -> str:
@@ -112,7 +125,12 @@ def console_row(step: int, loss: float, reward: float) -> str:
 
 def test_steps_come_from_the_trainer_state_beside_the_log(tmp_path: Path) -> None:
     state_beside(tmp_path, {10: (0.123456, 0.5), 20: (0.0234567, 0.6), 30: (math.nan, 0.7)})
-    text = console_row(10, 0.123456, 0.5) + console_row(20, 0.0234567, 0.6) + console_row(30, math.nan, 0.7) + console_row(40, 0.1, 0.8)
+    text = (
+        console_row(10, 0.123456, 0.5)
+        + console_row(20, 0.0234567, 0.6)
+        + console_row(30, math.nan, 0.7)
+        + console_row(40, 0.1, 0.8)
+    )
     assert [row.step for row in rows(read(tmp_path, text))] == [10, 20, 30, 40]
 
 

@@ -66,7 +66,11 @@ def test_a_process_takes_its_own_rows_of_everybodys_rewards() -> None:
 def test_rewards_are_weighed_and_a_rollout_nobody_scored_has_none() -> None:
     nan = math.nan
     rollouts = rollouts_of(
-        trainer(names=("a", "b"), weights=(1.0, 0.5)), OUTPUT, scored([[1.0, nan], [nan, nan]]), Providers(), frozenset()
+        trainer(names=("a", "b"), weights=(1.0, 0.5)),
+        OUTPUT,
+        scored([[1.0, nan], [nan, nan]]),
+        Providers(),
+        frozenset(),
     )
     assert rollouts.rewards[0] == 1.0
     assert torch.isnan(rollouts.rewards[1])
@@ -121,9 +125,15 @@ def test_a_micro_batch_with_tool_output_and_a_sampler_that_differs() -> None:
 
 def test_texts_and_outcomes() -> None:
     assert plain_text("so") == "so"
-    assert plain_text([{"role": "assistant", "content": "a"}, {"role": "tool", "content": None}, {"content": ["b"]}]) == "a\nb"
+    assert (
+        plain_text([{"role": "assistant", "content": "a"}, {"role": "tool", "content": None}, {"content": ["b"]}])
+        == "a\nb"
+    )
     pictures = [SimpleNamespace(tobytes=lambda value=value: value) for value in (b"cat", b"cat", b"dog")]
-    asked = [plain_text([{"content": [{"type": "image", "image": one}, {"type": "text", "text": "what?"}]}]) for one in pictures]
+    asked = [
+        plain_text([{"content": [{"type": "image", "image": one}, {"type": "text", "text": "what?"}]}])
+        for one in pictures
+    ]
     assert asked[0] == asked[1] != asked[2]  # the same problem in every epoch
     assert asked[0].endswith(">\nwhat?")
     assert stated_key(r"The answer is \boxed{\frac12}.") == stated_key(r"\boxed{0.5}")

@@ -32,7 +32,14 @@ def log_row(step: int, **more: Any) -> dict[str, Any]:
 
 def state(rows: list[Any], **more: Any) -> dict[str, Any]:
     steps = [row["step"] for row in rows if isinstance(row, dict) and "step" in row]
-    return {"best_metric": None, "epoch": 1.0, "global_step": max(steps, default=0), "log_history": rows, "logging_steps": 5, **more}
+    return {
+        "best_metric": None,
+        "epoch": 1.0,
+        "global_step": max(steps, default=0),
+        "log_history": rows,
+        "logging_steps": 5,
+        **more,
+    }
 
 
 def write(path: Path, document: Any) -> Path:
@@ -43,7 +50,9 @@ def write(path: Path, document: Any) -> Path:
 
 def test_rows_settings_and_evaluations(tmp_path: Path) -> None:
     rows = [log_row(5), log_row(10), {"eval_loss": 0.1, "eval_reward": 0.7, "epoch": 0.1, "step": 10}]
-    path = write(tmp_path / "trainer_state.json", state(rows, max_steps=100, args={"temperature": 0.7}, trial_params=None))
+    path = write(
+        tmp_path / "trainer_state.json", state(rows, max_steps=100, args={"temperature": 0.7}, trial_params=None)
+    )
     assert list(read_history(path)) == [
         SeenSettings({"logging_steps": 5, "max_steps": 100, "temperature": 0.7}),
         MetricRow({"loss": 0.1, "reward": 0.5, "entropy": 1.0, "epoch": 0.05}, 5),
@@ -61,7 +70,9 @@ def test_a_bare_list_of_rows(tmp_path: Path) -> None:
 def test_nan_infinity_null_and_huge_numbers_stay(tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     path.write_bytes(
-        b'\xef\xbb\xbf[{"reward": NaN, "loss": -Infinity, "kl": null, "grad_norm": 1e400, "num_tokens": 1' + b"0" * 400 + b', "step": 1}]'
+        b'\xef\xbb\xbf[{"reward": NaN, "loss": -Infinity, "kl": null, "grad_norm": 1e400, "num_tokens": 1'
+        + b"0" * 400
+        + b', "step": 1}]'
     )
     (row,) = read_history(path)
     assert isinstance(row, MetricRow)
@@ -92,7 +103,9 @@ def test_of_a_half_written_state_the_whole_rows_are_read(tmp_path: Path, end: in
     assert f"the {wanted} log rows before it were read" in remark.problem
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2", '{"log_history": 3}', '{"a": 1}', "7", "[" * 100_000, '{"log_history": [{"a": ' * 3])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1, 2", '{"log_history": 3}', '{"a": 1}', "7", "[" * 100_000, '{"log_history": [{"a": ' * 3]
+)
 def test_what_is_no_history_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text(text)
@@ -101,7 +114,9 @@ def test_what_is_no_history_is_refused(tmp_path: Path, text: str) -> None:
     assert "not a whole JSON document" in caught.value.problem
 
 
-def test_a_folder_in_place_of_the_file_and_an_oversized_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_place_of_the_file_and_an_oversized_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "trainer_state.json").mkdir()
     with pytest.raises(BrokenFileError, match="cannot be read"):
         load_history(tmp_path / "trainer_state.json")
@@ -121,7 +136,9 @@ def test_the_output_folder_of_each_kind_of_file() -> None:
 def test_values_nested_beyond_reason_are_survived(tmp_path: Path, depth: int) -> None:
     nested = "[" * depth + "]" * depth
     path = tmp_path / "trainer_state.json"
-    path.write_text(f'{{"args": {{"a": {nested}, "b": 1}}, "log_history": [{{"loss": {nested}, "reward": 1, "step": 1}}]}}')
+    path.write_text(
+        f'{{"args": {{"a": {nested}, "b": 1}}, "log_history": [{{"loss": {nested}, "reward": 1, "step": 1}}]}}'
+    )
     row, remark = read_history(path)
     assert row == MetricRow({"reward": 1.0}, 1)
     assert isinstance(remark, Remark)
@@ -138,7 +155,9 @@ def test_an_evaluated_run_with_completions_is_remarked(tmp_path: Path) -> None:
 def test_only_the_newest_copy_of_one_log_is_kept(tmp_path: Path) -> None:
     rows = [log_row(step) for step in (5, 10, 15)]
     rows[1]["grad_norm"] = math.nan
-    paths = [write(tmp_path / f"checkpoint-{count * 5}" / "trainer_state.json", state(rows[:count])) for count in (1, 2, 3)]
+    paths = [
+        write(tmp_path / f"checkpoint-{count * 5}" / "trainer_state.json", state(rows[:count])) for count in (1, 2, 3)
+    ]
     other = write(tmp_path / "other" / "checkpoint-5" / "trainer_state.json", state([log_row(5, kl=0.1)]))
     console = tmp_path / "train.log"
     assert without_older_copies([*paths, other, console]) == [paths[2], other, console]
@@ -190,7 +209,8 @@ def test_saved_arguments_are_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("{", "is not JSON"), ("[1]", "holds no settings"), ('{"a":' * 200 + "1" + "}" * 200, "holds no settings")]
+    ("text", "problem"),
+    [("{", "is not JSON"), ("[1]", "holds no settings"), ('{"a":' * 200 + "1" + "}" * 200, "holds no settings")],
 )
 def test_broken_arguments_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / SAVED).write_text(text)
@@ -206,7 +226,12 @@ def test_the_pickle_is_refused_with_the_safe_way_named() -> None:
 
 @pytest.mark.parametrize(
     ("document", "weights"),
-    [('{"reward_weights": [1, 0.5]}', [1, 0.5]), ('{"reward_weights": null}', None), ('{"reward_weights": ["a"]}', None), ("{", None)],
+    [
+        ('{"reward_weights": [1, 0.5]}', [1, 0.5]),
+        ('{"reward_weights": null}', None),
+        ('{"reward_weights": ["a"]}', None),
+        ("{", None),
+    ],
 )
 def test_weights_are_read_where_they_are_numbers(tmp_path: Path, document: str, weights: list[float] | None) -> None:
     (tmp_path / SAVED).write_text(document)

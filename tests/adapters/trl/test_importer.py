@@ -21,9 +21,12 @@ from breadth.runs.schema import MetricRow
 from breadth.testing.importers import check_importer, check_records
 
 CONSOLE = "".join(
-    f"{{'loss': '{0.5 / step:.4g}', 'grad_norm': nan, 'reward': '{step / 10}', 'epoch': '{step / 100}'}}\n" for step in range(1, 6)
+    f"{{'loss': '{0.5 / step:.4g}', 'grad_norm': nan, 'reward': '{step / 10}', 'epoch': '{step / 100}'}}\n"
+    for step in range(1, 6)
 )
-HISTORY = [{"loss": 0.5 / step, "reward": step / 10, "entropy": 1.0, "epoch": step / 100, "step": step} for step in range(1, 6)]
+HISTORY = [
+    {"loss": 0.5 / step, "reward": step / 10, "entropy": 1.0, "epoch": step / 100, "step": step} for step in range(1, 6)
+]
 OURS = {
     "entropy": {"entropy"},
     "reward": {"reward"},
@@ -48,11 +51,19 @@ def samples(tmp_path: Path) -> dict[str, Path]:
         "arguments": folder / "grpo_config.json",
         "completions": folder / "completions" / "completions_00005.parquet",
     }
-    files["trainer state"].write_text(json.dumps({"global_step": 5, "log_history": HISTORY, "logging_steps": 1}, indent=2))
+    files["trainer state"].write_text(
+        json.dumps({"global_step": 5, "log_history": HISTORY, "logging_steps": 1}, indent=2)
+    )
     files["log history"].write_text(json.dumps(HISTORY))
     files["console log"].write_text("start\n" + CONSOLE)
     files["arguments"].write_text(json.dumps({"num_generations": 2, "output_dir": "output", "temperature": 0.9}))
-    rows = {"step": [5, 5], "prompt": ["p", "p"], "completion": ["a", "b"], "right": [1.0, 0.0], "advantage": [0.7, -0.7]}
+    rows = {
+        "step": [5, 5],
+        "prompt": ["p", "p"],
+        "completion": ["a", "b"],
+        "right": [1.0, 0.0],
+        "advantage": [0.7, -0.7],
+    }
     pq.write_table(pa.table(rows), files["completions"])
     return files
 
@@ -71,11 +82,15 @@ def test_contract(samples: dict[str, Path]) -> None:
 
 
 def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
-    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {kind: kind for kind in samples}
+    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {
+        kind: kind for kind in samples
+    }
     assert READERS.keys() == samples.keys() | {"pickled arguments"}
 
 
-@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\r\n", b"[2026-01-01 10:00] INFO starting\r\n", b"[1, 2, 3] is printed first\n"])
+@pytest.mark.parametrize(
+    "start", [b"\xef\xbb\xbf", b"\r\n", b"[2026-01-01 10:00] INFO starting\r\n", b"[1, 2, 3] is printed first\n"]
+)
 def test_what_stands_before_the_first_row_does_not_matter(tmp_path: Path, start: bytes) -> None:
     assert IMPORTER.recognises(tmp_path / "a.log", start + CONSOLE.encode()) == "console log"
 
@@ -158,7 +173,9 @@ def test_an_empty_file_and_a_folder_are_refused_or_hold_nothing(tmp_path: Path, 
 
 @given(st.sampled_from(["trainer state", "log history", "console log", "arguments"]), st.binary(max_size=300))
 @settings(max_examples=150, deadline=None)
-def test_arbitrary_bytes_raise_only_our_errors(tmp_path_factory: pytest.TempPathFactory, kind: str, junk: bytes) -> None:
+def test_arbitrary_bytes_raise_only_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, junk: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "junk"
     path.write_bytes(junk)
     IMPORTER.recognises(path, junk)
@@ -168,11 +185,21 @@ def test_arbitrary_bytes_raise_only_our_errors(tmp_path_factory: pytest.TempPath
 
 @given(st.sampled_from(["trainer state", "log history", "console log"]), st.data())
 @settings(max_examples=150, deadline=None)
-def test_mutated_files_raise_only_our_errors(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
-    text = CONSOLE if kind == "console log" else json.dumps({"log_history": HISTORY} if kind == "trainer state" else HISTORY)
+def test_mutated_files_raise_only_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    text = (
+        CONSOLE
+        if kind == "console log"
+        else json.dumps({"log_history": HISTORY} if kind == "trainer state" else HISTORY)
+    )
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(start + 12, len(text))))
-    junk = data.draw(st.sampled_from(["", "{", "}", "[", "'", '"', ",", "NaN", "1e999", "-", "\x1b[0m", "\0", "\ud7ff", "null", "9" * 400]))
+    junk = data.draw(
+        st.sampled_from(
+            ["", "{", "}", "[", "'", '"', ",", "NaN", "1e999", "-", "\x1b[0m", "\0", "\ud7ff", "null", "9" * 400]
+        )
+    )
     path = tmp_path_factory.getbasetemp() / "mutated"
     path.write_text(text[:start] + junk + text[end:])
     problem = problem_of(path, kind)
@@ -196,7 +223,9 @@ def test_real_logs_import_with_every_row_and_field(fixtures: Path, tmp_path: Pat
 
 
 def test_a_real_evaluated_run_keeps_its_evaluations_apart(fixtures: Path, tmp_path: Path) -> None:
-    import_files([fixtures / "training_logs" / "alexchilton__wordle_stage2.json"], tmp_path / "run", importers=[IMPORTER])
+    import_files(
+        [fixtures / "training_logs" / "alexchilton__wordle_stage2.json"], tmp_path / "run", importers=[IMPORTER]
+    )
     run = Run.open(tmp_path / "run")
     assert run.series("reward", "eval").steps.tolist() == list(range(20, 161, 20))
     assert run.series("reward", "eval").values[0] == pytest.approx(-0.486133, abs=1e-6)

@@ -150,7 +150,14 @@ def test_what_remains_after_taking_out_is_accepted_by_our_trainer(tmp_path: Path
     from breadth.adapters.trl.conflicts import check_arguments
     from breadth.training.recipes import chain_of
 
-    settings = {**USER, "epsilon_high": 0.28, "beta": 0.01, "entropy_coef": 0.001, "top_entropy_quantile": 0.5, "delta": 3.0}
+    settings = {
+        **USER,
+        "epsilon_high": 0.28,
+        "beta": 0.01,
+        "entropy_coef": 0.001,
+        "top_entropy_quantile": 0.5,
+        "delta": 3.0,
+    }
     *_, comment = SETTINGS.patch([Change("chain", recipe)], SETTINGS.knobs(settings))
     gone = comment.removeprefix("# take ").partition(" out of")[0].split(", ")
     kept = {name: value for name, value in settings.items() if name not in gone}
@@ -173,6 +180,8 @@ def test_dropping_flat_groups_is_a_chain_that_our_trainer_accepts(tmp_path: Path
 
 
 def test_one_line_for_what_two_changes_ask_for() -> None:
-    lines = SETTINGS.patch([Change("chain", "kl_cov"), Change("chain", "kl_cov"), Change("clip_high", 0.28), Change("kl", 0.1)], Knobs())
+    lines = SETTINGS.patch(
+        [Change("chain", "kl_cov"), Change("chain", "kl_cov"), Change("clip_high", 0.28), Change("kl", 0.1)], Knobs()
+    )
     assert lines[0] == "GRPOConfig(epsilon_high=0.28, beta=0.1)"
     assert len(lines) == 3

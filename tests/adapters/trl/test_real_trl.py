@@ -24,7 +24,9 @@ from breadth.runs.writer import problem_id
 
 pytestmark = [
     pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed (extra 'train')"),
-    pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"),
+    pytest.mark.filterwarnings(
+        "ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"
+    ),
 ]
 
 WORDS = ["<pad>", "<eos>", "what", "is", "1", "2", "3", "4", "5", "6", "7", "8", "9", "plus", "?", "so"]
@@ -52,7 +54,9 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-def short_reward(completions: list[str], log_extra: Callable[..., None], completion_ids: list[list[int]], **_: Any) -> list[float]:
+def short_reward(
+    completions: list[str], log_extra: Callable[..., None], completion_ids: list[list[int]], **_: Any
+) -> list[float]:
     log_extra("tokens", [len(ids) for ids in completion_ids])
     log_extra("token_ids", completion_ids)
     return [1.0 if "2" in completion.split() else 0.25 for completion in completions]
@@ -84,7 +88,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         eos_token_id=1,
     )
     folder, start = tmp_path_factory.mktemp("grpo"), tmp_path_factory.mktemp("start")
-    LlamaForCausalLM(sizes).save_pretrained(start)  # with beta, TRL loads the reference policy from where the model came from
+    LlamaForCausalLM(sizes).save_pretrained(
+        start
+    )  # with beta, TRL loads the reference policy from where the model came from
     config = GRPOConfig(
         output_dir=str(folder),
         log_completions=True,
@@ -105,10 +111,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         use_cpu=True,
         seed=3,
     )
-    questions = Dataset.from_dict({"prompt": [f"what is {one} plus {two} ?" for one in range(1, 5) for two in range(1, 5)]})
+    questions = Dataset.from_dict(
+        {"prompt": [f"what is {one} plus {two} ?" for one in range(1, 5) for two in range(1, 5)]}
+    )
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        trainer = GRPOTrainer(str(start), [short_reward, length_reward], config, questions, questions.select(range(4)), tokenizer())
+        trainer = GRPOTrainer(
+            str(start), [short_reward, length_reward], config, questions, questions.select(range(4)), tokenizer()
+        )
         trainer.train()
     trainer.save_state()
     (folder / "grpo_config.json").write_text(config.to_json_string())
@@ -148,7 +158,11 @@ def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tup
     found = run.query('SELECT * FROM rollouts JOIN problems USING (problem) ORDER BY step, "group", sample').to_pylist()
     assert got.rollouts == len(wanted) == len(found) == 48
     for theirs, ours in zip(wanted, found, strict=True):
-        assert (ours["step"], ours["prompt"], ours["completion"]) == (theirs["step"], theirs["prompt"], theirs["completion"])
+        assert (ours["step"], ours["prompt"], ours["completion"]) == (
+            theirs["step"],
+            theirs["prompt"],
+            theirs["completion"],
+        )
         assert ours["problem"] == problem_id(theirs["prompt"])
         assert ours["advantage"] == theirs["advantage"]
         assert ours["reward/short_reward"] == theirs["short_reward"]
@@ -160,7 +174,9 @@ def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tup
 
 def test_groups_are_trls_own(imported: tuple[Imported, Run]) -> None:
     _, run = imported
-    groups = run.query('SELECT "group", count(*) AS rows, count(DISTINCT problem) AS of, max(sample) AS last FROM rollouts GROUP BY 1')
+    groups = run.query(
+        'SELECT "group", count(*) AS rows, count(DISTINCT problem) AS of, max(sample) AS last FROM rollouts GROUP BY 1'
+    )
     assert groups.column("rows").to_pylist() == [GENERATIONS] * 12
     assert groups.column("of").to_pylist() == [1] * 12
     assert groups.column("last").to_pylist() == [GENERATIONS - 1] * 12
@@ -180,7 +196,9 @@ def test_rewards_and_groups_explain_the_advantages(imported: tuple[Imported, Run
 
 def test_mean_reward_of_the_rollouts_is_the_one_logged(trained: Trained, imported: tuple[Imported, Run]) -> None:
     _, run = imported
-    means = run.query("SELECT step, avg(reward) AS mean FROM rollouts WHERE split = 'train' GROUP BY 1 ORDER BY 1").to_pylist()
+    means = run.query(
+        "SELECT step, avg(reward) AS mean FROM rollouts WHERE split = 'train' GROUP BY 1 ORDER BY 1"
+    ).to_pylist()
     assert [row["step"] for row in means] == [1, 2, 4, 5]
     logged = {row["step"]: row["reward"] for row in trained.history if "reward" in row}
     for row in means:
@@ -193,7 +211,12 @@ def test_the_settings_are_seen_and_the_pickle_is_refused(imported: tuple[Importe
     assert run.header.config["num_generations"] == GENERATIONS
     assert run.header.config["logging_steps"] == LOGGED
     kind = run.header.entropies["entropy"]
-    assert (kind.estimator, kind.aggregation, kind.token_set, kind.temperature) == ("exact", "token-mean", "response", 0.9)
+    assert (kind.estimator, kind.aggregation, kind.token_set, kind.temperature) == (
+        "exact",
+        "token-mean",
+        "response",
+        0.9,
+    )
     refused = [remark for remark in got.remarks if remark.file.endswith("training_args.bin")]
     assert len(refused) == 1
     assert "to_json_string" in refused[0].remedy

@@ -76,7 +76,12 @@ def launch(folder: Path, size: int) -> dict[str, Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "ACCELERATE_USE_CPU": "true"}
+    together = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(size),
+        "ACCELERATE_USE_CPU": "true",
+    }
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
     helpers = Path(__file__).with_name("conftest.py")
     running = []
@@ -84,7 +89,9 @@ def launch(folder: Path, size: int) -> dict[str, Any]:
         numbered = together | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {}
         command = [sys.executable, str(script), str(helpers), str(folder), str(size)]
         running.append(
-            subprocess.Popen(command, env=os.environ | quiet | numbered, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            subprocess.Popen(
+                command, env=os.environ | quiet | numbered, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
         )
     for process in running:
         output, _ = process.communicate(timeout=240)
@@ -96,7 +103,10 @@ def launch(folder: Path, size: int) -> dict[str, Any]:
 def numbers(states: dict[str, Any]) -> dict[str, Any]:
     """Leave out the thermostat's words, in which a last digit may round either way."""
     thermostat = {name: value for name, value in states["fork-thermostat"].items() if name != "trail"}
-    return states | {"fork-thermostat": thermostat, "acted": [entry["step"] for entry in states["fork-thermostat"]["trail"]]}
+    return states | {
+        "fork-thermostat": thermostat,
+        "acted": [entry["step"] for entry in states["fork-thermostat"]["trail"]],
+    }
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ def test_a_generation_is_written_when_its_last_token_was_seen(tmp_path: Path) ->
     recorder.tokens(torch.tensor([1]), torch.tensor([[True, False, False]]), -values, values)
     assert not list((tmp_path / "rollouts").iterdir())
     recorder.tokens(torch.tensor([0]), torch.tensor([[True, True, True]]), -2 * values, 2 * values)
-    recorder.tokens(torch.tensor([0]), torch.tensor([[True, True, True]]), values, 9 * values)  # a second pass over the same rollouts
+    recorder.tokens(
+        torch.tensor([0]), torch.tensor([[True, True, True]]), values, 9 * values
+    )  # a second pass over the same rollouts
     first, second = rows(tmp_path)
     assert first["step"] == 5
     assert first["entropy"] == pytest.approx([0.2, 0.4, 0.6])
@@ -72,7 +74,12 @@ def test_an_unfinished_generation_is_kept_without_the_tokens_nobody_saw(tmp_path
     recorder.close()
     recorder.close()
     found = rows(tmp_path)
-    assert [(row["step"], row["sample"], row["entropy"]) for row in found] == [(1, 2, None), (1, 3, [1.0, 1.0]), (2, 2, None), (2, 3, None)]
+    assert [(row["step"], row["sample"], row["entropy"]) for row in found] == [
+        (1, 2, None),
+        (1, 3, [1.0, 1.0]),
+        (2, 2, None),
+        (2, 3, None),
+    ]
     assert [row["reward/length"] for row in found] == [0.5, 0.0, 0.5, 0.0]
 
 
@@ -91,7 +98,9 @@ def test_an_evaluation_is_written_as_held_out_by_plain_names(tmp_path: Path) -> 
     recorder = Recorder(tmp_path, ARGUMENTS, Chain((ClippedPolicy(),)), rank=0)
     recorder.metrics(3, {"reward": 0.5})
     recorder.metrics(3, {"eval_reward": 0.25, "epoch": 1.0})
-    recorder.metrics(3, {"train_loss": 0.1})  # TRL's last line, after which the model may still be as the evaluation left it
+    recorder.metrics(
+        3, {"train_loss": 0.1}
+    )  # TRL's last line, after which the model may still be as the evaluation left it
     run = Run.open(tmp_path)
     assert run.series("reward").values.tolist() == [0.5]
     assert run.series("reward", "eval").values.tolist() == [0.25]

@@ -67,7 +67,8 @@ def test_parts_give_what_one_pass_gives(parts: int) -> None:
 def test_each_part_is_as_wide_as_its_longest() -> None:
     reader = Reader()
     by_length(reader, TOKENS, ATTENTION, 4, 2)
-    # the empty reply and that of one token, whose prompts need three places; then those of two and four, whose prompts need two
+    # the empty reply and that of one token, whose prompts need three places; then those of two and four, whose prompts
+    # need two
     assert reader.widths == [(2, 3 + 1), (2, 2 + 4)]
 
 
@@ -91,12 +92,16 @@ def test_what_cannot_be_used_is_refused(parts: int, processes: int) -> None:
         check_parts(parts, processes)
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::Warning:(torch|transformers|trl|datasets|accelerate|tokenizers|huggingface_hub)"
+)
 
 LIKE_TRL = GroupAdvantage(epsilon=1e-4)
 """TRL's advantage to the last digit."""
 DAPO = Chain((LIKE_TRL, ClippedPolicy()))
-SURVEYING = Chain((LIKE_TRL, ClippedPolicy(), ClipCov(share=0.2, lower=-math.inf, upper=math.inf), ForkingTokens(share=0.5)))
+SURVEYING = Chain(
+    (LIKE_TRL, ClippedPolicy(), ClipCov(share=0.2, lower=-math.inf, upper=math.inf), ForkingTokens(share=0.5))
+)
 
 
 def weights(trainer: Any) -> torch.Tensor:
@@ -105,7 +110,10 @@ def weights(trainer: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("settings", [{}, {"gradient_accumulation_steps": 2, "num_iterations": 2}], ids=str)
 def test_in_parts_it_trains_the_same(tiny: Any, settings: dict[str, Any]) -> None:
-    whole, parts = tiny.trainer("whole", DAPO, **settings), tiny.trainer("parts", DAPO, options={"parts": 3}, **settings)
+    whole, parts = (
+        tiny.trainer("whole", DAPO, **settings),
+        tiny.trainer("parts", DAPO, options={"parts": 3}, **settings),
+    )
     reference, log = tiny.train(whole), tiny.train(parts)
     for name in ("loss", "grad_norm", "entropy", "reward"):
         assert [row[name] for row in log] == pytest.approx([row[name] for row in reference], abs=1e-5), name
@@ -131,7 +139,9 @@ def test_the_clipped_policy_trains_as_trls_own_dapo_loss(tiny: Any, settings: di
     assert torch.allclose(weights(ours), weights(theirs), atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "reduction"), [("grpo", Reduction("sequence-mean")), ("dr_grpo", Reduction("fixed-length"))])
+@pytest.mark.parametrize(
+    ("kind", "reduction"), [("grpo", Reduction("sequence-mean")), ("dr_grpo", Reduction("fixed-length"))]
+)
 def test_the_other_reductions_train_as_trls_own(tiny: Any, kind: str, reduction: Reduction) -> None:
     theirs = tiny.trainer("theirs", loss_type=kind, num_iterations=2)
     ours = tiny.trainer("ours", Chain(DAPO.mechanisms, reduction), num_iterations=2)
@@ -141,13 +151,20 @@ def test_the_other_reductions_train_as_trls_own(tiny: Any, kind: str, reduction:
 
 
 @pytest.mark.parametrize(
-    "chain", [DAPO, SURVEYING, DAPO.plus(ForkThermostat(settle=1, floor=1.0, ceiling=1.01))], ids=["dapo", "survey", "thermostat"]
+    "chain",
+    [DAPO, SURVEYING, DAPO.plus(ForkThermostat(settle=1, floor=1.0, ceiling=1.01))],
+    ids=["dapo", "survey", "thermostat"],
 )
 def test_gradient_accumulation_changes_nothing(tiny: Any, told: Callable[..., Any], chain: Chain) -> None:
     """With plain gradient descent: Adam divides by the gradient's own size, so it makes steps out of rounding."""
     ends = []
     for parts in (1, 2, 4):
-        settings = {"per_device_train_batch_size": 16 // parts, "gradient_accumulation_steps": parts, "optim": "sgd", "learning_rate": 0.5}
+        settings = {
+            "per_device_train_batch_size": 16 // parts,
+            "gradient_accumulation_steps": parts,
+            "optim": "sgd",
+            "learning_rate": 0.5,
+        }
         trainer = tiny.trainer(f"in-{parts}", chain, options={"rollout_func": told()}, **settings)
         tiny.train(trainer)
         ends.append((weights(trainer), trainer.objective.state()["states"]))
@@ -179,8 +196,8 @@ def test_several_updates_a_generation_are_averaged_over_their_own_tokens(tiny: A
 def test_trls_own_grpo_loss_depends_on_the_accumulation_and_ours_does_not(tiny: Any, told: Callable[..., Any]) -> None:
     """A per-micro-batch quantile: the reason surveys exist.
 
-    Plain SGD: Adam's first step divides each gradient by its own size, which magnifies rounding. What is left are float32 sums in
-    another order: at most one epsilon per summed token, times the largest step of any weight.
+    Plain SGD: Adam's first step divides each gradient by its own size, which magnifies rounding. What is left are
+    float32 sums in another order: at most one epsilon per summed token, times the largest step of any weight.
     """
     gaps, largest_step, tokens = [], 0.0, 16 * 6
     for objective, changes in ((None, {"top_entropy_quantile": 0.5}), (DAPO.plus(ForkingTokens(share=0.5)), {})):
@@ -226,7 +243,9 @@ def test_a_checkpoint_without_our_state_is_refused(tiny: Any) -> None:
 
 def test_evaluation_leaves_the_states_alone(tiny: Any) -> None:
     chain = DAPO.plus(ForkThermostat(settle=1))
-    trainer = tiny.trainer("eval", chain, options={"eval_dataset": tiny.questions().select(range(4))}, per_device_eval_batch_size=4)
+    trainer = tiny.trainer(
+        "eval", chain, options={"eval_dataset": tiny.questions().select(range(4))}, per_device_eval_batch_size=4
+    )
     tiny.train(trainer)
     before = json.dumps(trainer.objective.state())
     numbers = trainer.evaluate()
@@ -237,13 +256,17 @@ def test_evaluation_leaves_the_states_alone(tiny: Any) -> None:
 
 def test_credit_alone_keeps_trls_own_loss(tiny: Any) -> None:
     theirs, ours = tiny.trainer("theirs"), tiny.trainer("ours", Chain((LIKE_TRL,)))
-    assert [row["loss"] for row in tiny.train(ours)] == pytest.approx([row["loss"] for row in tiny.train(theirs)], abs=1e-6)
+    assert [row["loss"] for row in tiny.train(ours)] == pytest.approx(
+        [row["loss"] for row in tiny.train(theirs)], abs=1e-6
+    )
     assert "clip_ratio/region_mean" in ours.state.log_history[0]
     assert "breadth/group-advantage/flat" in ours.state.log_history[0]
 
 
 def test_dropped_groups_leave_the_denominator(tiny: Any, told: Callable[..., Any]) -> None:
-    trainer = tiny.trainer("dropped", Chain((LIKE_TRL, FlatFilter(), ClippedPolicy())), options={"rollout_func": told(4)}, max_steps=3)
+    trainer = tiny.trainer(
+        "dropped", Chain((LIKE_TRL, FlatFilter(), ClippedPolicy())), options={"rollout_func": told(4)}, max_steps=3
+    )
     seen: list[tuple[float, float]] = []
     plain = trainer._compute_loss
 
@@ -264,7 +287,9 @@ def test_micro_batches_without_a_token_do_not_lower_the_logged_entropy(tiny: Any
     logged = []
     for parts in (1, 16):
         settings = {"per_device_train_batch_size": 16 // parts, "gradient_accumulation_steps": parts, "max_steps": 1}
-        trainer = tiny.trainer("dropped", Chain((LIKE_TRL, FlatFilter(), ClippedPolicy())), options={"rollout_func": told(4)}, **settings)
+        trainer = tiny.trainer(
+            "dropped", Chain((LIKE_TRL, FlatFilter(), ClippedPolicy())), options={"rollout_func": told(4)}, **settings
+        )
         logged.append(tiny.train(trainer)[0])
     assert logged[0]["breadth/flat-filter/dropped"] == 0.5
     assert logged[1]["entropy"] == pytest.approx(logged[0]["entropy"], abs=0.01)  # a mean of means, as TRL's
@@ -328,7 +353,9 @@ def test_rollouts_go_to_the_run_folder_as_they_happen(tiny: Any, tmp_path: Path)
 def test_a_generation_that_training_ends_in_is_written_too(tiny: Any, tmp_path: Path) -> None:
     trainer = tiny.trainer("ended", DAPO, options={"run": tmp_path / "run"}, steps_per_generation=2, max_steps=3)
     tiny.train(trainer)
-    found = Run.open(tmp_path / "run").query("select step, count(*) as n, count(entropy) as seen from rollouts group by 1 order by 1")
+    found = Run.open(tmp_path / "run").query(
+        "select step, count(*) as n, count(entropy) as seen from rollouts group by 1 order by 1"
+    )
     assert found.to_pylist() == [{"step": 1, "n": 16, "seen": 16}, {"step": 3, "n": 16, "seen": 8}]
 
 
@@ -342,7 +369,9 @@ def test_planning_tokens_are_found_in_real_completions(tiny: Any, told: Callable
     chain = Chain((LIKE_TRL, PlanningCredit(form="code"), ClippedPolicy()))
     options = {"rollout_func": told(), "grams": StrategicGrams(("what", "plus", "is", "so"))}
     sizes = []
-    trainer = tiny.trainer("plans", chain, options=options, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_steps=1)
+    trainer = tiny.trainer(
+        "plans", chain, options=options, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_steps=1
+    )
     plain = trainer._get_per_token_logps_and_entropies
 
     def watched(*args: Any, **settings: Any) -> Any:
@@ -376,11 +405,17 @@ def test_what_cannot_act_is_said_before_training(tiny: Any, caplog: pytest.LogCa
         (DAPO, {"scale_rewards": "none"}, "GroupAdvantage(scale='none')"),
         (DAPO, {"beta": 0.1}, "Set beta to 0"),
         (DAPO.plus(ReferenceKL(0.04)), {}, "Set beta=0.04"),
-        (DAPO, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, "a multiple of gradient_accumulation_steps"),
+        (
+            DAPO,
+            {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
+            "a multiple of gradient_accumulation_steps",
+        ),
     ],
     ids=str,
 )
-def test_conflicting_settings_are_refused_with_the_translation(tiny: Any, objective: Any, changes: dict[str, Any], told: str) -> None:
+def test_conflicting_settings_are_refused_with_the_translation(
+    tiny: Any, objective: Any, changes: dict[str, Any], told: str
+) -> None:
     with pytest.raises(MechanismError) as caught:
         tiny.trainer("refused", objective, **changes)
     assert told in str(caught.value)
@@ -417,9 +452,13 @@ def test_the_reference_policy_is_trls(tiny: Any) -> None:
     tiny.model().save_pretrained(start)
     tiny.model = lambda: str(start)  # with beta, TRL loads the reference policy from where the model came from
     theirs = tiny.trainer("theirs", beta=0.1, num_iterations=2, use_bias_correction_kl=False)
-    ours = tiny.trainer("ours", DAPO.plus(ReferenceKL(0.1, "k3")), beta=0.1, num_iterations=2, use_bias_correction_kl=False)
+    ours = tiny.trainer(
+        "ours", DAPO.plus(ReferenceKL(0.1, "k3")), beta=0.1, num_iterations=2, use_bias_correction_kl=False
+    )
     reference, log = tiny.train(theirs), tiny.train(ours)
-    assert [row["breadth/reference-kl/divergence"] for row in log] == pytest.approx([row["kl"] for row in reference], abs=1e-5)
+    assert [row["breadth/reference-kl/divergence"] for row in log] == pytest.approx(
+        [row["kl"] for row in reference], abs=1e-5
+    )
     assert torch.allclose(weights(ours), weights(theirs), atol=2e-6)
 
 

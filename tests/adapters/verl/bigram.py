@@ -23,7 +23,10 @@ def nested(rows: list[Tensor]) -> Tensor:
 def generation(count: int = 8, seed: int = 0) -> TensorDict:
     """Make rollouts with prompts and responses of different lengths; old log-probs off by some noise, tool output inside some responses."""
     draw = torch.Generator().manual_seed(seed)
-    lengths = [(int(torch.randint(1, 4, (1,), generator=draw)), int(torch.randint(2, 7, (1,), generator=draw))) for _ in range(count)]
+    lengths = [
+        (int(torch.randint(1, 4, (1,), generator=draw)), int(torch.randint(2, 7, (1,), generator=draw)))
+        for _ in range(count)
+    ]
     prompts = [torch.randint(0, WORDS, (prompt,), generator=draw) for prompt, _ in lengths]
     responses = [torch.randint(0, WORDS, (response,), generator=draw) for _, response in lengths]
     masks = [torch.ones(response, dtype=torch.int64) for _, response in lengths]
@@ -94,4 +97,13 @@ class Bigram(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         }
         old, entropy = held["old_log_probs"], held["entropy"]
         mask, rows, weights = held["response_mask"].bool(), data["breadth_row"], held["rollout_is_weights"]
-        return Batch(old, held["advantages"], mask, old_logprobs=old, rows=rows, entropy=entropy, old_entropy=entropy, weights=weights)
+        return Batch(
+            old,
+            held["advantages"],
+            mask,
+            old_logprobs=old,
+            rows=rows,
+            entropy=entropy,
+            old_entropy=entropy,
+            weights=weights,
+        )

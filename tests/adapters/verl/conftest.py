@@ -48,11 +48,17 @@ def ranks(tmp_path: Path) -> Ranks:
         script, files = str(HERE / "two_ranks.py"), [str(path) for path in paths]
         commands = [[sys.executable, script, str(rank), str(tmp_path), how, *files] for rank in range(RANKS)]
         started = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in commands
         ]
         said = [one.communicate(timeout=300)[0] for one in started]
         assert [one.returncode for one in started] == [0] * RANKS, "\n".join(said)
-        return list(zip(*(json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)), strict=True))
+        return list(
+            zip(
+                *(json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)),
+                strict=True,
+            )
+        )
 
     return run
 
@@ -69,7 +75,9 @@ def bare(bigram: Any) -> Callable[[Chain], dict[str, Any]]:
             data = bigram.generation(COUNT, number)
             for _ in range(EPOCHS):
                 for first in range(0, COUNT // RANKS, MINI // RANKS):
-                    rows = [rank * COUNT // RANKS + first + place for rank in range(RANKS) for place in range(MINI // RANKS)]
+                    rows = [
+                        rank * COUNT // RANKS + first + place for rank in range(RANKS) for place in range(MINI // RANKS)
+                    ]
                     told["steps"].append(step(objective, policy, bigram.part(data, rows), told["gradients"]))
         return told | {"states": objective.state()["states"], "table": policy.table.flatten().tolist()}
 
@@ -101,7 +109,9 @@ def same(one: dict[str, Any], alone: dict[str, Any]) -> None:
     assert close(alone["states"], one["states"][-1])
     for step, expected in zip(one["steps"], alone["steps"], strict=True):
         shown = {name: value for name, value in step.items() if name not in ("loss", "breadth/stale")}
-        assert shown == pytest.approx({name: value for name, value in expected.items() if name != "loss"}, abs=1e-6, nan_ok=True)
+        assert shown == pytest.approx(
+            {name: value for name, value in expected.items() if name != "loss"}, abs=1e-6, nan_ok=True
+        )
 
 
 def step(objective: Objective, policy: Any, mini: Any, gradients: list[list[float]]) -> dict[str, float]:
@@ -130,7 +140,11 @@ def configured() -> Callable[..., Any]:
             f"{PLACE}.loss_mode={loss_mode}",
             "trainer.v1.trainer_mode=breadth",
         ]
-        needed = ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "actor_rollout_ref.rollout.n=4", "algorithm.adv_estimator=grpo"]
+        needed = [
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+            "actor_rollout_ref.rollout.n=4",
+            "algorithm.adv_estimator=grpo",
+        ]
         with hydra.initialize_config_module("verl.trainer.config", version_base=None):
             config = hydra.compose("ppo_trainer", overrides=[*ours, f"+{PLACE}.chain=none", *needed, *overrides])
         config.actor_rollout_ref.actor.policy_loss.chain = chain

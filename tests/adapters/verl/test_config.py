@@ -22,7 +22,11 @@ ADDED = {"actor_rollout_ref.rollout.repetition_penalty"}
 @pytest.fixture(scope="module")
 def tree() -> dict[str, Any]:
     """verl's whole configuration, by dotted path."""
-    return dict(flat(table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)))
+    return dict(
+        flat(
+            table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)
+        )
+    )
 
 
 def test_the_defaults_are_those_of_the_installed_verl(tree: dict[str, Any]) -> None:
@@ -124,8 +128,15 @@ def test_the_losses_of_verl_do_not_read_clip_ratio_as_it_is_configured() -> None
     losses = []
     for clip in (0.05, 0.2, 0.9):
         actor = FSDPActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, clip_ratio=clip)
-        arguments = {"old_log_prob": rows * 0, "log_prob": rows, "advantages": torch.sign(rows), "response_mask": torch.ones_like(rows)}
-        losses.append(float(algorithms.compute_policy_loss_vanilla(**arguments, loss_agg_mode="token-mean", config=actor)[0]))
+        arguments = {
+            "old_log_prob": rows * 0,
+            "log_prob": rows,
+            "advantages": torch.sign(rows),
+            "response_mask": torch.ones_like(rows),
+        }
+        losses.append(
+            float(algorithms.compute_policy_loss_vanilla(**arguments, loss_agg_mode="token-mean", config=actor)[0])
+        )
     assert losses[0] == losses[1] == losses[2]
 
 
@@ -138,9 +149,28 @@ def test_the_losses_of_verl_do_not_read_clip_ratio_as_it_is_configured() -> None
         ({"data.train_batch_size": 64, f"{ACTOR}.use_dynamic_bsz": True}, "slight"),
         ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 48}, "slight"),
         ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16}, None),
-        ({f"{ACTOR}.ppo_mini_batch_size": 2048}, None),  # the size of the generation is not the user's: it may be set elsewhere
-        ({"data.train_batch_size": 6, f"{ACTOR}.ppo_mini_batch_size": 6, "trainer.n_gpus_per_node": 16, "trainer.nnodes": 1}, "refused"),
-        ({"data.train_batch_size": 8, f"{ACTOR}.ppo_mini_batch_size": 8, "trainer.n_gpus_per_node": 16, "trainer.nnodes": 2}, None),
+        (
+            {f"{ACTOR}.ppo_mini_batch_size": 2048},
+            None,
+        ),  # the size of the generation is not the user's: it may be set elsewhere
+        (
+            {
+                "data.train_batch_size": 6,
+                f"{ACTOR}.ppo_mini_batch_size": 6,
+                "trainer.n_gpus_per_node": 16,
+                "trainer.nnodes": 1,
+            },
+            "refused",
+        ),
+        (
+            {
+                "data.train_batch_size": 8,
+                f"{ACTOR}.ppo_mini_batch_size": 8,
+                "trainer.n_gpus_per_node": 16,
+                "trainer.nnodes": 2,
+            },
+            None,
+        ),
         ({f"{ACTOR}.use_kl_loss": True, "algorithm.use_kl_in_reward": True}, "slight"),
         ({f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm", "algorithm.adv_estimator": "grpo"}, "slight"),
         (
@@ -165,7 +195,9 @@ def _refused(settings: dict[str, Any]) -> None:
     """Hold the claim against verl's own validation."""
     hydra = pytest.importorskip("hydra")
     validate = pytest.importorskip("verl.utils.config").validate_config
-    overrides = [f"{name}={value}" for name, value in {**BASE, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, **settings}.items()]
+    overrides = [
+        f"{name}={value}" for name, value in {**BASE, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, **settings}.items()
+    ]
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra.compose("ppo_trainer", overrides=overrides)
     with pytest.raises((ValueError, AssertionError), match=r"must be >=|divisible"):
@@ -181,11 +213,14 @@ def read(folder: Path, text: str, name: str) -> Knobs:
 
 def knobs(**settings: Any) -> Knobs:
     """Return the knobs of settings of the actor."""
-    return SETTINGS.knobs({f"{ACTOR}.{name}": value for name, value in settings.items()} | {f"{ACTOR}.strategy": "fsdp"})
+    return SETTINGS.knobs(
+        {f"{ACTOR}.{name}": value for name, value in settings.items()} | {f"{ACTOR}.strategy": "fsdp"}
+    )
 
 
 FORMS = {
-    "train.yaml": """
+    "train.yaml": (
+        """
 data: {train_batch_size: 64, max_response_length: 1024}
 actor_rollout_ref:
   actor:
@@ -194,8 +229,10 @@ actor_rollout_ref:
     clip_ratio_high: 0.28
   rollout: {n: 8, name: vllm}
 algorithm: {adv_estimator: grpo}
-""",
-    "run.sh": """
+"""
+    ),
+    "run.sh": (
+        """
 n=8; LENGTH=$((256 * 4))
 MINI=${MINI:-16}
 python3 -m verl.trainer.main_ppo \\
@@ -203,7 +240,8 @@ python3 -m verl.trainer.main_ppo \\
   actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.ppo_mini_batch_size=$MINI \\
   actor_rollout_ref.actor.clip_ratio_high=0.28 actor_rollout_ref.rollout.n=$n actor_rollout_ref.rollout.name=vllm \\
   algorithm.adv_estimator=grpo
-""",
+"""
+    ),
 }
 
 
@@ -212,8 +250,20 @@ def test_yaml_and_script_say_the_same(tmp_path: Path, name: str) -> None:
     found = read(tmp_path, FORMS[name], name)
     assert (found.group, found.prompts, found.mini_batch, found.updates) == (8, 64, 16, 4.0)
     assert (found.learning_rate, found.longest, found.engine, found.estimator) == (1e-6, 1024, "vllm", "grpo")
-    assert (found.clip_low, found.clip_high, found.clips, found.dual_clip, found.loss) == (0.2, 0.28, True, 3.0, "vanilla")
-    assert (found.kl, found.kl_given, found.filter_flat, found.correct_mismatch, found.logs_rollouts) == (0.0, None, False, False, False)
+    assert (found.clip_low, found.clip_high, found.clips, found.dual_clip, found.loss) == (
+        0.2,
+        0.28,
+        True,
+        3.0,
+        "vanilla",
+    )
+    assert (found.kl, found.kl_given, found.filter_flat, found.correct_mismatch, found.logs_rollouts) == (
+        0.0,
+        None,
+        False,
+        False,
+        False,
+    )
     assert found.theirs["group"] == "actor_rollout_ref.rollout.n=8"
     assert "clip_low" not in found.theirs
 
@@ -235,7 +285,14 @@ def test_the_overrides_that_hydra_keeps_are_laid_over_what_nobody_knows(tmp_path
     ("name", "text", "known"),
     [
         ("a.yaml", "defaults: [ppo_trainer, _self_]\nactor_rollout_ref: {rollout: {n: 4}}\n", True),
-        ("a.yaml", "defaults:\n  - /actor@actor_rollout_ref.actor: dp_actor\n  - _self_\nactor_rollout_ref: {rollout: {n: 4}}\n", True),
+        (
+            "a.yaml",
+            (
+                "defaults:\n  - /actor@actor_rollout_ref.actor: dp_actor\n  - _self_\nactor_rollout_ref: {rollout: {n:"
+                " 4}}\n"
+            ),
+            True,
+        ),
         ("a.yaml", "defaults: [my_base, _self_]\nactor_rollout_ref: {rollout: {n: 4}}\n", False),
         ("a.sh", "python main.py --config-name=ppo_trainer actor_rollout_ref.rollout.n=4\n", True),
         ("a.sh", "python main.py --config-name mine actor_rollout_ref.rollout.n=4\n", False),
@@ -259,14 +316,34 @@ def test_a_log_that_prints_the_configuration_is_none(tmp_path: Path) -> None:
     ("settings", "updates"),
     [
         ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64}, 1.0),
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16, f"{ACTOR}.ppo_epochs": 2}, 8.0),  # 64 / 16 * 2
+        (
+            {"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16, f"{ACTOR}.ppo_epochs": 2},
+            8.0,
+        ),  # 64 / 16 * 2
         ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 48}, 2.0),  # the second is short
         ({"data.train_batch_size": 2}, 1.0),  # verl's mini-batch of 256 is more than there is
         ({"data.train_batch_size": "$BATCH"}, None),
         ({"data.train_batch_size": "$BATCH", f"{ACTOR}.ppo_epochs": 3}, 3.0),  # at least
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, "algorithm.rollout_correction.bypass_mode": True}, None),
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, "trainer.v1.trainer_mode": "separate_async"}, None),
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, f"{ACTOR}.use_rollout_log_probs": True}, None),
+        (
+            {
+                "data.train_batch_size": 64,
+                f"{ACTOR}.ppo_mini_batch_size": 64,
+                "algorithm.rollout_correction.bypass_mode": True,
+            },
+            None,
+        ),
+        (
+            {
+                "data.train_batch_size": 64,
+                f"{ACTOR}.ppo_mini_batch_size": 64,
+                "trainer.v1.trainer_mode": "separate_async",
+            },
+            None,
+        ),
+        (
+            {"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 64, f"{ACTOR}.use_rollout_log_probs": True},
+            None,
+        ),
     ],
 )
 def test_updates_a_generation(settings: dict[str, Any], updates: float | None) -> None:
@@ -297,7 +374,12 @@ def test_the_price_of_leaving_the_reference_needs_a_switch(switches: tuple[bool,
 
 @pytest.mark.parametrize(
     ("mode", "covariance", "share", "clips"),
-    [("vanilla", "", None, True), ("kl_cov", "kl-cov", 0.0002, False), ("clip_cov", "clip-cov", 0.0002, True), ("mine", "", None, None)],
+    [
+        ("vanilla", "", None, True),
+        ("kl_cov", "kl-cov", 0.0002, False),
+        ("clip_cov", "clip-cov", 0.0002, True),
+        ("mine", "", None, None),
+    ],
 )
 def test_losses(mode: str, covariance: str, share: float | None, clips: bool | None) -> None:
     found = SETTINGS.knobs({f"{ACTOR}.policy_loss.loss_mode": mode})
@@ -334,9 +416,17 @@ def test_a_penalty_for_length_acts_where_the_manager_reads_it(settings: dict[str
 
 def test_a_whole_configuration_is_the_user_s_where_it_is_no_default(tmp_path: Path) -> None:
     verl = pytest.importorskip("verl")
-    text = (Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text(encoding="utf-8")
+    text = (Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text(
+        encoding="utf-8"
+    )
     found = read(tmp_path, text.replace("clip_ratio_high: 0.2", "clip_ratio_high: 0.28", 1), "config.yaml")
-    assert (found.clip_high, found.prompts, found.mini_batch, found.updates, found.estimator) == (0.28, 1024, 256, 4.0, "gae")
+    assert (found.clip_high, found.prompts, found.mini_batch, found.updates, found.estimator) == (
+        0.28,
+        1024,
+        256,
+        4.0,
+        "gae",
+    )
     assert "clip_high" in found.theirs
     assert not {"clip_low", "prompts", "kl_given", "temperature", "estimator"} & found.theirs.keys()
     assert (found.idle, found.clashes) == ((), ())

@@ -63,9 +63,24 @@ def test_other_versions_are_refused(version: str) -> None:
         ),
         (Chain((CLIP,)), [f"{ACTOR}.clip_ratio_high=0.28"], "clip_ratio_high=0.28 would be ignored", "low, high, dual"),
         (Chain((CLIP,)), [f"{ACTOR}.strategy=veomni"], "not in veomni", "fsdp2"),
-        (Chain((CLIP, ClipCov())), [f"{ACTOR}.ulysses_sequence_parallel_size=2"], "clip-cov would see every sequence 2 times", "=1"),
-        (Chain((GroupAdvantage(), CLIP)), ["algorithm.adv_estimator=gae"], "group-advantage replaces", "adv_estimator=grpo"),
-        (Chain((CLIP, ClipCov())), ["+algorithm.rollout_correction.bypass_mode=true"], "bypass mode", "bypass_mode=false"),
+        (
+            Chain((CLIP, ClipCov())),
+            [f"{ACTOR}.ulysses_sequence_parallel_size=2"],
+            "clip-cov would see every sequence 2 times",
+            "=1",
+        ),
+        (
+            Chain((GroupAdvantage(), CLIP)),
+            ["algorithm.adv_estimator=gae"],
+            "group-advantage replaces",
+            "adv_estimator=grpo",
+        ),
+        (
+            Chain((CLIP, ClipCov())),
+            ["+algorithm.rollout_correction.bypass_mode=true"],
+            "bypass mode",
+            "bypass_mode=false",
+        ),
         (Chain((CLIP, Temperature(1.0, 1.2, 10))), [], "temperature decides what to sample", "data.sampler.class_path"),
         (Chain((CLIP, KLCov(divergence="full"))), [], "kl-cov reads old_divergence", "Objective"),
         (Chain((PlanningCredit(), CLIP)), [], "planning-credit reads planning", "TRL"),
@@ -83,12 +98,15 @@ def test_what_does_not_go_is_refused_with_the_way_that_does(
 
 def test_all_problems_are_told_at_once(configured: Compose) -> None:
     with pytest.raises(MechanismError) as caught:
-        refuse(Chain((CLIP, ForkThermostat(), Temperature(1.0, 1.2, 10))), configured("grpo", f"{ACTOR}.clip_ratio_c=5"))
+        refuse(
+            Chain((CLIP, ForkThermostat(), Temperature(1.0, 1.2, 10))), configured("grpo", f"{ACTOR}.clip_ratio_c=5")
+        )
     assert [word in caught.value.problem for word in ("entropy", "sample", "clip_ratio_c")] == [True] * 3
 
 
 @pytest.mark.parametrize(
-    "name", ["dapo", "rloo", "cispo", "clip_cov", "kl_cov", "gppo", "ce_gppo", "forking", "maxrl", "thermostat", "guarded"]
+    "name",
+    ["dapo", "rloo", "cispo", "clip_cov", "kl_cov", "gppo", "ce_gppo", "forking", "maxrl", "thermostat", "guarded"],
 )
 def test_our_recipes_run_with_the_trainer(configured: Compose, name: str) -> None:
     chain = RECIPES[name].chain
@@ -100,7 +118,10 @@ def test_our_recipes_run_with_the_trainer(configured: Compose, name: str) -> Non
 
 
 def test_a_chain_of_the_credit_seat_goes_with_any_loss_of_verl(configured: Compose) -> None:
-    refuse(Chain((GroupAdvantage(),)), configured("grpo", f"{ACTOR}.strategy=veomni", f"{ACTOR}.clip_ratio_high=0.28", loss_mode="vanilla"))
+    refuse(
+        Chain((GroupAdvantage(),)),
+        configured("grpo", f"{ACTOR}.strategy=veomni", f"{ACTOR}.clip_ratio_high=0.28", loss_mode="vanilla"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,6 +140,13 @@ def test_the_policy_loss_alone_refuses_what_verl_does_not_hand_over(mechanism: A
 
 
 def test_the_regime_is_verls(configured: Compose) -> None:
-    config = configured("grpo", "data.train_batch_size=1024", f"{ACTOR}.ppo_mini_batch_size=256", f"{ACTOR}.ppo_epochs=2")
+    config = configured(
+        "grpo", "data.train_batch_size=1024", f"{ACTOR}.ppo_mini_batch_size=256", f"{ACTOR}.ppo_epochs=2"
+    )
     regime = regime_of(config)
-    assert (regime.updates_per_generation, regime.sequences_per_update, regime.group_size, regime.temperature) == (8, 1024, 4, 1.0)
+    assert (regime.updates_per_generation, regime.sequences_per_update, regime.group_size, regime.temperature) == (
+        8,
+        1024,
+        4,
+        1.0,
+    )

@@ -43,7 +43,9 @@ class Witness(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         self.seen.append(batch)
-        return Effect(replace(batch, advantages=batch.mask.float()) if self.token_advantages and batch.mask is not None else batch)
+        return Effect(
+            replace(batch, advantages=batch.mask.float()) if self.token_advantages and batch.mask is not None else batch
+        )
 
 
 class Reader:
@@ -53,7 +55,9 @@ class Reader:
         return " ".join(WORDS[int(one)] for one in ids)
 
 
-def batch_of(keys: Sequence[str] = KEYS, rewards: Sequence[float] = REWARDS, advantages: float = 0.25, **extra: Any) -> Any:
+def batch_of(
+    keys: Sequence[str] = KEYS, rewards: Sequence[float] = REWARDS, advantages: float = 0.25, **extra: Any
+) -> Any:
     rows = []
     for row, reward in enumerate(rewards):
         length = 2 + row % 3
@@ -115,7 +119,12 @@ def test_only_the_last_output_of_a_session_is_scored_and_filling_gets_nothing() 
     keys = ["a_0_0", "a_0_1", "a_1_0", "pad_0_0", "b_0_1", "b_0_0"]
     tags = [{}, {}, {}, {"is_padding": True}, {}, {}]
     sessions = Sessions.of(keys, tags)
-    assert (sessions.finals, sessions.firsts, sessions.groups, sessions.places) == ([1, 2, 4], [0, 2, 5], [0, 0, 1], [0, 0, 1, -1, 2, 2])
+    assert (sessions.finals, sessions.firsts, sessions.groups, sessions.places) == (
+        [1, 2, 4],
+        [0, 2, 5],
+        [0, 0, 1],
+        [0, 0, 1, -1, 2, 2],
+    )
     written, _ = seat(GroupAdvantage(scale="none")).credited(batch_of(keys, [9.0, 1.0, 0.0, 5.0, 1.0, 9.0]), keys, tags)
     rows = [values[-1].item() for values in written["advantages"].unbind()]
     assert rows == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0, 0.0])
@@ -138,15 +147,23 @@ def test_a_dropped_rollout_leaves_the_loss_and_its_denominator() -> None:
     written, _ = seat(GroupAdvantage(), FlatFilter(on="advantage")).credited(data, KEYS, TAGS)
     kept = [bool(mask.any()) for mask in written["response_mask"].unbind()]
     assert kept == [True, False, True, False, True, False], "the rewards of group b are all equal"
-    assert [mask.tolist() for mask in written["loss_mask"].unbind()] == [mask.tolist() for mask in written["response_mask"].unbind()]
+    assert [mask.tolist() for mask in written["loss_mask"].unbind()] == [
+        mask.tolist() for mask in written["response_mask"].unbind()
+    ]
     assert written["response_mask"].dtype == data["response_mask"].dtype
-    assert [len(mask) for mask in written["response_mask"].unbind()] == [len(mask) for mask in data["response_mask"].unbind()]
+    assert [len(mask) for mask in written["response_mask"].unbind()] == [
+        len(mask) for mask in data["response_mask"].unbind()
+    ]
 
 
 def test_a_rollout_without_a_reward_gets_no_advantage_and_no_say() -> None:
     rewards = [1.0, 1.0, float("nan"), 0.0, 0.0, 0.5]
-    written, _ = seat(GroupAdvantage(scale="none")).credited(batch_of(rewards=rewards, advantages=float("nan")), KEYS, TAGS)
-    assert [values[-1].item() for values in written["advantages"].unbind()] == pytest.approx([0.5, 0.5, 0.0, -0.5, -0.5, 0.0])
+    written, _ = seat(GroupAdvantage(scale="none")).credited(
+        batch_of(rewards=rewards, advantages=float("nan")), KEYS, TAGS
+    )
+    assert [values[-1].item() for values in written["advantages"].unbind()] == pytest.approx(
+        [0.5, 0.5, 0.0, -0.5, -0.5, 0.0]
+    )
 
 
 def test_responses_of_one_length_may_come_unnested() -> None:

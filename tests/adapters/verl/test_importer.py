@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.verl.importer import IMPORTER, READERS, metric_rows, printed_row, read_console, read_file_log, read_rollouts, split_of
+from breadth.adapters.verl.importer import (
+    IMPORTER,
+    READERS,
+    metric_rows,
+    printed_row,
+    read_console,
+    read_file_log,
+    read_rollouts,
+    split_of,
+)
 from breadth.base.errors import BreadthError
 from breadth.runs.importing import import_files
 from breadth.runs.jsonl import BLOCK, head
@@ -33,11 +42,10 @@ def read_log(folder: Path, text: str | bytes) -> list[Record]:
 
 def test_console_rows_stand_between_other_lines(tmp_path: Path) -> None:
     text = (
-        f"{PREFIX}{{'actor': {{'step': 3}}}}\r\n"
-        f"{PREFIX}Training Progress:   1%| | 1/300 [00:05]\rstep:1 - actor/entropy:0.5 - actor/ppo_kl:np.float64(-1.5e-05)"
-        " - actor/grad_norm:nan\x1b[32m [repeated 2x across cluster]\x1b[0m\r\n"
-        f"{PREFIX}step:2 - actor/entropy:1e400 - response/aborted:True - training/global_step:2\n"
-        "global_step:3 - no metrics\nstep:4 - nothing here\n"
+        f"{PREFIX}{{'actor': {{'step': 3}}}}\r\n{PREFIX}Training Progress:   1%| | 1/300 [00:05]\rstep:1 -"
+        " actor/entropy:0.5 - actor/ppo_kl:np.float64(-1.5e-05) - actor/grad_norm:nan\x1b[32m [repeated 2x across"
+        f" cluster]\x1b[0m\r\n{PREFIX}step:2 - actor/entropy:1e400 - response/aborted:True -"
+        " training/global_step:2\nglobal_step:3 - no metrics\nstep:4 - nothing here\n"
     )
     first, second = read_log(tmp_path, text)
     assert isinstance(first, MetricRow)
@@ -61,9 +69,7 @@ def test_a_row_that_breaks_off_gives_what_stands_before_the_break(tmp_path: Path
 
 
 def test_file_log(tmp_path: Path) -> None:
-    text = (
-        '\ufeff{"step":1,"data":{"actor/entropy":0.5,"actor/grad_norm":null,"val-core/x":1}}\r\n\n{"step":2,"data":{"note":"x","a":NaN}}\n'
-    )
+    text = '\ufeff{"step":1,"data":{"actor/entropy":0.5,"actor/grad_norm":null,"val-core/x":1}}\r\n\n{"step":2,"data":{"note":"x","a":NaN}}\n'
     first, held_out, second, remark = read_log(tmp_path, text)
     assert isinstance(first, MetricRow)
     assert math.isnan(first.values["actor/grad_norm"]), "orjson writes NaN as null"
@@ -74,8 +80,13 @@ def test_file_log(tmp_path: Path) -> None:
 
 
 def test_file_log_with_odd_rows(tmp_path: Path) -> None:
-    records = read_log(tmp_path, '{"step":"x","data":{"a":1}}\n{"step":2}\n[1]\n{"step":3,"data":{"a":2}}\n{"step":4,"da')
-    assert [record for record in records if isinstance(record, MetricRow)] == [MetricRow({"a": 1.0}, None), MetricRow({"a": 2.0}, 3)]
+    records = read_log(
+        tmp_path, '{"step":"x","data":{"a":1}}\n{"step":2}\n[1]\n{"step":3,"data":{"a":2}}\n{"step":4,"da'
+    )
+    assert [record for record in records if isinstance(record, MetricRow)] == [
+        MetricRow({"a": 1.0}, None),
+        MetricRow({"a": 2.0}, 3),
+    ]
     said = [(record.row, record.problem) for record in records if isinstance(record, Remark)]
     assert said == [
         (3, "not a JSON object, left out: '[1]'."),
@@ -84,7 +95,9 @@ def test_file_log_with_odd_rows(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("line", ["", "step:", "step:1", "step:1 -", "step:99999999999999999999 - a:1", "footstep:1 - a:1"])
+@pytest.mark.parametrize(
+    "line", ["", "step:", "step:1", "step:1 -", "step:99999999999999999999 - a:1", "footstep:1 - a:1"]
+)
 def test_lines_without_metrics(line: str) -> None:
     assert printed_row(line) is None
 
@@ -93,7 +106,9 @@ def test_a_row_without_numbers_is_none() -> None:
     assert list(metric_rows(1, {})) == []
 
 
-@pytest.mark.parametrize("junk", ["step:1 - " * 100_000, "step:" * 200_000, "step:1 - a" + ":" * 500_000, "step:1 - " + " - " * 300_000])
+@pytest.mark.parametrize(
+    "junk", ["step:1 - " * 100_000, "step:" * 200_000, "step:1 - a" + ":" * 500_000, "step:1 - " + " - " * 300_000]
+)
 def test_hostile_lines_take_linear_time(tmp_path: Path, junk: str) -> None:
     assert MetricRow({"a": 1.0}, 7) in read_log(tmp_path, junk + "\nstep:7 - a:1\n")
 
@@ -136,21 +151,47 @@ def test_plain_rows(tmp_path: Path) -> None:
 
 def test_groups_come_from_the_uid(tmp_path: Path) -> None:
     records = read_dump(
-        tmp_path, [row(uid="a_b_0_0"), row(uid="a_b_1_0"), row(uid="a_b_1_1"), row(uid="odd"), row(uid=None), row(uid="x_y\ud800_z")]
+        tmp_path,
+        [
+            row(uid="a_b_0_0"),
+            row(uid="a_b_1_0"),
+            row(uid="a_b_1_1"),
+            row(uid="odd"),
+            row(uid=None),
+            row(uid="x_y\ud800_z"),
+        ],
     )
     found = columns_of(records)
     assert found["group"] == ["a_b", "a_b", "a_b", "odd", None, "x_y?_z"]
     assert found["sample"] == [0, 1, 1, 3, 4, 5]
     assert "extra" not in found
-    assert said(records) == [(None, "1 rows are further outputs of one rollout (their uid does not end in _0); each is kept as a row.")]
+    assert said(records) == [
+        (None, "1 rows are further outputs of one rollout (their uid does not end in _0); each is kept as a row.")
+    ]
 
 
 def test_reward_extras(tmp_path: Path) -> None:
     records = read_dump(
         tmp_path,
         [
-            row(acc=True, pred="2", format_score=0.5, reward=1.0, request_id="r1", data_source="gsm8k", score_text="good"),
-            row(acc=0, pred="[INVALID]", format_score=None, reward=1.0, request_id="r2", data_source="gsm8k", score_text="bad"),
+            row(
+                acc=True,
+                pred="2",
+                format_score=0.5,
+                reward=1.0,
+                request_id="r1",
+                data_source="gsm8k",
+                score_text="good",
+            ),
+            row(
+                acc=0,
+                pred="[INVALID]",
+                format_score=None,
+                reward=1.0,
+                request_id="r2",
+                data_source="gsm8k",
+                score_text="bad",
+            ),
         ],
     )
     found = columns_of(records)
@@ -186,7 +227,15 @@ def test_odd_scores(tmp_path: Path) -> None:
     rows += ['{"input":"a","output":"b","score":-Infinity,"step":3}', row(score=True), row(score=10**400)]
     records = read_dump(tmp_path, rows)
     found = columns_of(records)
-    assert [value for value in found["reward"] if value is None or not math.isnan(value)] == [0.5, None, 0.25, None, -math.inf, 1.0, None]
+    assert [value for value in found["reward"] if value is None or not math.isnan(value)] == [
+        0.5,
+        None,
+        0.25,
+        None,
+        -math.inf,
+        1.0,
+        None,
+    ]
     assert math.isnan(found["reward"][4])
     assert json.loads(found["extra"][0]) == {"score_table": {"score": 0.5, "acc": 1}}
     assert said(records) == [(4, "'score' is [1], not double, in 2 rows; left empty there.")]
@@ -266,7 +315,9 @@ def test_a_line_of_100_megabytes_is_left_out_with_a_remark(tmp_path: Path) -> No
         file.write(json.dumps(row()).encode() + b'\n{"input": "')
         for _ in range(100):
             file.write(b"x" * (1 << 20))
-        file.write(b'", "output": ""}\n' + json.dumps(row()).encode() + b"\n" + json.dumps(row(score=0)).encode() + b"\n")
+        file.write(
+            b'", "output": ""}\n' + json.dumps(row()).encode() + b"\n" + json.dumps(row(score=0)).encode() + b"\n"
+        )
     records = list(read_rollouts(path))
     assert columns_of(records)["reward"] == [1.0, 1.0, 0.0]
     assert columns_of(records)["sample"] == [0, 2, 3]
@@ -278,17 +329,22 @@ def test_a_line_of_100_megabytes_is_left_out_with_a_remark(tmp_path: Path) -> No
 @pytest.mark.parametrize("depth", [60, 400, 990])
 def test_values_nested_beyond_reason_are_survived(tmp_path: Path, depth: int) -> None:
     nested = "[" * depth + "]" * depth
-    line = ", ".join(f'"{key}": {nested}' for key in ("input", "output", "gts", "score", "reward", "acc", "pred", "uid", "step", "other"))
+    line = ", ".join(
+        f'"{key}": {nested}'
+        for key in ("input", "output", "gts", "score", "reward", "acc", "pred", "uid", "step", "other")
+    )
     records = read_dump(tmp_path, [f"{{{line}}}", row()])
     assert columns_of(records)["reward"] == [None, 1.0]
 
 
 CONSOLE = "".join(
-    f"\x1b[36m(TaskRunner pid=7)\x1b[0m step:{step} - actor/entropy:{1 / step} - critic/score/mean:np.float64({step / 10}) - x:nan\n"
+    f"\x1b[36m(TaskRunner pid=7)\x1b[0m step:{step} - actor/entropy:{1 / step} -"
+    f" critic/score/mean:np.float64({step / 10}) - x:nan\n"
     for step in range(1, 6)
 )
 FILE_LOG = "".join(
-    json.dumps({"step": step, "data": {"actor/entropy": 1 / step, "critic/score/mean": step / 10}}) + "\n" for step in range(1, 6)
+    json.dumps({"step": step, "data": {"actor/entropy": 1 / step, "critic/score/mean": step / 10}}) + "\n"
+    for step in range(1, 6)
 )
 DUMP = "".join(
     json.dumps(
@@ -336,7 +392,9 @@ def test_contract(samples: dict[str, Path]) -> None:
 
 
 def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
-    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {kind: kind for kind in READERS}
+    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {
+        kind: kind for kind in READERS
+    }
     assert IMPORTER.current(list(samples.values())) == list(samples.values())
 
 
@@ -446,12 +504,16 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-KEYS = st.sampled_from(["input", "output", "gts", "score", "step", "uid", "acc", "pred", "data_source", "reward", "my_score", "\ud800"])
+KEYS = st.sampled_from(
+    ["input", "output", "gts", "score", "step", "uid", "acc", "pred", "data_source", "reward", "my_score", "\ud800"]
+)
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES), max_size=4))
 @settings(max_examples=80, deadline=None)
-def test_rows_of_any_types_give_valid_tables(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]]) -> None:
+def test_rows_of_any_types_give_valid_tables(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "3.jsonl"
     path.write_text("".join(json.dumps({"input": None, "output": None, **row}) + "\n" for row in rows))
     check_records(IMPORTER.read(path, "rollouts"))

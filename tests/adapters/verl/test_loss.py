@@ -94,7 +94,10 @@ VERL = ClippedPolicy(low=0.2, high=0.2, dual=3.0)
 def actor(chain: Chain | str, **settings: Any) -> Any:
     text = chain if isinstance(chain, str) else chain.dumps()
     return FSDPActorConfig(
-        rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=BreadthLoss(loss_mode="breadth", chain=text), **settings
+        rollout_n=4,
+        ppo_micro_batch_size_per_gpu=1,
+        policy_loss=BreadthLoss(loss_mode="breadth", chain=text),
+        **settings,
     )
 
 
@@ -102,7 +105,9 @@ def vanilla(**settings: Any) -> Any:
     return FSDPActorConfig(rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=PolicyLossConfig(), **settings)
 
 
-def worker_loss(loss: Any, policy: Any, data: Any, *, dp_size: int = 1, tokens: int | None = None) -> tuple[float, list[float]]:
+def worker_loss(
+    loss: Any, policy: Any, data: Any, *, dp_size: int = 1, tokens: int | None = None
+) -> tuple[float, list[float]]:
     """Run verl's worker loss over two micro-batches; returns the summed loss and gradient."""
     policy.table.grad = None
     total = 0.0
@@ -133,7 +138,9 @@ def test_two_ranks_of_verls_engine_train_as_the_bare_objective_over_a_restart(tr
     surveying = Chain((VERL, ClipCov(share=0.2, lower=0.01), ForkingTokens(share=0.4), ACTIVE))
     plain, surveyed = trains_alike("seat", [Chain((VERL, ACTIVE)), surveying])
     for told in (plain[0], surveyed[0]):
-        assert told["states"][-1]["fork-thermostat"]["coefficient"] > 0, "the thermostat must act, or the test shows nothing"
+        assert told["states"][-1]["fork-thermostat"]["coefficient"] > 0, (
+            "the thermostat must act, or the test shows nothing"
+        )
     assert [step.get("breadth/stale") for step in plain[0]["steps"]] == [None] * 12
     assert [step["breadth/stale"] for step in surveyed[0]["steps"]] == [0.0, 1.0, 1.0, 1.0] * 3
 
@@ -177,7 +184,8 @@ def test_verls_own_terms_stay_beside_the_chain(bigram: Any) -> None:
     data, policy = bigram.generation(), bigram.Bigram(seed=1)
     tokens = int(data["response_mask"].values().sum())
     with_bonus, without = (
-        worker_loss(partial(ppo_loss, actor(Chain((VERL,)), entropy_coeff=c)), policy, data, tokens=tokens)[0] for c in (0.1, 0.0)
+        worker_loss(partial(ppo_loss, actor(Chain((VERL,)), entropy_coeff=c)), policy, data, tokens=tokens)[0]
+        for c in (0.1, 0.0)
     )
     batch = policy.batch(data)
     bonus = float((batch.entropy.detach() * batch.mask).sum() / tokens)

@@ -69,7 +69,10 @@ def test_every_change_as_overrides(change: Change, expected: list[str]) -> None:
 
 
 def test_an_epoch_more_is_taken_back_where_mini_batches_do_it() -> None:
-    assert patched(Change("updates", 1), **{f"{ACTOR}.ppo_epochs": 3}) == (f"{ACTOR}.ppo_mini_batch_size=64", f"{ACTOR}.ppo_epochs=1")
+    assert patched(Change("updates", 1), **{f"{ACTOR}.ppo_epochs": 3}) == (
+        f"{ACTOR}.ppo_mini_batch_size=64",
+        f"{ACTOR}.ppo_epochs=1",
+    )
     assert SETTINGS.patch([Change("updates", 4)], Knobs()) == (f"{ACTOR}.ppo_epochs=4",)
 
 
@@ -110,7 +113,11 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_every_override_exists_in_verl_s_tree_and_plus_only_adds(change: Change) -> None:
     verl = pytest.importorskip("verl")
-    tree = dict(flat(table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)))
+    tree = dict(
+        flat(
+            table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)
+        )
+    )
     for line in overrides(patched(change)):
         name = line.partition("=")[0]
         assert (name.lstrip("+") in tree) == (not name.startswith("+")), line
@@ -185,7 +192,11 @@ def test_recipes_run_under_our_trainer_with_what_is_prescribed(recipe: str) -> N
 
 
 def test_verl_s_own_kl_cov_comes_with_the_paper_s_numbers_where_it_can_rank() -> None:
-    assert patched(Change("chain", "kl_cov")) == (f"{LOSS}.loss_mode=kl_cov", f"{LOSS}.kl_cov_ratio=0.002", f"{LOSS}.ppo_kl_coef=1.0")
+    assert patched(Change("chain", "kl_cov")) == (
+        f"{LOSS}.loss_mode=kl_cov",
+        f"{LOSS}.kl_cov_ratio=0.002",
+        f"{LOSS}.ppo_kl_coef=1.0",
+    )
     alone = patched(Change("chain", "kl_cov"), **{f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1})
     assert f"{LOSS}.loss_mode=breadth" in alone
 
@@ -194,4 +205,6 @@ def test_a_penalty_that_is_set_up_only_needs_its_manager() -> None:
     assert patched(Change("length_penalty", True), **{"reward.reward_kwargs.overlong_buffer_cfg.enable": True}) == (
         "reward.reward_manager.name=dapo",
     )
-    assert "++reward.reward_kwargs.overlong_buffer_cfg.len=256" in patched(Change("length_penalty", True))  # a quarter of 1024
+    assert "++reward.reward_kwargs.overlong_buffer_cfg.len=256" in patched(
+        Change("length_penalty", True)
+    )  # a quarter of 1024

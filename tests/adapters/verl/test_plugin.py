@@ -40,16 +40,25 @@ plugin.arm()
 print(len(sys.meta_path))
 """
     bare = "import sys; print(len(sys.meta_path))"
-    assert run(script).splitlines() == ["[]", str(int(run(bare)) + 2)], "one watch for each hook, however often it is armed"
+    assert run(script).splitlines() == [
+        "[]",
+        str(int(run(bare)) + 2),
+    ], "one watch for each hook, however often it is armed"
 
 
 def test_verl_loads_it_and_the_loss_is_there(installed: Path) -> None:
-    script = "import verl; from verl.trainer.ppo.core_algos import get_policy_loss_fn; print(get_policy_loss_fn('breadth').__module__)"
+    script = (
+        "import verl; from verl.trainer.ppo.core_algos import get_policy_loss_fn;"
+        " print(get_policy_loss_fn('breadth').__module__)"
+    )
     assert run(script, installed).splitlines()[-1] == "breadth.adapters.verl.registration"
 
 
 def test_import_verl_alone_costs_nothing(installed: Path) -> None:
-    script = "import sys, verl; print('breadth.adapters.verl.plugin' in sys.modules, 'breadth.adapters.verl.loss' in sys.modules)"
+    script = (
+        "import sys, verl; print('breadth.adapters.verl.plugin' in sys.modules, 'breadth.adapters.verl.loss' in"
+        " sys.modules)"
+    )
     assert run(script, installed).splitlines()[-1] == "True False"
 
 
@@ -59,7 +68,9 @@ def test_verl_can_be_told_not_to_load_it(installed: Path) -> None:
 
 
 def test_the_trainers_are_there_when_verls_are(installed: Path) -> None:
-    pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
+    pytest.importorskip(
+        "verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed"
+    )
     script = "from verl.trainer.ppo.v1 import get_trainer_cls; print(get_trainer_cls('breadth').__name__)"
     assert run(script, installed).splitlines()[-1] == "BreadthTrainer"
 
@@ -67,7 +78,9 @@ def test_the_trainers_are_there_when_verls_are(installed: Path) -> None:
 @pytest.mark.parametrize("first", ["loss", "self_check", "trainer"])
 def test_our_modules_may_be_imported_first(installed: Path, first: str) -> None:
     if first == "trainer":
-        pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
+        pytest.importorskip(
+            "verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed"
+        )
     assert run(f"import breadth.adapters.verl.{first}; print('fine')", installed).splitlines()[-1] == "fine"
 
 

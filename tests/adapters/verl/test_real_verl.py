@@ -22,7 +22,9 @@ from breadth.runs.reader import Run
 
 pytestmark = [
     pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed"),
-    pytest.mark.filterwarnings("ignore::Warning:(verl|ray|torch|transformers|tensordict|pydantic|hydra|google|pkg_resources|vllm)"),
+    pytest.mark.filterwarnings(
+        "ignore::Warning:(verl|ray|torch|transformers|tensordict|pydantic|hydra|google|pkg_resources|vllm)"
+    ),
 ]
 
 LOGGED = [
@@ -89,14 +91,19 @@ def test_every_number_logged_comes_back_to_the_last_digit(written: Path, tmp_pat
 def dump_functions(module: str, owner: str) -> dict[str, Any]:
     """Take the dump functions of one of verl's trainers out of its source.
 
-    The trainer's module cannot be imported without what only a GPU machine has; these functions need the standard library alone.
+    The trainer's module cannot be imported without what only a GPU machine has; these functions need the standard
+    library alone.
     """
     package = find_spec("verl")
     assert package is not None
     assert package.origin is not None
     tree = ast.parse(Path(package.origin).parent.joinpath(*module.split("/")).read_text())
     trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
-    wanted = [node for node in trainer.body if isinstance(node, ast.FunctionDef) and ("dump" in node.name or node.name == WRITER)]
+    wanted = [
+        node
+        for node in trainer.body
+        if isinstance(node, ast.FunctionDef) and ("dump" in node.name or node.name == WRITER)
+    ]
     names: dict[str, Any] = {"os": os, "json": json, "np": np, "ThreadPoolExecutor": ThreadPoolExecutor}
     for node in wanted:
         node.decorator_list = []
@@ -133,14 +140,25 @@ def test_dumps_of_the_current_trainer(tmp_path: Path, capsys: pytest.CaptureFixt
     got = import_files([tmp_path / "out"], tmp_path / "run", importers=[IMPORTER])
     assert got.rollouts == 8
     run = Run.open(tmp_path / "run")
-    rows = run.query("SELECT * FROM rollouts JOIN problems USING (problem) WHERE split = 'train' ORDER BY \"group\", sample").to_pylist()
-    assert [(row["group"], row["sample"], row["step"]) for row in rows] == [("a_b", 0, 7), ("a_b", 1, 7), ("c", 0, 7), ("c", 1, 7)]
+    rows = run.query(
+        "SELECT * FROM rollouts JOIN problems USING (problem) WHERE split = 'train' ORDER BY \"group\", sample"
+    ).to_pylist()
+    assert [(row["group"], row["sample"], row["step"]) for row in rows] == [
+        ("a_b", 0, 7),
+        ("a_b", 1, 7),
+        ("c", 0, 7),
+        ("c", 1, 7),
+    ]
     assert [row["answer"] for row in rows] == ["1", "2", "3", None]
     assert [row["reward"] for row in rows[:3]] == [1.0, 0.0, 1.0]
     assert math.isnan(rows[3]["reward"])
     assert [row["prompt"] for row in rows] == [f"user: problem {place // 2}?\nassistant:" for place in range(4)]
-    assert [row["reference"] for row in rows] == ["1", "1", "3", "3"], "a problem keeps the first reference it came with"
-    held_out = run.query("SELECT answer, correct FROM rollouts WHERE split = 'eval' ORDER BY \"group\", sample").to_pylist()
+    assert [row["reference"] for row in rows] == ["1", "1", "3", "3"], (
+        "a problem keeps the first reference it came with"
+    )
+    held_out = run.query(
+        "SELECT answer, correct FROM rollouts WHERE split = 'eval' ORDER BY \"group\", sample"
+    ).to_pylist()
     assert held_out == [
         {"answer": "1", "correct": True},
         {"answer": "2", "correct": False},
@@ -172,7 +190,9 @@ def test_the_switches_name_settings_that_exist() -> None:
     config = import_module("yaml").safe_load(
         (Path(package.origin).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text()
     )
-    named = {word.split("=")[0].strip(",;()") for setting in SWITCHES.values() for word in setting.split() if "." in word}
+    named = {
+        word.split("=")[0].strip(",;()") for setting in SWITCHES.values() for word in setting.split() if "." in word
+    }
     assert len(named) == 6
     for dotted in named:
         place = config

@@ -24,7 +24,9 @@ def test_what_is_registered_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_trainers_are_registered_under_their_names() -> None:
-    v1 = pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
+    v1 = pytest.importorskip(
+        "verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed"
+    )
     registration.register_trainers()
     for mode, verl_mode in zip(registration.TRAINER_MODES, ("sync", "colocate_async"), strict=True):
         assert issubclass(v1.get_trainer_cls(mode), v1.get_trainer_cls(verl_mode))

@@ -28,7 +28,9 @@ pytest.importorskip("verl", reason="verl is not installed")
 def entries(monkeypatch: pytest.MonkeyPatch, *ours: metadata.EntryPoint) -> None:
     """Let these be all entry points of verl's group; the other groups stay."""
     others = metadata.entry_points
-    monkeypatch.setattr(metadata, "entry_points", lambda **asked: ours if asked == {"group": "verl.plugins"} else others(**asked))
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda **asked: ours if asked == {"group": "verl.plugins"} else others(**asked)
+    )
 
 
 @pytest.fixture
@@ -41,13 +43,19 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("entered")
 def test_it_says_what_is_in_place() -> None:
     version, entry, seams, loss = hook.self_check(trainer=False)
-    assert (version, entry, loss) == (f"verl {verl.__version__}", "entry point verl.plugins: breadth", "policy loss 'breadth'")
+    assert (version, entry, loss) == (
+        f"verl {verl.__version__}",
+        "entry point verl.plugins: breadth",
+        "policy loss 'breadth'",
+    )
     assert seams == "unchanged in verl: ppo_loss, no_padding_2_padding, response_to_nested"
 
 
 @pytest.mark.usefixtures("entered")
 def test_the_trainers_are_part_of_it() -> None:
-    pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
+    pytest.importorskip(
+        "verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed"
+    )
     assert hook.self_check()[-1] == "trainers breadth, breadth_colocate_async"
 
 
@@ -69,7 +77,9 @@ def test_a_switched_off_plugin_is_loud(monkeypatch: pytest.MonkeyPatch, policy: 
 
 
 @pytest.mark.usefixtures("entered")
-@pytest.mark.parametrize(("registered", "held"), [(None, "nothing"), (core_algos.compute_policy_loss_gpg, "compute_policy_loss_gpg")])
+@pytest.mark.parametrize(
+    ("registered", "held"), [(None, "nothing"), (core_algos.compute_policy_loss_gpg, "compute_policy_loss_gpg")]
+)
 def test_another_loss_of_our_name_is_loud(monkeypatch: pytest.MonkeyPatch, registered: Any, held: str) -> None:
     monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "breadth", registered)
     with pytest.raises(MechanismError, match=held):
@@ -108,11 +118,18 @@ def changed(config: Any, batch: Any) -> None:
 
 def test_a_chain_is_told_its_hook() -> None:
     whole, alone = hook.explain(Chain((ClippedPolicy(),), Reduction("sequence-mean")))
-    assert whole.startswith("with our trainer: trainer.v1.trainer_mode=breadth actor_rollout_ref.actor.policy_loss._target_=")
+    assert whole.startswith(
+        "with our trainer: trainer.v1.trainer_mode=breadth actor_rollout_ref.actor.policy_loss._target_="
+    )
     assert whole.endswith("loss_mode=breadth actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean")
     assert alone.startswith("with verl's own trainers: ")
-    whole, alone = hook.explain(Chain((ClippedPolicy(), ForkThermostat(), ReferenceKL()), Reduction("fixed-length", 64)))
-    assert "loss_scale_factor=64 actor_rollout_ref.actor.calculate_entropy=true actor_rollout_ref.actor.use_kl_loss=true" in whole
+    whole, alone = hook.explain(
+        Chain((ClippedPolicy(), ForkThermostat(), ReferenceKL()), Reduction("fixed-length", 64))
+    )
+    assert (
+        "loss_scale_factor=64 actor_rollout_ref.actor.calculate_entropy=true actor_rollout_ref.actor.use_kl_loss=true"
+        in whole
+    )
     assert alone.startswith("not with verl's own trainers: ")
     assert "loss_mode" not in hook.explain(Chain((GroupAdvantage(),)))[0], "verl's own loss may stay"
     with pytest.raises(MechanismError, match="old_divergence"):

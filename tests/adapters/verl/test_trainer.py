@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
+pytest.importorskip(
+    "verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed"
+)
 
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import Role
@@ -72,7 +74,13 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
         scores, mask = torch.zeros(length), torch.ones(length, dtype=torch.int64) * (key[0] != "p")
         scores[-1] = reward
         old = torch.linspace(-2, -1, length)
-        rows[key] = {"uid": key.split("_")[0], "response_mask": mask, "rm_scores": scores, "rollout_log_probs": old, "old_log_probs": old}
+        rows[key] = {
+            "uid": key.split("_")[0],
+            "response_mask": mask,
+            "rm_scores": scores,
+            "rollout_log_probs": old,
+            "old_log_probs": old,
+        }
         rows[key] |= {"entropy": torch.ones(length), "responses": torch.arange(length), "prompts": torch.arange(2)}
     found = Queue(rows, {key: {"is_padding": key[0] == "p"} for key in KEYS})
     monkeypatch.setattr(trainer_base, "tq", found)
@@ -135,7 +143,9 @@ def test_the_advantages_are_the_chains(configured: Compose, queue: Queue) -> Non
     assert [len(queue.rows[key]["advantages"]) for key in KEYS] == [2, 3, 4, 2, 3, 4, 2]
 
 
-def test_trainer_and_workers_together_do_what_the_bare_objective_does(configured: Compose, queue: Queue, bigram: Any) -> None:
+def test_trainer_and_workers_together_do_what_the_bare_objective_does(
+    configured: Compose, queue: Queue, bigram: Any
+) -> None:
     """Credit in verl's trainer, loss in verl's worker loss on two micro-batches: loss and gradient are the whole chain's."""
     data, policy = bigram.generation(6), bigram.Bigram(seed=1)
     for row, key in enumerate(KEYS[:6]):
@@ -169,7 +179,9 @@ def test_trainer_and_workers_together_do_what_the_bare_objective_does(configured
     expected.backward()
     assert total == pytest.approx(float(expected.detach()), abs=1e-6)
     torch.testing.assert_close(gradient, policy.table.grad, atol=1e-6, rtol=1e-6)
-    assert {f"breadth/{name}": value for name, value in bare.finish().items()} == pytest.approx(seat.finish(), abs=1e-6, nan_ok=True)
+    assert {f"breadth/{name}": value for name, value in bare.finish().items()} == pytest.approx(
+        seat.finish(), abs=1e-6, nan_ok=True
+    )
 
 
 def test_metrics_of_the_workers_stand_under_our_name(configured: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +212,21 @@ class Workers:
 
 
 @pytest.mark.parametrize("how", ["auto", "resume_path"])
-def test_state_survives_a_checkpoint(configured: Compose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str) -> None:
+def test_state_survives_a_checkpoint(
+    configured: Compose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
     chain = Chain((GroupAdvantage(), OutcomeBonus(), ClippedPolicy(), ForkThermostat()))
     folder = tmp_path / "global_step_3"
     seen: list[bool] = []
-    monkeypatch.setattr(trainer_base.PPOTrainer, "_save_checkpoint", lambda _: seen.append((folder / checkpoint.NAME).exists()))
+    monkeypatch.setattr(
+        trainer_base.PPOTrainer, "_save_checkpoint", lambda _: seen.append((folder / checkpoint.NAME).exists())
+    )
     monkeypatch.setattr(trainer_base.PPOTrainer, "_load_checkpoint", lambda self: setattr(self, "global_steps", 3))
-    overrides = [f"trainer.default_local_dir={tmp_path}", f"trainer.resume_mode={how}", f"trainer.resume_from_path={folder}"]
+    overrides = [
+        f"trainer.default_local_dir={tmp_path}",
+        f"trainer.resume_mode={how}",
+        f"trainer.resume_from_path={folder}",
+    ]
     first, second = (trained(configured, chain, *overrides) for _ in range(2))
     for trainer in (first, second):
         trainer.global_steps, trainer.actor_rollout_wg = 3, Workers(chain)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed")
+pytest.importorskip(
+    "verl.trainer.ppo.v1", reason="verl's trainers and what they need (verl[verl-core]) are not installed"
+)
 
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
 from verl.workers.engine_workers import TrainingWorker
@@ -29,8 +31,12 @@ VERL = ClippedPolicy(low=0.2, high=0.2, dual=3.0)
 
 
 def test_two_ranks_of_verls_worker_train_as_the_bare_objective_over_a_restart(trains_alike: Callable[..., Any]) -> None:
-    told = trains_alike("worker", [Chain((VERL, ClipCov(share=0.2, lower=0.01), ForkingTokens(share=0.4), ACTIVE))])[0][0]
-    assert told["states"][-1]["fork-thermostat"]["coefficient"] > 0, "the thermostat must act, or the test shows nothing"
+    told = trains_alike("worker", [Chain((VERL, ClipCov(share=0.2, lower=0.01), ForkingTokens(share=0.4), ACTIVE))])[0][
+        0
+    ]
+    assert told["states"][-1]["fork-thermostat"]["coefficient"] > 0, (
+        "the thermostat must act, or the test shows nothing"
+    )
     assert [step["breadth/stale"] for step in told["steps"]] == [0.0, 1.0, 1.0, 1.0] * 3
 
 

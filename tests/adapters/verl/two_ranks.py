@@ -1,6 +1,7 @@
 """One of two processes that train a bigram with verl's own worker code and a chain; run by the tests as a script.
 
-Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's TrainingWorker).
+Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's
+TrainingWorker).
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class BigramEngine(BaseEngine):  # type: ignore[misc]  # verl is untyped
 
 def actor_config(chain: str) -> Any:
     return FSDPActorConfig(
-        rollout_n=4, ppo_micro_batch_size_per_gpu=1, policy_loss=BreadthLoss(loss_mode="breadth", chain=chain), clip_ratio_c=3.0
+        rollout_n=4,
+        ppo_micro_batch_size_per_gpu=1,
+        policy_loss=BreadthLoss(loss_mode="breadth", chain=chain),
+        clip_ratio_c=3.0,
     )
 
 
@@ -97,10 +101,15 @@ def by_seat(engine: BigramEngine, seat: LossSeat, config: Any, data: Any) -> lis
 
 def by_worker(actor: Any, data: Any) -> list[dict[str, Any]]:
     """Take one generation's steps with verl's training worker."""
-    tu.assign_non_tensor(data, global_batch_size=MINI, mini_batch_size=MINI, epochs=2, seed=1, dataloader_kwargs={"shuffle": False})
+    tu.assign_non_tensor(
+        data, global_batch_size=MINI, mini_batch_size=MINI, epochs=2, seed=1, dataloader_kwargs={"shuffle": False}
+    )
     metrics = tu.get(actor.train_mini_batch(data=data), "metrics")
     steps = len(metrics["loss"])
-    return [{name: metrics[name][step] for name in metrics if name == "loss" or name.startswith("breadth/")} for step in range(steps)]
+    return [
+        {name: metrics[name][step] for name in metrics if name == "loss" or name.startswith("breadth/")}
+        for step in range(steps)
+    ]
 
 
 def actor_of(engine: BigramEngine, config: Any) -> Any:
@@ -109,11 +118,17 @@ def actor_of(engine: BigramEngine, config: Any) -> Any:
 
     from breadth.adapters.verl.worker import ChainedActor
 
-    engine_workers.get_torch_device = lambda: SimpleNamespace(max_memory_allocated=lambda: 0, max_memory_reserved=lambda: 0)
+    engine_workers.get_torch_device = lambda: SimpleNamespace(
+        max_memory_allocated=lambda: 0, max_memory_reserved=lambda: 0
+    )
     actor = ChainedActor.__new__(ChainedActor)
     actor.engine, actor.model_config, actor.device_name, actor.flops_counter = engine, {}, "cpu", None
     actor.engine_config = SimpleNamespace(
-        use_dynamic_bsz=False, max_token_len_per_gpu=None, micro_batch_size_per_gpu=1, use_fused_kernels=False, forward_only=False
+        use_dynamic_bsz=False,
+        max_token_len_per_gpu=None,
+        micro_batch_size_per_gpu=1,
+        use_fused_kernels=False,
+        forward_only=False,
     )
     actor.profiler = DistProfiler(rank=engine.get_data_parallel_rank())
     actor.attach(partial(ppo_loss, config=config))
@@ -136,7 +151,12 @@ def run(rank: int, folder: Path, how: str, chain: str) -> dict[str, Any]:
         told += by_worker(actor, own) if how == "worker" else by_seat(engine, seat, config, own)
         checkpoint.save(folder / f"rank_{rank}", {"loss": seat.objective.state()})
         states.append(seat.objective.state()["states"])
-    return {"steps": told, "gradients": engine.gradients, "states": states, "table": engine.module.table.flatten().tolist()}
+    return {
+        "steps": told,
+        "gradients": engine.gradients,
+        "states": states,
+        "table": engine.module.table.flatten().tolist(),
+    }
 
 
 def main(rank: int, folder: Path, how: str, chains: list[str]) -> None:

@@ -33,7 +33,9 @@ def test_alternatives_beyond_the_server_s_own_cap_need_a_flag() -> None:
 
 
 def test_one_request_for_all_of_it() -> None:
-    request, server = patch(Change("votes", 8), Change("max_tokens", 2048), Change("logprobs_raw", True), Change("temperature", 0.7))
+    request, server = patch(
+        Change("votes", 8), Change("max_tokens", 2048), Change("logprobs_raw", True), Change("temperature", 0.7)
+    )
     assert json.loads(request.removeprefix("request: ")) == {"n": 8, "max_tokens": 2048, "temperature": 0.7}
     assert server == "server: --logprobs-mode raw_logprobs"
 
@@ -51,7 +53,14 @@ QUESTION = ({"role": "user", "content": "2+2?"},)
 
 def test_every_field_of_a_chat_is_explicit() -> None:
     sampling = Sampling(
-        temperature=0.6, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, max_tokens=64, thinking_tokens=32, top_logprobs=20
+        temperature=0.6,
+        top_p=0.9,
+        top_k=20,
+        min_p=0.05,
+        repetition_penalty=1.1,
+        max_tokens=64,
+        thinking_tokens=32,
+        top_logprobs=20,
     )
     path, body = VllmDialect().request(Draw(QUESTION, sampling, model="m", seed=7))
     assert path == CHAT
@@ -99,7 +108,11 @@ def test_it_is_recognised_by_its_models() -> None:
 
 @pytest.mark.parametrize(
     ("told", "speculates"),
-    [("model='m', speculative_config=None, x", False), ("speculative_config=SpeculativeConfig(method='mtp')", True), ("model='m'", None)],
+    [
+        ("model='m', speculative_config=None, x", False),
+        ("speculative_config=SpeculativeConfig(method='mtp')", True),
+        ("model='m'", None),
+    ],
 )
 def test_speculation_is_told_in_development_mode_only(told: str, speculates: bool | None) -> None:
     assert VllmDialect().speculates(Identity({}, {}, {"/server_info": {"vllm_config": told}})) is speculates

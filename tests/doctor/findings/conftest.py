@@ -22,7 +22,8 @@ from breadth.runs.schema import Header, storable
 from breadth.runs.writer import RunWriter
 
 Swept = Callable[..., Evidence]
-"""``swept(plain, {64: forced}, policy=Policy(...), tokens=100, texts={0: of plain ones, 64: ...}, confidences=..., labelled=True)``."""
+"""``swept(plain, {64: forced}, policy=Policy(...), tokens=100, texts={0: of plain ones, 64: ...}, confidences=..., labelled=True)``.
+"""
 Recorded = Callable[..., Evidence]
 """``recorded(answers, policy, texts=..., confidences=..., thinking=..., tokens=..., labelled=True)``."""
 
@@ -31,7 +32,11 @@ def columns(answers: npt.NDArray[np.int64], *, labelled: bool, **given: Any) -> 
     """Return the rollouts of a table of answers; what is given may be one value, or one for each sample."""
     names = [f"q{place:04d}" for place in range(len(answers))]
     flat = answers.ravel().tolist()
-    wide = {name: np.broadcast_to(np.asarray(value), answers.shape).ravel().tolist() for name, value in given.items() if name != "texts"}
+    wide = {
+        name: np.broadcast_to(np.asarray(value), answers.shape).ravel().tolist()
+        for name, value in given.items()
+        if name != "texts"
+    }
     texts = given.get("texts") or [f"Adding up. The answer is {label}." for label in flat]
     extras = [
         {"input_tokens": 30, "cached_tokens": 0, "seconds": 0.5, "independent": True}
@@ -83,10 +88,22 @@ def swept(tmp_path: Path) -> Swept:
         folder = tmp_path / f"sweep{len(list(tmp_path.iterdir()))}"
         writer = RunWriter(folder, Header(name="sweep", config=storable({"plan": to_table(plan)})))
         written, thought = texts or {}, thinking or {}
-        rows = columns(first, labelled=labelled, tokens=tokens, confidences=confidences, thinking=thought.get(0, 0), texts=written.get(0))
+        rows = columns(
+            first,
+            labelled=labelled,
+            tokens=tokens,
+            confidences=confidences,
+            thinking=thought.get(0, 0),
+            texts=written.get(0),
+        )
         writer.rollouts(rows, 0, split="eval")
         for step, (budget, table) in enumerate(tables.items(), 1):
-            told = {"tokens": budget + 4, "confidences": np.nan, "thinking": thought.get(budget, budget), "texts": written.get(budget)}
+            told = {
+                "tokens": budget + 4,
+                "confidences": np.nan,
+                "thinking": thought.get(budget, budget),
+                "texts": written.get(budget),
+            }
             writer.rollouts(columns(table, labelled=labelled, **told), step, split="eval")
         problems(writer, len(first), labelled=labelled)
         return Evidence("sweep", Run.open(folder), policy=policy, server=server)
@@ -102,7 +119,9 @@ def recorded(tmp_path: Path) -> Recorded:
         table = np.asarray(answers, dtype=np.int64)
         folder = tmp_path / f"recorded{len(list(tmp_path.iterdir()))}"
         writer = RunWriter(folder, Header(name="recorded", config={"policy": to_table(policy)}))
-        told = {"tokens": 100, "confidences": np.nan, "thinking": 0} | {name: value for name, value in given.items() if name != "server"}
+        told = {"tokens": 100, "confidences": np.nan, "thinking": 0} | {
+            name: value for name, value in given.items() if name != "server"
+        }
         writer.rollouts(columns(table, labelled=labelled, **told), 0, split="eval")
         problems(writer, len(table), labelled=labelled)
         return Evidence("recorded", Run.open(folder), server=given.get("server"))

@@ -23,7 +23,10 @@ ONE = Policy(strategy=Single())
 
 
 def values(found: Finding) -> dict[str, float]:
-    return {fact.name: fact.value.value if isinstance(fact.value, Interval) else float(str(fact.value)) for fact in found.evidence}
+    return {
+        fact.name: fact.value.value if isinstance(fact.value, Interval) else float(str(fact.value))
+        for fact in found.evidence
+    }
 
 
 def test_it_keeps_the_contract() -> None:
@@ -36,9 +39,10 @@ def test_a_policy_that_leaves_votes_undone_limits(swept: Any) -> None:
     check_said(found, "bottleneck")
     assert (found.severity, found.loop, found.confidence) == (Severity.NOTE, "both", "strong")
     # One draw scores 62.5 %, a vote of eight everything: nothing is out of reach, and the policy misses 37.5 points.
-    assert found.headline == (
-        "The inference policy limits: 0% of the questions are out of reach of 8 draws, and the best policy measured gains 37.5 points on "
-        "the policy in use (one plain draw)."
+    assert (
+        found.headline
+        == "The inference policy limits: 0% of the questions are out of reach of 8 draws, and the best policy measured"
+        " gains 37.5 points on the policy in use (one plain draw)."
     )
     assert [one.changes for one in found.prescriptions] == [(Change("votes", 8),)]
 
@@ -56,7 +60,8 @@ def test_what_no_draw_gets_right_is_for_training(swept: Any) -> None:
 
 
 def test_right_draws_that_are_outvoted_want_a_judge(swept: Any) -> None:
-    # Three right of eight against five wrong alike: any vote loses to one draw (37.5 %), and one of eight is always right.
+    # Three right of eight against five wrong alike: any vote loses to one draw (37.5 %), and one of eight is always
+    # right.
     found = FINDING.check(swept(np.tile([0, 0, 0, 1, 1, 1, 1, 1], (60, 1)), policy=ONE))
     assert isinstance(found, Finding)
     assert found.headline.startswith("Choosing among the draws limits")
@@ -75,7 +80,8 @@ def test_the_parts_and_the_score_make_up_one(swept: Any, chance: Any) -> None:
 
 
 def test_where_nothing_leads_nothing_is_said_to_limit(swept: Any) -> None:
-    # Of 60 questions 8 never right, 8 right in one of eight draws, 44 always: 13.3 % out of reach, and 8 x 7/8 / 60 = 11.7 % not chosen.
+    # Of 60 questions 8 never right, 8 right in one of eight draws, 44 always: 13.3 % out of reach, and 8 x 7/8 / 60 =
+    # 11.7 % not chosen.
     table = np.zeros((60, 8), dtype=np.int64)
     table[:8], table[8:16, 1:] = 1, 1
     found = FINDING.check(swept(table, policy=ONE))

@@ -29,16 +29,24 @@ def test_verl_left_at_one_response_a_prompt() -> None:
     check_said(found, NAME)
     assert found.severity is Severity.WARNING
     assert found.confidence == "certain"
-    assert found.headline == "1 contradiction stands in the settings: algorithm.adv_estimator=grpo; group left at its default."
+    assert (
+        found.headline
+        == "1 contradiction stands in the settings: algorithm.adv_estimator=grpo; group left at its default."
+    )
     assert VERL.patch(found.prescriptions[0].changes, VERL.knobs({})) == ("actor_rollout_ref.rollout.n=8",)
 
 
 def test_several_are_listed_the_gravest_first() -> None:
-    found = checked(TRL, {"num_generations": 8, "loss_type": "dr_grpo", "top_p": 0.9, "epsilon": 0.28, "epsilon_high": 0.2})
+    found = checked(
+        TRL, {"num_generations": 8, "loss_type": "dr_grpo", "top_p": 0.9, "epsilon": 0.28, "epsilon_high": 0.2}
+    )
     assert isinstance(found, Finding)
     check_said(found, NAME)
     assert found.severity is Severity.WARNING
-    assert found.headline == "3 contradictions stand in the settings: epsilon=0.28; epsilon_high=0.2; loss_type='dr_grpo'; top_p=0.9."
+    assert (
+        found.headline
+        == "3 contradictions stand in the settings: epsilon=0.28; epsilon_high=0.2; loss_type='dr_grpo'; top_p=0.9."
+    )
     assert [one.action for one in found.prescriptions] == [
         "Exchange the two: 0.2 below, 0.28 above",
         "Draw rollouts from the whole distribution",

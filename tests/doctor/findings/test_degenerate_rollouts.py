@@ -91,7 +91,8 @@ def test_texts_of_one_problem_are_not_taken_for_many(make: Any) -> None:
     """All bad texts are of one problem in forty: another forty problems might hold none or three."""
     now = rows(0)
     now["completion"] = [
-        looping(place) if name == "p0" else text for place, (name, text) in enumerate(zip(now["problem"], now["completion"], strict=True))
+        looping(place) if name == "p0" else text
+        for place, (name, text) in enumerate(zip(now["problem"], now["completion"], strict=True))
     ]
     assert sum("Wait" in text for text in now["completion"]) == 5
     assert FINDING.check(run(make, rows(0), now)) is None
@@ -102,7 +103,9 @@ def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
     start = rows(0, correct=[True] * 200)
     found = FINDING.check(run(make, start, now, knobs=Knobs(mask_truncated=False)))
     assert isinstance(found, Finding)
-    assert found.cost.startswith("50% of what is drawn now is no reasoning to learn from, and 60% of that was right all the same")
+    assert found.cost.startswith(
+        "50% of what is drawn now is no reasoning to learn from, and 60% of that was right all the same"
+    )
     assert found.evidence[-1].value.value == pytest.approx(0.6)  # type: ignore[union-attr]
     assert [one.action.partition(",")[0] for one in found.prescriptions[:2]] == [
         "Take the advantage from right rollouts that loop",

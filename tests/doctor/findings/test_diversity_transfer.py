@@ -43,9 +43,18 @@ def test_it_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize(
     ("then", "now", "severity"),
-    [(6, 1, Severity.WARNING), (6, 3, Severity.WARNING), (6, 5, Severity.NOTE), (6, 6, None), (3, 6, None), (1, 1, None)],
+    [
+        (6, 1, Severity.WARNING),
+        (6, 3, Severity.WARNING),
+        (6, 5, Severity.NOTE),
+        (6, 6, None),
+        (3, 6, None),
+        (1, 1, None),
+    ],
 )
-def test_severity_follows_what_is_lost_of_what_there_was(make: Any, then: int, now: int, severity: Severity | None) -> None:
+def test_severity_follows_what_is_lost_of_what_there_was(
+    make: Any, then: int, now: int, severity: Severity | None
+) -> None:
     found = FINDING.check(run(make, rows(spread(then)), rows(spread(now, seed=1))))
     if severity is None:
         assert found is None

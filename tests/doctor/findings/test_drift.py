@@ -39,7 +39,9 @@ def test_steady_growth_is_none_whatever_its_level(make: Any, growth: Any, level:
 
 @pytest.mark.parametrize("name", ["kl_reference", "kl_old"])
 @pytest.mark.parametrize("growth", [JUMPS, TAKES_OFF, 0.01 * np.exp(6 * T)])
-@pytest.mark.parametrize(("score", "severity"), [(FLAT, Severity.WARNING), (FALLING, Severity.CRITICAL), (RISING, Severity.NOTE)])
+@pytest.mark.parametrize(
+    ("score", "severity"), [(FLAT, Severity.WARNING), (FALLING, Severity.CRITICAL), (RISING, Severity.NOTE)]
+)
 def test_outrunning_its_own_pace_is_judged_by_the_score(
     make: Any, around: Callable[..., Any], name: str, growth: Any, score: Any, severity: Severity
 ) -> None:

@@ -59,7 +59,9 @@ def test_the_scale_of_entropy_does_not_matter(make: Any, around: Callable[..., A
     assert small.evidence[2].value.high == pytest.approx(large.evidence[2].value.high, rel=1e-9)  # type: ignore[union-attr]
 
 
-def test_half_gone_while_no_rise_is_shown_is_a_warning_and_without_a_score_a_note(make: Any, around: Callable[..., Any]) -> None:
+def test_half_gone_while_no_rise_is_shown_is_a_warning_and_without_a_score_a_note(
+    make: Any, around: Callable[..., Any]
+) -> None:
     entropy = around(0.8 * 0.35**T, 0.01)
     hidden = around(FLAT, 0.3, 1)  # whether it rises cannot be told
     told, untold = FINDING.check(make(entropy=entropy, reward=hidden)), FINDING.check(make(entropy=entropy))
@@ -93,10 +95,13 @@ def test_a_smooth_fall_by_factors_on_forty_steps_is_found(make: Any) -> None:
 
 
 def test_a_fall_in_two_goes_is_found_though_its_trend_passes_for_a_wander(make: Any) -> None:
-    # A run of the lab (entropy-collapse, seed 12) with a hump on the way down: no smooth curve follows it, so its noise seems sluggish.
+    # A run of the lab (entropy-collapse, seed 12) with a hump on the way down: no smooth curve follows it, so its noise
+    # seems sluggish.
     hundredths = [46, 50, 47, 43, 44, 41, 41, 43, 39, 39, 36, 37, 33, 28, 26, 22, 20, 18, 19, 16]
     hundredths += [14, 13, 17, 19, 18, 19, 19, 17, 14, 11, 9, 11, 9, 8, 10, 13, 13, 10, 10, 11]
-    evidence = make(entropy=np.array(hundredths) / 100, reward=np.interp(np.arange(40), [0, 10, 18, 39], [0.3, 0.4, 0.85, 0.9]))
+    evidence = make(
+        entropy=np.array(hundredths) / 100, reward=np.interp(np.arange(40), [0, 10, 18, 39], [0.3, 0.4, 0.85, 0.9])
+    )
     trend = evidence.trend("entropy")
     assert trend.verdict == "cannot tell"
     assert trend.ratio.high < 0.3

@@ -51,8 +51,18 @@ def test_without_entropy_it_cannot_tell(make: Any) -> None:
 
 
 def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., Any]) -> None:
-    knobs = Knobs(entropy_bonus=0.01, clip_low=0.2, clip_high=0.3, updates=4, engine="vllm", correct_mismatch=False, learning_rate=3e-6)
-    found = FINDING.check(make(entropy=around(0.5 * 5**T, 0.01), reward=FLAT, truncated=around(0.3 * T, 0.005), knobs=knobs))
+    knobs = Knobs(
+        entropy_bonus=0.01,
+        clip_low=0.2,
+        clip_high=0.3,
+        updates=4,
+        engine="vllm",
+        correct_mismatch=False,
+        learning_rate=3e-6,
+    )
+    found = FINDING.check(
+        make(entropy=around(0.5 * 5**T, 0.01), reward=FLAT, truncated=around(0.3 * T, 0.005), knobs=knobs)
+    )
     assert isinstance(found, Finding)
     changes = [change for one in found.prescriptions for change in one.changes]
     assert changes == [
@@ -62,6 +72,8 @@ def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., A
         Change("correct_mismatch", True),
         Change("learning_rate", 1e-6),
     ]
-    quiet = FINDING.check(make(entropy=around(0.5 * 5**T, 0.01), knobs=Knobs(entropy_bonus=0.0, clip_low=0.2, clip_high=0.2, engine="hf")))
+    quiet = FINDING.check(
+        make(entropy=around(0.5 * 5**T, 0.01), knobs=Knobs(entropy_bonus=0.0, clip_low=0.2, clip_high=0.2, engine="hf"))
+    )
     assert isinstance(quiet, Finding)
     assert not [change for one in quiet.prescriptions for change in one.changes]

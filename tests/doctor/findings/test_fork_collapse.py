@@ -16,12 +16,20 @@ from breadth.testing.findings import check_finding, check_said
 NAME = "fork-collapse"
 
 
-def rows(forks: float = 1.0, others: float = 1.0, *, length: int = 40, seed: int = 0, problems: int = 30) -> dict[str, Any]:
+def rows(
+    forks: float = 1.0, others: float = 1.0, *, length: int = 40, seed: int = 0, problems: int = 30
+) -> dict[str, Any]:
     """200 rollouts in which a token in five forks, with about 1 nat, and the others have about 0.1; both times a factor."""
     rng = np.random.default_rng(seed)
     is_fork = rng.random((200, length)) < 8 / length
-    entropy = np.where(is_fork, forks * rng.uniform(0.8, 1.2, is_fork.shape), others * rng.uniform(0.05, 0.15, is_fork.shape))
-    return {"problem": [f"p{place % problems}" for place in range(200)], "sample": list(range(200)), "entropy": entropy.tolist()}
+    entropy = np.where(
+        is_fork, forks * rng.uniform(0.8, 1.2, is_fork.shape), others * rng.uniform(0.05, 0.15, is_fork.shape)
+    )
+    return {
+        "problem": [f"p{place % problems}" for place in range(200)],
+        "sample": list(range(200)),
+        "entropy": entropy.tolist(),
+    }
 
 
 def run(make: Any, now: dict[str, Any], **given: Any) -> Any:
@@ -46,7 +54,9 @@ def test_it_keeps_the_contract() -> None:
         (1.6, 1.0, None),
     ],
 )
-def test_severity_follows_what_forks_have_left_beside_the_rest(make: Any, forks: float, others: float, severity: Severity | None) -> None:
+def test_severity_follows_what_forks_have_left_beside_the_rest(
+    make: Any, forks: float, others: float, severity: Severity | None
+) -> None:
     found = FINDING.check(run(make, rows(forks, others)))
     if severity is None:
         assert found is None

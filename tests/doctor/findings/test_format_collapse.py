@@ -16,7 +16,9 @@ from breadth.testing.findings import check_finding, check_said
 
 NAME = "format-collapse"
 TEXTS = {
-    "prose": "We add the two numbers and then take away what was given to the neighbours before noon, which leaves the rest.",
+    "prose": (
+        "We add the two numbers and then take away what was given to the neighbours before noon, which leaves the rest."
+    ),
     "numbered": "1. Add the numbers.\n2. Take away the rest.\n3. State it.",
     "code": "```python\nprint(3 + 4)\n```",
     "bullets": "- add them all up\n- take some away again",
@@ -25,7 +27,9 @@ TEXTS = {
 
 def rows(shares: dict[str, int], right: float | None = None) -> dict[str, Any]:
     """So many texts of each format, in a fixed mixed order; of every group of four so many are right."""
-    kinds = np.random.default_rng(0).permutation([kind for kind, count in shares.items() for _ in range(count)]).tolist()
+    kinds = (
+        np.random.default_rng(0).permutation([kind for kind, count in shares.items() for _ in range(count)]).tolist()
+    )
     found: dict[str, Any] = {
         "problem": [f"p{place // 4}" for place in range(len(kinds))],
         "sample": list(range(len(kinds))),
@@ -64,7 +68,9 @@ def test_it_keeps_the_contract() -> None:
     ],
     ids=["taken over", "all", "not surely", "several", "was one nearly", "was one", "more"],
 )
-def test_one_must_surely_have_taken_over_from_several(make: Any, start: dict[str, int], now: dict[str, int], found: bool) -> None:
+def test_one_must_surely_have_taken_over_from_several(
+    make: Any, start: dict[str, int], now: dict[str, int], found: bool
+) -> None:
     outcome = FINDING.check(run(make, start, now))
     if not found:
         assert outcome is None

@@ -59,10 +59,13 @@ def test_the_numbers_in_the_words(make: Any) -> None:
     length = np.where(np.arange(80) < 40, 600.0, 60.0)
     found = FINDING.check(make(length=length, reward=np.where(np.arange(80) < 40, 0.2, 0.6)))
     assert isinstance(found, Finding)
-    assert found.headline == (
-        "Completions have shrunk to 10% of their length at the start, 60 tokens in the place of 600, while the reward rises."
+    assert (
+        found.headline
+        == "Completions have shrunk to 10% of their length at the start, 60 tokens in the place of 600, while the"
+        " reward rises."
     )
-    # From 600 the mean with a memory of ten steps is 60 + 540 x 0.9^k after k short steps: below 300 for the first time at k = 8.
+    # From 600 the mean with a memory of ten steps is 60 + 540 x 0.9^k after k short steps: below 300 for the first time
+    # at k = 8.
     assert found.cost == "Half of the length was gone at step 48; since then the reward went from 0.6 to 0.6."
 
 

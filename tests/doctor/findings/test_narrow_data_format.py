@@ -18,7 +18,10 @@ NAME = "narrow-data-format"
 
 
 def prose(place: int) -> str:
-    return f"There are {place} apples and we eat two of them, which leaves what is asked for here. The answer is {place - 2}."
+    return (
+        f"There are {place} apples and we eat two of them, which leaves what is asked for here. The answer is"
+        f" {place - 2}."
+    )
 
 
 def numbered(place: int) -> str:
@@ -78,7 +81,11 @@ def test_few_texts_do_not_tell(make: Any) -> None:
 def test_rollouts_that_became_like_the_data_make_it_a_warning(make: Any) -> None:
     def rows(kinds: tuple[str, ...]) -> dict[str, Any]:
         mixed = np.random.default_rng(0).permutation(np.array(kinds, dtype=object)).tolist()
-        return {"problem": [f"p{place // 4}" for place in range(len(mixed))], "sample": list(range(len(mixed))), "completion": mixed}
+        return {
+            "problem": [f"p{place // 4}" for place in range(len(mixed))],
+            "sample": list(range(len(mixed))),
+            "completion": mixed,
+        }
 
     several, one = data(prose=100, numbered=100), data(prose=200)
     collapsed = make(rollouts={1: rows(several), 2: rows(one)})

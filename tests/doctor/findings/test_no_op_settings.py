@@ -36,7 +36,9 @@ def test_clip_higher_on_policy_is_a_warning_with_the_setting_that_lets_it_act() 
     assert found.confidence == "certain"
     assert found.headline == "1 setting does nothing here: epsilon_high=0.28."
     assert [(fact.name, fact.value) for fact in found.evidence][-1] == ("updates a generation", 1.0)
-    assert TRL.patch(found.prescriptions[0].changes, trl(gradient_accumulation_steps=8).knobs) == ("GRPOConfig(steps_per_generation=32)",)
+    assert TRL.patch(found.prescriptions[0].changes, trl(gradient_accumulation_steps=8).knobs) == (
+        "GRPOConfig(steps_per_generation=32)",
+    )
 
 
 def test_the_patch_it_prints_makes_it_go() -> None:
@@ -52,11 +54,16 @@ def test_a_left_over_is_a_note() -> None:
     assert isinstance(found, Finding)
     check_said(found, NAME)
     assert found.severity is Severity.NOTE
-    assert [one.action for one in found.prescriptions] == ["Take out what does nothing, or switch on what it is meant for"]
+    assert [one.action for one in found.prescriptions] == [
+        "Take out what does nothing, or switch on what it is meant for"
+    ]
     relied = FINDING.check(Evidence("config", knobs=VERL.knobs({f"{actor}.kl_loss_coef": 0.001}), dialect=VERL))
     assert isinstance(relied, Finding)
     assert relied.severity is Severity.WARNING
-    assert VERL.patch(relied.prescriptions[0].changes, left) == (f"{actor}.use_kl_loss=True", f"{actor}.kl_loss_coef=0.001")
+    assert VERL.patch(relied.prescriptions[0].changes, left) == (
+        f"{actor}.use_kl_loss=True",
+        f"{actor}.kl_loss_coef=0.001",
+    )
 
 
 def test_several_settings_are_one_finding() -> None:
@@ -69,13 +76,17 @@ def test_several_settings_are_one_finding() -> None:
 
 
 def test_what_it_cost_is_told_of_a_run(make: Any) -> None:
-    found = FINDING.check(make(reward=np.linspace(0, 1, 30), knobs=TRL.knobs({"num_generations": 8, "epsilon_high": 0.28})))
+    found = FINDING.check(
+        make(reward=np.linspace(0, 1, 30), knobs=TRL.knobs({"num_generations": 8, "epsilon_high": 0.28}))
+    )
     assert isinstance(found, Finding)
     assert found.cost == "Nothing of it was done in the 30 steps so far."
 
 
 def test_what_was_seen_of_a_server_is_strong_not_certain() -> None:
-    evidence = Evidence("serving", server={"top_logprobs": 5, "speculative": "no"}, policy=Policy(sampling=Sampling(top_logprobs=20)))
+    evidence = Evidence(
+        "serving", server={"top_logprobs": 5, "speculative": "no"}, policy=Policy(sampling=Sampling(top_logprobs=20))
+    )
     found = FINDING.check(evidence)
     assert isinstance(found, Finding)
     check_said(found, NAME)

@@ -58,7 +58,10 @@ def test_how_sure_it_is_decides(swept: Any, wrong: int, said: bool) -> None:
 
 
 def test_as_many_found_as_lost_is_no_failure(swept: Any) -> None:
-    first, last = np.arange(40)[:, None] % 2 * np.ones((1, 2), int), 1 - np.arange(40)[:, None] % 2 * np.ones((1, 2), int)
+    first, last = (
+        np.arange(40)[:, None] % 2 * np.ones((1, 2), int),
+        1 - np.arange(40)[:, None] % 2 * np.ones((1, 2), int),
+    )
     assert FINDING.check(swept(last, texts={0: traces(first, last)})) is None
 
 
@@ -74,7 +77,9 @@ def test_a_budget_that_is_not_in_use_is_a_note_and_one_in_use_a_warning(swept: A
     assert isinstance(idle, Finding)
     assert idle.severity is Severity.NOTE
     assert "think 256" in idle.headline
-    used = FINDING.check(swept(RIGHT, forced, texts=texts, policy=Policy(strategy=BudgetForcing(cues=0, minimum=256, maximum=256))))
+    used = FINDING.check(
+        swept(RIGHT, forced, texts=texts, policy=Policy(strategy=BudgetForcing(cues=0, minimum=256, maximum=256)))
+    )
     assert isinstance(used, Finding)
     assert used.severity is Severity.WARNING
     # At 64 tokens 35 of 40 end right, at 256 20 of 40.
@@ -82,7 +87,8 @@ def test_a_budget_that_is_not_in_use_is_a_note_and_one_in_use_a_warning(swept: A
 
 
 def test_changes_that_grow_with_the_budget_are_a_note(swept: Any) -> None:
-    # Between wrong answers nothing is lost; of 40 questions 0, 10 and 20 change theirs at 64, 128 and 256: a slope of 25 points a doubling.
+    # Between wrong answers nothing is lost; of 40 questions 0, 10 and 20 change theirs at 64, 128 and 256: a slope of
+    # 25 points a doubling.
     wrong = last_wrong(40)
     forced = dict.fromkeys((64, 128, 256), wrong)
     texts = {budget: traces(wrong + last_wrong(changed), wrong) for budget, changed in ((64, 0), (128, 10), (256, 20))}
@@ -90,7 +96,10 @@ def test_changes_that_grow_with_the_budget_are_a_note(swept: Any) -> None:
     assert isinstance(found, Finding)
     check_said(found, "oscillation")
     assert found.severity is Severity.NOTE
-    assert found.headline == ("Traces that change their stated answer grow from 0% of the traces at 64 thinking tokens to 50% at 256.")
+    assert (
+        found.headline
+        == "Traces that change their stated answer grow from 0% of the traces at 64 thinking tokens to 50% at 256."
+    )
     assert found.evidence[0].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
     same = {budget: traces(wrong + last_wrong(10), wrong) for budget in forced}
     assert FINDING.check(swept(wrong, forced, texts=same)) is None

@@ -34,8 +34,10 @@ def test_a_vote_on_draws_that_all_agree_pays_seven_eighths_for_nothing(swept: An
     assert isinstance(found, Finding)
     check_said(found, "over-sampling")
     assert found.severity is Severity.WARNING
-    assert found.headline == (
-        "The policy in use, a vote of 8, writes 800 tokens a question; one plain draw loses less than 5 points with 100."
+    assert (
+        found.headline
+        == "The policy in use, a vote of 8, writes 800 tokens a question; one plain draw loses less than 5 points with"
+        " 100."
     )
     assert found.evidence[2].value == pytest.approx(7 / 8)
     assert found.prescriptions[0].changes == (Change("votes", 1),)
@@ -55,7 +57,8 @@ def test_a_vote_that_gains_is_left_alone(swept: Any) -> None:
 
 
 def test_a_middle_width_may_be_enough(swept: Any) -> None:
-    # Seven of eight right on every question: a vote of three or more never loses. By hand: two wrong in four is impossible with one wrong.
+    # Seven of eight right on every question: a vote of three or more never loses. By hand: two wrong in four is
+    # impossible with one wrong.
     table = np.tile([0, 0, 0, 0, 0, 0, 0, 1], (120, 1))
     found = FINDING.check(swept(table, policy=Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)

@@ -42,15 +42,21 @@ def test_a_proven_fall_is_found_with_its_cost(swept: Any) -> None:
     assert isinstance(found, Finding)
     check_said(found, "over-thinking")
     assert found.severity is Severity.WARNING
-    assert found.headline == "Thinking past the optimum harms: accuracy falls from 90% at 128 thinking tokens to 40% at 256."
+    assert (
+        found.headline
+        == "Thinking past the optimum harms: accuracy falls from 90% at 128 thinking tokens to 40% at 256."
+    )
     # Forced arms write their budget and four tokens of answer: 260 - 132; 36/40 - 16/40.
     assert found.cost == "128 tokens a question more than at the best budget, for 50.0 points less."
     assert found.prescriptions[0].changes == (Change("thinking_budget", 128),)
 
 
-@pytest.mark.parametrize(("fallen", "severity"), [(8, Severity.WARNING), (7, Severity.NOTE), (5, Severity.NOTE), (4, None), (0, None)])
+@pytest.mark.parametrize(
+    ("fallen", "severity"), [(8, Severity.WARNING), (7, Severity.NOTE), (5, Severity.NOTE), (4, None), (0, None)]
+)
 def test_how_sure_it_is_decides(swept: Any, fallen: int, severity: Severity | None) -> None:
-    # Two budgets and k questions that fall: p = 2^-k, which is 0.0039 for 8, 0.0078 for 7, 0.031 for 5 and 0.0625 for 4.
+    # Two budgets and k questions that fall: p = 2^-k, which is 0.0039 for 8, 0.0078 for 7, 0.031 for 5 and 0.0625 for
+    # 4.
     found = FINDING.check(swept(PLAIN, {64: first_right(30), 128: first_right(30 - fallen)}))
     assert (found.severity if isinstance(found, Finding) else None) == severity
 
@@ -70,7 +76,8 @@ def test_with_a_policy_only_what_it_thinks_counts(swept: Any) -> None:
 
 
 def test_one_draw_as_it_comes_may_think_too_long_too(swept: Any) -> None:
-    # Plain draws write 300 tokens and are right on 20 of 40, those cut at 128 on 36; the budget of 512 is not in use and not asked.
+    # Plain draws write 300 tokens and are right on 20 of 40, those cut at 128 on 36; the budget of 512 is not in use
+    # and not asked.
     curve = {64: first_right(24), 128: first_right(36), 512: first_right(40)}
     found = FINDING.check(swept(PLAIN, curve, tokens=300, policy=Policy(strategy=Single())))
     assert isinstance(found, Finding)
@@ -99,7 +106,8 @@ def test_what_cannot_act_on_the_server_is_not_prescribed(swept: Any) -> None:
 
 
 def test_a_vote_for_the_same_tokens_comes_first_where_it_is_better(swept: Any) -> None:
-    # One plain draw in eight is wrong, another one each time: a vote of two draws is right as often as one, 7/8; the trace at 256 on 16/40.
+    # One plain draw in eight is wrong, another one each time: a vote of two draws is right as often as one, 7/8; the
+    # trace at 256 on 16/40.
     plain = np.where(np.arange(8) == np.arange(40)[:, None] % 8, 1 + np.arange(40)[:, None] % 3, 0)
     curve = {64: first_right(24), 128: first_right(30), 256: first_right(16)}
     found = FINDING.check(swept(plain, curve))
@@ -116,7 +124,10 @@ def test_agreement_stands_in_for_right_answers(swept: Any) -> None:
 def test_what_is_missing_is_said(swept: Any, recorded: Any) -> None:
     for evidence, said in (
         (swept(PLAIN), "fewer than two thinking budgets"),
-        (swept(PLAIN[:11], {64: first_right(5, 11), 128: first_right(2, 11)}), "11 questions with samples are there; 12 are needed"),
+        (
+            swept(PLAIN[:11], {64: first_right(5, 11), 128: first_right(2, 11)}),
+            "11 questions with samples are there; 12 are needed",
+        ),
         (recorded(PLAIN, Policy(strategy=Vote(4))), "thinking was not varied"),
     ):
         found = FINDING.check(evidence)

@@ -48,7 +48,8 @@ def test_more_agreement_on_wrong_answers_is_a_note_while_coverage_holds(make: An
     assert isinstance(found, Finding)
     check_said(found, NAME)
     assert found.severity is Severity.NOTE
-    # Seven of eight alike: C(7, 4) / C(8, 4) = 35 / 70 = 1/2 on half of the problems; no answer comes four times in the others.
+    # Seven of eight alike: C(7, 4) / C(8, 4) = 35 / 70 = 1/2 on half of the problems; no answer comes four times in the
+    # others.
     assert found.evidence[1].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
     assert found.evidence[0].value.value == 0.0  # type: ignore[union-attr]
     assert "On 25% of the problems 4 rollouts agree on one wrong answer, up from 0%" in found.headline
@@ -80,7 +81,8 @@ def test_harmless_looks_are_not_found(make: Any, start: dict[str, Any], now: dic
 
 
 def test_groups_of_other_sizes_are_compared_at_four(make: Any) -> None:
-    # Sixteen rollouts of which eight agree: C(8, 4) / C(16, 4) = 70 / 1820; four of four: 1. Were sizes ignored, all would count alike.
+    # Sixteen rollouts of which eight agree: C(8, 4) / C(16, 4) = 70 / 1820; four of four: 1. Were sizes ignored, all
+    # would count alike.
     large = (("7",) * 8 + tuple(str(place) for place in range(100, 108)), 60)
     found = FINDING.check(run(make, rows(large), rows((("7",) * 4, 60))))
     assert isinstance(found, Finding)

@@ -58,7 +58,9 @@ def test_a_bound_is_said_to_be_one_and_follows_the_levels(make: Any) -> None:
     found = FINDING.check(make(reward=-0.9 + 0 * T, levels=(-1.0, 3.0), knobs=Knobs(group=8)))
     assert isinstance(found, Finding)
     assert found.headline == "At least 82% of the groups have no right answer, and the score does not rise."
-    assert found.cost == "Of late 4.5 rollouts were paid for nothing for each that could teach something."  # 0.8167 / 0.1833
+    assert (
+        found.cost == "Of late 4.5 rollouts were paid for nothing for each that could teach something."
+    )  # 0.8167 / 0.1833
 
 
 @pytest.mark.parametrize("to", [0.04, 0.1, 0.4])
@@ -70,17 +72,22 @@ def test_a_run_at_its_beginning_that_rises_is_left_alone(make: Any, to: float) -
 
 def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
     outcomes = [
-        FINDING.check(make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), knobs=Knobs(group=8))) for seed in range(8)
+        FINDING.check(make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), knobs=Knobs(group=8)))
+        for seed in range(8)
     ]
     assert any(isinstance(one, CannotTell) and "not excluded" in one.missing for one in outcomes)
 
 
 def test_counts_exclude_a_rise_that_medians_of_small_shares_leave_open(make: Any) -> None:
-    # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In a half 1,280 rollouts are drawn, whose share
+    # 40 steps of eight groups of eight at 4 %: 0.083 - 0.04 = 0.043 more would be needed. In a half 1,280 rollouts are
+    # drawn, whose share
     # right differs from that of the other half by 0.008 by chance: a run's rise is known to 0.016.
     outcomes = [FINDING.check(make(rollouts=groups(np.full(40, 0.04), prompts=8, seed=seed))) for seed in range(16)]
     assert sum(isinstance(one, Finding) for one in outcomes) >= 14
-    rising = [FINDING.check(make(rollouts=groups(0.01 + 0.08 * np.linspace(0, 1, 40), prompts=8, seed=seed))) for seed in range(8)]
+    rising = [
+        FINDING.check(make(rollouts=groups(0.01 + 0.08 * np.linspace(0, 1, 40), prompts=8, seed=seed)))
+        for seed in range(8)
+    ]
     assert not any(isinstance(one, Finding) for one in rising)
 
 
@@ -100,14 +107,17 @@ def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
     assert found.headline.startswith("9")  # counted: nothing about "at least"
 
 
-def test_a_shaped_reward_that_rises_does_not_hide_that_nothing_gets_right(make: Any, around: Callable[..., Any]) -> None:
+def test_a_shaped_reward_that_rises_does_not_hide_that_nothing_gets_right(
+    make: Any, around: Callable[..., Any]
+) -> None:
     shaped = around(0.1 + 0.4 * T, 0.02)
     assert FINDING.check(make(reward=shaped)) is None
     assert isinstance(FINDING.check(make(reward=shaped, rollouts=groups(np.full(16, 0.005)))), Finding)
 
 
 def test_a_few_easy_problems_keep_the_mean_up_and_most_groups_are_all_wrong_all_the_same(make: Any) -> None:
-    # A tenth of the problems is always solved: the score of 0.1 bounds the share by 0.9^8 = 43 %, but nine tenths are all wrong.
+    # A tenth of the problems is always solved: the score of 0.1 bounds the share by 0.9^8 = 43 %, but nine tenths are
+    # all wrong.
     rows = {
         step: {
             "problem": [f"p{number}" for number in range(50) for _ in range(4)],
@@ -148,7 +158,9 @@ def test_it_says_what_is_missing(make: Any) -> None:
 def test_one_group_and_rollouts_drawn_once_prove_nothing(make: Any) -> None:
     one = {step: {"problem": ["p"] * 4, "correct": [False] * 4} for step in range(1, 13)}
     assert FINDING.check(make(rollouts=one, reward=np.zeros(12))) is None
-    alone = {step: {"problem": [f"p{number}" for number in range(20)], "correct": [False] * 20} for step in range(1, 13)}
+    alone = {
+        step: {"problem": [f"p{number}" for number in range(20)], "correct": [False] * 20} for step in range(1, 13)
+    }
     assert isinstance(FINDING.check(make(rollouts=alone, reward=np.zeros(12))), CannotTell)
 
 

@@ -27,7 +27,8 @@ def test_it_keeps_the_contract() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "severity"), [(TRUSTING, Severity.WARNING), (Policy(strategy=Vote(8)), Severity.NOTE), (None, Severity.NOTE)]
+    ("policy", "severity"),
+    [(TRUSTING, Severity.WARNING), (Policy(strategy=Vote(8)), Severity.NOTE), (None, Severity.NOTE)],
 )
 def test_the_probe_decides_and_the_policy_how_bad_it_is(policy: Policy | None, severity: Severity) -> None:
     found = FINDING.check(Evidence("server", server=PROCESSED, policy=policy))

@@ -46,7 +46,9 @@ def test_loops_in_plain_draws_are_a_warning(swept: Any) -> None:
 
 
 def test_a_few_are_a_note_and_hardly_any_none(swept: Any) -> None:
-    some = [LOOPED if number in range(0, 160, 8) else FINE for number in range(480)]  # one text on 20 of 60 questions: 4.2 %
+    some = [
+        LOOPED if number in range(0, 160, 8) else FINE for number in range(480)
+    ]  # one text on 20 of 60 questions: 4.2 %
     found = FINDING.check(swept(TABLE, texts={0: some}))
     assert isinstance(found, Finding)
     assert found.severity is Severity.NOTE
@@ -64,7 +66,9 @@ def test_forced_thinking_that_loops_is_a_note_unless_in_use(swept: Any) -> None:
     idle = FINDING.check(swept(TABLE, forced, texts=written))
     assert isinstance(idle, Finding)
     assert (idle.severity, "think 256" in idle.headline) == (Severity.NOTE, True)
-    used = FINDING.check(swept(TABLE, forced, texts=written, policy=Policy(strategy=BudgetForcing(cues=0, minimum=256, maximum=256))))
+    used = FINDING.check(
+        swept(TABLE, forced, texts=written, policy=Policy(strategy=BudgetForcing(cues=0, minimum=256, maximum=256)))
+    )
     assert isinstance(used, Finding)
     assert (used.severity, "think 256" in used.headline) == (Severity.WARNING, True)
 

@@ -26,9 +26,16 @@ def test_it_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize(
     ("held", "severity"),
-    [(0.28 - 0.15 * E, Severity.CRITICAL), (0.28 + 0 * E, Severity.WARNING), (0.28 + 0.2 * E, None), (0.28 + 0.3 * E, None)],
+    [
+        (0.28 - 0.15 * E, Severity.CRITICAL),
+        (0.28 + 0 * E, Severity.WARNING),
+        (0.28 + 0.2 * E, None),
+        (0.28 + 0.3 * E, None),
+    ],
 )
-def test_a_held_out_score_that_stays_behind(make: Any, around: Callable[..., Any], held: Any, severity: Severity | None) -> None:
+def test_a_held_out_score_that_stays_behind(
+    make: Any, around: Callable[..., Any], held: Any, severity: Severity | None
+) -> None:
     found = FINDING.check(make(reward=around(RISING, 0.01), evals={"reward": around(held, 0.01, 1)}))
     if severity is None:
         assert found is None
@@ -46,8 +53,12 @@ def test_a_reward_that_does_not_rise_cannot_be_hacked(make: Any, around: Callabl
     assert FINDING.check(make(reward=around(score, 0.01), evals={"reward": 0.5 - 0.3 * E})) is None
 
 
-def test_held_out_problems_that_were_known_from_the_start_have_nothing_to_gain(make: Any, around: Callable[..., Any]) -> None:
-    assert not isinstance(FINDING.check(make(reward=around(RISING, 0.01), evals={"reward": around(0.97 + 0 * E, 0.004)})), Finding)
+def test_held_out_problems_that_were_known_from_the_start_have_nothing_to_gain(
+    make: Any, around: Callable[..., Any]
+) -> None:
+    assert not isinstance(
+        FINDING.check(make(reward=around(RISING, 0.01), evals={"reward": around(0.97 + 0 * E, 0.004)})), Finding
+    )
 
 
 def test_an_accuracy_in_other_units_must_be_level_by_itself(make: Any, around: Callable[..., Any]) -> None:
@@ -100,7 +111,8 @@ def test_components_are_set_beside_the_rise(
 
 
 def test_each_share_of_the_rise_is_shown(make: Any, around: Callable[..., Any]) -> None:
-    # Form rises from 0 to 0.8 and counts half, brevity falls from 0.5 to 0.25 and counts 0.4: 0.4 - 0.1 is the rise of 0.3.
+    # Form rises from 0 to 0.8 and counts half, brevity falls from 0.5 to 0.25 and counts 0.4: 0.4 - 0.1 is the rise of
+    # 0.3.
     step, right = np.where(T < 0.5, 0.0, 1.0), around(0.2 + 0 * T, 0.001)
     form, brief = around(0.8 * step, 0.001, 1), around(0.5 - 0.25 * step, 0.001, 2)
     series = {RIGHT: right, FORM: form, "rewards/brevity/mean": brief, "reward": right + 0.5 * form + 0.4 * brief}
@@ -108,7 +120,8 @@ def test_each_share_of_the_rise_is_shown(make: Any, around: Callable[..., Any]) 
     assert isinstance(found, Finding)
     assert (
         found.headline
-        == "The reward has risen by 0.3, 133% of it by format_reward; correctness_reward has stayed where it was (0.2 to 0.2)."
+        == "The reward has risen by 0.3, 133% of it by format_reward; correctness_reward has stayed where it was (0.2"
+        " to 0.2)."
     )
     shares = {fact.name: fact.note for fact in found.evidence[1:]}
     assert "133% of the rise" in shares["change of format_reward"]
@@ -144,7 +157,11 @@ def test_grades_of_rollouts_stand_in_for_a_component(make: Any, rises: float, fo
     for step in range(1, 25):
         right = rng.random(160) < 0.2 + rises * step / 24
         reward = right + 2.0 * step / 24 + rng.normal(0, 0.1, 160)
-        rows[step] = {"problem": [f"p{number}" for number in range(160)], "correct": right.tolist(), "reward": reward.tolist()}
+        rows[step] = {
+            "problem": [f"p{number}" for number in range(160)],
+            "correct": right.tolist(),
+            "reward": reward.tolist(),
+        }
         rewards.append(float(reward.mean()))
     outcome = FINDING.check(make(reward=rewards, rollouts=rows))
     assert isinstance(outcome, Finding) == found

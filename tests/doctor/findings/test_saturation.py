@@ -25,7 +25,9 @@ def test_it_keeps_the_contract() -> None:
 
 
 def test_a_plateau_with_entropy_left_is_a_note(make: Any, around: Callable[..., Any]) -> None:
-    found = FINDING.check(make(reward=around(SATURATES, 0.02), entropy=around(KEPT, 0.01), starved_groups=around(0.2 + 0 * T, 0.02)))
+    found = FINDING.check(
+        make(reward=around(SATURATES, 0.02), entropy=around(KEPT, 0.01), starved_groups=around(0.2 + 0 * T, 0.02))
+    )
     assert isinstance(found, Finding)
     check_said(found, "saturation")
     assert found.severity is Severity.NOTE
@@ -40,7 +42,9 @@ def test_half_of_the_run_is_the_least(make: Any) -> None:
     found = FINDING.check(make(reward=late, entropy=KEPT))
     assert isinstance(found, Finding)
     assert "for 50% of the run, since step 101" in found.headline
-    assert found.cost == "50% of the steps moved the score by +0, the others by +0.39."  # the start is the median of the first six
+    assert (
+        found.cost == "50% of the steps moved the score by +0, the others by +0.39."
+    )  # the start is the median of the first six
     assert FINDING.check(make(reward=later, entropy=KEPT)) is None
 
 

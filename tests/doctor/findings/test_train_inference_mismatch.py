@@ -21,7 +21,9 @@ T = np.linspace(0, 1, 120)
 SAME = Knobs(updates=1, filter_flat=False)
 
 
-def tokens(temperature: float = 1.0, *, seed: int = 0, rollouts: int = 300, stale: bool = False, top_p: bool = False) -> dict[str, Any]:
+def tokens(
+    temperature: float = 1.0, *, seed: int = 0, rollouts: int = 300, stale: bool = False, top_p: bool = False
+) -> dict[str, Any]:
     """Rollouts of 20 tokens, each one of two with logits spread as in a real policy; scored at temperature 1."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(1.0, 2.0, (rollouts, 20))
@@ -74,7 +76,9 @@ def test_hotter_and_colder_are_told_apart_with_what_to_do(make: Any) -> None:
     assert "less surprising" in cold.headline
     assert hot.evidence[1].value.low > 0.05  # type: ignore[union-attr]
     assert cold.evidence[1].value.high < -0.05  # type: ignore[union-attr]
-    assert cold.prescriptions[0].action.startswith("Draw rollouts from the whole distribution: top-p 1 in the place of 0.9")
+    assert cold.prescriptions[0].action.startswith(
+        "Draw rollouts from the whole distribution: top-p 1 in the place of 0.9"
+    )
     assert not any("top-p" in one.action for one in hot.prescriptions)
     assert {"correct_mismatch"} == {change.knob for change in hot.prescriptions[0].changes}
 
@@ -173,7 +177,9 @@ def test_both_log_probabilities_prove_it_without_entropies(make: Any) -> None:
         ("something else", 0.3, False),
     ],
 )
-def test_the_metric_is_judged_in_its_own_unit(make: Any, around: Callable[..., Any], theirs: str, value: float, found: bool) -> None:
+def test_the_metric_is_judged_in_its_own_unit(
+    make: Any, around: Callable[..., Any], theirs: str, value: float, found: bool
+) -> None:
     """Against an entropy of 0.5 a divergence of 0.025 nats is 5 %: |log p - log q| of 0.22, |p - q| of 0.11."""
     evidence = named(make(entropy=around(0.5 + 0 * T, 0.01), mismatch=around(value + 0 * T, 0.02 * value, 1)), theirs)
     outcome = FINDING.check(evidence)
@@ -200,7 +206,9 @@ def test_the_metric_is_judged_in_its_own_unit(make: Any, around: Callable[..., A
 def test_growth_counts_when_it_is_manifold_and_goes_on(
     make: Any, around: Callable[..., Any], curve: Any, reward: Any, severity: Severity | None
 ) -> None:
-    evidence = make(mismatch=0.001 * around(curve, 0.02), reward=around(reward, 0.01, 1), entropy=around(0.5 + 0 * T, 0.01, 2))
+    evidence = make(
+        mismatch=0.001 * around(curve, 0.02), reward=around(reward, 0.01, 1), entropy=around(0.5 + 0 * T, 0.01, 2)
+    )
     found = FINDING.check(evidence)
     if severity is None:
         assert found is None

@@ -23,9 +23,17 @@ def test_it_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "severity"),
-    [(0.0, 0.6, Severity.CRITICAL), (0.4, 0.4, Severity.CRITICAL), (0.0, 0.2, Severity.WARNING), (0.0, 0.06, None), (0.5, 0.0, None)],
+    [
+        (0.0, 0.6, Severity.CRITICAL),
+        (0.4, 0.4, Severity.CRITICAL),
+        (0.0, 0.2, Severity.WARNING),
+        (0.0, 0.06, None),
+        (0.5, 0.0, None),
+    ],
 )
-def test_severity_follows_the_share_now(make: Any, around: Callable[..., Any], start: float, end: float, severity: Severity | None) -> None:
+def test_severity_follows_the_share_now(
+    make: Any, around: Callable[..., Any], start: float, end: float, severity: Severity | None
+) -> None:
     found = FINDING.check(make(truncated=np.clip(around(start + (end - start) * T, 0.01), 0, 1)))
     if severity is None:
         assert found is None

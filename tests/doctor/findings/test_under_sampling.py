@@ -34,12 +34,14 @@ def test_a_vote_that_would_gain_is_found_with_its_price(swept: Any) -> None:
     assert found.headline == "A vote of 8 scores 100%, the policy in use, one plain draw, 62%."
     assert found.cost == "37.5 points on questions like these, for 700 tokens more a question."
     assert found.prescriptions[0].changes == (Change("votes", 8),)
-    # No question differs from the others: 40 of 40 gain 0.375, so at least 0.025^(1/40) = 91.2 % of all do, and the rest may lose all.
+    # No question differs from the others: 40 of 40 gain 0.375, so at least 0.025^(1/40) = 91.2 % of all do, and the
+    # rest may lose all.
     assert found.evidence[0].value.low == pytest.approx(0.912 * 0.375 - 0.088, abs=0.001)  # type: ignore[union-attr]
 
 
 def test_a_small_gain_is_a_note(swept: Any) -> None:
-    # On 12 of 120 questions five of eight are right, on the others all: a gain of 0.1 x 0.375 = 3.75 points, sure and small.
+    # On 12 of 120 questions five of eight are right, on the others all: a gain of 0.1 x 0.375 = 3.75 points, sure and
+    # small.
     table = np.vstack([FIVE_OF_EIGHT[:12], np.zeros((108, 8), dtype=np.int64)])
     found = FINDING.check(swept(table, policy=ONE))
     assert isinstance(found, Finding)
@@ -70,7 +72,11 @@ def test_the_widest_vote_is_enough_where_the_last_doubling_bought_nothing(swept:
         (None, FIVE_OF_EIGHT, "which policy is in use is not known"),
         (Policy(strategy=Vote(8)), FIVE_OF_EIGHT, "no vote wider than 8"),
         (ONE, SAME[:20], "20 questions leave a gain of up to"),
-        (Policy(strategy=BudgetForcing(cues=0, minimum=99, maximum=99)), SAME, "forces 99 thinking tokens; budgets measured: none"),
+        (
+            Policy(strategy=BudgetForcing(cues=0, minimum=99, maximum=99)),
+            SAME,
+            "forces 99 thinking tokens; budgets measured: none",
+        ),
     ],
 )
 def test_what_is_missing_is_said(swept: Any, policy: Policy | None, table: Any, said: str) -> None:

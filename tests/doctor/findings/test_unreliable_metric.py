@@ -28,7 +28,9 @@ def test_it_keeps_the_contract() -> None:
     check_finding(FINDING, "unreliable-metric")
 
 
-def restarted(make: Any, first: Mapping[str, Any], *, at: int = 70, every: int = 1, overlap: Mapping[str, Any] | None = None) -> Evidence:
+def restarted(
+    make: Any, first: Mapping[str, Any], *, at: int = 70, every: int = 1, overlap: Mapping[str, Any] | None = None
+) -> Evidence:
     """Return a run whose steps from ``at`` on come from a second start; ``overlap`` is what the first had logged there too."""
     before = {name: np.asarray(values)[:at] for name, values in first.items()}
     made: Evidence = make()
@@ -37,7 +39,11 @@ def restarted(make: Any, first: Mapping[str, Any], *, at: int = 70, every: int =
     for place in range(at):
         writer.metrics(every * (place + 1), {name: float(values[place]) for name, values in before.items()}, attempt=0)
     for place in range(len(next(iter((overlap or {"none": []}).values())))):
-        writer.metrics(every * (at + place + 1), {name: float(values[place]) for name, values in (overlap or {}).items()}, attempt=0)
+        writer.metrics(
+            every * (at + place + 1),
+            {name: float(values[place]) for name, values in (overlap or {}).items()},
+            attempt=0,
+        )
     for place in range(at, N):
         writer.metrics(every * (place + 1), {name: float(values[place]) for name, values in first.items()}, attempt=1)
     return Evidence("made", Run.open(made.run.folder))
@@ -125,7 +131,9 @@ def test_steps_logged_by_both_starts_are_shown(make: Any, around: Callable[..., 
     assert twice.note == "12 steps"
 
 
-def test_behind_missing_steps_a_jump_is_a_note_and_a_steady_fall_is_nothing(make: Any, around: Callable[..., Any]) -> None:
+def test_behind_missing_steps_a_jump_is_a_note_and_a_steady_fall_is_nothing(
+    make: Any, around: Callable[..., Any]
+) -> None:
     def holed(entropy: Any) -> Evidence:
         made: Evidence = make()
         assert made.run is not None
@@ -173,16 +181,25 @@ def test_short_answers_are_told_by_going_with_the_length(make: Any, around: Call
 
 def test_entropy_and_length_that_collapse_together_are_no_sum(make: Any, around: Callable[..., Any]) -> None:
     # In proportion over the run, and not from step to step.
-    series = {"entropy": 0.5 * 0.1**T * np.exp(around(0 * T, 0.04)), "length": 500 * 0.1**T * np.exp(around(0 * T, 0.05, 1))}
+    series = {
+        "entropy": 0.5 * 0.1**T * np.exp(around(0 * T, 0.04)),
+        "length": 500 * 0.1**T * np.exp(around(0 * T, 0.05, 1)),
+    }
     assert FINDING.check(make(**series, reward=RISING)) is None
 
 
-def tokens(entropy: Callable[[int], float], length: Callable[[int], int], steps: int = 24) -> dict[int, dict[str, list[Any]]]:
+def tokens(
+    entropy: Callable[[int], float], length: Callable[[int], int], steps: int = 24
+) -> dict[int, dict[str, list[Any]]]:
     """Return rollouts with the entropy of every token, of a mean and a length at each step."""
     rng, rows = np.random.default_rng(0), {}
     for step in range(1, steps + 1):
         own = [rng.exponential(entropy(step), length(step) + number % 3).tolist() for number in range(64)]
-        rows[step] = {"problem": [f"p{number}" for number in range(64)], "entropy": own, "tokens": [len(one) for one in own]}
+        rows[step] = {
+            "problem": [f"p{number}" for number in range(64)],
+            "entropy": own,
+            "tokens": [len(one) for one in own],
+        }
     return rows
 
 

@@ -43,7 +43,8 @@ def test_greedy_draws_are_told_to_vary_first(swept: Any) -> None:
 
 
 def test_right_answers_that_are_outvoted_want_a_selector(swept: Any) -> None:
-    # Half of the questions have one wrong of eight, half one right of eight: a vote of eight is worth one draw, 50 %, and pass@8 is 100 %.
+    # Half of the questions have one wrong of eight, half one right of eight: a vote of eight is worth one draw, 50 %,
+    # and pass@8 is 100 %.
     table = np.where(np.arange(200)[:, None] % 2, np.arange(8) < 1, np.arange(8) > 0).astype(np.int64)
     found = FINDING.check(swept(table))
     assert isinstance(found, Finding)

@@ -59,7 +59,14 @@ def test_percent_where_a_fraction_is_read(settings: dict[str, Any], change: Chan
     "settings",
     [
         {},
-        {"top_p": 1.0, "min_p": 0.05, "top_entropy_quantile": 0.2, "epsilon": 0.2, "epsilon_high": 0.28, "temperature": 1.2},
+        {
+            "top_p": 1.0,
+            "min_p": 0.05,
+            "top_entropy_quantile": 0.2,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+            "temperature": 1.2,
+        },
         {"epsilon": 1.0, "epsilon_high": 1.0},  # as in the scripts of Clip-Cov
         {"learning_rate": 0.01},  # large, but a rate has no unit to be mistaken for
         {"max_completion_length": 8},
@@ -94,7 +101,9 @@ def test_with_cispo_trl_takes_the_bound_for_the_weight_itself(settings: dict[str
     cap = settings.get("epsilon_high", 0.2)
     assert f"cut to {cap:g}" in str(found.evidence[0].value)
     assert TRL.patch(found.prescriptions[0].changes, TRL.knobs(settings)) == ("GRPOConfig(epsilon_high=5.0)",)
-    assert checked(VERL, {f"{ACTOR}.policy_loss.loss_mode": "cispo", f"{ACTOR}.clip_ratio_high": 0.28}) is None  # verl bounds around 1
+    assert (
+        checked(VERL, {f"{ACTOR}.policy_loss.loss_mode": "cispo", f"{ACTOR}.clip_ratio_high": 0.28}) is None
+    )  # verl bounds around 1
 
 
 def test_a_token_s_clip_on_a_response_s_ratio() -> None:
@@ -144,4 +153,6 @@ def test_hydra_reads_the_same_numbers_as_numbers(tmp_path: Path) -> None:
 
 def test_the_bound_on_entropy_is_that_of_the_largest_vocabulary() -> None:
     assert math.log(262_144) < FINDING.most_nats < math.log(300_000)
-    assert math.exp(10 / FINDING.hottest) == pytest.approx(2.718, abs=0.001)  # 10 nats apart are 1 nat apart: 22,026 times becomes 2.7
+    assert math.exp(10 / FINDING.hottest) == pytest.approx(
+        2.718, abs=0.001
+    )  # 10 nats apart are 1 nat apart: 22,026 times becomes 2.7

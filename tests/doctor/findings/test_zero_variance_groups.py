@@ -22,7 +22,9 @@ def test_it_keeps_the_contract() -> None:
 
 
 @pytest.mark.parametrize(("end", "severity"), [(0.95, Severity.CRITICAL), (0.7, Severity.WARNING), (0.4, None)])
-def test_severity_follows_the_share_now(make: Any, around: Callable[..., Any], end: float, severity: Severity | None) -> None:
+def test_severity_follows_the_share_now(
+    make: Any, around: Callable[..., Any], end: float, severity: Severity | None
+) -> None:
     found = FINDING.check(make(starved_groups=np.clip(around(0.2 + (end - 0.2) * np.minimum(2 * T, 1), 0.02), 0, 1)))
     if severity is None:
         assert found is None
@@ -45,14 +47,18 @@ def test_rollouts_say_on_which_side_flat_groups_lie(make: Any) -> None:
         "reward": [0.0] * 8 + [1.0, 0.0, 1.0, 0.0],
         "correct": [False] * 8 + [True, False] * 2,
     }
-    found = FINDING.check(make(starved_groups=np.full(16, 2 / 3), rollouts=dict.fromkeys(range(1, 17), rows), knobs=Knobs(group=4)))
+    found = FINDING.check(
+        make(starved_groups=np.full(16, 2 / 3), rollouts=dict.fromkeys(range(1, 17), rows), knobs=Knobs(group=4))
+    )
     assert isinstance(found, Finding)
     assert found.headline == "67% of the groups have no difference in reward and teach nothing, most of them all wrong."
     assert "easier" in found.prescriptions[-1].action
 
 
 def test_a_larger_group_is_worked_out(make: Any) -> None:
-    found = FINDING.check(make(starved_groups=np.full(16, 0.6), reward=np.full(16, 0.1), levels=(0.0, 1.0), knobs=Knobs(group=4)))
+    found = FINDING.check(
+        make(starved_groups=np.full(16, 0.6), reward=np.full(16, 0.1), levels=(0.0, 1.0), knobs=Knobs(group=4))
+    )
     assert isinstance(found, Finding)
     # 0.1^4 + 0.9^4 = 0.6562; 0.1^8 + 0.9^8 = 0.4305
     assert any("66% of groups of 4 would be flat, 43% of 8" in one.why for one in found.prescriptions)

@@ -63,7 +63,9 @@ def test_a_jump_is_marked_and_a_blip_is_not(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path)
     for step in range(80):
         wobble = 0.01 * ((step * 7) % 5)
-        writer.metrics(step, {"entropy": (1.0 if step < 40 else 0.3) + wobble, "truncated": 0.02 if step in (13, 15) else 0.0})
+        writer.metrics(
+            step, {"entropy": (1.0 if step < 40 else 0.3) + wobble, "truncated": 0.02 if step in (13, 15) else 0.0}
+        )
     curves = {curve.title: curve for curve in metrics(Run.open(tmp_path)) if isinstance(curve, Curve)}
     assert [round(event.x) for event in curves["Entropy"].events] == [40]
     assert curves["Truncated"].events == ()

@@ -12,7 +12,9 @@ from breadth.report.sections import Table
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
-WORKED = "First add 3 + 4 = 7. Then 7 * 2 = 14, and 14 - 5 = 9, so we are done after these steps.\nThe answer is \\boxed{9}"
+WORKED = (
+    "First add 3 + 4 = 7. Then 7 * 2 = 14, and 14 - 5 = 9, so we are done after these steps.\nThe answer is \\boxed{9}"
+)
 LOOPING = "The answer is \\boxed{4}. " + "again and again we go round " * 40
 TORN = "I think the answer is \\boxed{3}. Wait: 2 + 2 = 4, so after checking the sum the answer is \\boxed{4}"
 

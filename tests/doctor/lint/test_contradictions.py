@@ -69,7 +69,16 @@ def test_a_trainer_that_cuts_the_distribution_in_the_loss_too_is_consistent() ->
 
 
 def test_defaults_of_the_trainer_contradict_nobody() -> None:
-    knobs = Knobs(group=1, estimator="grpo", clip_low=0.3, clip_high=0.2, dual_clip=1.1, temperature=0.0, top_p=0.9, correct_mismatch=False)
+    knobs = Knobs(
+        group=1,
+        estimator="grpo",
+        clip_low=0.3,
+        clip_high=0.2,
+        dual_clip=1.1,
+        temperature=0.0,
+        top_p=0.9,
+        correct_mismatch=False,
+    )
     assert list(contradictions(Evidence("config", knobs=knobs))) == []
 
 
@@ -82,7 +91,11 @@ def test_a_group_left_at_one_beside_an_estimator_that_was_chosen() -> None:
 def test_all_bent_samplings_are_one_point_with_one_remedy() -> None:
     (found,) = points(top_p=0.9, top_k=50, repetition_penalty=1.1, correct_mismatch=False)
     assert found.remedy is not None
-    assert {change.knob: change.value for change in found.remedy.changes} == {"top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
+    assert {change.knob: change.value for change in found.remedy.changes} == {
+        "top_p": 1.0,
+        "top_k": 0,
+        "repetition_penalty": 1.0,
+    }
 
 
 @pytest.mark.parametrize(("weight", "grave"), [("refused", True), ("wrong", True), ("slight", False)])

@@ -70,7 +70,10 @@ def test_defaults_of_the_trainer_are_nobody_s_remedy() -> None:
         ({"covariance": "clip-cov", "micro_batch": 1, "estimator": "grpo"}, "none is selected"),
         ({"covariance": "kl-cov", "micro_batch": 1, "estimator": "rloo"}, "rounding decides"),
         ({"covariance": "clip-cov", "micro_batch": 2, "estimator": "grpo"}, None),
-        ({"covariance": "clip-cov", "micro_batch": 1, "estimator": "gae"}, None),  # a critic's advantages differ within a response
+        (
+            {"covariance": "clip-cov", "micro_batch": 1, "estimator": "gae"},
+            None,
+        ),  # a critic's advantages differ within a response
         ({"covariance": "clip-cov", "micro_batch": 1}, None),
         ({"covariance": "", "micro_batch": 1, "estimator": "grpo"}, None),
         ({"covariance": "clip-cov", "estimator": "grpo"}, None),
@@ -95,7 +98,12 @@ def test_one_response_alone_has_no_covariance_in_verl_either() -> None:
     def cut(rows: slice) -> float:
         advantages = torch.tensor([[-2.0], [2.0]]).expand(2, 20)[rows]
         mine = logprobs[rows]
-        arguments = {"old_log_prob": mine, "log_prob": mine, "advantages": advantages, "response_mask": torch.ones_like(mine)}
+        arguments = {
+            "old_log_prob": mine,
+            "log_prob": mine,
+            "advantages": advantages,
+            "response_mask": torch.ones_like(mine),
+        }
         _, metrics = algorithms.compute_policy_loss_clip_cov(**arguments, loss_agg_mode="token-mean", config=actor)
         return float(metrics["actor/pg_clipfrac"])
 
@@ -109,13 +117,20 @@ def test_kl_cov_has_no_gradient_of_its_own_on_policy_in_verl_either() -> None:
     algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
     from verl.workers.config import FSDPActorConfig
 
-    actor = FSDPActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=2, clip_ratio_low=1.0, clip_ratio_high=1e9)
+    actor = FSDPActorConfig(
+        strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=2, clip_ratio_low=1.0, clip_ratio_high=1e9
+    )
     old = torch.linspace(-3, -0.1, 40).reshape(2, 20)
 
     def gradient(loss: str, drift: float) -> Any:
         mine = (old + drift).requires_grad_()
         advantages = torch.tensor([[-2.0], [2.0]]).expand(2, 20)
-        arguments = {"old_log_prob": old, "log_prob": mine, "advantages": advantages, "response_mask": torch.ones_like(old)}
+        arguments = {
+            "old_log_prob": old,
+            "log_prob": mine,
+            "advantages": advantages,
+            "response_mask": torch.ones_like(old),
+        }
         value, _ = algorithms.get_policy_loss_fn(loss)(**arguments, loss_agg_mode="token-mean", config=actor)
         return torch.autograd.grad(value, mine)[0]
 
@@ -157,7 +172,9 @@ def test_an_entropy_target_is_judged_on_like_and_enough_only(make: Any) -> None:
     off = make(entropy=entropy, knobs=knobs(entropy_adaptive=False, entropy_target=2.0))
     assert list(inert_points(off)) == []
     summed = make(
-        entropy=entropy, knobs=knobs(entropy_adaptive=True, entropy_target=2.0), kind=EntropyKind("exact", 1.0, "loss-mode", "response")
+        entropy=entropy,
+        knobs=knobs(entropy_adaptive=True, entropy_target=2.0),
+        kind=EntropyKind("exact", 1.0, "loss-mode", "response"),
     )
     assert list(inert_points(summed)) == []
     assert list(inert_points(make(reward=entropy, knobs=knobs(entropy_adaptive=True, entropy_target=2.0)))) == []
@@ -170,11 +187,15 @@ def test_what_a_switch_turns_off() -> None:
     assert found.grave
     assert found.remedy is not None
     assert (found.remedy.changes[0].knob, found.remedy.changes[0].value) == ("kl", 0.01)
-    left = Knobs(kl_given=0.01, idle=(Idle("kl=0.01", "use_kl_loss is off", meant=False),), theirs={"kl_given": "kl=0.01"})
+    left = Knobs(
+        kl_given=0.01, idle=(Idle("kl=0.01", "use_kl_loss is off", meant=False),), theirs={"kl_given": "kl=0.01"}
+    )
     (found,) = points(left)
     assert not found.grave
     assert found.remedy is None
-    (found,) = points(Knobs(length_penalty=False, idle=(Idle("overlong.enable=True", "naive does not read it", meant=True),)))
+    (found,) = points(
+        Knobs(length_penalty=False, idle=(Idle("overlong.enable=True", "naive does not read it", meant=True),))
+    )
     assert found.remedy is not None
     assert found.remedy.changes[0].knob == "length_penalty"
 
@@ -217,7 +238,9 @@ def test_a_cap_on_thinking_under_speculative_decoding(server: dict[str, Any] | N
     assert points(Knobs(), server=server) == []
 
 
-@pytest.mark.parametrize(("most", "wanted", "count"), [(5, 20, 1), (20, 20, 0), (0, 5, 1), (0, 0, 0), (None, 20, 0), ("5", 20, 0)])
+@pytest.mark.parametrize(
+    ("most", "wanted", "count"), [(5, 20, 1), (20, 20, 0), (0, 5, 1), (0, 0, 0), (None, 20, 0), ("5", 20, 0)]
+)
 def test_more_alternatives_than_the_server_sends(most: Any, wanted: int, count: int) -> None:
     found = points(Knobs(), server={"top_logprobs": most}, policy=Policy(sampling=Sampling(top_logprobs=wanted)))
     assert len(found) == count

@@ -29,7 +29,9 @@ P = np.array([0.6, 0.3, 0.1])
 ENTROPY = float(-(P * np.log(P)).sum())  # 0.897946
 
 
-def drawn(chances: Any, *, rollouts: int = 400, tokens: int = 20, seed: int = 0, sampler: bool = False) -> dict[str, Any]:
+def drawn(
+    chances: Any, *, rollouts: int = 400, tokens: int = 20, seed: int = 0, sampler: bool = False
+) -> dict[str, Any]:
     """Rollouts whose tokens are drawn with these chances and scored by P; half of the groups are flat."""
     picks = np.random.default_rng(seed).choice(3, (rollouts, tokens), p=chances)
     with np.errstate(divide="ignore"):
@@ -62,12 +64,14 @@ def test_tokens_of_the_policy_itself_show_no_excess(make: Any) -> None:
 
 
 def test_cut_and_heated_tokens_show_what_arithmetic_says(make: Any) -> None:
-    # top-p 0.9 leaves (2/3, 1/3, 0): 2/3 * 0.510826 + 1/3 * 1.203973 = 0.741875, which is 17.4 % below the entropy of 0.897946.
+    # top-p 0.9 leaves (2/3, 1/3, 0): 2/3 * 0.510826 + 1/3 * 1.203973 = 0.741875, which is 17.4 % below the entropy of
+    # 0.897946.
     cut = surprise(*_run(of(make, drawn(np.array([2, 1, 0]) / 3))))
     assert cut is not None
     assert -0.173809 in cut.share
     assert cut.share.high < -0.1
-    # Temperature 2: chances go as square roots, 0.774597 + 0.547723 + 0.316228 = 1.638547, so 0.472734, 0.334273, 0.192993:
+    # Temperature 2: chances go as square roots, 0.774597 + 0.547723 + 0.316228 = 1.638547, so 0.472734, 0.334273,
+    # 0.192993:
     # 0.472734 * 0.510826 + 0.334273 * 1.203973 + 0.192993 * 2.302585 = 1.088323, which is 21.2 % above.
     hot = np.sqrt(P) / np.sqrt(P).sum()
     heated = surprise(*_run(of(make, drawn(hot))))
@@ -119,7 +123,9 @@ def test_the_samplers_log_probabilities_do_where_there_are_no_others(make: Any) 
         ({"logprobs": [[-1.0]] * 390 + [None] * 10}, Knobs(filter_flat=False), "only 390 of 400"),
     ],
 )
-def test_rollouts_chosen_by_their_outcome_are_noticed(make: Any, change: dict[str, Any], knobs: Knobs, said: str) -> None:
+def test_rollouts_chosen_by_their_outcome_are_noticed(
+    make: Any, change: dict[str, Any], knobs: Knobs, said: str
+) -> None:
     evidence, window = of(make, drawn(P) | change, knobs=knobs)
     found = selection(evidence, evidence.run, window)
     assert said in found
@@ -188,7 +194,12 @@ def test_growth_is_read_from_factors(make: Any) -> None:
 def test_temperatures_are_told_only_where_both_are_recorded(make: Any) -> None:
     assert temperatures(make(reward=[1.0], knobs=Knobs(temperature=0.7))) == (1.0, 0.7)
     assert temperatures(make(reward=[1.0])) is None
-    assert temperatures(make(reward=[1.0], knobs=Knobs(temperature=0.7), kind=EntropyKind("exact", None, "token-mean", "response"))) is None
+    assert (
+        temperatures(
+            make(reward=[1.0], knobs=Knobs(temperature=0.7), kind=EntropyKind("exact", None, "token-mean", "response"))
+        )
+        is None
+    )
 
 
 def _run(found: Any) -> Any:

@@ -17,7 +17,10 @@ from breadth.runs.outcomes import Outcomes
 def outcomes(steps: Any, problems: Any, drawn: Any, right: Any) -> Outcomes:
     """Return groups from plain lists."""
     return Outcomes(
-        *(np.array(one, dtype=kind) for one, kind in ((steps, np.int64), (problems, object), (drawn, np.int64), (right, np.int64)))
+        *(
+            np.array(one, dtype=kind)
+            for one, kind in ((steps, np.int64), (problems, object), (drawn, np.int64), (right, np.int64))
+        )
     )
 
 
@@ -39,7 +42,8 @@ def test_the_second_half_is_counted_and_single_rollouts_are_not() -> None:
 
 
 def test_the_rise_is_counted_in_whole_problems() -> None:
-    # 12 problems, groups of 4 at steps 1 and 2: one right of four then; two of four now in every second problem, so 25 % to 50 %, +0.125.
+    # 12 problems, groups of 4 at steps 1 and 2: one right of four then; two of four now in every second problem, so 25
+    # % to 50 %, +0.125.
     problems = [f"p{place}" for place in range(12)]
     found = counted(outcomes([1] * 12 + [2] * 12, problems * 2, [4] * 24, [1] * 12 + [1, 2] * 6))
     assert found is not None
@@ -59,7 +63,9 @@ def test_nothing_to_count_is_none() -> None:
 
 def test_the_bound_by_hand() -> None:
     found = bounded(Interval(0.1, 0.05, 0.2), (0.0, 1.0), 8)
-    assert (found.share.value, found.share.low, found.share.high) == pytest.approx((0.43047, 0.16777, 0.66342), abs=1e-5)
+    assert (found.share.value, found.share.low, found.share.high) == pytest.approx(
+        (0.43047, 0.16777, 0.66342), abs=1e-5
+    )
     assert found.groups == 0
 
 

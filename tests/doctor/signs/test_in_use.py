@@ -67,7 +67,11 @@ def test_a_vote_by_confidence_that_stops_early_counts_as_a_plain_one() -> None:
     [
         (BestOfN(8), "the policy in use (best-of-n) is neither", ""),
         (Vote(12), "draws up to 12; of every question 8 comparable samples", "--widths 1,4,8,12"),
-        (BudgetForcing(cues=0, minimum=64, maximum=64), "forces 64 thinking tokens; budgets measured: none", "--budgets 64"),
+        (
+            BudgetForcing(cues=0, minimum=64, maximum=64),
+            "forces 64 thinking tokens; budgets measured: none",
+            "--budgets 64",
+        ),
     ],
 )
 def test_what_was_not_measured_is_said(strategy: Strategy, missing: str, switch: str) -> None:

@@ -37,7 +37,9 @@ def opened(folder: Path, config: dict[str, Any], trainer: str = "", files: tuple
         ({}, "", (), False, False),
     ],
 )
-def test_the_header_tells(tmp_path: Path, config: Any, trainer: str, files: tuple[str, ...], sweep: bool, recorded: bool) -> None:
+def test_the_header_tells(
+    tmp_path: Path, config: Any, trainer: str, files: tuple[str, ...], sweep: bool, recorded: bool
+) -> None:
     run = opened(tmp_path / "run", config, trainer, files)
     assert (is_sweep(run), is_recorded(run)) == (sweep, recorded)
     assert of_inference(Evidence("x", run)) is (sweep or recorded)

@@ -71,7 +71,8 @@ def test_a_foretelling_keeps_to_what_was_drawn() -> None:
 
 
 def test_a_foretelling_that_fails_its_test_is_not_told() -> None:
-    # The first four draws of each question are never right but on two, the last four always: no fit to the first half foretells that.
+    # The first four draws of each question are never right but on two, the last four always: no fit to the first half
+    # foretells that.
     right = np.zeros((100, 8))
     right[:2, :2], right[:, 4:] = 1, 1
     assert foretold(draws(right), 80) is None

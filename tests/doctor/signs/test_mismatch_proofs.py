@@ -43,7 +43,12 @@ def both(make: Any, now: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize(
     ("falls", "corrected", "severity"),
-    [(False, False, Severity.WARNING), (True, False, Severity.CRITICAL), (True, True, Severity.WARNING), (False, True, Severity.NOTE)],
+    [
+        (False, False, Severity.WARNING),
+        (True, False, Severity.CRITICAL),
+        (True, True, Severity.WARNING),
+        (False, True, Severity.NOTE),
+    ],
 )
 def test_a_metric_in_a_known_unit_weighs_by_the_score_and_by_weights(
     make: Any, around: Callable[..., Any], falls: bool, corrected: bool, severity: Severity
@@ -64,13 +69,16 @@ def test_a_metric_that_can_be_compared_with_nothing_is_not_called_clear(make: An
     signed = make(mismatch=np.where(np.arange(80) % 2, 0.1, -0.1))
     short = make(mismatch=np.linspace(0.1, 5.0, 10))
     for evidence in (signed, short):
-        assert by_metric(evidence, 0.05, 4.0) == "mismatch can be compared neither with the entropy nor with its own start"
+        assert (
+            by_metric(evidence, 0.05, 4.0) == "mismatch can be compared neither with the entropy nor with its own start"
+        )
     assert by_metric(make(reward=T), 0.05, 4.0) == "mismatch is not logged"
     assert by_metric(make(mismatch=0.01 + 0 * T), 0.05, 4.0) is None
 
 
 def test_tokens_are_proof_by_how_far_they_are_from_their_entropy(make: Any) -> None:
-    # 40 rollouts of 100 tokens at 0.5 nats hold 2,000; -log p of 0.6 is a fifth more than the entropy, of 0.4 a fifth less.
+    # 40 rollouts of 100 tokens at 0.5 nats hold 2,000; -log p of 0.6 is a fifth more than the entropy, of 0.4 a fifth
+    # less.
     for logprob, sign in ((-0.6, 1), (-0.4, -1)):
         found = by_entropy(*both(make, rows(logprob, 0.5)), 0.05, 1000.0)
         assert isinstance(found, Proof)
@@ -89,4 +97,7 @@ def test_both_log_probabilities_are_proof_by_their_divergence(make: Any) -> None
     assert found.facts[0].value.value == pytest.approx(0.2, abs=0.002)  # type: ignore[union-attr]
     assert found.confidence == "likely"
     assert by_both(*both(make, rows(-0.51, 0.5, sampler=-0.5)), 0.05) is None
-    assert by_both(*both(make, rows(-0.6, 0.5)), 0.05) == "only one of trainer and sampler has its log-probabilities recorded"
+    assert (
+        by_both(*both(make, rows(-0.6, 0.5)), 0.05)
+        == "only one of trainer and sampler has its log-probabilities recorded"
+    )

@@ -16,7 +16,9 @@ def with_nan(first: int, behind: int, value: float = np.nan) -> np.ndarray:
 
 
 def test_a_stretch_that_passes_and_one_that_does_not(make: Any) -> None:
-    case = make(entropy=with_nan(20, 30), reward=with_nan(50, 60, np.inf), loss=with_nan(3, 4), grad_norm=with_nan(10, 17))
+    case = make(
+        entropy=with_nan(20, 30), reward=with_nan(50, 60, np.inf), loss=with_nan(3, 4), grad_norm=with_nan(10, 17)
+    )
     assert stretches(case) == [Stretch("reward", 51, 60, 10, True), Stretch("entropy", 21, 30, 10, False)]
 
 

@@ -32,7 +32,9 @@ def test_an_exact_power_is_read_off(make: Any, around: Any) -> None:
 
 
 def test_a_common_trend_alone_is_no_proportion(make: Any, around: Any) -> None:
-    found = per_length(make(entropy=0.1**T * np.exp(around(0 * T, 0.05)), length=500 * 0.1**T * np.exp(around(0 * T, 0.05, 1))))
+    found = per_length(
+        make(entropy=0.1**T * np.exp(around(0 * T, 0.05)), length=500 * 0.1**T * np.exp(around(0 * T, 0.05, 1)))
+    )
     assert found is not None
     assert abs(found.exponent.value) < 0.35
     assert not found.proportional

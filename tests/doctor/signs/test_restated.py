@@ -23,8 +23,14 @@ from breadth.runs.writer import RunWriter
 def recorded(folder: Path, texts: list[list[str]], truth: str | None = "4") -> Evidence:
     writer = RunWriter(folder, Header(name="x", config={"policy": to_table(Policy(strategy=Vote(len(texts[0]))))}))
     names = [f"q{number:02d}" for number in range(len(texts))]
-    rows = [(name, place, text) for name, several in zip(names, texts, strict=True) for place, text in enumerate(several)]
-    columns = {"problem": [row[0] for row in rows], "sample": [row[1] for row in rows], "completion": [row[2] for row in rows]}
+    rows = [
+        (name, place, text) for name, several in zip(names, texts, strict=True) for place, text in enumerate(several)
+    ]
+    columns = {
+        "problem": [row[0] for row in rows],
+        "sample": [row[1] for row in rows],
+        "completion": [row[2] for row in rows],
+    }
     writer.rollouts({**columns, "tokens": [9] * len(rows)}, 0, split="eval")
     writer.problems({"problem": names, "prompt": names, "reference": [truth] * len(names)})
     return Evidence("x", Run.open(folder))
@@ -43,7 +49,8 @@ def test_lost_less_found_is_the_first_answer_less_the_last(tmp_path: Path) -> No
     )
     (found,) = restated(recorded(tmp_path / "run", [[lose, lose], [lose, keep], [find, keep], ["no answer", keep]]))
     assert (found.traces, found.lost, found.found, found.used) == (8, 3, 1, True)
-    # By question 2/2, 1/2, -1/2 and 0, of which the mean is 1/4; and three lost less one found in eight traces are 2/8 too.
+    # By question 2/2, 1/2, -1/2 and 0, of which the mean is 1/4; and three lost less one found in eight traces are 2/8
+    # too.
     assert found.given_up.value == pytest.approx(1 / 4)
     assert found.changed.tolist() == [1, 0.5, 0.5, 0]
     assert found.score == pytest.approx(4 / 8)

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence import Evidence
-from breadth.doctor.signs.scores import component_name, components, evaluations, held_out, is_training, no_rise, worth_of_right
+from breadth.doctor.signs.scores import (
+    component_name,
+    components,
+    evaluations,
+    held_out,
+    is_training,
+    no_rise,
+    worth_of_right,
+)
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -40,7 +48,9 @@ def test_the_telling_metric_is_taken(make: Any, names: tuple[str, ...], taken: s
 
 
 def test_data_sets_are_averaged_at_the_steps_they_share(make: Any) -> None:
-    found = held_out(make(reward=E, evals={"val-core/a/acc/mean@1": 0.2 + 0.4 * E, "val-core/b/acc/mean@1": 0.6 - 0.2 * E[:10]}))
+    found = held_out(
+        make(reward=E, evals={"val-core/a/acc/mean@1": 0.2 + 0.4 * E, "val-core/b/acc/mean@1": 0.6 - 0.2 * E[:10]})
+    )
     assert found is not None
     assert found.name == "the mean of 2 held-out scores"
     # (0.8 + 0.2 e) / 2 at steps 1 to 10; medians of the first and the last three lie 7 steps apart.
@@ -52,7 +62,11 @@ def test_graded_rollouts_at_two_steps_are_compared_problem_by_problem(make: Any)
     problems = [f"p{number}" for number in range(40) for _ in range(2)]
     before = [number % 2 == 0 for number in range(40) for _ in range(2)]
     after = [number % 2 == 0 or number < 20 for number in range(40) for _ in range(2)]
-    found = held_out(make(reward=E, held_out={1: {"problem": problems, "correct": before}, 9: {"problem": problems, "correct": after}}))
+    found = held_out(
+        make(
+            reward=E, held_out={1: {"problem": problems, "correct": before}, 9: {"problem": problems, "correct": after}}
+        )
+    )
     assert found is not None
     assert found.change.value == pytest.approx(0.25)  # ten odd numbers below twenty
     assert found.verdict == "rising"
@@ -94,7 +108,8 @@ def test_what_counts_as_training(make: Any, tmp_path: Any) -> None:
 def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
     t = np.linspace(0, 1, 80)
     level, up, hidden = (
-        make(reward=values).late("reward") for values in (around(0.5 + 0 * t, 0.01), around(0.5 + t, 0.01), around(0.1 + 0 * t, 0.4))
+        make(reward=values).late("reward")
+        for values in (around(0.5 + 0 * t, 0.01), around(0.5 + t, 0.01), around(0.1 + 0 * t, 0.4))
     )
     assert level is not None
     assert up is not None
@@ -106,19 +121,40 @@ def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
 
 
 def test_components_are_those_of_the_reward(make: Any) -> None:
-    trl = {"reward": E, "rewards/a_func/mean": E, "rewards/b_func/mean": E, "rewards/b_func/std": E, "rewards/short/mean": E[:4]}
+    trl = {
+        "reward": E,
+        "rewards/a_func/mean": E,
+        "rewards/b_func/mean": E,
+        "rewards/b_func/std": E,
+        "rewards/short/mean": E[:4],
+    }
     assert [component_name(one.name) for one in components(make(**trl))] == ["a_func", "b_func"]
     tinker = {"reward": E, "env/all/correct": E, "env/all/format": E, "env/all/reward/total": E}
     assert [component_name(one.name) for one in components(make(**tinker))] == ["correct", "format"]
-    own = {"reward/correctness_f": E, "reward/compilable_g": E, "reward/mean_of_all": E, "reward/std": E, "reward/total": E}
-    assert [component_name(one.name) for one in components(make(**own))] == ["correctness_f", "compilable_g", "mean_of_all"]
+    own = {
+        "reward/correctness_f": E,
+        "reward/compilable_g": E,
+        "reward/mean_of_all": E,
+        "reward/std": E,
+        "reward/total": E,
+    }
+    assert [component_name(one.name) for one in components(make(**own))] == [
+        "correctness_f",
+        "compilable_g",
+        "mean_of_all",
+    ]
     assert components(make(reward=E)) == ()
     assert components(Evidence("nothing")) == ()
 
 
 def test_components_of_rollouts_are_averaged_by_step(make: Any) -> None:
     rows = {
-        step: {"problem": ["a", "b"], "reward/right": [0.0, step / 10], 'reward/odd " name': [1.0, 3.0], "reward/none": [None, None]}
+        step: {
+            "problem": ["a", "b"],
+            "reward/right": [0.0, step / 10],
+            'reward/odd " name': [1.0, 3.0],
+            "reward/none": [None, None],
+        }
         for step in range(1, 10)
     }
     found = components(make(rollouts=rows))

@@ -15,7 +15,9 @@ from breadth.runs.schema import Header, MetricPoint
 
 def run(rows: list[tuple[int, float, int, int]]) -> Run:
     """Return a run of (step, entropy, attempt, source)."""
-    points = tuple(MetricPoint(step, {"entropy": value}, attempt=attempt, source=source) for step, value, attempt, source in rows)
+    points = tuple(
+        MetricPoint(step, {"entropy": value}, attempt=attempt, source=source) for step, value, attempt, source in rows
+    )
     return Run(Path("nowhere"), Header(), points, (), frozenset(), ())
 
 

@@ -40,7 +40,11 @@ def test_parts_that_still_rise_are_told_from_those_that_are_done(make: Any, arou
 
 def test_grades_are_a_part_unless_the_reward_is_nothing_else(make: Any) -> None:
     rows = {
-        step: {"problem": list("abcd"), "correct": [True, False] * 2, "reward": [1.0 + step, 0.5 + step, 1.0 + step, 0.5 + step]}
+        step: {
+            "problem": list("abcd"),
+            "correct": [True, False] * 2,
+            "reward": [1.0 + step, 0.5 + step, 1.0 + step, 0.5 + step],
+        }
         for step in range(1, 13)
     }
     series = np.arange(1.0, 13.0) + 0.75

@@ -32,7 +32,11 @@ Answers = Sequence[Sequence[str | None]]
 
 
 def rollouts(answers: Answers, truth: str | None, **more: Any) -> dict[str, list[Any]]:
-    rows = [(f"q{number:02d}", place, given) for number, given_all in enumerate(answers) for place, given in enumerate(given_all)]
+    rows = [
+        (f"q{number:02d}", place, given)
+        for number, given_all in enumerate(answers)
+        for place, given in enumerate(given_all)
+    ]
     other = {"input_tokens": 1, "cached_tokens": 0, "seconds": 0.1, "confidence": 2.5} | more
     return {
         "problem": [name for name, _, _ in rows],
@@ -54,7 +58,9 @@ def recorded(folder: Path, answers: Answers, policy: Policy, truth: str | None =
     return Evidence("x", Run.open(folder))
 
 
-def swept(folder: Path, plain: Answers, forced: Answers, config: Callable[[Any], Any] = lambda table: table) -> Evidence:
+def swept(
+    folder: Path, plain: Answers, forced: Answers, config: Callable[[Any], Any] = lambda table: table
+) -> Evidence:
     arms = (plain_arm((len(plain[0]),)), *forced_arms([64], PLAIN, len(forced[0])))
     table = config(storable({"plan": to_table(SweepPlan(Policy(), arms, (1, min(2, len(plain[0]))), len(plain)))}))
     writer = RunWriter(folder, Header(name="x", config=table))
@@ -112,7 +118,9 @@ def test_draws_that_saw_others_are_left_out(tmp_path: Path) -> None:
         ([None] * 4, [0] * 4),
     ],
 )
-def test_without_right_answers_the_commonest_counts(tmp_path: Path, given_all: list[str | None], worth: list[float]) -> None:
+def test_without_right_answers_the_commonest_counts(
+    tmp_path: Path, given_all: list[str | None], worth: list[float]
+) -> None:
     found = looked_at(recorded(tmp_path / "run", [given_all] * 12, Policy(strategy=Vote(4)), truth=None), "x")
     assert isinstance(found, Draws)
     assert not found.labelled
@@ -132,7 +140,9 @@ def test_votes_lie_between_none_and_what_a_perfect_choice_reaches(table: list[li
 
 
 def test_another_kind_of_run_is_none(make: Any) -> None:
-    training = make(reward=np.linspace(0, 1, 20), held_out={1: {"problem": ["a"], "completion": ["x"], "correct": [True]}})
+    training = make(
+        reward=np.linspace(0, 1, 20), held_out={1: {"problem": ["a"], "completion": ["x"], "correct": [True]}}
+    )
     assert looked_at(training, "x") is None
     assert written(training) == ()
     assert looked_at(Evidence("nothing"), "x") is None
@@ -168,7 +178,11 @@ def test_texts_are_bounded_and_spread_over_the_same_questions(tmp_path: Path, mo
     assert plain.texts[:2] == ("The answer is 0.", "The answer is 1.")
     monkeypatch.setattr(sweeps, "MOST_TEXTS", 6)
     plain, forced = written(evidence)
-    assert forced.owners.tolist() == [0, 5, 11]  # six texts of two a question are three questions, from the first to the last
+    assert forced.owners.tolist() == [
+        0,
+        5,
+        11,
+    ]  # six texts of two a question are three questions, from the first to the last
     assert plain.owners.tolist() == [0, 0, 5, 5, 11, 11]
     assert plain.tokens.tolist() == [10, 11] * 3
 

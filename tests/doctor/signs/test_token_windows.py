@@ -49,8 +49,11 @@ def test_terms_are_summed_over_the_tokens_that_count(make: Any) -> None:
     ends = trained_ends(evidence)
     assert ends is not None
     found = token_sums(evidence.run, ends.now, {"gap": "-logprob - entropy", "nats": "entropy"}, ("logprob", "entropy"))
-    # p0 counts tokens 1 and 3; p2's lists differ in length; p3 has no entropies; of p4 only the second token is a number.
-    sums = dict(zip(found.problems.tolist(), zip(found.tokens, found.sums["gap"], found.sums["nats"], strict=True), strict=True))
+    # p0 counts tokens 1 and 3; p2's lists differ in length; p3 has no entropies; of p4 only the second token is a
+    # number.
+    sums = dict(
+        zip(found.problems.tolist(), zip(found.tokens, found.sums["gap"], found.sums["nats"], strict=True), strict=True)
+    )
     assert sums == {"p0": (2, -2.0, 5.0), "p1": (1, -5.0, 8.0), "p4": (1, 2.0, 3.0)}
 
 
@@ -65,7 +68,9 @@ def test_the_edge_leaves_the_share_above_it_and_counts_lengths(make: Any) -> Non
     assert math.isnan(entropy_edge(evidence.run, ends.now, 0.2).nats)
 
 
-def test_only_a_bounded_sample_of_rollouts_is_read_the_same_every_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_bounded_sample_of_rollouts_is_read_the_same_every_time(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evidence = make(rollouts={step: rows(50, entropy=[[1.0]] * 50, completion=["x" * 100] * 50) for step in (1, 2)})
     ends = trained_ends(evidence)
     assert ends is not None
@@ -80,10 +85,15 @@ def test_only_a_bounded_sample_of_rollouts_is_read_the_same_every_time(make: Any
 
 
 def test_texts_come_with_their_problem_and_grade(make: Any) -> None:
-    evidence = make(rollouts={1: rows(2, completion=["a", "b"], correct=[True, None]), 2: rows(2, completion=["c", None])})
+    evidence = make(
+        rollouts={1: rows(2, completion=["a", "b"], correct=[True, None]), 2: rows(2, completion=["c", None])}
+    )
     found = written(evidence)
     assert found is not None
-    start = {text: (problem, right) for text, problem, right in zip(found[0].texts, found[0].problems, found[0].right, strict=True)}
+    start = {
+        text: (problem, right)
+        for text, problem, right in zip(found[0].texts, found[0].problems, found[0].right, strict=True)
+    }
     assert start["a"] == ("p0", 1.0)
     assert start["b"][0] == "p1"
     assert math.isnan(start["b"][1])
@@ -98,14 +108,17 @@ def test_what_was_kept_is_counted_in_the_steps_that_have_lists(make: Any) -> Non
     evidence = make(rollouts={step: some if step > 16 else none for step in range(1, 33)})
     ends = trained_ends(evidence)
     assert ends is not None
-    # The last eighth is four steps of five rollouts; of the three groups one has a single rollout, and of the other two one is flat.
+    # The last eighth is four steps of five rollouts; of the three groups one has a single rollout, and of the other two
+    # one is flat.
     found = kept(evidence.run, ends.now, "logprobs")
     assert (found.rollouts, found.told, found.groups, found.flat) == (20, 16, 8, 4)
     assert kept(evidence.run, ends.start, "logprobs").rollouts == 0
 
 
 def test_a_shift_is_the_difference_of_means_over_rows(make: Any) -> None:
-    found = shift((names("a", "a", "b"), np.array([0.0, 1.0, 0.0])), (names("a", "b", "b", "c"), np.array([1.0, 1.0, 0.0, 1.0])))
+    found = shift(
+        (names("a", "a", "b"), np.array([0.0, 1.0, 0.0])), (names("a", "b", "b", "c"), np.array([1.0, 1.0, 0.0, 1.0]))
+    )
     assert found.start.value == pytest.approx(1 / 3)
     assert found.now.value == pytest.approx(3 / 4)
     assert found.change.value == pytest.approx(3 / 4 - 1 / 3)
@@ -160,7 +173,9 @@ def test_held_out_rollouts_are_asked_first_and_said_so(make: Any) -> None:
 
 
 def test_what_was_recorded_by_asking_is_no_training_run(tmp_path: Path) -> None:
-    writer = RunWriter(tmp_path / "asked", Header(name="asked", config={"policy": {"strategy": {"kind": "adaptive-vote"}}}))
+    writer = RunWriter(
+        tmp_path / "asked", Header(name="asked", config={"policy": {"strategy": {"kind": "adaptive-vote"}}})
+    )
     for step in (0, 1):
         writer.rollouts(rows(2), step, split="eval")
     evidence = Evidence("asked", Run.open(tmp_path / "asked"))

@@ -42,4 +42,7 @@ def test_one_vote_is_no_vote_and_confidences_are_left_out_of_one() -> None:
 
 
 def test_what_is_the_server_s_or_a_trainer_s_is_left_out() -> None:
-    assert SETTINGS.patch([Change("logprobs_raw", True), Change("clip_high", 0.28), Change("loop_guard", False)], Knobs()) == ()
+    assert (
+        SETTINGS.patch([Change("logprobs_raw", True), Change("clip_high", 0.28), Change("loop_guard", False)], Knobs())
+        == ()
+    )

@@ -9,7 +9,9 @@ from breadth.doctor.knobs import Knobs
 from breadth.doctor.words.server_words import ServerWords
 
 WORDS = ServerWords(
-    "mine", {"votes": lambda count: {"n": count}}, {"votes": lambda _: ["--many"], "loop_guard": lambda _: ["--many", "--guard"]}
+    "mine",
+    {"votes": lambda count: {"n": count}},
+    {"votes": lambda _: ["--many"], "loop_guard": lambda _: ["--many", "--guard"]},
 )
 
 

@@ -34,7 +34,8 @@ def test_the_last_round_of_a_task_is_cut_at_its_most() -> None:
 
 
 def test_it_costs_the_sum_of_the_inverse_chances(simulate: Callable[..., tuple[int, int]]) -> None:
-    # Chances 0.1, 0.2, ... 1: to solve all takes the sum of 10/i = 29.29 draws on average, where ten of everything costs 100.
+    # Chances 0.1, 0.2, ... 1: to solve all takes the sum of 10/i = 29.29 draws on average, where ten of everything
+    # costs 100.
     chances = [number / 10 for number in range(1, 11)]
     runs = [simulate(Elimination(most=10_000), chances, 100_000, seed) for seed in range(400)]
     assert all(solved == 10 for solved, _ in runs)

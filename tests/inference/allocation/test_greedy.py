@@ -23,7 +23,8 @@ def expected_solved(chances: dict[str, float], counts: dict[str, int]) -> float:
 
 
 def test_ten_draws_over_three_tasks() -> None:
-    # Gains: easy .5 .25 .125 .0625 .03125; hard .1 .09 .081 .0729 .06561 .059; hopeless .02. The ten largest: four easy, six hard.
+    # Gains: easy .5 .25 .125 .0625 .03125; hard .1 .09 .081 .0729 .06561 .059; hopeless .02. The ten largest: four
+    # easy, six hard.
     counts = greedy_counts(CHANCES, 10)
     assert counts == {"easy": 4, "hard": 6, "hopeless": 0}
     assert expected_solved(CHANCES, counts) == pytest.approx(1.406, abs=5e-4)
@@ -81,7 +82,16 @@ def test_known_chances_solve_more_than_even_rounds(simulate: Callable[..., tuple
 
 
 @pytest.mark.parametrize(
-    "bad", [{"chances": {"a": 1.5}}, {"chance": -0.1}, {"strength": 0}, {"wave": 0}, {"price": 1}, {"most": 0}, {"score": float("nan")}]
+    "bad",
+    [
+        {"chances": {"a": 1.5}},
+        {"chance": -0.1},
+        {"strength": 0},
+        {"wave": 0},
+        {"price": 1},
+        {"most": 0},
+        {"score": float("nan")},
+    ],
 )
 def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(bad))):

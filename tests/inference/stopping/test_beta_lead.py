@@ -16,7 +16,16 @@ from breadth.inference.voting import Standing
 
 @pytest.mark.parametrize(
     ("first", "second", "chance"),
-    [(1, 0, 0.75), (2, 0, 0.875), (3, 0, 0.9375), (4, 0, 0.96875), (5, 1, 0.9375), (6, 1, 0.9648), (7, 2, 0.9453), (8, 2, 0.9673)],
+    [
+        (1, 0, 0.75),
+        (2, 0, 0.875),
+        (3, 0, 0.9375),
+        (4, 0, 0.96875),
+        (5, 1, 0.9375),
+        (6, 1, 0.9648),
+        (7, 2, 0.9453),
+        (8, 2, 0.9673),
+    ],
 )
 def test_the_closed_form(first: int, second: int, chance: float) -> None:
     assert beta_lead(first, second) == pytest.approx(chance, abs=5e-5)
@@ -26,7 +35,9 @@ def test_numeric_integration_agrees() -> None:
     share = np.linspace(0, 1, 200_001)
     for first, second in [(4, 0), (9, 3), (20, 18), (0, 0)]:
         density = share**first * (1 - share) ** second
-        assert beta_lead(first, second) == pytest.approx(np.trapezoid(density[100_000:]) / np.trapezoid(density), abs=1e-8)
+        assert beta_lead(first, second) == pytest.approx(
+            np.trapezoid(density[100_000:]) / np.trapezoid(density), abs=1e-8
+        )
 
 
 def test_the_lead_it_takes_to_stop() -> None:

@@ -37,7 +37,9 @@ def test_it_is_the_mixture_test_of_consol_with_a_uniform_prior() -> None:
 def test_a_vote_for_either_of_two_equal_answers_is_a_fair_bet() -> None:
     for first in range(12):
         for second in range(12):
-            assert (evidence(first + 1, second) + evidence(first, second + 1)) / 2 == pytest.approx(evidence(first, second), rel=1e-12)
+            assert (evidence(first + 1, second) + evidence(first, second + 1)) / 2 == pytest.approx(
+                evidence(first, second), rel=1e-12
+            )
 
 
 def test_unanimity_stops_at_the_ninth_vote() -> None:
@@ -85,6 +87,8 @@ def test_certainty_is_refused(risk: float) -> None:
 
 def test_thousands_of_answers_and_votes_are_no_overflow() -> None:
     late = (*range(1200), *[1200] * 1300)
-    assert not Certificate().decided(Standing((1300, *[1] * 1200), late))  # its price is 2^1200, beyond what a float holds
+    assert not Certificate().decided(
+        Standing((1300, *[1] * 1200), late)
+    )  # its price is 2^1200, beyond what a float holds
     assert Certificate().decided(Standing((1300, 1), (*[0] * 1300, 1)))
     assert not Certificate().decided(Standing((5000, 4990), (*[0] * 5000, *[1] * 4990)))

@@ -14,7 +14,9 @@ from breadth.inference.stopping.rule import shortfall
 from breadth.inference.voting import Standing
 
 
-@pytest.mark.parametrize("counts", [(3, 2, 1), (5, 1, 1), (10, 8, 2, 2), (2, 1, 1, 1, 1), (25, 9, 4, 1, 1), (60, 50, 40)])
+@pytest.mark.parametrize(
+    "counts", [(3, 2, 1), (5, 1, 1), (10, 8, 2, 2), (2, 1, 1, 1, 1), (25, 9, 4, 1, 1), (60, 50, 40)]
+)
 def test_draws_from_the_posterior_agree(counts: tuple[int, ...]) -> None:
     shares = np.random.default_rng(0).dirichlet(np.array(counts) + 1, 200_000)
     assert largest_share(*counts) == pytest.approx(np.mean(shares.argmax(axis=1) == 0), abs=5e-3)

@@ -24,7 +24,9 @@ def test_the_constants_of_consol_need_a_lead_of_three_at_every_count() -> None:
     consol = Sprt(0.5001, 0.05, 1 - 0.05 - 0.000024)
     for second in range(100):
         for ahead in range(5):
-            standing = Standing((second + ahead, second) if second else (ahead,) if ahead else (), (0,) * (2 * second + ahead))
+            standing = Standing(
+                (second + ahead, second) if second else (ahead,) if ahead else (), (0,) * (2 * second + ahead)
+            )
             assert consol.decided(standing) == Lead(3).decided(standing)
     # A = 4.80e-4 and a vote is worth 2.0e-4; its other side fires at a tie of 632 votes each.
     assert log((1 - consol.beta) / consol.alpha) == pytest.approx(4.80e-4, rel=2e-3)

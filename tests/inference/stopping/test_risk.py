@@ -49,7 +49,9 @@ def test_new_questions_of_the_same_kind_get_the_stated_risk_for_fewer_votes_than
 
 
 def test_two_halves_of_real_votes(fixtures: Path) -> None:
-    table = pq.read_table(fixtures / "votes" / "consol_gpt4omini_gsm8k_vote40.parquet", columns=["question_id", "answer"]).to_pydict()
+    table = pq.read_table(
+        fixtures / "votes" / "consol_gpt4omini_gsm8k_vote40.parquet", columns=["question_id", "answer"]
+    ).to_pydict()
     rows: dict[object, list[str]] = {}
     for question, answer in zip(table["question_id"], table["answer"], strict=True):
         rows.setdefault(question, []).append(answer)

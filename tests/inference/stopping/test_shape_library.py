@@ -27,7 +27,8 @@ def test_by_hand_two_shapes() -> None:
 
 
 def test_equal_shares_count_every_way_to_use_them() -> None:
-    # 5 to 1 to 1 on (.7, .1, .1, .1): 3 * 2 ordered ways for the two single votes. The swap of the first two adds .1^5 .7 for each.
+    # 5 to 1 to 1 on (.7, .1, .1, .1): 3 * 2 ordered ways for the two single votes. The swap of the first two adds .1^5
+    # .7 for each.
     shares = np.array([[0.7, 0.1, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1]])
     found = shape_likelihoods([(5, 1, 1)], shares)[0]
     first = 6 * (0.7**5 * 0.1 * 0.1 + 0.1**5 * 0.7 * 0.1)
@@ -37,8 +38,13 @@ def test_equal_shares_count_every_way_to_use_them() -> None:
 
 def test_a_clear_race_is_scored_as_the_sum_over_all_assignments() -> None:
     shares, votes = (0.85, 0.1, 0.05), (30, 4, 0)
-    everything = sum(np.prod([share**count for share, count in zip(order, votes, strict=True)]) for order in permutations(shares))
-    flat = sum(np.prod([share**count for share, count in zip(order, votes, strict=True)]) for order in permutations((0.6, 0.25, 0.15)))
+    everything = sum(
+        np.prod([share**count for share, count in zip(order, votes, strict=True)]) for order in permutations(shares)
+    )
+    flat = sum(
+        np.prod([share**count for share, count in zip(order, votes, strict=True)])
+        for order in permutations((0.6, 0.25, 0.15))
+    )
     found = shape_likelihoods([votes], np.array([shares, (0.6, 0.25, 0.15)]))[0]
     # What is left out is the runner-up on the third share: (1/2)^4 of the whole, (3/5)^4 for the flat shape.
     assert found[0] / found[1] == pytest.approx(everything / flat, rel=0.1)

@@ -99,7 +99,9 @@ def by_counting(shapes: list[tuple[float, ...]], weights: list[float], votes: in
         ([(0.35, 0.35, 0.2, 0.1), (0.25, 0.25, 0.25, 0.25)], [0.5, 0.5]),
     ],
 )
-def test_every_standing_is_what_counting_all_sequences_gives(shapes: list[tuple[float, ...]], weights: list[float]) -> None:
+def test_every_standing_is_what_counting_all_sequences_gives(
+    shapes: list[tuple[float, ...]], weights: list[float]
+) -> None:
     library = ShapeLibrary(tuple(shapes), tuple(weights))
     for votes in range(1, 7):
         for standing, chance in by_counting(shapes, weights, votes).items():
@@ -107,7 +109,8 @@ def test_every_standing_is_what_counting_all_sequences_gives(shapes: list[tuple[
 
 
 def test_rare_answers_are_answers() -> None:
-    # .7 and twelve of .025: after a tie of one to one the leader is the first answer with chance 1/2 * P(first was drawn).
+    # .7 and twelve of .025: after a tie of one to one the leader is the first answer with chance 1/2 * P(first was
+    # drawn).
     library = ShapeLibrary(((0.7,),), (1.0,))
     shape = (0.7, *[0.025] * 12)
     assert kinds(library).sizes.tolist() == [[1, 12]]

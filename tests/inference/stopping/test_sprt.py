@@ -48,7 +48,9 @@ def test_choosing_the_leader_by_looking_breaks_the_rates() -> None:
     assert accepted.mean() > 0.07, "either answer may be the leader: about twice the nominal 5 %"
 
 
-@pytest.mark.parametrize(("field", "value"), [("share", 0.5), ("share", 1.0), ("alpha", 0.0), ("beta", 1.0), ("beta", 0.95)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("share", 0.5), ("share", 1.0), ("alpha", 0.0), ("beta", 1.0), ("beta", 0.95)]
+)
 def test_settings_that_make_no_test_are_refused(field: str, value: float) -> None:
     with pytest.raises(SettingsError, match=field):
         replace(Sprt(), **{field: value})  # type: ignore[arg-type]

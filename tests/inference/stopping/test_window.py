@@ -30,7 +30,9 @@ def test_a_vote_that_cannot_be_read_fills_no_place() -> None:
     assert along.tolist() == [[False, False, False, False, True, True]]
 
 
-@pytest.mark.parametrize(("shares", "draws"), [((0.9, 0.1), 8.461), ((0.7, 0.3), 22.752), ((0.5, 0.3, 0.2), 35.550), ((1.0,), 5.0)])
+@pytest.mark.parametrize(
+    ("shares", "draws"), [((0.9, 0.1), 8.461), ((0.7, 0.3), 22.752), ((0.5, 0.3, 0.2), 35.550), ((1.0,), 5.0)]
+)
 def test_the_draws_to_expect(shares: tuple[float, ...], draws: float) -> None:
     assert expected_window_draws(shares) == pytest.approx(draws, abs=5e-4)
 

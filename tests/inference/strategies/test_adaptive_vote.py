@@ -22,7 +22,9 @@ def voted(votes: str, strategy: AdaptiveVote) -> Driven:
     return drive(strategy, TASK, [Candidate(vote, vote, None if vote == "-" else vote, tokens=1) for vote in votes])
 
 
-@pytest.mark.parametrize("strategy", [AdaptiveVote(), AdaptiveVote(5, 1), AdaptiveVote(7, 3, Never()), AdaptiveVote(1, 8)])
+@pytest.mark.parametrize(
+    "strategy", [AdaptiveVote(), AdaptiveVote(5, 1), AdaptiveVote(7, 3, Never()), AdaptiveVote(1, 8)]
+)
 def test_the_contract_holds(strategy: AdaptiveVote) -> None:
     check_strategy(strategy)
 
@@ -52,7 +54,8 @@ def test_the_first_draws_are_those_that_unanimity_needs() -> None:
 
 def test_a_dissenting_vote_calls_for_more() -> None:
     driven = voted("AABAAAA" * 3, AdaptiveVote(width=8))
-    # After A, A, B the vote can be decided at (6, 1) at the earliest: four more than the two As, of which one is in flight.
+    # After A, A, B the vote can be decided at (6, 1) at the earliest: four more than the two As, of which one is in
+    # flight.
     assert driven.requests[3] == Ask(3, wait=1)
 
 
@@ -94,7 +97,10 @@ def test_a_rule_may_toss_the_coin_of_the_task() -> None:
             return Lead(1) if coin < 0.5 else self
 
     replies = [Candidate("A", "A", "A")] * 9
-    seen = {len(drive(AdaptiveVote(9, 1, Fickle()), Task("q", f"task {number}"), replies).answer.candidates) for number in range(20)}
+    seen = {
+        len(drive(AdaptiveVote(9, 1, Fickle()), Task("q", f"task {number}"), replies).answer.candidates)
+        for number in range(20)
+    }
     assert seen == {1, 9}
 
 

@@ -50,7 +50,12 @@ def test_no_confidence_is_taken_from_candidates_that_knew_others() -> None:
 def test_listing_nothing_is_a_vote() -> None:
     explored = drive(BatchExploration(listed=0), TASK, varied).answer
     vote = drive(Vote(16), TASK, varied).answer
-    assert (explored.key, explored.votes, explored.confidence, explored.notes) == (vote.key, vote.votes, vote.confidence, vote.notes)
+    assert (explored.key, explored.votes, explored.confidence, explored.notes) == (
+        vote.key,
+        vote.votes,
+        vote.confidence,
+        vote.notes,
+    )
     assert explored.independent
 
 
@@ -63,14 +68,17 @@ def test_listing_nothing_without_a_penalty_is_best_of_n() -> None:
 
 
 def test_the_penalty_prefers_rare_answers() -> None:
-    # Four candidates: three say 1 with 0.8, one says 2 with 0.6. u(1) = .8 - .5 * 2/4 = .55 < u(2) = .6; at a penalty of .3: .65 > .6.
+    # Four candidates: three say 1 with 0.8, one says 2 with 0.6. u(1) = .8 - .5 * 2/4 = .55 < u(2) = .6; at a penalty
+    # of .3: .65 > .6.
     replies = [Candidate(key, key, key, score=0.8 if key == "1" else 0.6) for key in "1112"]
     assert drive(BatchExploration(rounds=1, judge="j"), TASK, replies).answer.key == "2"
     assert drive(BatchExploration(rounds=1, judge="j", penalty=0.3), TASK, replies).answer.key == "1"
 
 
 def test_a_judge_that_is_content_ends_it() -> None:
-    answer = drive(BatchExploration(judge="j"), TASK, varied, judge=lambda c: replace(c, solved=c.text == "reply 5")).answer
+    answer = drive(
+        BatchExploration(judge="j"), TASK, varied, judge=lambda c: replace(c, solved=c.text == "reply 5")
+    ).answer
     assert (answer.stopped, len(answer.candidates)) == ("solved", 8)
     assert answer.text == "reply 5"
 
@@ -91,13 +99,17 @@ def test_a_long_answer_is_told_in_part() -> None:
     assert told(result.requests[1]).count("y") < 300
 
 
-@pytest.mark.parametrize("strategy", [BatchExploration(), BatchExploration(judge="j"), BatchExploration(batch=1, rounds=3, listed=0)])
+@pytest.mark.parametrize(
+    "strategy", [BatchExploration(), BatchExploration(judge="j"), BatchExploration(batch=1, rounds=3, listed=0)]
+)
 def test_the_contract(strategy: BatchExploration) -> None:
     check_strategy(strategy)
     check_strategy(strategy, judge=lambda candidate: replace(candidate, score=float(candidate.key == "41")))
 
 
-@pytest.mark.parametrize("bad", [{"batch": 0}, {"rounds": 0}, {"listed": -1}, {"penalty": -1.0}, {"listing": "Others said things."}])
+@pytest.mark.parametrize(
+    "bad", [{"batch": 0}, {"rounds": 0}, {"listed": -1}, {"penalty": -1.0}, {"listing": "Others said things."}]
+)
 def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(bad))):
         BatchExploration(**bad)  # type: ignore[arg-type]  # wrong on purpose

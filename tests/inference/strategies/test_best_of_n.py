@@ -63,7 +63,9 @@ def test_a_judge_that_fails_on_some_is_told_about() -> None:
 
 
 def test_solved_or_not_counts_as_one_or_nothing() -> None:
-    answer = drive(BestOfN(5), Task("q"), DRAWN, judge=lambda candidate: replace(candidate, solved=candidate.key == "b")).answer
+    answer = drive(
+        BestOfN(5), Task("q"), DRAWN, judge=lambda candidate: replace(candidate, solved=candidate.key == "b")
+    ).answer
     assert (answer.key, answer.votes) == ("b", {"b": 1, "a": 0})
 
 

@@ -96,7 +96,9 @@ def plain(ask: Ask, number: int) -> Candidate:
     """Answer one number higher with each piece."""
     cap = (ask.sampling or TASK.sampling).max_tokens
     answer = str(40 + number)
-    return Candidate(f" The answer is {answer}.", answer, answer, tokens=min(10, cap), finish="length" if cap < 10 else "stop")
+    return Candidate(
+        f" The answer is {answer}.", answer, answer, tokens=min(10, cap), finish="length" if cap < 10 else "stop"
+    )
 
 
 def test_a_plain_model_answers_in_its_last_piece() -> None:
@@ -112,13 +114,17 @@ def test_a_plain_model_that_is_cut_answers_apart() -> None:
 
 
 def test_only_the_answer_counts_as_a_draw_of_the_task() -> None:
-    assert [candidate.independent for candidate in driven(BudgetForcing(cues=2)).answer.candidates] == [False] * 3 + [True]
+    assert [candidate.independent for candidate in driven(BudgetForcing(cues=2)).answer.candidates] == [False] * 3 + [
+        True
+    ]
 
 
 def test_the_servers_own_cap_on_thinking_is_not_asked_for() -> None:
     task = replace(TASK, sampling=Sampling(max_tokens=1000, thinking_tokens=50))
     result = driven(BudgetForcing(), task)
-    assert [ask.sampling.thinking_tokens for ask in result.requests if isinstance(ask, Ask) and ask.sampling] == [None] * 3
+    assert [ask.sampling.thinking_tokens for ask in result.requests if isinstance(ask, Ask) and ask.sampling] == [
+        None
+    ] * 3
 
 
 def test_a_model_that_closes_its_thinking_at_once_or_never() -> None:
@@ -127,7 +133,9 @@ def test_a_model_that_closes_its_thinking_at_once_or_never() -> None:
 
     def never(ask: Ask, number: int) -> Candidate:
         cap = (ask.sampling or TASK.sampling).max_tokens
-        return Candidate("t" * cap, tokens=cap, finish="length") if ask.purpose == "thinking" else ten_tokens(ask, number)
+        return (
+            Candidate("t" * cap, tokens=cap, finish="length") if ask.purpose == "thinking" else ten_tokens(ask, number)
+        )
 
     quick, long = (drive(BudgetForcing(cues=2), TASK, reply).answer for reply in (at_once, never))
     assert quick.text == "<think>\nWaitWait\n</think>\n\n The answer is 42."
@@ -138,7 +146,11 @@ def test_a_model_that_closes_its_thinking_at_once_or_never() -> None:
 
 def test_a_server_that_sets_thinking_apart_and_answers_at_once() -> None:
     def apart(ask: Ask, number: int) -> Candidate:
-        return Candidate("4", "4", "4", reasoning="hm ", tokens=10) if ask.purpose == "thinking" else ten_tokens(ask, number)
+        return (
+            Candidate("4", "4", "4", reasoning="hm ", tokens=10)
+            if ask.purpose == "thinking"
+            else ten_tokens(ask, number)
+        )
 
     result = drive(BudgetForcing(cues=1), TASK, apart)
     assert result.answer.text == "<think>\nhm Waithm \n</think>\n\n The answer is 42."

@@ -24,7 +24,9 @@ def by_model(small: str, large: str) -> dict[str, list[str]]:
     return {"small": list(small), "large": list(large), "medium": list("7777777")}
 
 
-def run(strategy: Cascade, small: str, large: str, budget: int | None = None) -> tuple[str | None, list[str], dict[str, float]]:
+def run(
+    strategy: Cascade, small: str, large: str, budget: int | None = None
+) -> tuple[str | None, list[str], dict[str, float]]:
     left = by_model(small, large)
 
     def reply(ask: Ask, number: int) -> Candidate:

@@ -129,7 +129,9 @@ def test_unread_completions_neither_vote_nor_move_the_threshold() -> None:
         (ConfidenceVote(5, gate=replace(OPEN, model="other")), "fitted on other, not on mine"),
     ],
 )
-def test_without_evidence_the_plain_vote_decides_and_log_probs_are_not_asked_for(strategy: ConfidenceVote, words: str) -> None:
+def test_without_evidence_the_plain_vote_decides_and_log_probs_are_not_asked_for(
+    strategy: ConfidenceVote, words: str
+) -> None:
     driven = drive(strategy, replace(TASK, model="mine"), SPLIT)
     assert driven.requests == (Ask(5),)
     assert driven.answer.key == "b"
@@ -173,7 +175,9 @@ def test_clipped_log_probs_are_told_about() -> None:
 
 def test_equivalent_answers_are_one() -> None:
     task = replace(TASK, equivalent=lambda first, second: {first, second} == {"1/2", "0.50"})
-    answer = drive(ConfidenceVote(3, keep=1.0, trust=True), task, [trace("1/2", 6), trace("3", 10), trace("0.50", 6)]).answer
+    answer = drive(
+        ConfidenceVote(3, keep=1.0, trust=True), task, [trace("1/2", 6), trace("3", 10), trace("0.50", 6)]
+    ).answer
     assert answer.votes == {"0.50": 12, "3": 10}
 
 
@@ -184,13 +188,18 @@ def test_a_confidence_that_knows_beats_a_majority_that_errs() -> None:
         # 45 % are right, and surer: AUROC = Phi(2 / sqrt 2) = 0.92.
         truths = rng.random(32) < 0.45
         drawn = [trace("right" if true else "wrong", rng.normal(12 if true else 10, 1)) for true in truths]
-        for name, strategy in (("sure", ConfidenceVote(keep=0.5, gate=OPEN)), ("plain", ConfidenceVote(keep=0.5, gate=SHUT))):
+        for name, strategy in (
+            ("sure", ConfidenceVote(keep=0.5, gate=OPEN)),
+            ("plain", ConfidenceVote(keep=0.5, gate=SHUT)),
+        ):
             right[name] += drive(strategy, TASK.with_seed(seed), drawn).answer.key == "right"
     assert right["sure"] >= 55
     assert right["plain"] <= 25  # about 30 % of such votes, ties shared, find a majority for the right answer
 
 
-@pytest.mark.parametrize("wrong", [{"n": 0}, {"keep": 0.0}, {"keep": 1.1}, {"weights": "loud"}, {"trust": True, "gate": OPEN}])
+@pytest.mark.parametrize(
+    "wrong", [{"n": 0}, {"keep": 0.0}, {"keep": 1.1}, {"weights": "loud"}, {"trust": True, "gate": OPEN}]
+)
 def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         ConfidenceVote(**wrong)

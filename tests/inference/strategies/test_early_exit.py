@@ -114,8 +114,15 @@ def model(turns: int, probability: Callable[[int], float] | None, *, keep_word: 
 def test_it_leaves_when_a_trial_is_sure() -> None:
     result = drive(EarlyExit(), TASK_of_early_exit, model(8, lambda made: 0.5 if made < 3 else 0.99))
     # Three trials at 0.5; the fourth, before the fourth 'Wait', is sure: the thinking is closed before that word.
-    assert result.answer.text == "<think>\nstep 0. Wait,step 1. Wait,step 2. Wait,step 3. \n</think>\n\nThe answer is 42."
-    assert result.answer.figures == {"trials": 4, "trial_tokens": 16, "trial_confidence": pytest.approx(0.99), "exited": 1}
+    assert (
+        result.answer.text == "<think>\nstep 0. Wait,step 1. Wait,step 2. Wait,step 3. \n</think>\n\nThe answer is 42."
+    )
+    assert result.answer.figures == {
+        "trials": 4,
+        "trial_tokens": 16,
+        "trial_confidence": pytest.approx(0.99),
+        "exited": 1,
+    }
     assert result.answer.key == "42"
     assert sum(candidate.tokens for candidate in result.answer.candidates) == 4 * 10 + 4 * 4 + 5 == result.spent_tokens
 
@@ -174,7 +181,11 @@ def test_near_the_limit_it_is_closed_without_a_trial() -> None:
     result = drive(EarlyExit(), task, model(12, lambda _: 0.5))
     assert result.answer.figures["trials"] == 8
     assert result.answer.text.endswith("step 7. Wait,step 8. \n</think>\n\nThe answer is 42.")
-    caps = [ask.sampling.max_tokens for ask in result.requests if isinstance(ask, Ask) and ask.sampling and ask.purpose != "trial"]
+    caps = [
+        ask.sampling.max_tokens
+        for ask in result.requests
+        if isinstance(ask, Ask) and ask.sampling and ask.purpose != "trial"
+    ]
     assert caps == [135, 125, 115, 105, 95, 85, 75, 65, 55, 60]
 
 
@@ -188,7 +199,10 @@ def test_thinking_cut_at_the_limit_is_closed_but_a_cut_answer_goes_on() -> None:
     cut = [Candidate("on and on", tokens=900, finish="length"), Candidate("The answer is 7.", "7", "7", tokens=5)]
     assert drive(EarlyExit(), TASK_of_early_exit, cut).answer.text == "<think>\non and on\n</think>\n\nThe answer is 7."
     late = [Candidate("so\n</think>\nThe ans", tokens=900, finish="length"), Candidate("wer is 7.", "7", "7", tokens=5)]
-    apart = [Candidate("The ans", reasoning="so", tokens=900, finish="length"), Candidate("wer is 7.", "7", "7", tokens=5)]
+    apart = [
+        Candidate("The ans", reasoning="so", tokens=900, finish="length"),
+        Candidate("wer is 7.", "7", "7", tokens=5),
+    ]
     assert drive(EarlyExit(), TASK_of_early_exit, apart).answer.text == "<think>\nso\n</think>\n\nThe answer is 7."
     assert drive(EarlyExit(), TASK_of_early_exit, late).answer.text == "<think>\nso\n</think>\nThe answer is 7."
 
@@ -203,7 +217,9 @@ def test_a_model_that_stops_in_its_thinking_is_made_to_answer() -> None:
 
 
 def test_a_plain_model_that_stops_has_replied() -> None:
-    answer = drive(EarlyExit(thinking=PLAIN), TASK_of_early_exit, [Candidate("The answer is 7.", "7", "7", tokens=9)]).answer
+    answer = drive(
+        EarlyExit(thinking=PLAIN), TASK_of_early_exit, [Candidate("The answer is 7.", "7", "7", tokens=9)]
+    ).answer
     assert (answer.key, answer.stopped) == ("7", "answered")
 
 
@@ -252,7 +268,9 @@ def test_a_budget_that_dies_between_trials(budget: int) -> None:
     assert result.answer.stopped == "budget"
 
 
-@pytest.mark.parametrize("strategy", [EarlyExit(), EarlyExit(thinking=PLAIN), EarlyExit(trial=Trial("geometric")), EarlyExit(trials=0)])
+@pytest.mark.parametrize(
+    "strategy", [EarlyExit(), EarlyExit(thinking=PLAIN), EarlyExit(trial=Trial("geometric")), EarlyExit(trials=0)]
+)
 def test_the_contract(strategy: EarlyExit) -> None:
     check_strategy(strategy)
 

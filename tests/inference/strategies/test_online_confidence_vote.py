@@ -28,7 +28,9 @@ WARM_UP = list(range(5, 15))
 
 
 def trace(key: str | None, *confidences: float) -> Candidate:
-    return Candidate(f"so {key}", key, key, tokens=len(confidences), confidences=np.array(confidences, dtype=np.float32))
+    return Candidate(
+        f"so {key}", key, key, tokens=len(confidences), confidences=np.array(confidences, dtype=np.float32)
+    )
 
 
 def served(traces: list[Candidate]) -> Callable[[Ask, int], Candidate | None]:
@@ -69,7 +71,9 @@ def test_contract(strategy: OnlineConfidenceVote) -> None:
 
 def test_the_published_defaults() -> None:
     # Warm-up, consensus and the cautious eta of the paper; at most as many as its public code.
-    assert OnlineConfidenceVote() == OnlineConfidenceVote(16, 256, keep=0.9, consensus=0.95, gauge=Gauge("lowest", 2048, 20))
+    assert OnlineConfidenceVote() == OnlineConfidenceVote(
+        16, 256, keep=0.9, consensus=0.95, gauge=Gauge("lowest", 2048, 20)
+    )
 
 
 def test_the_bar_is_the_percentile_of_the_warm_up_and_goes_into_the_halt_rule() -> None:
@@ -86,7 +90,8 @@ def test_the_bar_is_the_percentile_of_the_warm_up_and_goes_into_the_halt_rule() 
 
 
 def test_ended_completions_are_charged_and_never_vote() -> None:
-    # The bar is 5.9. b dips to 1 after six tokens: the window 8 8 1 1 is 4.5, so it is ended at the eighth; then a 8 (lowest 8) comes.
+    # The bar is 5.9. b dips to 1 after six tokens: the window 8 8 1 1 is 4.5, so it is ended at the eighth; then a 8
+    # (lowest 8) comes.
     dipping, steady = trace("b", *[8] * 6, *[1] * 90), trace("a", *[8] * 20)
     traces = [*warm_up(*"aaaaabbbbb"), dipping, steady, dipping]
     driven = drive(OnlineConfidenceVote(10, 13, 1, gate=OPEN, gauge=GAUGE), TASK, served(traces))
@@ -100,7 +105,9 @@ def test_ended_completions_are_charged_and_never_vote() -> None:
 
 def test_an_ended_completion_does_not_vote_however_sure_its_beginning_was() -> None:
     ended = replace(trace("a", *[20] * 9), finish="halt")
-    answer = drive(OnlineConfidenceVote(10, 13, gate=OPEN, gauge=GAUGE), TASK, warm_up(*"aaaaabbbbb") + [ended] * 3).answer
+    answer = drive(
+        OnlineConfidenceVote(10, 13, gate=OPEN, gauge=GAUGE), TASK, warm_up(*"aaaaabbbbb") + [ended] * 3
+    ).answer
     assert answer.votes == {"b": 60, "a": 30}
     assert answer.figures["halted"] == 3
 
@@ -116,11 +123,16 @@ def test_it_stops_once_the_weight_agrees() -> None:
     unanimous = drive(OnlineConfidenceVote(10, 100, gate=OPEN, gauge=GAUGE), TASK, served(warm_up(*"aaaaaaaaaa")))
     assert len(unanimous.requests) == 1
     assert unanimous.answer.stopped == "agreed"
-    # One vote of weight 5 against 90 is below the bar: still unanimous. One of weight 6 against 84 is 93 %: one or more needed.
+    # One vote of weight 5 against 90 is below the bar: still unanimous. One of weight 6 against 84 is 93 %: one or more
+    # needed.
     below = drive(OnlineConfidenceVote(10, 100, gate=OPEN, gauge=GAUGE), TASK, served(warm_up(*"baaaaaaaaa")))
     assert below.answer.stopped == "agreed"
     assert len(below.drawn) == 10
-    above = drive(OnlineConfidenceVote(10, 100, gate=OPEN, gauge=GAUGE), TASK, served(warm_up(*"abaaaaaaaa") + [trace("a", *[8] * 9)] * 90))
+    above = drive(
+        OnlineConfidenceVote(10, 100, gate=OPEN, gauge=GAUGE),
+        TASK,
+        served(warm_up(*"abaaaaaaaa") + [trace("a", *[8] * 9)] * 90),
+    )
     # (84 + 8m) / (90 + 8m) >= 0.95 from m = 3.75 on.
     assert (above.answer.stopped, len(above.answer.candidates)) == ("agreed", 14)
 
@@ -128,7 +140,8 @@ def test_it_stops_once_the_weight_agrees() -> None:
 def test_no_more_are_in_flight_than_could_bring_agreement() -> None:
     traces = warm_up(*"abaaaaaaaa") + [trace("a", *[8] * 9)] * 90
     asks = drive(OnlineConfidenceVote(10, 100, 50, gate=OPEN, gauge=GAUGE), TASK, served(traces)).requests[1:]
-    # Mean weight 10 after the warm-up: 1.5 / 0.5 = 3 at the earliest. The first weighs only 8: (93.1 - 92) / 0.49 = 2.2 more, so three.
+    # Mean weight 10 after the warm-up: 1.5 / 0.5 = 3 at the earliest. The first weighs only 8: (93.1 - 92) / 0.49 = 2.2
+    # more, so three.
     assert [ask.n for ask in asks if isinstance(ask, Ask)] == [3, 1, 0, 0]
 
 
@@ -143,7 +156,9 @@ def test_fewer_than_four_votes_are_no_consensus() -> None:
 def test_keeping_all_is_the_weighted_vote_and_ends_nothing() -> None:
     rng = np.random.default_rng(0)
     traces = [trace("abc"[rng.integers(3)], *rng.uniform(1, 20, rng.integers(2, 30))) for _ in range(40)]
-    online = drive(OnlineConfidenceVote(10, 40, 5, keep=1.0, consensus=1.0, gate=OPEN, gauge=GAUGE), TASK, served(traces))
+    online = drive(
+        OnlineConfidenceVote(10, 40, 5, keep=1.0, consensus=1.0, gate=OPEN, gauge=GAUGE), TASK, served(traces)
+    )
     offline = drive(ConfidenceVote(40, keep=1.0, gate=OPEN, gauge=GAUGE), TASK, traces)
     assert online.answer.votes == offline.answer.votes
     assert online.answer.key == offline.answer.key
@@ -172,7 +187,8 @@ def losing_heart(rng: np.random.Generator) -> Candidate:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "words"), [(OnlineConfidenceVote(), "no evidence"), (OnlineConfidenceVote(gate=SHUT, gauge=GAUGE), "AUROC 0.530")]
+    ("strategy", "words"),
+    [(OnlineConfidenceVote(), "no evidence"), (OnlineConfidenceVote(gate=SHUT, gauge=GAUGE), "AUROC 0.530")],
 )
 def test_without_evidence_it_is_the_adaptive_vote(strategy: OnlineConfidenceVote, words: str) -> None:
     traces = [trace(key, 5.0) for key in "abaabaaaaaaaaaaaaa"]

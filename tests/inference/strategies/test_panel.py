@@ -20,13 +20,18 @@ def answers(votes: str) -> list[Candidate]:
     return [Candidate(vote, vote, vote, tokens=2) for vote in votes]
 
 
-@pytest.mark.parametrize("strategy", [Panel(Single(), 3), Panel(Vote(2), 2), Panel(BudgetForcing(), 2), Panel(EarlyExit(), 2)])
+@pytest.mark.parametrize(
+    "strategy", [Panel(Single(), 3), Panel(Vote(2), 2), Panel(BudgetForcing(), 2), Panel(EarlyExit(), 2)]
+)
 def test_the_contract_holds(strategy: Panel) -> None:
     check_strategy(strategy)
 
 
 def test_single_runs_are_a_plain_vote() -> None:
-    panel, vote = drive(Panel(Single(), 5), TASK, answers("ABABA")).answer, drive(Vote(5), TASK, answers("ABABA")).answer
+    panel, vote = (
+        drive(Panel(Single(), 5), TASK, answers("ABABA")).answer,
+        drive(Vote(5), TASK, answers("ABABA")).answer,
+    )
     assert panel.votes == vote.votes == {"A": 3.0, "B": 2.0}
     assert panel.confidence == vote.confidence
 

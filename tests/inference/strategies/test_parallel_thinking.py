@@ -68,7 +68,9 @@ def test_whatever_the_lengths_no_more_is_written_than_there_is(seed: int) -> Non
 TASK = Task(({"role": "user", "content": "6 * 7?"},), sampling=Sampling(max_tokens=100_000))
 
 
-def writing(length: Callable[[int], int], answer: Callable[[int], str] = lambda _: "42") -> Callable[[Ask, int], Candidate]:
+def writing(
+    length: Callable[[int], int], answer: Callable[[int], str] = lambda _: "42"
+) -> Callable[[Ask, int], Candidate]:
     """Write so many tokens, or as many as the cap allows."""
 
     def reply(ask: Ask, number: int) -> Candidate:
@@ -91,7 +93,9 @@ def test_equal_traces_fill_the_budget() -> None:
 
 def test_the_pilot_is_alone_and_may_take_everything() -> None:
     result = drive(ParallelThinking(1000), TASK, writing(lambda _: 1000))
-    assert [ask for ask in result.requests if isinstance(ask, Ask)] == [Ask(1, sampling=replace(TASK.sampling, max_tokens=1000), wait=1)]
+    assert [ask for ask in result.requests if isinstance(ask, Ask)] == [
+        Ask(1, sampling=replace(TASK.sampling, max_tokens=1000), wait=1)
+    ]
     assert result.answer.figures == {"traces": 1, "cut": 0, "tokens": 1000}
 
 

@@ -40,7 +40,8 @@ def test_each_trace_has_its_own_lot() -> None:
 
 def test_the_seed_draws_the_lots() -> None:
     first, again, other = (
-        prompts(drive(PromptVariation(THREE, AdaptiveVote(30, stop=Never())), TASK.with_seed(seed), agreed)) for seed in (1, 1, 2)
+        prompts(drive(PromptVariation(THREE, AdaptiveVote(30, stop=Never())), TASK.with_seed(seed), agreed))
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
@@ -61,11 +62,17 @@ def test_the_vote_stops_as_it_would_alone() -> None:
 
 
 def test_draws_are_started_before_any_is_waited_for() -> None:
-    asks = [ask for ask in drive(PromptVariation(THREE, AdaptiveVote(width=4)), TASK, agreed).requests if isinstance(ask, Ask)]
+    asks = [
+        ask
+        for ask in drive(PromptVariation(THREE, AdaptiveVote(width=4)), TASK, agreed).requests
+        if isinstance(ask, Ask)
+    ]
     assert [(ask.n, ask.wait) for ask in asks[:4]] == [(1, 0), (1, 0), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize("strategy", [PromptVariation(), PromptVariation(THREE[:1]), PromptVariation(THREE, AdaptiveVote(5, 1))])
+@pytest.mark.parametrize(
+    "strategy", [PromptVariation(), PromptVariation(THREE[:1]), PromptVariation(THREE, AdaptiveVote(5, 1))]
+)
 def test_the_contract(strategy: PromptVariation) -> None:
     check_strategy(strategy)
 

@@ -32,7 +32,9 @@ from breadth.runtime.driver import Driver, Solved
 from breadth.runtime.solve_context import Drawing, Verdict
 
 TURNS = (("Capital of Italy?", "Rome"), ("Capital of Spain?", "Madrid"))
-SHOWN = tuple({"role": role, "content": said} for turn in TURNS for role, said in zip(("user", "assistant"), turn, strict=True))
+SHOWN = tuple(
+    {"role": role, "content": said} for turn in TURNS for role, said in zip(("user", "assistant"), turn, strict=True)
+)
 TASK = Task(
     (*SHOWN, {"role": "user", "content": "Capital of France?"}),
     sampling=Sampling(temperature=1.0, max_tokens=24),
@@ -41,7 +43,9 @@ TASK = Task(
 )
 """Answered in a word or two, as shown."""
 GREEDY = replace(TASK, sampling=replace(TASK.sampling, temperature=0.0))
-TALK = replace(TASK, prompt=({"role": "user", "content": "What is 6 times 7? Think step by step, then state the answer."},))
+TALK = replace(
+    TASK, prompt=({"role": "user", "content": "What is 6 times 7? Think step by step, then state the answer."},)
+)
 """Answered at length."""
 
 
@@ -116,7 +120,9 @@ def test_a_vote_counts_what_the_texts_say(solved: dict[str, Solved]) -> None:
     answer = solved["vote"].answer
     assert len(answer.candidates) == 4
     assert sum(answer.votes.values()) + answer.unread == 4
-    assert all(candidate.answer == candidate.text.strip() for candidate in answer.candidates if candidate.finish == "stop")
+    assert all(
+        candidate.answer == candidate.text.strip() for candidate in answer.candidates if candidate.finish == "stop"
+    )
 
 
 def test_four_greedy_draws_agree_and_end_the_vote(solved: dict[str, Solved]) -> None:
@@ -159,7 +165,12 @@ def test_each_round_reads_what_went_before(solved: dict[str, Solved]) -> None:
     first, second = solved["revision"].answer.candidates
     assert second.prompt_tokens > first.prompt_tokens + first.tokens + 30  # the reply and the instruction
     assert (first.independent, second.independent) == (True, False)
-    assert sorted(candidate.independent for candidate in solved["split"].answer.candidates) == [False, False, True, True]
+    assert sorted(candidate.independent for candidate in solved["split"].answer.candidates) == [
+        False,
+        False,
+        True,
+        True,
+    ]
     explored = solved["batch-exploration"].answer.candidates
     assert len({candidate.prompt_tokens for candidate in explored[:3]}) == 1
     assert all(candidate.prompt_tokens > explored[0].prompt_tokens + 20 for candidate in explored[3:])
@@ -176,7 +187,9 @@ def test_every_run_of_a_panel_answers_behind_its_own_thinking(solved: dict[str, 
     thoughts = [candidate for candidate in candidates if not candidate.prefix]
     answers = [candidate for candidate in candidates if candidate.prefix]
     assert [candidate.tokens for candidate in thoughts] == [6, 6]
-    assert {candidate.prefix for candidate in answers} == {thought.text.rstrip("\n") + "\nFinal Answer:" for thought in thoughts}
+    assert {candidate.prefix for candidate in answers} == {
+        thought.text.rstrip("\n") + "\nFinal Answer:" for thought in thoughts
+    }
 
 
 def test_an_answer_without_confidence_goes_on_to_the_next_stage(solved: dict[str, Solved]) -> None:

@@ -52,7 +52,9 @@ def test_a_marked_model_thinks_exactly_so_long_and_is_made_to_answer(thinking_ll
 
 def test_a_sure_trial_ends_the_thinking_at_the_turn(llama: str) -> None:
     sure, never = solved(
-        llama, EarlyExit(threshold=0.0, turns=(",",), thinking=PLAIN), EarlyExit(threshold=1.0, trials=1, turns=(",",), thinking=PLAIN)
+        llama,
+        EarlyExit(threshold=0.0, turns=(",",), thinking=PLAIN),
+        EarlyExit(threshold=1.0, trials=1, turns=(",",), thinking=PLAIN),
     )
     piece, trial, answer = sure.answer.candidates
     assert piece.finish == "halt"

@@ -17,7 +17,16 @@ PLAIN = RECIPES["grpo"].chain
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"prompts": 0}, {"group": 1}, {"rate": 0.0}, {"rate": 1.0}, {"updates": 0}, {"level": "harder"}, {"seed": -1}],
+    [
+        {"steps": 0},
+        {"prompts": 0},
+        {"group": 1},
+        {"rate": 0.0},
+        {"rate": 1.0},
+        {"updates": 0},
+        {"level": "harder"},
+        {"seed": -1},
+    ],
 )
 def test_what_cannot_be_run_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):

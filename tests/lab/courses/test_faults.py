@@ -22,11 +22,17 @@ class Trainer:
 
     def log(self, logs: dict[str, float], start: float | None = None) -> None:
         """As TRL's: what waits is averaged into the log and forgotten."""
-        self.logged.append({**logs, **{name: sum(values) / len(values) for name, values in self._metrics["train"].items()}})
+        self.logged.append(
+            {**logs, **{name: sum(values) / len(values) for name, values in self._metrics["train"].items()}}
+        )
         self._metrics["train"].clear()
 
     def measured(self, entropy: float, mean: float, longest: float) -> None:
-        self._metrics["train"] = {"entropy": [entropy], "completions/mean_length": [mean], "completions/max_length": [longest]}
+        self._metrics["train"] = {
+            "entropy": [entropy],
+            "completions/mean_length": [mean],
+            "completions/max_length": [longest],
+        }
 
     def add_callback(self, callback: Any) -> None:
         self.callbacks.append(callback)

@@ -19,7 +19,15 @@ from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus
 from breadth.training.loss.clipped_policy import ClippedPolicy
 
-COURSE = Course(Chain((GroupAdvantage(), OutcomeBonus(), ClippedPolicy())), steps=4, prompts=2, group=4, problems=8, longest=40, rate=1e-3)
+COURSE = Course(
+    Chain((GroupAdvantage(), OutcomeBonus(), ClippedPolicy())),
+    steps=4,
+    prompts=2,
+    group=4,
+    problems=8,
+    longest=40,
+    rate=1e-3,
+)
 
 
 def weights(folder: Path) -> torch.Tensor:
@@ -37,9 +45,13 @@ def test_policies_are_kept_on_the_way_and_a_run_broken_off_comes_to_the_same_end
     assert not torch.equal(middle, last)
 
     with pytest.raises(Killed):
-        train_in_stages(COURSE, tmp_path / "broken", memorised_folder, (2, 4), prepare=lambda trainer: kill_at(trainer, 3))
+        train_in_stages(
+            COURSE, tmp_path / "broken", memorised_folder, (2, 4), prepare=lambda trainer: kill_at(trainer, 3)
+        )
     seen: list[int] = []
-    again = train_in_stages(COURSE, tmp_path / "broken", memorised_folder, (2, 4), told=lambda step, _: seen.append(step))
+    again = train_in_stages(
+        COURSE, tmp_path / "broken", memorised_folder, (2, 4), told=lambda step, _: seen.append(step)
+    )
     assert seen == [3, 4]
     assert torch.equal(weights(again[4]), last)
     assert not (tmp_path / "broken" / CHECKPOINTS).exists()

@@ -14,7 +14,9 @@ REPLY = "<think> add 3 + 4 =0 0 * 2 =0 </think> 0"
 """With its end thirteen tokens: one operation is four of them."""
 
 
-def write(run: Path, step: int, rewards: list[float], replies: list[str], entropies: list[list[float]], cut: list[bool]) -> None:
+def write(
+    run: Path, step: int, rewards: list[float], replies: list[str], entropies: list[list[float]], cut: list[bool]
+) -> None:
     writer = RunWriter(run)
     count = len(rewards)
     rows = {
@@ -34,7 +36,14 @@ def test_by_hand(tmp_path: Path) -> None:
     # Form, route, three of planning, execution, three of planning, execution, planning, execution, form.
     whole = [0.0, 1.0, 1.0, 1.0, 1.0, 0.2, 1.0, 1.0, 1.0, 0.2, 1.0, 0.2, 0.0]
     stray = "<think> add </think> nonsense"
-    write(tmp_path, 1, [1, 0, 0, 0], [REPLY, REPLY.replace("</think> 0", "</think> 5"), stray, stray], [whole, whole, [], []], [False] * 4)
+    write(
+        tmp_path,
+        1,
+        [1, 0, 0, 0],
+        [REPLY, REPLY.replace("</think> 0", "</think> 5"), stray, stray],
+        [whole, whole, [], []],
+        [False] * 4,
+    )
     write(tmp_path, 3, [1, 1], [REPLY, "<think> left"], [whole, [0.5, 0.5]], [False, True])
     curve = train_curve(tmp_path)
     assert curve.steps == [1, 3]

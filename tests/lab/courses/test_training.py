@@ -69,7 +69,8 @@ def test_the_reward(reply: str, reward: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"), [("<think> add </think> 12", "12"), ("<think> add", None), ("12", None), ("<think> </think> =3", None), ("", None)]
+    ("text", "answer"),
+    [("<think> add </think> 12", "12"), ("<think> add", None), ("12", None), ("<think> </think> =3", None), ("", None)],
 )
 def test_the_answer_for_the_run_folder(text: str, answer: str | None) -> None:
     assert stated_answer(text) == answer
@@ -80,7 +81,8 @@ def test_a_run_leaves_its_rollouts_and_a_policy_that_moved(whole: tuple[Path, Re
     assert steps == [1, 2, 3, 4]
     assert not equal(weights(trained), weights(load(base)))
     rows = Run.open(folder / training.RUN).query(
-        "SELECT step, prompt, token_ids, reward, answer, entropy, tokens FROM rollouts JOIN problems USING (problem) ORDER BY step, sample"
+        "SELECT step, prompt, token_ids, reward, answer, entropy, tokens FROM rollouts JOIN problems USING (problem)"
+        " ORDER BY step, sample"
     )
     assert [row.as_py() for row in rows["step"]] == sorted([1, 2, 3, 4] * 8)
     for row in rows.to_pylist():
@@ -88,7 +90,9 @@ def test_a_run_leaves_its_rollouts_and_a_policy_that_moved(whole: tuple[Path, Re
         assert grader(7)(prompts=[row["prompt"]], completion_ids=[row["token_ids"]], gold=[gold]) == [row["reward"]]
         assert row["reward"] == 0 or row["answer"] == str(gold)
         assert len(row["entropy"]) == row["tokens"] == len(row["token_ids"])
-    assert 0 < sum(rows["reward"].to_pylist()) < len(rows), "no spread of rewards: nothing was learnt, and this test tests nothing"
+    assert 0 < sum(rows["reward"].to_pylist()) < len(rows), (
+        "no spread of rewards: nothing was learnt, and this test tests nothing"
+    )
     assert not (folder / training.CHECKPOINTS).exists()
 
 
@@ -121,7 +125,9 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     assert equal(weights(resumed), weights(whole[1]))
 
 
-def test_a_folder_of_another_course_or_base_is_refused(whole: tuple[Path, Reasoner, list[int]], base: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_course_or_base_is_refused(
+    whole: tuple[Path, Reasoner, list[int]], base: Path, tmp_path: Path
+) -> None:
     folder = whole[0]
     with pytest.raises(BrokenFileError, match="another course"):
         train(Course(RECIPES["grpo"].chain, steps=4), folder, base)

@@ -17,7 +17,9 @@ def write(folder: Path, left: float) -> None:
     writer = RunWriter(folder, Header(name="run", trainer="trl", entropies={"entropy": kind}))
     noise = np.random.default_rng(0).normal(0, 0.005, (2, 100))
     for step in range(100):
-        writer.metrics(step + 1, {"entropy": 0.5 * left ** (step / 99) + noise[0, step], "reward": 0.4 + noise[1, step]})
+        writer.metrics(
+            step + 1, {"entropy": 0.5 * left ** (step / 99) + noise[0, step], "reward": 0.4 + noise[1, step]}
+        )
 
 
 def test_each_arm_has_its_findings_or_none(tmp_path: Path) -> None:

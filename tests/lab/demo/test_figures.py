@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from breadth.lab.demo.figures import before_and_after, budget_curves, coverage_curve, role_curve, traces, training_curves
+from breadth.lab.demo.figures import (
+    before_and_after,
+    budget_curves,
+    coverage_curve,
+    role_curve,
+    traces,
+    training_curves,
+)
 from breadth.lab.demo.results import DemoResults
 
 
 def test_training(demo_results: DemoResults) -> None:
     entropy, score = training_curves(demo_results)
-    assert [one.y for one in entropy.series] == [demo_results.plain_training.entropy, demo_results.protected_training.entropy]
-    assert [one.y for one in score.series] == [demo_results.plain_training.reward, demo_results.protected_training.reward]
+    assert [one.y for one in entropy.series] == [
+        demo_results.plain_training.entropy,
+        demo_results.protected_training.entropy,
+    ]
+    assert [one.y for one in score.series] == [
+        demo_results.plain_training.reward,
+        demo_results.protected_training.reward,
+    ]
     roles = role_curve(demo_results)
     assert [one.name for one in roles.series] == [
         "forks, plain GRPO",

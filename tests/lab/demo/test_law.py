@@ -13,7 +13,9 @@ from breadth.report.sections import Curve, Severity, Verdict
 
 STEPS = tuple(range(1, 41))
 ENTROPY = tuple(0.6 - 0.01 * step for step in STEPS)
-LAWFUL = tuple(0.9 - 0.4 * math.exp(entropy) + 1e-4 * (-1) ** step for step, entropy in zip(STEPS, ENTROPY, strict=True))
+LAWFUL = tuple(
+    0.9 - 0.4 * math.exp(entropy) + 1e-4 * (-1) ** step for step, entropy in zip(STEPS, ENTROPY, strict=True)
+)
 
 
 def course(entropy: tuple[float, ...], reward: tuple[float, ...]) -> Training:

@@ -14,7 +14,15 @@ from breadth.lab.demo.plan import FAST, FULL, Plan
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"samples": 4, "votes": 8}, {"budgets": (8,)}, {"budgets": (8, 8)}, {"budgets": (16, 8)}, {"repeats": 0}, {"seed": -1}],
+    [
+        {"steps": 0},
+        {"samples": 4, "votes": 8},
+        {"budgets": (8,)},
+        {"budgets": (8, 8)},
+        {"budgets": (16, 8)},
+        {"repeats": 0},
+        {"seed": -1},
+    ],
 )
 def test_what_cannot_be_run_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):

@@ -1,7 +1,7 @@
 """The fast demo for real, on the weights that ship: the signs it shows, with margins that noise cannot flip.
 
-Beside each bound stands what seeds 0, 1 and 7 gave. That protected training stays broader, and that thinking longer hurts, is not asked of
-so small a run: the one is shown by the corners, the other by the full demo.
+Beside each bound stands what seeds 0, 1 and 7 gave. That protected training stays broader, and that thinking longer
+hurts, is not asked of so small a run: the one is shown by the corners, the other by the full demo.
 """
 
 from __future__ import annotations

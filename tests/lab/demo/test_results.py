@@ -18,7 +18,9 @@ from breadth.lab.task.vocabulary import words_of
 
 
 def test_a_curve_without_values_has_gaps() -> None:
-    curve = TrainCurve(steps=[1, 2], passed=[0.5, 0.25], entropy=[0.5, None], planning=[0.25, None], execution=[None, 1.0])
+    curve = TrainCurve(
+        steps=[1, 2], passed=[0.5, 0.25], entropy=[0.5, None], planning=[0.25, None], execution=[None, 1.0]
+    )
     went = Training.of(curve)
     assert (went.steps, went.reward) == ((1, 2), (0.5, 0.25))
     assert went.entropy[0] == 0.5
@@ -30,7 +32,13 @@ def test_forced_thinking_is_read_as_a_client_reads_it() -> None:
     problem, words = read_problem("( 3 + 4 ) * ( 5 + 6 ) ="), words_of(7)
     texts = ["<think> + + </think> 0 <eos>", "<think> </think> 0 <eos>", "<think> </think> 4 <eos>", "<think> add"]
     drawn = tuple(
-        Drawn(np.array([words.index(word) for word in text.split()]), np.zeros(1), np.zeros(1), np.zeros(1, np.bool_), "stop")  # type: ignore[arg-type]  # unread here
+        Drawn(
+            np.array([words.index(word) for word in text.split()]),
+            np.zeros(1),
+            np.zeros(1),
+            np.zeros(1, np.bool_),
+            "stop",
+        )  # type: ignore[arg-type]  # unread here
         for text in texts
     )
     found = Evaluation((problem,), 7, (drawn,), (tuple(parse(problem, text.split()) for text in texts),))

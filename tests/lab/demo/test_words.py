@@ -20,38 +20,64 @@ def table(demo_results: DemoResults, **effects: Effect) -> Corners:
 
 
 def test_when_everything_shows(demo_results: DemoResults) -> None:
-    found = meaning(table(demo_results, vote_when_plain=UP, vote_when_protected=UP, protection_when_parallel=UP, interaction=UP))
+    found = meaning(
+        table(demo_results, vote_when_plain=UP, vote_when_protected=UP, protection_when_parallel=UP, interaction=UP)
+    )
     assert found.severity is Severity.GOOD
     assert found.headline.startswith("Each remedy pays")
-    assert "a vote beats one long thought after plain training (+0.30, 0.20 to 0.40) and after protected training" in found.body
+    assert (
+        "a vote beats one long thought after plain training (+0.30, 0.20 to 0.40) and after protected training"
+        in found.body
+    )
     assert "the vote gains more from a policy that was protected (+0.30, 0.20 to 0.40)" in found.body
     assert "one seed of training" in found.body
 
 
 def test_when_nothing_shows(demo_results: DemoResults) -> None:
-    names = ("vote_when_plain", "vote_when_protected", "protection_when_parallel", "protection_when_extended", "interaction")
+    names = (
+        "vote_when_plain",
+        "vote_when_protected",
+        "protection_when_parallel",
+        "protection_when_extended",
+        "interaction",
+    )
     found = meaning(table(demo_results, **dict.fromkeys(names, UNSEEN)))
     assert found.severity is Severity.NOTE
     assert found.headline.startswith("Neither that a vote beats")
-    assert "no difference between a vote and one long thought shows after plain training (+0.05, -0.05 to 0.15) or after" in found.body
+    assert (
+        "no difference between a vote and one long thought shows after plain training (+0.05, -0.05 to 0.15) or after"
+        in found.body
+    )
     assert "no effect of protection shows on the vote (+0.05, -0.05 to 0.15) or the long thought" in found.body
     assert "need each other does not show" in found.body
 
 
 def test_when_it_is_the_other_way_round(demo_results: DemoResults) -> None:
-    found = meaning(table(demo_results, vote_when_plain=DOWN, vote_when_protected=UP, protection_when_parallel=DOWN, interaction=DOWN))
+    found = meaning(
+        table(
+            demo_results, vote_when_plain=DOWN, vote_when_protected=UP, protection_when_parallel=DOWN, interaction=DOWN
+        )
+    )
     assert found.severity is Severity.NOTE
-    assert "one long thought beats a vote after plain training (-0.30, -0.40 to -0.20), while a vote beats one long" in found.body
+    assert (
+        "one long thought beats a vote after plain training (-0.30, -0.40 to -0.20), while a vote beats one long"
+        in found.body
+    )
     assert "protection takes from the vote (-0.30" in found.body
     assert "the vote gains less" in found.body
 
 
 @pytest.mark.parametrize(
     ("votes", "kept", "words"),
-    [(UP, UNSEEN, "that protected training adds to it does not show"), (UNSEEN, UP, "Protected training gives the vote more")],
+    [
+        (UP, UNSEEN, "that protected training adds to it does not show"),
+        (UNSEEN, UP, "Protected training gives the vote more"),
+    ],
 )
 def test_when_one_remedy_shows(demo_results: DemoResults, votes: Effect, kept: Effect, words: str) -> None:
-    found = meaning(table(demo_results, vote_when_plain=votes, vote_when_protected=votes, protection_when_parallel=kept))
+    found = meaning(
+        table(demo_results, vote_when_plain=votes, vote_when_protected=votes, protection_when_parallel=kept)
+    )
     assert words in found.headline
 
 
@@ -63,13 +89,18 @@ def test_narrowing(demo_results: DemoResults) -> None:
     # pass@1 of sixteen problems from 4 to 8, pass@8 from 16 to 8, entropy from 1.0 to 0.4.
     found = narrowing(demo_results)
     assert found.severity is Severity.WARNING
-    assert found.headline == "Plain GRPO bought pass@1 with breadth: entropy fell to 40% of the base's, and pass@8 fell."
+    assert (
+        found.headline == "Plain GRPO bought pass@1 with breadth: entropy fell to 40% of the base's, and pass@8 fell."
+    )
     assert [fact.value.value for fact in found.numbers[:2]] == [0.25, -0.5]  # type: ignore[union-attr]  # both are intervals
     same = narrowing(replace(demo_results, plain=demo_results.base))
     assert same.severity is Severity.NOTE
     assert "pass@8 fell does not show" in same.headline
     lost = narrowing(
-        replace(demo_results, plain=replace(demo_results.plain, curve=demo_results.plain.curve[1:] + demo_results.base.curve[:1]))
+        replace(
+            demo_results,
+            plain=replace(demo_results.plain, curve=demo_results.plain.curve[1:] + demo_results.base.curve[:1]),
+        )
     )
     assert lost.headline.startswith("Plain GRPO lost breadth")
 
@@ -77,7 +108,10 @@ def test_narrowing(demo_results: DemoResults) -> None:
 def test_protection(demo_results: DemoResults) -> None:
     corners = demo_results.corners
     assert protection(demo_results).severity is Severity.GOOD  # pass@8 from 8 to 14 of sixteen, pass@1 the same
-    for kept, paid, words in ((UP, DOWN, "at the cost of pass@1"), (UNSEEN, UNSEEN, "does not show, and neither does a cost")):
+    for kept, paid, words in (
+        (UP, DOWN, "at the cost of pass@1"),
+        (UNSEEN, UNSEEN, "does not show, and neither does a cost"),
+    ):
         found = protection(replace(demo_results, corners=replace(corners, pass_k_kept=kept, pass_1_change=paid)))
         assert found.severity is Severity.NOTE
         assert words in found.headline
@@ -88,7 +122,8 @@ def test_overthinking(demo_results: DemoResults) -> None:
     assert found.severity is Severity.WARNING
     assert "best at 16 tokens and lower at 64" in found.headline
     rising = tuple(
-        replace(one, accuracy=demo_results.forced[place].accuracy) for place, one in zip((2, 0, 1), demo_results.forced, strict=True)
+        replace(one, accuracy=demo_results.forced[place].accuracy)
+        for place, one in zip((2, 0, 1), demo_results.forced, strict=True)
     )
     assert overthinking(replace(demo_results, forced=rising)).severity is Severity.NOTE
     flat = tuple(replace(one, accuracy=demo_results.forced[0].accuracy) for one in demo_results.forced)

@@ -22,7 +22,11 @@ def priced(price: float, voted: float, seed: int = 0) -> Done:
 
 def ended(name: str, early: float, late: float, voted: float) -> Done:
     curve = {"steps": list(range(1, 41)), "passed": [early] * 20 + [late] * 20}
-    return Done(Trial(name, "m:w"), {"train": curve, "beside": {"passed": 0.2, "voted": voted, "covered": 0.8, "tokens": 20.0}}, 1.0)
+    return Done(
+        Trial(name, "m:w"),
+        {"train": curve, "beside": {"passed": 0.2, "voted": voted, "covered": 0.8, "tokens": 20.0}},
+        1.0,
+    )
 
 
 FOUND = [
@@ -62,7 +66,9 @@ def test_the_price_with_the_best_vote_over_seeds() -> None:
     assert "None is better" not in verdict.body
     assert isinstance(table, Table)
     values = [[cell.value for cell in row[1:] if isinstance(cell, Interval)] for row in table.rows]
-    assert values[3:] == [pytest.approx(row) for row in ([0.2, 0.31, 0.8, 20], [0.2, 0.4, 0.8, 20], [0.2, 0.35, 0.8, 20])]
+    assert values[3:] == [
+        pytest.approx(row) for row in ([0.2, 0.31, 0.8, 20], [0.2, 0.4, 0.8, 20], [0.2, 0.35, 0.8, 20])
+    ]
 
 
 def test_a_best_price_that_is_worse_than_none_is_said_to_be() -> None:
@@ -88,7 +94,14 @@ def test_trials_differ_in_rate_price_and_seed_alone() -> None:
     names = ["rate-0.1", "rate-0.2", "rate-0.4", "price-0.5", "price-1", "price-2"]
     assert [trial.name for trial in trials] == [f"{name}/seed-{seed}" for seed in range(2) for name in names]
     courses = [trial.settings["course"] for trial in trials]
-    assert len({str({key: value for key, value in one.items() if key not in ("rate", "seed", "chain")}) for one in courses}) == 1
+    assert (
+        len(
+            {str({key: value for key, value in one.items() if key not in ("rate", "seed", "chain")}) for one in courses}
+        )
+        == 1
+    )
     assert {one["rate"] for one in courses[3:6]} == {0.2}
-    coefficients = [[part["coefficient"] for part in one["chain"]["mechanisms"] if "coefficient" in part] for one in courses[:6]]
+    coefficients = [
+        [part["coefficient"] for part in one["chain"]["mechanisms"] if "coefficient" in part] for one in courses[:6]
+    ]
     assert coefficients == [[], [], [], [0.5], [1.0], [2.0]]

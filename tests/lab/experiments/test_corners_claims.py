@@ -20,7 +20,9 @@ def measured(one: float, all_of_them: int, entropy: float) -> Measured:
     once = (one,) * PROBLEMS
     covered = tuple(float(place < all_of_them) for place in range(PROBLEMS))
     width = Interval(entropy, entropy, entropy)
-    return Measured(8, (AtK(1, once, once), AtK(8, covered, once)), width, width, width, width, width, 1.0, {}, "1 =", ())
+    return Measured(
+        8, (AtK(1, once, once), AtK(8, covered, once)), width, width, width, width, width, 1.0, {}, "1 =", ()
+    )
 
 
 def replies(right: int) -> Replies:
@@ -49,7 +51,9 @@ def check(found: Policies, claim: str, number: float, verdict: str) -> None:
 def test_what_shows() -> None:
     # Student's t of two seeds reaches 12.7 times half their distance to either side of the mean
     check(FOUND, "plain training lowers pass@8", -0.475, "shows")  # 0.025 to either side of it: t reaches 0.32
-    check(FOUND, "plain training leaves less than half of the base's entropy (share left)", 0.42, "does not show")  # t reaches 0.25
+    check(
+        FOUND, "plain training leaves less than half of the base's entropy (share left)", 0.42, "does not show"
+    )  # t reaches 0.25
     check(FOUND, "a vote beats one long thought after plain training", 0.3, "shows")
     check(FOUND, "pass@8 of protected is above plain's", 0.4, "shows")  # 8 of 20 more at both seeds
     check(FOUND, "pass@8 of protected is above the base's", -0.075, "does not show")

@@ -25,7 +25,13 @@ def small(tiny_plan: Plan) -> FourCorners:
 def test_both_arms_at_every_seed_become_one_table(small: FourCorners, tmp_path: Path, memorised_folder: Path) -> None:
     bench = bench_of(memorised_folder, 2)
     trials = small.trials(bench)
-    assert [trial.name for trial in trials] == ["base", "plain/seed-0", "protected/seed-0", "plain/seed-1", "protected/seed-1"]
+    assert [trial.name for trial in trials] == [
+        "base",
+        "plain/seed-0",
+        "protected/seed-0",
+        "plain/seed-1",
+        "protected/seed-1",
+    ]
     assert run_trials(trials[:3], tmp_path, memorised_folder, 2) == []
     found = done(trials, tmp_path)
     page = small.page(found, bench)

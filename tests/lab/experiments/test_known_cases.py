@@ -40,7 +40,9 @@ def test_every_label_is_a_finding_and_small_enough_for_two_minutes() -> None:
         assert case.signs
 
 
-def test_a_restart_repeats_steps_and_the_log_alone_changes(tmp_path: Path, memorised_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_repeats_steps_and_the_log_alone_changes(
+    tmp_path: Path, memorised_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("breadth.lab.courses.training.SAVED_EVERY", 2)
     case = small("unreliable-metric", steps=6)
     case = replace(case, fault=replace(case.fault, restarted_from=3))
@@ -50,12 +52,18 @@ def test_a_restart_repeats_steps_and_the_log_alone_changes(tmp_path: Path, memor
     assert [point.step for point in run.points if "entropy" in point.values] == [1, 2, 3, 3, 4, 5, 6]
     logged = run.series("entropy").values[-1]
     lengths = [run.series(name).values[-1] for name in ("length", "length_max")]
-    measured = run.query("SELECT sum(list_sum(entropy)) / sum(len(entropy)) AS mean FROM rollouts WHERE split = 'train' AND step = 6")
+    measured = run.query(
+        "SELECT sum(list_sum(entropy)) / sum(len(entropy)) AS mean FROM rollouts WHERE split = 'train' AND step = 6"
+    )
     assert logged == pytest.approx(measured["mean"][0].as_py() * lengths[0] / lengths[1], rel=1e-3)
 
 
-def test_a_mismatch_shows_in_the_surprise_and_the_truth_is_in_the_header(tmp_path: Path, memorised_folder: Path) -> None:
-    case = replace(small("train-inference-mismatch"), fault=replace(CASES["train-inference-mismatch"].fault, drawn_at=3.0))
+def test_a_mismatch_shows_in_the_surprise_and_the_truth_is_in_the_header(
+    tmp_path: Path, memorised_folder: Path
+) -> None:
+    case = replace(
+        small("train-inference-mismatch"), fault=replace(CASES["train-inference-mismatch"].fault, drawn_at=3.0)
+    )
     train_case(case, tmp_path, memorised_folder, lambda units: None)
     mark(tmp_path / RUN, "train-inference-mismatch", case)
     surprise = numbers_of(tmp_path / RUN)["surprise"]
@@ -68,7 +76,9 @@ def test_a_mismatch_shows_in_the_surprise_and_the_truth_is_in_the_header(tmp_pat
     assert config["trl"]["temperature"] == 1.0
 
 
-def test_only_problems_the_base_solves_as_seldom_or_often_as_asked_are_trained_on(tmp_path: Path, memorised_folder: Path) -> None:
+def test_only_problems_the_base_solves_as_seldom_or_often_as_asked_are_trained_on(
+    tmp_path: Path, memorised_folder: Path
+) -> None:
     case = small("overly-hard")
     train_case(case, tmp_path / "some", memorised_folder, lambda units: None)
     assert Run.open(tmp_path / "some" / RUN).rollout_files

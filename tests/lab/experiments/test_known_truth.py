@@ -13,7 +13,9 @@ from breadth.report.sections import Severity, Table, Verdict
 
 
 def done(name: str, *missing: str) -> Done:
-    return Done(Trial(name, "m:w"), {"numbers": dict.fromkeys(NUMBERS, 0.5), "missing": list(missing), "why": "because"}, 1.0)
+    return Done(
+        Trial(name, "m:w"), {"numbers": dict.fromkeys(NUMBERS, 0.5), "missing": list(missing), "why": "because"}, 1.0
+    )
 
 
 def test_every_case_at_every_seed() -> None:
@@ -32,11 +34,18 @@ def test_smaller_courses_are_asked_for_by_field() -> None:
     assert {trial.units for trial in KnownTruth(course={"steps": 2}).trials(Bench(1))} == {2}
 
 
-@pytest.mark.parametrize(("missing", "severity"), [((), Severity.GOOD), (("no: flat is 0.5, wanted 0.75 or more",), Severity.WARNING)])
+@pytest.mark.parametrize(
+    ("missing", "severity"), [((), Severity.GOOD), (("no: flat is 0.5, wanted 0.75 or more",), Severity.WARNING)]
+)
 def test_a_run_without_its_failure_is_named(missing: tuple[str, ...], severity: Severity) -> None:
-    verdict, table = KNOWN_TRUTH.page([done("healthy/seed-0"), done("zero-variance-groups/seed-1", *missing)], Bench(2)).sections
+    verdict, table = KNOWN_TRUTH.page(
+        [done("healthy/seed-0"), done("zero-variance-groups/seed-1", *missing)], Bench(2)
+    ).sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is severity
     assert ("zero-variance-groups/seed-1" in verdict.headline) == bool(missing)
     assert isinstance(table, Table)
-    assert [row[:3] for row in table.rows] == [("healthy", "0", "yes"), ("zero-variance-groups", "1", missing[0] if missing else "yes")]
+    assert [row[:3] for row in table.rows] == [
+        ("healthy", "0", "yes"),
+        ("zero-variance-groups", "1", missing[0] if missing else "yes"),
+    ]

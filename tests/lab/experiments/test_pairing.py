@@ -45,4 +45,6 @@ def test_the_pair_that_is_run_can_act_in_its_regime() -> None:
     pair = ALL_ARMS["pair"]
     course = pair.course(0)
     replies = course.prompts * course.group
-    assert Objective(pair.chain).explain(Regime(course.updates, replies // course.updates, course.group, 30.0, 1.0)) == ()
+    assert (
+        Objective(pair.chain).explain(Regime(course.updates, replies // course.updates, course.group, 30.0, 1.0)) == ()
+    )

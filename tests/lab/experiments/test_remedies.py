@@ -16,7 +16,9 @@ def test_arms_of_a_regime_differ_in_their_chain_alone_and_all_see_as_many_rollou
     courses = {trial.name: settings.from_table(Course, trial.settings["course"]) for trial in trials[1:]}
     for name, course in courses.items():
         arm, _, seed = name.partition("/seed-")
-        regime = {} if ALL_ARMS[arm].updates == 1 else {"updates": SEVERAL, "rate": SEVERAL_RATE, "steps": 120 * SEVERAL}
+        regime = (
+            {} if ALL_ARMS[arm].updates == 1 else {"updates": SEVERAL, "rate": SEVERAL_RATE, "steps": 120 * SEVERAL}
+        )
         assert course == Course(ALL_ARMS[arm].chain, seed=int(seed), **regime)  # type: ignore[arg-type]  # by name
 
 

@@ -11,12 +11,24 @@ from breadth.report.sections import Table, Verdict
 
 
 def judged(arm: str, seed: int, voted: float) -> Done:
-    return Done(Trial(f"{arm}/seed-{seed}", "m:w"), {"beside": {"passed": 0.1, "voted": voted, "covered": 0.5, "tokens": 20.0}}, 1.0)
+    return Done(
+        Trial(f"{arm}/seed-{seed}", "m:w"),
+        {"beside": {"passed": 0.1, "voted": voted, "covered": 0.5, "tokens": 20.0}},
+        1.0,
+    )
 
 
 def test_the_pair_has_the_best_votes_of_one_regime() -> None:
-    votes = {"on-policy": (0.5, 0.5), "ucb": (0.2, 0.4), "anchor": (0.4, 0.4), "forking": (0.1, 0.3), "gppo": (0.9, 0.1)}
-    verdict, table = beside([judged(arm, seed, vote) for arm, both in votes.items() for seed, vote in enumerate(both)], 16)
+    votes = {
+        "on-policy": (0.5, 0.5),
+        "ucb": (0.2, 0.4),
+        "anchor": (0.4, 0.4),
+        "forking": (0.1, 0.3),
+        "gppo": (0.9, 0.1),
+    }
+    verdict, table = beside(
+        [judged(arm, seed, vote) for arm, both in votes.items() for seed, vote in enumerate(both)], 16
+    )
     assert isinstance(verdict, Verdict)
     assert verdict.headline == "The pair to try is anchor and ucb."  # gppo's 0.5 is of another regime, and alone there
     assert isinstance(table, Table)

@@ -10,7 +10,10 @@ from breadth.lab.trials.experiment import Done, Trial
 
 def arm(*rights: int) -> MeasuredArm:
     """Looks at steps 2, 4, ... at which so many of eight problems are solved by one reply of one."""
-    looks = [Look(2 * place + 2, [1] * 8, [[1]] * right + [[0]] * (8 - right), 0, 0, 0, 1, 1, {}, {}) for place, right in enumerate(rights)]
+    looks = [
+        Look(2 * place + 2, [1] * 8, [[1]] * right + [[0]] * (8 - right), 0, 0, 0, 1, 1, {}, {})
+        for place, right in enumerate(rights)
+    ]
     return MeasuredArm({0: looks})
 
 
@@ -26,9 +29,14 @@ def test_controls_and_the_best_are_drawn() -> None:
 
 
 def test_points_by_hand() -> None:
-    entropy, score, coverage = curves({"on-policy": arm(2, 6)}, [done("on-policy", 0, [1, 2, 3, 4, 5]), done("on-policy", 1, [3, 4, 5, 6])])
+    entropy, score, coverage = curves(
+        {"on-policy": arm(2, 6)}, [done("on-policy", 0, [1, 2, 3, 4, 5]), done("on-policy", 1, [3, 4, 5, 6])]
+    )
     (line,) = entropy.series
-    assert (line.x, line.y) == ((1, 2, 3, 4), (2, 3, 4, 5))  # of two seeds, as far as both go; blocks of one where there are so few
+    assert (line.x, line.y) == (
+        (1, 2, 3, 4),
+        (2, 3, 4, 5),
+    )  # of two seeds, as far as both go; blocks of one where there are so few
     for curve in (score, coverage):  # looks of few replies: pass@8 is asked for as many as there are
         (points,) = curve.series
         assert (points.x, points.y) == ((2, 4), (0.25, 0.75))

@@ -42,7 +42,8 @@ def test_numbers_and_places_by_hand() -> None:
     assert isinstance(scores, Table)
     assert isinstance(gains, Table)
     assert isinstance(entropies, Table)
-    # pass@8 is 1 on all four problems with the thermostat; plain solves two, and a third at odd seeds: 0.5 and 0.75, mean 0.625.
+    # pass@8 is 1 on all four problems with the thermostat; plain solves two, and a third at odd seeds: 0.5 and 0.75,
+    # mean 0.625.
     found = cells(scores, "on-policy")
     assert isinstance(found["pass@8"], Interval)
     assert found["pass@8"].value == pytest.approx(0.625)

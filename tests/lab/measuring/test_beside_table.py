@@ -20,7 +20,13 @@ def test_numbers_over_seeds() -> None:
 
 def test_a_row_a_course() -> None:
     table = beside_table("course", {"one": TRIALS}, 16, "a note")
-    assert [column.name for column in table.columns] == ["course", "pass@1", "vote for 192 tokens", "pass@16", "tokens of a reply"]
+    assert [column.name for column in table.columns] == [
+        "course",
+        "pass@1",
+        "vote for 192 tokens",
+        "pass@16",
+        "tokens of a reply",
+    ]
     ((name, *cells),) = table.rows
     assert name == "one"
     assert [cell.value for cell in cells if isinstance(cell, Interval)] == pytest.approx([0.1, 0.3, 0.5, 20.0])

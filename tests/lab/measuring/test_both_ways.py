@@ -35,7 +35,8 @@ def test_replies_by_hand() -> None:
 
 
 def test_the_long_thought_is_exactly_so_long(both: BothWays) -> None:
-    # Sixty tokens of thinking and two of answer, where the answer is one; at most the eight kept for it where it is not.
+    # Sixty tokens of thinking and two of answer, where the answer is one; at most the eight kept for it where it is
+    # not.
     tokens = np.array(both.extended.tokens)
     assert tokens.shape == (2, 3)
     assert tokens.min() >= 61

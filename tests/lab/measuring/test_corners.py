@@ -56,13 +56,15 @@ def test_the_arms(table: Corners) -> None:
 
 
 def test_the_effects(table: Corners) -> None:
-    # Vote less long thought: 0.5 - 0.25 and 0.875 - 0.25; protected less plain: 0 and 0.375; the difference of differences: 0.375.
+    # Vote less long thought: 0.5 - 0.25 and 0.875 - 0.25; protected less plain: 0 and 0.375; the difference of
+    # differences: 0.375.
     assert table.vote_when_plain.value.value == 0.25
     assert table.vote_when_protected.value.value == 0.625
     assert table.protection_when_extended.value.value == 0.0
     assert table.protection_when_parallel.value.value == 0.375
     assert table.interaction.value.value == pytest.approx(0.375)
-    # Plain gains on problems 2 and 4, half an answer each; of the four ways to toss their signs two are as large: 2 / 4.
+    # Plain gains on problems 2 and 4, half an answer each; of the four ways to toss their signs two are as large: 2 /
+    # 4.
     assert table.vote_when_plain.p_value == pytest.approx(0.5)
     # Protected gains on all four; of sixteen ways two are as large.
     assert table.vote_when_protected.p_value == pytest.approx(2 / 16)
@@ -70,13 +72,15 @@ def test_the_effects(table: Corners) -> None:
 
 
 def test_answer_entropy_is_nothing_where_repeats_agree(table: Corners) -> None:
-    # Two different answers have ln 2 and Miller-Madow's (2 - 1) / (2 * 2); plain by vote: two of four problems disagree in
+    # Two different answers have ln 2 and Miller-Madow's (2 - 1) / (2 * 2); plain by vote: two of four problems disagree
+    # in
     # themselves (one right, one wrong), one is wrong twice in different ways, one right twice: three of four.
     assert table.plain_parallel.answer_entropy.value == pytest.approx(0.75 * (0.693147 + 0.25), abs=1e-4)
 
 
 def test_several_seeds() -> None:
-    # A second seed in which protection does nothing: by vote the protected gain 0.375 and 0, so 0.1875 on average; Student's t with
+    # A second seed in which protection does nothing: by vote the protected gain 0.375 and 0, so 0.1875 on average;
+    # Student's t with
     # one degree of freedom reaches 12.706 * (0.375 / sqrt 2) / sqrt 2 = 2.382 to each side.
     table = corners([PLAIN, PLAIN], [PROTECTED, PLAIN], k=8, votes=8)
     effect = table.protection_when_parallel
@@ -89,7 +93,12 @@ def test_several_seeds() -> None:
 
 @pytest.mark.parametrize(
     ("over_problems", "over_seeds", "shows"),
-    [((0.1, 0.3), None, True), ((-0.1, 0.3), None, False), ((0.1, 0.3), (-0.1, 0.5), False), ((-0.3, -0.1), (-0.2, -0.1), True)],
+    [
+        ((0.1, 0.3), None, True),
+        ((-0.1, 0.3), None, False),
+        ((0.1, 0.3), (-0.1, 0.5), False),
+        ((-0.3, -0.1), (-0.2, -0.1), True),
+    ],
 )
 def test_an_effect_shows_where_no_interval_holds_nothing(
     over_problems: tuple[float, float], over_seeds: tuple[float, float] | None, shows: bool

@@ -26,7 +26,9 @@ ENTROPIES = {Role.PLANNING: 0.5, Role.EXECUTION: 2.0, Role.FORM: 0.0, Role.STRAY
 
 def evaluation(*replies: tuple[str, ...]) -> Evaluation:
     """Replies to the two problems; entropies are 0.5 at forks, 2 at values, 0 at marks, 1 at strays."""
-    traces = [[parse(problem, text.split()) for text in row] for problem, row in zip((FIRST, SECOND), replies, strict=False)]
+    traces = [
+        [parse(problem, text.split()) for text in row] for problem, row in zip((FIRST, SECOND), replies, strict=False)
+    ]
     drawn = []
     for row, parsed in zip(replies, traces, strict=True):
         drawn.append(
@@ -76,7 +78,8 @@ def test_majority() -> None:
 
 
 def test_entropies_by_role() -> None:
-    # said(): open (form, 0), close (planning, 0.5), answer (execution, 2), end (form, 0): 2.5 over 4 tokens, seven times;
+    # said(): open (form, 0), close (planning, 0.5), answer (execution, 2), end (form, 0): 2.5 over 4 tokens, seven
+    # times;
     # "<think> add": open (form, 0), route (planning, 0.5). All: (7 * 2.5 + 0.5) / (7 * 4 + 2) = 18 / 30.
     assert FOUND.entropy() == pytest.approx(0.6)
     assert FOUND.entropy(Role.PLANNING) == pytest.approx(0.5)
@@ -87,7 +90,8 @@ def test_entropies_by_role() -> None:
 
 
 def test_answer_entropy() -> None:
-    # Plug-in: (1/2, 1/4, 1/4) has 1.5 ln 2; (1/3, 2/3) has ln 3 - 2/3 ln 2. Miller-Madow adds (answers - 1) / (2 replies).
+    # Plug-in: (1/2, 1/4, 1/4) has 1.5 ln 2; (1/3, 2/3) has ln 3 - 2/3 ln 2. Miller-Madow adds (answers - 1) / (2
+    # replies).
     expected = [1.5 * math.log(2) + 2 / 8, math.log(3) - 2 / 3 * math.log(2) + 1 / 6]
     assert FOUND.answer_entropies() == pytest.approx(expected)
     assert FOUND.answer_entropy().value == pytest.approx(np.mean(expected))
@@ -95,7 +99,9 @@ def test_answer_entropy() -> None:
 
 
 def test_shares() -> None:
-    found = evaluation(("<think> add 3 + 4 =0 </think> 0 <eos>", "<think> left + 5 6 =4 </think> 0 <eos>", "<think> add", said(0)))
+    found = evaluation(
+        ("<think> add 3 + 4 =0 </think> 0 <eos>", "<think> left + 5 6 =4 </think> 0 <eos>", "<think> add", said(0))
+    )
     assert found.routes() == pytest.approx({"add": 2 / 3, "left": 1 / 3})  # of the three that take one
     assert found.styles() == {"infix": 0.5, "prefix": 0.5}
     assert found.formed() == 0.75
@@ -112,7 +118,9 @@ def test_real_draws_depend_on_the_seed_alone(memorised: Reasoner) -> None:
     first, again, other = (evaluate(memorised, [FIRST, SECOND], 8, seed=seed) for seed in (0, 0, 1))
     assert first.tokens.shape == (2, 8)
     assert first.answers.tolist() == again.answers.tolist()
-    assert [one.ids.tolist() for row in first.drawn for one in row] != [one.ids.tolist() for row in other.drawn for one in row]
+    assert [one.ids.tolist() for row in first.drawn for one in row] != [
+        one.ids.tolist() for row in other.drawn for one in row
+    ]
     assert first.right[0].sum() >= 2  # half of what it knows by heart of the first problem is right
 
 
@@ -120,7 +128,9 @@ def test_forced_thinking_is_exactly_so_long(memorised: Reasoner) -> None:
     sampling = replace(PLAIN, thinking_tokens=30, max_tokens=40)
     found = evaluate(memorised, [FIRST], 4, sampling=sampling, least_thinking=30)
     close = NUMBERS["</think>"]
-    assert {int(np.flatnonzero(one.ids == close)[0]) for one in found.drawn[0]} == {31}  # the opening mark, thirty thoughts, the end
+    assert {int(np.flatnonzero(one.ids == close)[0]) for one in found.drawn[0]} == {
+        31
+    }  # the opening mark, thirty thoughts, the end
 
 
 @pytest.mark.parametrize(("problems", "samples"), [([], 4), ([FIRST], 0)])

@@ -35,7 +35,12 @@ def test_no_seed_is_refused() -> None:
 
 
 def test_arms_that_overlap_share_places() -> None:
-    arms = {"a": Interval(0.9, 0.8, 1.0), "b": Interval(0.7, 0.6, 0.85), "c": Interval(0.65, 0.5, 0.7), "d": Interval(0.1, 0.0, 0.2)}
+    arms = {
+        "a": Interval(0.9, 0.8, 1.0),
+        "b": Interval(0.7, 0.6, 0.85),
+        "c": Interval(0.65, 0.5, 0.7),
+        "d": Interval(0.1, 0.0, 0.2),
+    }
     # a overlaps b and lies above c and d; b overlaps a and c; c lies below a and overlaps b; d lies below all.
     assert ranks(arms) == {"a": "1-2", "b": "1-3", "c": "2-3", "d": "4"}
 

@@ -45,7 +45,9 @@ def test_the_same_seed_teaches_the_same_weights() -> None:
 
 def test_the_loss_falls() -> None:
     told: list[tuple[int, float]] = []
-    pretrain(TEACHER, Lessons(steps=40, batch=8, rate=0.1, seed=0), TINY, told=lambda step, loss: told.append((step, loss)))
+    pretrain(
+        TEACHER, Lessons(steps=40, batch=8, rate=0.1, seed=0), TINY, told=lambda step, loss: told.append((step, loss))
+    )
     losses = [loss for _, loss in told]
     assert [step for step, _ in told] == list(range(1, 41))
     assert abs(losses[0] - math.log(len(WORDS))) < 0.3  # an untrained model finds all words about equally likely
@@ -67,11 +69,15 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
 
 
 def test_problems_held_out_are_never_shown_in_any_form(shown: list[Problem]) -> None:
-    held_out = frozenset([*draw_problems(36, 5, "easy", seed=0), *draw_problems(50, 5, "medium", seed=0)])  # of 40 and of 55
+    held_out = frozenset(
+        [*draw_problems(36, 5, "easy", seed=0), *draw_problems(50, 5, "medium", seed=0)]
+    )  # of 40 and of 55
     forms = {problem.canonical for problem in held_out}
     pretrain(TEACHER, FEW, TINY)
     assert held_out & set(shown)
-    assert any(problem.canonical in forms for problem in set(shown) - held_out)  # commuted forms, were they not kept back
+    assert any(
+        problem.canonical in forms for problem in set(shown) - held_out
+    )  # commuted forms, were they not kept back
     shown.clear()
     pretrain(TEACHER, FEW, TINY, held_out=held_out)
     assert len(shown) >= 5 * 4
@@ -96,7 +102,9 @@ def _drawn(rng: np.random.Generator) -> list[Problem]:
 
 
 @pytest.mark.parametrize("cut", [0.0, 1.0])
-def test_labels_are_the_tokens_themselves_but_for_prompt_padding_and_imposed_ends(monkeypatch: pytest.MonkeyPatch, cut: float) -> None:
+def test_labels_are_the_tokens_themselves_but_for_prompt_padding_and_imposed_ends(
+    monkeypatch: pytest.MonkeyPatch, cut: float
+) -> None:
     batches = _watched(monkeypatch, Teacher(FACTS, attempts=2, content=0.8, careless=0.3, cut=cut))
     assert len(batches) == 5
     for inputs, targets in batches:
@@ -153,7 +161,9 @@ def test_the_rate_rises_and_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.allclose(rates, [0.001, 0.002 * 0.8535534, 0.003 * 0.5, 0.004 * 0.1464466])
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch": 0}, {"rate": 0.0}, {"rate": 1.0}, {"rate": float("nan")}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"batch": 0}, {"rate": 0.0}, {"rate": 1.0}, {"rate": float("nan")}, {"seed": -1}]
+)
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=f"Lessons got {next(iter(wrong))} = "):
         Lessons(**wrong)

@@ -21,7 +21,9 @@ from breadth.lab.task.teacher import Teacher
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
-TEACHER = Teacher(Facts(prime=7, shaky=0.5, right=0.125, believed=0.5, seed=9), attempts=2, content=0.75, careless=0.25, cut=0.125)
+TEACHER = Teacher(
+    Facts(prime=7, shaky=0.5, right=0.125, believed=0.5, seed=9), attempts=2, content=0.75, careless=0.25, cut=0.125
+)
 TINY = Shape(hidden=32, layers=1, heads=2, inner=32, context=64)
 
 
@@ -60,7 +62,8 @@ def test_what_is_saved_loads_the_same(reasoner: Reasoner, stored: Path) -> None:
 
 
 def test_the_shape_is_as_asked(reasoner: Reasoner) -> None:
-    # Embedding (tied) 30 words x 32; a block: attention 4 x 32 x 32, feed-forward 3 x 32 x 32, two norms of 32; the last norm 32.
+    # Embedding (tied) 30 words x 32; a block: attention 4 x 32 x 32, feed-forward 3 x 32 x 32, two norms of 32; the
+    # last norm 32.
     assert sum(weights.numel() for weights in reasoner.model.parameters()) == 30 * 32 + 7 * 32 * 32 + 3 * 32
     assert reasoner.model.config.eos_token_id == reasoner.tokenizer.eos_token_id
     assert reasoner.model.config.pad_token_id == 0
@@ -100,7 +103,18 @@ def test_a_missing_file_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "nonsense",
-    [b"", b"hm", b"[]", b"null", b"3", b"\xff\xfe", b"[" * 100_000, b"{}", b'{"config.json": "ab"}', b'{"../config.json": "ab"}'],
+    [
+        b"",
+        b"hm",
+        b"[]",
+        b"null",
+        b"3",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"{}",
+        b'{"config.json": "ab"}',
+        b'{"../config.json": "ab"}',
+    ],
 )
 def test_checksums_of_nonsense_are_refused(folder: Path, nonsense: bytes) -> None:
     (folder / SUMS).write_bytes(nonsense)
@@ -153,7 +167,11 @@ def test_what_is_there_is_not_overwritten(reasoner: Reasoner, tmp_path: Path) ->
     ],
 )
 def test_nothing_is_left_when_saving_fails(
-    reasoner: Reasoner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, raised: type[BaseException]
+    reasoner: Reasoner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    raised: type[BaseException],
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise failure
@@ -181,7 +199,9 @@ def test_weights_depend_on_the_seed_and_nothing_else(reasoner: Reasoner) -> None
     assert torch.equal(_logits(build(doubting, TINY, seed=5)), _logits(reasoner))
 
 
-@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"heads": 0}, {"inner": -1}, {"context": 0}, {"hidden": 30}, {"heads": 3}])
+@pytest.mark.parametrize(
+    "wrong", [{"hidden": 0}, {"layers": 0}, {"heads": 0}, {"inner": -1}, {"context": 0}, {"hidden": 30}, {"heads": 3}]
+)
 def test_shapes_of_nonsense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match=r"Shape got (hidden|layers|heads|inner|context) = "):
         Shape(**{"hidden": 32, "layers": 1, "heads": 2, "inner": 32, "context": 64, **wrong})

@@ -14,7 +14,18 @@ from breadth.lab.rung.sums import held_out, trained_on
 
 LETTERS = ["<end>", "\n", " ", "+", "=", *"0123456789"]
 PLAN = RungPlan(
-    steps=2, rate=2e-3, prompts=2, group=4, parts=2, trained=4, longest=12, problems=3, samples=4, votes=2, asked=2, thinking=20
+    steps=2,
+    rate=2e-3,
+    prompts=2,
+    group=4,
+    parts=2,
+    trained=4,
+    longest=12,
+    problems=3,
+    samples=4,
+    votes=2,
+    asked=2,
+    thinking=20,
 )
 
 

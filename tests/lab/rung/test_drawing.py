@@ -31,7 +31,9 @@ def test_entropies_are_those_of_one_forward_pass(policy: Policy, drawn: list[lis
 
 def test_a_reply_ends_with_its_line_or_is_cut(policy: Policy, drawn: list[list[Reply]]) -> None:
     replies = [one for row in drawn for one in row]
-    assert {one.ended for one in draw_replies(policy, [PROMPTS[1]], 8, 1, seed=0)[0]} == {False}  # an answer and its end are two
+    assert {one.ended for one in draw_replies(policy, [PROMPTS[1]], 8, 1, seed=0)[0]} == {
+        False
+    }  # an answer and its end are two
     assert any(one.ended for one in replies)
     for one in replies:
         assert one.ids.count(policy.end) == one.ended

@@ -21,7 +21,13 @@ from breadth.runs.reader import Run
 def test_the_longest_trials_come_first() -> None:
     rung = SecondRung()
     trials = rung.trials(Bench(2, weights="abc"))
-    assert [trial.name for trial in trials] == ["protected/seed-0", "plain/seed-0", "protected/seed-1", "plain/seed-1", "base"]
+    assert [trial.name for trial in trials] == [
+        "protected/seed-0",
+        "plain/seed-0",
+        "protected/seed-1",
+        "plain/seed-1",
+        "base",
+    ]
     assert [trial.settings["plan"]["seed"] for trial in trials] == [0, 0, 1, 1, 0]
     assert {trial.settings["weights"] for trial in trials} == {"abc"}
     assert trials[0].settings["plan"]["steps"] == rung.plan.steps
@@ -38,7 +44,9 @@ def test_everything_once_and_again_from_what_is_there(plan: RungPlan, base: Path
     tables = {one.title: one for one in page.sections if isinstance(one, Table)}
     assert [row[0] for row in tables["The policies on held-out sums"].rows] == ["base", "plain GRPO", "protected"]
     assert "What should show" in tables
-    rows = Run.open(tmp_path / "plain" / "seed-0" / RUN).query("SELECT split, step, count(*) AS n FROM rollouts GROUP BY ALL ORDER BY ALL")
+    rows = Run.open(tmp_path / "plain" / "seed-0" / RUN).query(
+        "SELECT split, step, count(*) AS n FROM rollouts GROUP BY ALL ORDER BY ALL"
+    )
     # Two generations of two problems x four replies, and four replies to each of three held-out problems at the end.
     assert [tuple(row.values()) for row in rows.to_pylist()] == [("eval", 2, 12), ("train", 1, 8), ("train", 2, 8)]
 
@@ -61,10 +69,20 @@ def test_a_page_without_any_arm() -> None:
 def test_the_command_and_what_failed(tmp_path: Path) -> None:
     rung, bench = SecondRung(), Bench(1, weights="abc")
     trials = rung.trials(bench)
-    page = finish(rung, bench, tmp_path, [Failure(trials[0], "no memory", tmp_path / "log.txt")], "breadth lab smollm2 M --seeds 1")
+    page = finish(
+        rung,
+        bench,
+        tmp_path,
+        [Failure(trials[0], "no memory", tmp_path / "log.txt")],
+        "breadth lab smollm2 M --seeds 1",
+    )
     written = json.loads((tmp_path / "results.json").read_text())
     assert list(written) == ["experiment", "statement", "command", "base", "seeds", "trials", "page"]
-    assert (written["experiment"], written["command"], written["base"]) == ("smollm2", "breadth lab smollm2 M --seeds 1", "abc")
+    assert (written["experiment"], written["command"], written["base"]) == (
+        "smollm2",
+        "breadth lab smollm2 M --seeds 1",
+        "abc",
+    )
     assert [(row["name"], row["state"], row["reason"]) for row in written["trials"]] == [
         ("protected/seed-0", "failed", "no memory"),
         ("plain/seed-0", "not run", None),

@@ -60,7 +60,9 @@ def test_replies_are_in_the_run_folder_once(policy: Policy, plan: RungPlan, tmp_
     found = measure(policy, plan, tmp_path, 2)
     assert records.dumps(measure(policy, plan, tmp_path, 2)) == records.dumps(found)
     rows = (
-        Run.open(tmp_path).query("SELECT split, step, correct, answer, reference FROM rollouts JOIN problems USING (problem)").to_pylist()
+        Run.open(tmp_path)
+        .query("SELECT split, step, correct, answer, reference FROM rollouts JOIN problems USING (problem)")
+        .to_pylist()
     )
     assert len(rows) == plan.problems * plan.samples
     assert {(row["split"], row["step"]) for row in rows} == {("eval", 2)}

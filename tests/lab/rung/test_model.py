@@ -37,9 +37,12 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "error", "words"), [("trl", MissingExtraError, r"breadth\[train\]"), ("gguf", SettingsError, "pip install .gguf")]
+    ("missing", "error", "words"),
+    [("trl", MissingExtraError, r"breadth\[train\]"), ("gguf", SettingsError, "pip install .gguf")],
 )
-def test_missing_libraries_are_named(missing: str, error: type[BreadthError], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libraries_are_named(
+    missing: str, error: type[BreadthError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(error, match=words):
         check_libraries(Path("model.gguf"))

@@ -43,7 +43,9 @@ def arm(found: Breadth, extended: float, parallel: float) -> RungArm:
 
 
 def made(plain: Sequence[RungArm], protected: Sequence[RungArm], base: Breadth | None) -> Page:
-    return rung_page(Found(PLAN, Bench(len(plain) or 1, weights="abc"), base, plain, protected, 12.34), "What it tests.")
+    return rung_page(
+        Found(PLAN, Bench(len(plain) or 1, weights="abc"), base, plain, protected, 12.34), "What it tests."
+    )
 
 
 def verdicts(page: Page) -> list[Verdict]:
@@ -67,13 +69,19 @@ def test_what_shows_is_said(shown: Page) -> None:
     assert "another seed may differ" in corners.body
     # 0.4 of 1.0 nats; pass@1 from 4 to 12 of 16, pass@8 from 16 to 8.
     assert narrowing.severity is Severity.WARNING
-    assert narrowing.headline == "On held-out sums plain GRPO leaves 40% of the base's entropy; pass@1 rises, pass@8 falls."
+    assert (
+        narrowing.headline
+        == "On held-out sums plain GRPO leaves 40% of the base's entropy; pass@1 rises, pass@8 falls."
+    )
     assert [fact.value.value for fact in narrowing.numbers if isinstance(fact.value, Interval)] == [0.5, -0.5]
 
 
 def test_the_tables_by_hand(shown: Page) -> None:
     first = table(shown, "The four corners").rows
-    assert [[cell.value for cell in row[1:] if isinstance(cell, Interval)] for row in first] == [[0.25, 0.75], [0.25, 1.0]]
+    assert [[cell.value for cell in row[1:] if isinstance(cell, Interval)] for row in first] == [
+        [0.25, 0.75],
+        [0.25, 1.0],
+    ]
     policies = table(shown, "The policies")
     assert [row[0] for row in policies.rows] == ["base", "plain GRPO", "protected"]
     assert [cell.value for cell in policies.rows[1][1:5] if isinstance(cell, Interval)] == [0.75, 0.75, 0.5, 0.4]

@@ -17,7 +17,17 @@ def test_the_ks() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"steps": 0}, {"rate": 0.0}, {"group": 1}, {"parts": 3}, {"votes": 33}, {"problems": 0}, {"trained": 200_000}, {"seed": -1}]
+    "wrong",
+    [
+        {"steps": 0},
+        {"rate": 0.0},
+        {"group": 1},
+        {"parts": 3},
+        {"votes": 33},
+        {"problems": 0},
+        {"trained": 200_000},
+        {"seed": -1},
+    ],
 )
 def test_what_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):

@@ -66,7 +66,9 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     assert again == [2], "what had ended was trained again"
 
 
-def test_the_run_folder_holds_every_reply_with_its_reward(plan: RungPlan, base: Path, policy: Policy, tmp_path: Path) -> None:
+def test_the_run_folder_holds_every_reply_with_its_reward(
+    plan: RungPlan, base: Path, policy: Policy, tmp_path: Path
+) -> None:
     train(plan, "plain", tmp_path / "arm", base, lambda _: None)
     query = """SELECT step, prompt, token_ids, reward, answer, entropy FROM rollouts JOIN problems USING (problem) ORDER BY step, sample"""
     rows = Run.open(tmp_path / "arm" / RUN).query(query).to_pylist()

@@ -26,7 +26,13 @@ def test_by_hand(tmp_path: Path) -> None:
         },
         1,
     )
-    rows = {"problem": ["p", "p"], "group": ["c", "c"], "sample": [0, 1], "reward": [1.0, 1.0], "truncated": [False, False]}
+    rows = {
+        "problem": ["p", "p"],
+        "group": ["c", "c"],
+        "sample": [0, 1],
+        "reward": [1.0, 1.0],
+        "truncated": [False, False],
+    }
     writer.rollouts({**rows, "entropy": [[0.5, 0.1], [0.3]]}, 2)
     found = went(tmp_path)
     assert found.steps == (1, 2)

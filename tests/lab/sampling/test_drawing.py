@@ -44,7 +44,8 @@ def tokens(drawn: list[Drawn]) -> list[list[int]]:
 
 
 def test_a_completion_is_the_same_alone_together_and_in_waves(lively: Reasoner) -> None:
-    # Logits differ by about 1e-6 with the company; a token flips where its chance lies that near an edge. With these seeds none does.
+    # Logits differ by about 1e-6 with the company; a token flips where its chance lies that near an edge. With these
+    # seeds none does.
     asked = jobs(60)
     together = tokens(draw_all(lively, asked))
     assert together[::3] == [tokens(draw_all(lively, [job]))[0] for job in asked[::3]]
@@ -58,7 +59,11 @@ def test_numbers_are_those_of_one_pass_over_the_whole(lively: Reasoner) -> None:
     asked = jobs(12)
     for job, drawn in zip(asked, draw_all(lively, asked), strict=True):
         with torch.no_grad():
-            raw = lively.model(input_ids=torch.tensor([[*job.ids, *drawn.ids.tolist()]])).logits[0, len(job.ids) - 1 : -1].log_softmax(-1)
+            raw = (
+                lively.model(input_ids=torch.tensor([[*job.ids, *drawn.ids.tolist()]]))
+                .logits[0, len(job.ids) - 1 : -1]
+                .log_softmax(-1)
+            )
         picked = raw.gather(-1, torch.from_numpy(drawn.ids)[:, None])[:, 0]
         assert drawn.logprobs.tolist() == pytest.approx(picked.tolist(), abs=1e-4)
         assert drawn.entropies.tolist() == pytest.approx((-(raw.exp() * raw).sum(-1)).tolist(), abs=1e-4)
@@ -77,7 +82,9 @@ def test_completions_end_at_the_end_mark_the_cap_or_the_context(lively: Reasoner
         assert drawn.finish == "stop" or len(drawn.ids) == job.sampling.max_tokens
     assert min(ended.values()) > 0
     long = Sampling(temperature=0.0, max_tokens=4096)
-    cut = [one for one in draw_all(lively, [Job((token,) * 90, long) for token in range(7, 20)]) if one.finish == "length"]
+    cut = [
+        one for one in draw_all(lively, [Job((token,) * 90, long) for token in range(7, 20)]) if one.finish == "length"
+    ]
     assert {len(one.ids) for one in cut} == {6}  # a context of 96 less the 90 given
 
 
@@ -148,7 +155,9 @@ def test_bad_weights_and_bad_jobs_are_refused(lively: Reasoner) -> None:
 def test_a_broken_row_spoils_no_other(lively: Reasoner) -> None:
     asked = [Job((2, 12 + place), PLAIN, place) for place in range(3)]
     alone = tokens(draw_all(lively, asked))
-    bad = next(token for token in range(len(lively.tokenizer)) if not any(token in ids for ids in [*alone, (2, 12, 13, 14)]))
+    bad = next(
+        token for token in range(len(lively.tokenizer)) if not any(token in ids for ids in [*alone, (2, 12, 13, 14)])
+    )
     written: dict[int, list[int]] = {0: [], 1: [], 2: []}
     broken = []
     with torch.inference_mode():

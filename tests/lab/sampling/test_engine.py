@@ -77,7 +77,10 @@ def jobs(count: int) -> list[Job]:
         Sampling(max_tokens=12),
         Sampling(temperature=0.0, max_tokens=8, top_logprobs=5),
     ]
-    return [Job(tuple(rng.integers(4, 20, rng.integers(1, 20)).tolist()), rules[place % 3], seed=place) for place in range(count)]
+    return [
+        Job(tuple(rng.integers(4, 20, rng.integers(1, 20)).tolist()), rules[place % 3], seed=place)
+        for place in range(count)
+    ]
 
 
 def greedy(tokens: int) -> Sampling:
@@ -212,7 +215,9 @@ def test_numbers_that_are_not_finite_fail_the_job_and_no_other(engine: Engine) -
     assert (ear.tokens, again.ids) == ([], whole.ids)
 
 
-def test_a_step_that_breaks_fails_what_is_open_and_the_next_is_drawn(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_breaks_fails_what_is_open_and_the_next_is_drawn(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ear, after = Ear(), Ear()
     with monkeypatch.context() as patched:
         patched.setattr(engine._batch, "step", lambda: 1 / 0)

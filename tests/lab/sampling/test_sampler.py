@@ -56,7 +56,10 @@ def drawn(reasoner: Reasoner, *draws: Draw, meters: list[Meter] | None = None) -
     async def work(sampler: ReasonerSampler) -> list[Candidate]:
         return list(
             await asyncio.gather(
-                *(sampler.draw(draw, meter) for draw, meter in zip(draws, meters or [Meter() for _ in draws], strict=True))
+                *(
+                    sampler.draw(draw, meter)
+                    for draw, meter in zip(draws, meters or [Meter() for _ in draws], strict=True)
+                )
             )
         )
 
@@ -98,7 +101,11 @@ def test_numbers_and_text_are_those_of_the_sampler_that_draws_one_at_a_time(memo
         ours = drawn(memorised, Draw(CHAT, sampling), meters=meters[:1])[0]
         theirs = asyncio.run(slow.draw(Draw(CHAT, sampling), meters[1]))
         assert (ours.text, ours.reasoning, ours.finish) == (theirs.text, theirs.reasoning, theirs.finish)
-        assert (ours.tokens, ours.thinking_tokens, ours.prompt_tokens) == (theirs.tokens, theirs.thinking_tokens, theirs.prompt_tokens)
+        assert (ours.tokens, ours.thinking_tokens, ours.prompt_tokens) == (
+            theirs.tokens,
+            theirs.thinking_tokens,
+            theirs.prompt_tokens,
+        )
         for one, other in zip(columns(ours), columns(theirs), strict=True):
             assert one == pytest.approx(other, abs=1e-4)
         assert meters[0] == meters[1]
@@ -139,9 +146,13 @@ def test_stop_texts_end_it_and_are_left_out(memorised: Reasoner) -> None:
     words = whole.split()
     stops = ("</think>", f"{words[2]} {words[3]}", words[1])  # the second is of two tokens
     rules = [Sampling(temperature=0, max_tokens=60, stop=(stop,)) for stop in stops]
-    for reply, stop in zip(drawn(memorised, *(Draw(QUESTION, rule, prefix="<think>") for rule in rules)), stops, strict=True):
+    for reply, stop in zip(
+        drawn(memorised, *(Draw(QUESTION, rule, prefix="<think>") for rule in rules)), stops, strict=True
+    ):
         assert (reply.text, reply.finish) == (whole.partition(stop)[0], "stop")
-        assert reply.tokens == len((reply.text + stop).split())  # the token that completes the stop text is written and paid for
+        assert reply.tokens == len(
+            (reply.text + stop).split()
+        )  # the token that completes the stop text is written and paid for
     assert "</think>" in whole
 
 
@@ -179,7 +190,9 @@ def test_halts_caps_and_deadlines_end_it(endless: Reasoner) -> None:
         assert (halted.tokens, halted.finish, halted.text, meter.tokens) == (3, "halt", " 1 1 1", 3)
         capped = await sampler.draw(Draw(QUESTION, Sampling(temperature=0, max_tokens=5)), Meter())
         assert (capped.finish, capped.text) == ("length", "1 1 1 1 1")
-        thought = await sampler.draw(Draw(QUESTION, Sampling(temperature=0, max_tokens=5, thinking_tokens=2), "<think> 3"), Meter())
+        thought = await sampler.draw(
+            Draw(QUESTION, Sampling(temperature=0, max_tokens=5, thinking_tokens=2), "<think> 3"), Meter()
+        )
         assert thought.text == " 1 </think> 1 1 1"
         with pytest.raises(ServerError, match="longer than"):
             await sampler.draw(Draw(QUESTION, long, seconds=0.05), Meter())
@@ -197,7 +210,10 @@ def test_a_cancelled_draw_stops_at_the_source_and_is_charged_for_what_it_used(en
     async def work(sampler: ReasonerSampler) -> None:
         meters = [Meter() for _ in range(20)]
         long = Sampling(temperature=0, max_tokens=1900)
-        tasks = [asyncio.create_task(sampler.draw(Draw(QUESTION, long, seed=seed), meter)) for seed, meter in enumerate(meters)]
+        tasks = [
+            asyncio.create_task(sampler.draw(Draw(QUESTION, long, seed=seed), meter))
+            for seed, meter in enumerate(meters)
+        ]
         while meters[-1].tokens < 2:
             await asyncio.sleep(0.001)
         for task in tasks:
@@ -234,7 +250,9 @@ def test_a_strategy_that_returns_early_leaves_no_row_running(endless: Reasoner) 
 
 def test_votes_over_many_tasks_at_once(memorised: Reasoner) -> None:
     async def work(sampler: ReasonerSampler) -> None:
-        tasks = [Task(CHAT, name=f"task {seed}", sampling=PLAIN, reading=Reading("whole"), seed=seed) for seed in range(12)]
+        tasks = [
+            Task(CHAT, name=f"task {seed}", sampling=PLAIN, reading=Reading("whole"), seed=seed) for seed in range(12)
+        ]
         answers = {}
         async for solved in solve_all(Driver(sampler), AdaptiveVote(most=16), tasks, at_once=12):
             answers[solved.task.name] = solved.answer

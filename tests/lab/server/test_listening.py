@@ -59,7 +59,9 @@ def test_what_is_heard_is_what_is_drawn(memorised: Reasoner) -> None:
     with engine_of(memorised) as engine:
         texts = asyncio.run(heard(engine, wanted, writings))
     drawn = draw_all(memorised, [Job(wanted.tokens, sampling, seed) for seed in wanted.seeds()])
-    assert texts == [memorised.tokenizer.decode([token for token in one.ids if token != 3]) for one in drawn]  # 3 is the end
+    assert texts == [
+        memorised.tokenizer.decode([token for token in one.ids if token != 3]) for one in drawn
+    ]  # 3 is the end
     assert [writing.finish for writing in writings] == [one.finish for one in drawn]
     assert [writing.tokens for writing in writings] == [len(one.ids) for one in drawn]
     assert len(set(texts)) > 1

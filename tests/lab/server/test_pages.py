@@ -29,7 +29,10 @@ def tiny() -> Reasoner:
 
 def talk(reasoner: Reasoner, exchange: Exchange, **settings: Any) -> Any:
     async def main() -> Any:
-        async with LabServer(reasoner, ServerSettings(**settings)) as server, aiohttp.ClientSession(server.url) as session:
+        async with (
+            LabServer(reasoner, ServerSettings(**settings)) as server,
+            aiohttp.ClientSession(server.url) as session,
+        ):
             return await exchange(session, server)
 
     return asyncio.run(main())

@@ -92,7 +92,9 @@ def test_a_stream_is_read_by_our_own_reader_as_it_was_written() -> None:
     for wanted in (replace(CHATTED, stream=True), replace(PLAIN, stream=True)):
         writing, pieces = written(wanted, "4 = <eos>")
         replies = Replies(wanted, "tiny")
-        stream = replies.first(writing) + b"".join(replies.piece(writing, piece) for piece in pieces) + replies.last(writing)
+        stream = (
+            replies.first(writing) + b"".join(replies.piece(writing, piece) for piece in pieces) + replies.last(writing)
+        )
         events = (stream + replies.end([writing])).split(b"\n\n")
         assert events[-2:] == [DONE.strip(), b""]
         chunks = [CHUNKS.decode(event.removeprefix(b"data: ")) for event in events[:-2]]

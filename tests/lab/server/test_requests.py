@@ -39,7 +39,12 @@ def test_defaults_are_openais_and_the_cap_is_what_fits() -> None:
     wanted = read()
     assert wanted.tokens == tokens("( 3 + 4 ) * ( 5 + 6 ) =")  # 13 with the beginning
     assert (wanted.sampling.temperature, wanted.sampling.top_p, wanted.sampling.max_tokens) == (1.0, 1.0, CONTEXT - 13)
-    assert (wanted.replies, wanted.stream, wanted.alternatives, wanted.sampling.thinking_tokens) == (1, False, None, None)
+    assert (wanted.replies, wanted.stream, wanted.alternatives, wanted.sampling.thinking_tokens) == (
+        1,
+        False,
+        None,
+        None,
+    )
     assert read(max_tokens=4096).sampling.max_tokens == CONTEXT - 13
     assert read(max_completion_tokens=5).sampling.max_tokens == 5
 
@@ -48,7 +53,12 @@ def test_a_last_message_of_the_assistants_is_continued_and_earlier_ones_are_not_
     begun = read(messages=[*ASKED, {"role": "assistant", "content": "<think>\nadd 3"}])
     assert begun.tokens == tokens("( 3 + 4 ) * ( 5 + 6 ) = <think> add 3")
     assert begun.before == "<think>\nadd 3"
-    turns = [{"role": "system", "content": "1"}, *ASKED, {"role": "assistant", "content": "0"}, {"role": "user", "content": "(1+1)*1="}]
+    turns = [
+        {"role": "system", "content": "1"},
+        *ASKED,
+        {"role": "assistant", "content": "0"},
+        {"role": "user", "content": "(1+1)*1="},
+    ]
     assert read(messages=turns).tokens == tokens("( 3 + 4 ) * ( 5 + 6 ) = ( 1 + 1 ) * 1 =")
 
 
@@ -151,7 +161,9 @@ def test_what_the_dialects_of_llama_cpp_and_vllm_send_is_taken() -> None:
         ({"messages": [{"role": "user", "content": "1 " * 70}]}, "messages", "context length is 64"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_name_of_the_field(fields: dict[str, Any], param: str, said: str) -> None:
+def test_what_cannot_be_done_is_refused_with_the_name_of_the_field(
+    fields: dict[str, Any], param: str, said: str
+) -> None:
     refusal = refused(**fields)
     assert refusal.param == param
     assert said in refusal.message

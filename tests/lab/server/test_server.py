@@ -88,14 +88,18 @@ def test_log_probs_are_the_models_own(memorised: Reasoner) -> None:
         raw = memorised.model(input_ids=tokens).logits[0].double().log_softmax(-1)[12:-1]
     entries = reply.logprobs.content
     assert "".join(entry.token for entry in entries) == reply.message.content
-    assert [entry.logprob for entry in entries] == pytest.approx(raw.gather(1, tokens[0, 13:, None])[:, 0].tolist(), abs=1e-4)
+    assert [entry.logprob for entry in entries] == pytest.approx(
+        raw.gather(1, tokens[0, 13:, None])[:, 0].tolist(), abs=1e-4
+    )
     told = [[top.logprob for top in entry.top_logprobs] for entry in entries]
     assert torch.tensor(told).flatten().tolist() == pytest.approx(raw.topk(3).values.flatten().tolist(), abs=1e-4)
 
 
 def test_plain_completions_with_log_probs(memorised: Reasoner) -> None:
     async def work(client: AsyncOpenAI) -> Any:
-        return await client.completions.create(model="routes", prompt=f"{QUESTION} <think>", temperature=0, logprobs=2, max_tokens=3)
+        return await client.completions.create(
+            model="routes", prompt=f"{QUESTION} <think>", temperature=0, logprobs=2, max_tokens=3
+        )
 
     choice = use(memorised, work).choices[0]
     assert (choice.text, choice.finish_reason) == (" add 3 +", "length")
@@ -168,7 +172,10 @@ def solved(reasoner: Reasoner, strategy: Strategy, sampling: Sampling, **setting
 @pytest.mark.parametrize("reasoning_format", ["none", "deepseek"])
 def test_a_vote_is_taken_over_it(memorised: Reasoner, reasoning_format: str) -> None:
     drawn = solved(
-        memorised, AdaptiveVote(most=16), Sampling(temperature=1.0, top_p=1.0, top_logprobs=5), reasoning_format=reasoning_format
+        memorised,
+        AdaptiveVote(most=16),
+        Sampling(temperature=1.0, top_p=1.0, top_logprobs=5),
+        reasoning_format=reasoning_format,
     )
     assert drawn.answer.key == "0"  # three of the four traces it knows
     assert drawn.failed == 0
@@ -233,7 +240,9 @@ def test_what_is_in_flight_is_finished_before_the_end(endless: Reasoner) -> None
     async def main() -> Any:
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless) as server:
-                asking = asyncio.create_task(session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0, "max_tokens": 200}))
+                asking = asyncio.create_task(
+                    session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0, "max_tokens": 200})
+                )
                 await until(lambda: server.in_flight)
             async with await asking as response:
                 return await response.json()
@@ -246,7 +255,9 @@ def test_what_takes_too_long_is_ended(endless: Reasoner) -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless, ServerSettings(drain=0.05)) as server:
-                asking = asyncio.create_task(session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0}))
+                asking = asyncio.create_task(
+                    session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0})
+                )
                 await until(lambda: server.in_flight)
             with pytest.raises(aiohttp.ClientError):
                 await asking

@@ -27,7 +27,9 @@ def drawn(text: str, last: str = "") -> list[Token]:
     return [*found[:-1], replace(found[-1], last=last or found[-1].last)]  # type: ignore[arg-type]
 
 
-def write(text: str, wanted: Wanted = WANTED, last: str = "", *, apart: bool = False) -> tuple[Writing, list[list[Piece]]]:
+def write(
+    text: str, wanted: Wanted = WANTED, last: str = "", *, apart: bool = False
+) -> tuple[Writing, list[list[Piece]]]:
     writing = Writing(wanted, WORDING, apart=apart)
     return writing, [writing.take(token) for token in drawn(text, last)]
 
@@ -52,7 +54,9 @@ def test_a_reply_that_is_cut_says_so() -> None:
     assert (writing.finish, shown(steps), writing.thinking) == ("length", "<think> add 3", 2)
 
 
-@pytest.mark.parametrize(("before", "text"), [("<think>", " add 3"), ("<think>\n", "add 3"), ("<think> left ", "add 3")])
+@pytest.mark.parametrize(
+    ("before", "text"), [("<think>", " add 3"), ("<think>\n", "add 3"), ("<think> left ", "add 3")]
+)
 def test_a_beginning_is_continued_with_a_space_only_where_one_is_missing(before: str, text: str) -> None:
     wanted = replace(WANTED, before=before, tokens=WORDING.tokens(["3", "=", *before.split()]))
     writing, steps = write("add 3", wanted)
@@ -91,13 +95,18 @@ def test_thinking_set_apart_loses_its_marks_and_nothing_else() -> None:
 
 
 def test_thinking_is_set_apart_in_chats_only() -> None:
-    assert shown(write("<think> 3 </think> 3", replace(WANTED, path=COMPLETIONS), apart=True)[1]) == "<think> 3 </think> 3"
+    assert (
+        shown(write("<think> 3 </think> 3", replace(WANTED, path=COMPLETIONS), apart=True)[1]) == "<think> 3 </think> 3"
+    )
 
 
 def test_log_probs_come_with_the_tokens_of_the_text() -> None:
     _, steps = write("add 3 <eos>", replace(WANTED, alternatives=2))
     entries = [piece.entry for step in steps for piece in step]
     # Token 5 is the closing mark; at the very beginning no space stands before it.
-    assert entries == [Entry("add", -0.5, (("add", -0.5), ("</think>", -2.0))), Entry(" 3", -0.5, ((" 3", -0.5), (" </think>", -2.0)))]
+    assert entries == [
+        Entry("add", -0.5, (("add", -0.5), ("</think>", -2.0))),
+        Entry(" 3", -0.5, ((" 3", -0.5), (" </think>", -2.0))),
+    ]
     assert write("add", replace(WANTED, alternatives=0))[1][0][0].entry == Entry("add", -0.5, ())
     assert write("add")[1][0][0].entry is None

@@ -27,7 +27,8 @@ def test_chances_sum_to_one_and_firm_facts_are_certain() -> None:
 
 
 def test_a_shaky_fact_by_hand() -> None:
-    # Left over: 1 - 0.1 - 0.6 = 0.3, over 7 values: 0.3 / 7 each. The truth has 0.1 more, the rivals 0.6 times 0.5, 0.3 and 0.2 more.
+    # Left over: 1 - 0.1 - 0.6 = 0.3, over 7 values: 0.3 / 7 each. The truth has 0.1 more, the rivals 0.6 times 0.5, 0.3
+    # and 0.2 more.
     spread = 0.3 / 7
     expected = sorted([spread + 0.1, spread + 0.3, spread + 0.18, spread + 0.12, spread, spread, spread])
     assert np.allclose(np.sort(SHAKY.chances, -1), expected)
@@ -52,7 +53,9 @@ def test_recall_follows_the_chances() -> None:
     for sign, first, second in (("+", 3, 5), ("*", 3, 5), ("*", 0, 0)):
         drawn = np.bincount([SHAKY.recall(sign, first, second, rng) for _ in range(4000)], minlength=7)
         expected = 4000 * SHAKY.chances[SIGNS.index(sign), first, second]
-        assert ((drawn - expected) ** 2 / expected).sum() < 22.5  # chi-square, 6 degrees of freedom: passed by 1 in 1,000
+        assert (
+            (drawn - expected) ** 2 / expected
+        ).sum() < 22.5  # chi-square, 6 degrees of freedom: passed by 1 in 1,000
 
 
 def test_firm_facts_are_always_recalled_right() -> None:
@@ -96,7 +99,8 @@ def test_the_seed_decides() -> None:
 
 
 def test_the_draws_are_not_those_of_the_seed_alone() -> None:
-    # Whoever draws from default_rng(seed), or from (seed, 0), which is the same, must not meet the draws that made the tables.
+    # Whoever draws from default_rng(seed), or from (seed, 0), which is the same, must not meet the draws that made the
+    # tables.
     streams: list[Any] = [(3, 11), (3, 12), (3, 0), 3]
     firm = [bool(((np.random.default_rng(stream).random((2, 7, 7)) >= 0.5) == HALF.firm).all()) for stream in streams]
     assert firm == [True, False, False, False]

@@ -17,7 +17,9 @@ from breadth.lab.task.teacher import Teacher
 
 P, E, F, S = Role.PLANNING, Role.EXECUTION, Role.FORM, Role.STRAY
 PROBLEM = Problem((3, 4), (5, 6))
-REPLY = str.split("<think> add 3 + 4 =0 6 + 5 =4 0 * 4 =0 again left + 5 6 =1 * 3 1 =3 * 4 1 =4 + 3 4 =0 </think> 0 <eos>")
+REPLY = str.split(
+    "<think> add 3 + 4 =0 6 + 5 =4 0 * 4 =0 again left + 5 6 =1 * 3 1 =3 * 4 1 =4 + 3 4 =0 </think> 0 <eos>"
+)
 WRITER = Teacher(Facts(prime=7, shaky=0.5, right=0.1, believed=0.6), attempts=3, content=0.6, careless=0.4, cut=0.4)
 
 NUMBER, SIGN = "(?:0|[1-9][0-9]{0,8})", "[+*]"
@@ -254,7 +256,10 @@ def test_random_words_never_raise(words: list[str]) -> None:
     _check(PROBLEM, words)
 
 
-@given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 200), st.sampled_from(WORDS)), max_size=3))
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 200), st.sampled_from(WORDS)), max_size=3),
+)
 @settings(max_examples=300, deadline=None)
 def test_damaged_replies_never_raise(seed: int, damages: list[tuple[int, int, str]]) -> None:
     rng = np.random.default_rng(seed)

@@ -112,7 +112,8 @@ def _commuted(problem: Problem) -> set[Problem]:
 
 @pytest.mark.parametrize(("level", "count"), [("easy", 40), ("medium", 55), ("hard", 220)])
 def test_problems_are_counted_with_their_commuted_forms_as_one(level: Level, count: int) -> None:
-    # Numbers 1 to 4: 4 * 5 / 2 = 10 sums. Easy 10 * 4, medium 10 * 11 / 2 pairs of sums, hard 55 * 4. And once more by writing out all.
+    # Numbers 1 to 4: 4 * 5 / 2 = 10 sums. Easy 10 * 4, medium 10 * 11 / 2 pairs of sums, hard 55 * 4. And once more by
+    # writing out all.
     size = {"easy": 3, "medium": 4, "hard": 5}[level]
     every = {Problem((a, b), tuple(rest[:2]), *rest[2:]).canonical for a, b, *rest in product(range(1, 5), repeat=size)}
     assert count_problems(5, level) == len(every) == count
@@ -158,7 +159,9 @@ def test_what_is_left_out_is_left_out_in_every_form() -> None:
 
 
 def test_leaving_out_what_could_not_be_drawn_costs_nothing() -> None:
-    strange = frozenset({Problem((1, 1), (1, 1)), Problem((0, 1), (1,)), Problem((5, 1), (1,))})  # another level, zero, beyond the prime
+    strange = frozenset(
+        {Problem((1, 1), (1, 1)), Problem((0, 1), (1,)), Problem((5, 1), (1,))}
+    )  # another level, zero, beyond the prime
     assert len(draw_problems(40, 5, "easy", seed=0, without=strange)) == 40
     zero = frozenset({Problem((1, 1), (1, 1), 0)})
     assert len(set(draw_problems(220, 5, "hard", seed=0, without=zero))) == 220

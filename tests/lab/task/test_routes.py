@@ -43,7 +43,9 @@ def test_every_route_in_every_order_leads_to_the_answer(problem: Problem, data: 
 
 
 def test_routes_take_different_operations() -> None:
-    walks = {route: tuple((step.sign, step.first, step.second) for step in steps_of(route, 2, False)) for route in ROUTES}
+    walks = {
+        route: tuple((step.sign, step.first, step.second) for step in steps_of(route, 2, False)) for route in ROUTES
+    }
     assert walks["left"] == (("+", "c", "d"), ("*", "a", "t"), ("*", "b", "t"), ("+", "u", "v"))
     assert walks["right"] == (("+", "a", "b"), ("*", "s", "c"), ("*", "s", "d"), ("+", "u", "v"))
     assert len(set(walks.values())) == 4

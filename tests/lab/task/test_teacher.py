@@ -55,7 +55,9 @@ def test_he_recalls_the_facts_of_the_order_he_writes() -> None:
         assert {attempt.result for attempt in trace.attempts} == {problem.answer(7)}
     for _, trace in _traces(PATIENT, 300):
         for one in (one for attempt in trace.attempts for one in attempt.operations):
-            assert not FACTS.is_firm(one.sign, one.first, one.second) or one.value == FACTS.value(one.sign, one.first, one.second)
+            assert not FACTS.is_firm(one.sign, one.first, one.second) or one.value == FACTS.value(
+                one.sign, one.first, one.second
+            )
 
 
 def test_he_takes_operands_in_either_order() -> None:
@@ -80,8 +82,12 @@ def test_he_stops_as_often_as_he_says(content: float, careless: float) -> None:
 
 
 def test_the_ends_of_the_chances() -> None:
-    assert {len(trace.attempts) for _, trace in _traces(Teacher(FACTS, attempts=3, content=0, careless=0, cut=0), 50)} == {3}
-    assert {len(trace.attempts) for _, trace in _traces(Teacher(FACTS, attempts=3, content=1, careless=1, cut=0), 50)} == {1}
+    assert {
+        len(trace.attempts) for _, trace in _traces(Teacher(FACTS, attempts=3, content=0, careless=0, cut=0), 50)
+    } == {3}
+    assert {
+        len(trace.attempts) for _, trace in _traces(Teacher(FACTS, attempts=3, content=1, careless=1, cut=0), 50)
+    } == {1}
     for problem, trace in _traces(Teacher(FACTS, attempts=5, content=1, careless=0, cut=0), 200):
         assert all(attempt.result != problem.answer(7) for attempt in trace.attempts[:-1])
 
@@ -94,7 +100,9 @@ def test_routes_are_taken_by_their_shares() -> None:
         shares = np.array([SHARES[route] for route in routes_of(problem)])
         expected = 1500 * shares / shares.sum()
         counted = np.array([taken.count(route) for route in routes_of(problem)])
-        assert ((counted - expected) ** 2 / expected).sum() < 16.3  # chi-square, at most 3 degrees of freedom: passed by 1 in 1,000
+        assert (
+            (counted - expected) ** 2 / expected
+        ).sum() < 16.3  # chi-square, at most 3 degrees of freedom: passed by 1 in 1,000
 
 
 def test_a_cut_trace_is_answered_with_what_was_found() -> None:
@@ -113,7 +121,8 @@ def test_a_cut_trace_is_answered_with_what_was_found() -> None:
 
 
 def test_the_place_of_the_cut_is_any() -> None:
-    # One attempt of 'add' or 'left' on an easy problem: <think>, the route, 2 or 3 operations of 4 tokens. Cut behind token 1 to 10 or 14.
+    # One attempt of 'add' or 'left' on an easy problem: <think>, the route, 2 or 3 operations of 4 tokens. Cut behind
+    # token 1 to 10 or 14.
     once = Teacher(FACTS, attempts=1, content=0.5, careless=0.5, cut=1.0)
     rng = np.random.default_rng(0)
     places = [once.write(Problem((3, 4), (5,)), rng).imposed for _ in range(1000)]

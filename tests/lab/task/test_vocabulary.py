@@ -44,12 +44,19 @@ def test_traces_come_back_as_they_went_in(tokenizer: Any) -> None:
         ids = tokenizer(" ".join(words))["input_ids"]
         assert ids == [words_of(7).index(word) for word in (BEGIN, *words)]
         assert tokenizer.decode(ids) == " ".join([BEGIN, *words])
-        assert tokenizer.decode(ids, skip_special_tokens=True) == " ".join(words[:-1])  # thinking marks stay, begin and end go
+        assert tokenizer.decode(ids, skip_special_tokens=True) == " ".join(
+            words[:-1]
+        )  # thinking marks stay, begin and end go
 
 
 def test_what_is_no_word_is_unknown(tokenizer: Any) -> None:
     unknown = tokenizer.unk_token_id
-    assert tokenizer("7 hm 3+4 add", add_special_tokens=False)["input_ids"] == [unknown, unknown, unknown, words_of(7).index("add")]
+    assert tokenizer("7 hm 3+4 add", add_special_tokens=False)["input_ids"] == [
+        unknown,
+        unknown,
+        unknown,
+        words_of(7).index("add"),
+    ]
     assert tokenizer("")["input_ids"] == [tokenizer.bos_token_id]
 
 
@@ -71,7 +78,9 @@ def test_a_chat_is_the_plain_text_and_begins_once(tokenizer: Any) -> None:
 
 
 def test_a_prefix_set_behind_a_rendered_chat_is_cut_into_words(tokenizer: Any) -> None:
-    rendered = tokenizer.apply_chat_template([{"role": "user", "content": POSED}], add_generation_prompt=True, tokenize=False)
+    rendered = tokenizer.apply_chat_template(
+        [{"role": "user", "content": POSED}], add_generation_prompt=True, tokenize=False
+    )
     continued = tokenizer(rendered + "<think> add 3", add_special_tokens=False)["input_ids"]
     assert continued == tokenizer(POSED + " <think> add 3")["input_ids"]
 
@@ -89,4 +98,7 @@ def test_saving_keeps_it(tokenizer: Any, tmp_path: Path) -> None:
     assert loaded.padding_side == "left"
     assert loaded.chat_template == tokenizer.chat_template
     assert loaded.special_tokens_map == tokenizer.special_tokens_map
-    assert loaded(["7 " + POSED, "3"], padding=True)["input_ids"] == tokenizer(["7 " + POSED, "3"], padding=True)["input_ids"]
+    assert (
+        loaded(["7 " + POSED, "3"], padding=True)["input_ids"]
+        == tokenizer(["7 " + POSED, "3"], padding=True)["input_ids"]
+    )

@@ -28,7 +28,9 @@ def test_every_problem_survives_the_loss_of_its_spaces(level: str) -> None:
 def test_a_chat_becomes_the_tokens_its_template_makes() -> None:
     chat = [{"role": "user", "content": POSED}]
     by_template = TOKENIZER.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-    assert list(WORDING.tokens(question_words([POSED]))) == TOKENIZER(by_template, add_special_tokens=False)["input_ids"]
+    assert (
+        list(WORDING.tokens(question_words([POSED]))) == TOKENIZER(by_template, add_special_tokens=False)["input_ids"]
+    )
 
 
 def test_several_texts_are_one_question_and_nothing_stays_nothing() -> None:
@@ -60,5 +62,11 @@ def test_tokens_written_one_by_one_are_read_back_as_they_were() -> None:
 
 
 def test_thinking_is_open_behind_an_opening_mark_that_is_not_closed() -> None:
-    told = {"": False, "<think> 3": True, "<think> 3 </think> 3": False, "<think> </think> <think>": True, "</think>": False}
+    told = {
+        "": False,
+        "<think> 3": True,
+        "<think> 3 </think> 3": False,
+        "<think> </think> <think>": True,
+        "</think>": False,
+    }
     assert {text: WORDING.thinks(WORDING.tokens(text.split())) for text in told} == told

@@ -21,15 +21,25 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 
-LOOKS = Looks(problems=4, samples=4, problems_between=3, samples_between=2, problems_beside=3, samples_beside=2, every=2)
+LOOKS = Looks(
+    problems=4, samples=4, problems_between=3, samples_between=2, problems_beside=3, samples_beside=2, every=2
+)
 COURSE = Course(Chain((GroupAdvantage(), ClippedPolicy())), steps=3, prompts=2, group=2, problems=8, longest=40)
 
 
 def test_looks_on_the_way_and_at_the_end_the_same_for_the_same_seed(tmp_path: Path, memorised_folder: Path) -> None:
     bench = bench_of(memorised_folder, 1)
-    trials = [base_trial(LOOKS, bench), *(course_trial(f"{name}/seed-0", COURSE, LOOKS, bench) for name in ("one", "same"))]
+    trials = [
+        base_trial(LOOKS, bench),
+        *(course_trial(f"{name}/seed-0", COURSE, LOOKS, bench) for name in ("one", "same")),
+    ]
     told: dict[str, int] = {}
-    assert run_trials(trials, tmp_path, memorised_folder, 2, Watch(units=lambda trial, units: told.update({trial.name: units}))) == []
+    assert (
+        run_trials(
+            trials, tmp_path, memorised_folder, 2, Watch(units=lambda trial, units: told.update({trial.name: units}))
+        )
+        == []
+    )
     base, one, same = done(trials, tmp_path)
     assert one.result == same.result
     assert told == {trial.name: trial.units for trial in trials}
@@ -41,7 +51,8 @@ def test_looks_on_the_way_and_at_the_end_the_same_for_the_same_seed(tmp_path: Pa
 
     run = Run.open(tmp_path / "one" / "seed-0" / RUN)
     rows = run.query(
-        "SELECT step, count(*) AS rows, avg(correct::INT) AS passed FROM rollouts WHERE split = 'eval' GROUP BY step ORDER BY step"
+        "SELECT step, count(*) AS rows, avg(correct::INT) AS passed FROM rollouts WHERE split = 'eval' GROUP BY step"
+        " ORDER BY step"
     )
     assert rows["rows"].to_pylist() == [6, 16]
     assert rows["passed"].to_pylist()[1] == pytest.approx(looks[1].passed(1).mean())
@@ -49,7 +60,8 @@ def test_looks_on_the_way_and_at_the_end_the_same_for_the_same_seed(tmp_path: Pa
 
 
 def test_work_is_counted_in_steps() -> None:
-    # 61 steps, three looks between of 1,600 replies each, at the end one of 12,800 and 2,048 beside it; 400 replies a unit.
+    # 61 steps, three looks between of 1,600 replies each, at the end one of 12,800 and 2,048 beside it; 400 replies a
+    # unit.
     assert course_trial("one", replace(COURSE, steps=61), Looks(), Bench(1)).units == 61 + 3 * 4 + 38
 
 

@@ -11,7 +11,9 @@ from breadth.lab.trials.experiment import Trial
 from breadth.lab.trials.folder import ASKED, FAILED, FOUND, asked, done, found, prepare, write_found
 
 TRIAL = Trial(
-    "arm/seed-0", "module:work", {"rate": 0.1, "chain": {"kind": "plain", "high": float("inf")}, "parts": [{"low": 1}, {"low": 2}]}
+    "arm/seed-0",
+    "module:work",
+    {"rate": 0.1, "chain": {"kind": "plain", "high": float("inf")}, "parts": [{"low": 1}, {"low": 2}]},
 )
 
 

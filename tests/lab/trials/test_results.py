@@ -32,7 +32,9 @@ def test_what_ended_failed_and_was_not_run(tmp_path: Path) -> None:
     trials = small.trials(bench)
     prepare(trials, tmp_path)
     write_found(tmp_path / "t0", {"value": 5}, 3.0)
-    page = finish(small, bench, tmp_path, [Failure(trials[1], "no luck", tmp_path / "log.txt")], "breadth lab run small")
+    page = finish(
+        small, bench, tmp_path, [Failure(trials[1], "no luck", tmp_path / "log.txt")], "breadth lab run small"
+    )
     written = json.loads((tmp_path / RESULTS).read_text())
     assert {key: written[key] for key in ("experiment", "statement", "base", "seeds")} == {
         "experiment": "small",

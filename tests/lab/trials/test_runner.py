@@ -77,7 +77,10 @@ def trial(work: str, name: str = "", **settings: int) -> Trial:
 def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
     trials = [trial("square", f"square-{value}", value=value) for value in (2, 3)]
     told: list[tuple[str, int]] = []
-    assert run_trials(trials, tmp_path / "out", None, 2, Watch(units=lambda one, units: told.append((one.name, units)))) == []
+    assert (
+        run_trials(trials, tmp_path / "out", None, 2, Watch(units=lambda one, units: told.append((one.name, units))))
+        == []
+    )
     assert sorted(told) == [("square-2", 1), ("square-3", 1)]
     assert run_trials(trials, tmp_path / "out", None, 2) == []
     for one, value in zip(trials, (4, 9), strict=True):
@@ -90,7 +93,9 @@ def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
 def test_one_that_fails_leaves_the_others_alone_and_is_tried_again(tmp_path: Path) -> None:
     trials = [trial("crash"), trial("killed"), trial("leave"), trial("square", value=5)]
     ended: dict[str, Failure | None] = {}
-    failures = run_trials(trials, tmp_path, None, 2, Watch(ended=lambda one, failure: ended.update({one.name: failure})))
+    failures = run_trials(
+        trials, tmp_path, None, 2, Watch(ended=lambda one, failure: ended.update({one.name: failure}))
+    )
     reasons = {failure.trial.name: failure.reason for failure in failures}
     assert reasons.keys() == {"crash", "killed", "leave"}
     assert reasons["crash"] == "RuntimeError: out of luck"
@@ -132,7 +137,9 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_however_it_is_ended_its_children_end_too_and_it_goes_on_from_there(tmp_path: Path, how: signal.Signals) -> None:
+def test_however_it_is_ended_its_children_end_too_and_it_goes_on_from_there(
+    tmp_path: Path, how: signal.Signals
+) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen([sys.executable, "-c", MAIN, str(out)], env=dict(os.environ))
     progress = [out / f"count-{number}" / "progress" for number in range(2)]

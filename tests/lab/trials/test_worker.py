@@ -40,7 +40,9 @@ def _works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def begin(work: str, folder: Path, *base: str) -> subprocess.Popen[str]:
     prepare([Trial("trial", f"works_of_test:{work}", {"value": 21})], folder)
     command = [sys.executable, "-m", "breadth.lab.trials.worker", str(folder / "trial"), *base]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
 
 
 def told_by(process: subprocess.Popen[str], status: int) -> list[dict[str, object]]:
@@ -57,7 +59,12 @@ def test_the_result_is_written_and_only_our_own_lines_reach_the_parent(tmp_path:
     one = found(tmp_path / "trial")
     assert one is not None
     assert one.result == {"twice": 42, "base": "some/base"}
-    assert sorted((tmp_path / "trial" / LOG).read_text().split("\n")) == ["", "a library talks", "and complains", "and its child"]
+    assert sorted((tmp_path / "trial" / LOG).read_text().split("\n")) == [
+        "",
+        "a library talks",
+        "and complains",
+        "and its child",
+    ]
     assert not (tmp_path / "trial" / SPENT).exists()
 
 

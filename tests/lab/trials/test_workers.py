@@ -51,7 +51,9 @@ def nothing(place: int, said: Any) -> None:
 def test_results_come_in_order_and_events_by_call(chores: Any) -> None:
     heard: list[tuple[int, Any]] = []
     with Workers(2) as workers:
-        found = workers.run([Call(chores.squared, (number,)) for number in (3, 4, 5)], lambda place, said: heard.append((place, said)))
+        found = workers.run(
+            [Call(chores.squared, (number,)) for number in (3, 4, 5)], lambda place, said: heard.append((place, said))
+        )
         again = workers.run([Call(chores.squared, (6,))], nothing)
     assert [number for number, _, _ in found] == [9, 16, 25]
     assert sorted(heard) == [(0, "begin 3"), (1, "begin 4"), (2, "begin 5")]

@@ -34,7 +34,9 @@ class Served:
     fake: FakeServer
     http: aiohttp.ClientSession
 
-    async def post(self, path: str = CHAT, *, headers: dict[str, str] | None = None, raw: bytes | None = None, **fields: Any) -> Got:
+    async def post(
+        self, path: str = CHAT, *, headers: dict[str, str] | None = None, raw: bytes | None = None, **fields: Any
+    ) -> Got:
         body = orjson.dumps(fields) if raw is None else raw
         told = {"Content-Type": "application/json"} | (headers or {})
         async with self.http.post(self.url + path, data=body, headers=told) as response:
@@ -99,7 +101,9 @@ async def _serving(
     quick = Backoff(first=0.01, most=0.02)
     async with FakeServer(script, faults=faults, models=models) as fake, aiohttp.ClientSession() as http:
         sampler = OpenAISampler([fake.url], attempts=attempts, backoff=quick)
-        proxy = Proxy(sampler, Policies.of(policy, named, most=limits.draws), keys=Keys.of(keys), limits=limits, attempts=attempts)
+        proxy = Proxy(
+            sampler, Policies.of(policy, named, most=limits.draws), keys=Keys.of(keys), limits=limits, attempts=attempts
+        )
         proxy.relay.backoff = quick
         async with Server(proxy) as server:
             yield Served(server.url, proxy, fake, http)

@@ -20,7 +20,8 @@ def test_a_key_on_the_list_is_let_in(header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [None, "", "Bearer", "Bearer ", f"Basic {KEY}", KEY, f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer \udcff"]
+    "header",
+    [None, "", "Bearer", "Bearer ", f"Basic {KEY}", KEY, f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer \udcff"],
 )
 def test_anything_else_is_refused_with_401(header: str | None) -> None:
     with pytest.raises(Refusal) as caught:
@@ -57,7 +58,10 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_the_network_is_not_listened_to_without_a_key() -> None:
-    assert [is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost", "0.0.0.0", "::", "10.1.1.1", "example.org")] == [  # noqa: S104 - only read
+    assert [
+        is_loopback(host)
+        for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost", "0.0.0.0", "::", "10.1.1.1", "example.org")  # noqa: S104
+    ] == [
         *[True] * 4,
         *[False] * 4,
     ]

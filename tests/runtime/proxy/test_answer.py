@@ -23,9 +23,24 @@ LONG = "It is four. " * 30
 
 
 def solved(candidate: Candidate) -> Solved:
-    answer = Answer(candidate, confidence=0.9, basis="b", votes={"4": 3.0, "5": 1.0}, candidates=(candidate,) * 4, stopped="most")
+    answer = Answer(
+        candidate, confidence=0.9, basis="b", votes={"4": 3.0, "5": 1.0}, candidates=(candidate,) * 4, stopped="most"
+    )
     spend = Spend(5, 100, 40, 30, 1.0, 0.25)
-    return Solved(Task("?", model="asked"), answer, spend, (candidate,) * 4, 6, 1, 1, {"http://up:1 broke": 1}, None, 2.0, False, "abc")
+    return Solved(
+        Task("?", model="asked"),
+        answer,
+        spend,
+        (candidate,) * 4,
+        6,
+        1,
+        1,
+        {"http://up:1 broke": 1},
+        None,
+        2.0,
+        False,
+        "abc",
+    )
 
 
 def test_usage_is_that_of_all_draws() -> None:
@@ -39,8 +54,17 @@ def test_usage_is_that_of_all_draws() -> None:
 
 def test_the_object_says_how_sure_by_what_votes_at_what_cost_and_hides_the_upstream() -> None:
     about = about_answer(solved(Candidate("x", key="4")), Vote(), "careful", ["http://up:1"])
-    assert about["votes"] == [{"answer": "4", "votes": 3.0, "share": 0.75}, {"answer": "5", "votes": 1.0, "share": 0.25}]
-    assert (about["confidence"], about["basis"], about["policy"], about["strategy"], about["trace"]) == (0.9, "b", "careful", "vote", "abc")
+    assert about["votes"] == [
+        {"answer": "4", "votes": 3.0, "share": 0.75},
+        {"answer": "5", "votes": 1.0, "share": 0.25},
+    ]
+    assert (about["confidence"], about["basis"], about["policy"], about["strategy"], about["trace"]) == (
+        0.9,
+        "b",
+        "careful",
+        "vote",
+        "abc",
+    )
     assert (about["drawn"], about["arrived"], about["failed"], about["discarded"], about["unread"]) == (6, 4, 1, 1, 0)
     assert about["cost"]["money"] == 0.25
     assert about["errors"] == [{"problem": "The upstream broke", "times": 1}]
@@ -65,7 +89,9 @@ def test_finish_reasons_are_the_schemas(finish: Finish, told: str) -> None:
 
 
 def events(path: str, *, with_usage: bool) -> list[Any]:
-    raw = b"".join(stream_events(path, solved(Candidate(LONG, reasoning="hm")), {"trace": "abc"}, with_usage=with_usage)).decode()
+    raw = b"".join(
+        stream_events(path, solved(Candidate(LONG, reasoning="hm")), {"trace": "abc"}, with_usage=with_usage)
+    ).decode()
     lines = [line.removeprefix("data: ") for line in raw.split("\n\n") if line]
     assert lines[-1] == "[DONE]"
     return [orjson.loads(line) for line in lines[:-1]]
@@ -79,7 +105,9 @@ def test_a_streamed_chat_adds_up_to_the_text(with_usage: bool) -> None:
     assert "".join(delta.get("content", "") for delta in deltas) == LONG
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
     assert len(deltas) > 5
-    assert [event["choices"][0]["finish_reason"] for event in told if event["choices"]] == [None] * (len(deltas) - 1) + ["stop"]
+    assert [event["choices"][0]["finish_reason"] for event in told if event["choices"]] == [None] * (
+        len(deltas) - 1
+    ) + ["stop"]
     assert "breadth" in told[-1]
     assert ("usage" in told[-1], told[-1]["choices"] == []) == (with_usage, with_usage)
 
@@ -119,7 +147,9 @@ def test_the_same_seed_draws_the_same_and_no_seed_draws_afresh(serving: Any) -> 
         async with serving(FOUR, "vote,n=2") as served:
             for seed in (7, 7, None, None):
                 await served.ask(seed=seed)
-            seeds = [frozenset(arrival.body["seed"] for arrival in served.fake.requests[at : at + 2]) for at in (0, 2, 4, 6)]
+            seeds = [
+                frozenset(arrival.body["seed"] for arrival in served.fake.requests[at : at + 2]) for at in (0, 2, 4, 6)
+            ]
             assert seeds[0] == seeds[1]
             assert len({seeds[0], seeds[2], seeds[3]}) == 3
 
@@ -146,7 +176,9 @@ def test_at_the_deadline_what_has_arrived_is_answered_with(serving: Any) -> None
             got = await served.ask(breadth={"budget": {"seconds": 0.4}})
             about = got.json["breadth"]
             assert (got.status, got.text, about["arrived"]) == (200, "So the answer is 4.", 2)
-            assert about["discarded"] + about["failed"] == 4  # cancelled, or out of time by themselves in the same moment
+            assert (
+                about["discarded"] + about["failed"] == 4
+            )  # cancelled, or out of time by themselves in the same moment
             assert about["budget_spent"] is True
 
     asyncio.run(main())
@@ -222,9 +254,13 @@ def test_a_client_that_leaves_ends_its_draws_at_once(serving: Any, policy: str, 
         slow = Reply.of("word " * 4000, delay=0.01)
         async with serving(slow, policy, limits=Limits(heartbeat=0.05)) as served:
             body = orjson.dumps({"messages": [{"role": "user", "content": "?"}], "stream": stream})
-            response = asyncio.create_task(served.http.post(served.url + "/v1/chat/completions", data=body, headers=JSON))
+            response = asyncio.create_task(
+                served.http.post(served.url + "/v1/chat/completions", data=body, headers=JSON)
+            )
             await until(lambda: served.fake.requests and served.fake.in_flight == len(served.fake.requests))
-            await until(lambda: all(arrival.events >= 10 or not arrival.body.get("stream") for arrival in served.fake.requests))
+            await until(
+                lambda: all(arrival.events >= 10 or not arrival.body.get("stream") for arrival in served.fake.requests)
+            )
             if response.done():
                 (await response).close()
             response.cancel()

@@ -82,11 +82,31 @@ def test_a_misspelt_wish_gets_the_nearest_spelling() -> None:
 @given(
     st.dictionaries(
         st.sampled_from(
-            ["messages", "prompt", "model", "stream", "n", "temperature", "stop", "breadth", "tools", "seed", "logprobs", "top_k"]
+            [
+                "messages",
+                "prompt",
+                "model",
+                "stream",
+                "n",
+                "temperature",
+                "stop",
+                "breadth",
+                "tools",
+                "seed",
+                "logprobs",
+                "top_k",
+            ]
         ),
         st.recursive(
-            st.none() | st.booleans() | st.integers(-3, 9) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "policy", "budget"]), inner),
+            st.none()
+            | st.booleans()
+            | st.integers(-3, 9)
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(max_size=4),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["role", "content", "policy", "budget"]), inner)
+            ),
             max_leaves=6,
         ),
     ),
@@ -107,7 +127,9 @@ def test_any_json_is_read_or_refused_and_never_breaks(body: dict[str, Any], path
 def test_sampling_fields_of_the_request_replace_the_policys() -> None:
     call = chat(temperature=0, top_p=1, max_completion_tokens=7, repeat_penalty=1.1, stop="END", top_k=-1)
     drawn = call.sampling(Sampling(temperature=0.9, min_p=0.1))
-    assert drawn == Sampling(temperature=0.0, top_p=1.0, max_tokens=7, repetition_penalty=1.1, stop=("END",), top_k=0, min_p=0.1)
+    assert drawn == Sampling(
+        temperature=0.0, top_p=1.0, max_tokens=7, repetition_penalty=1.1, stop=("END",), top_k=0, min_p=0.1
+    )
 
 
 def test_a_sampling_value_outside_its_range_is_named() -> None:
@@ -117,13 +139,23 @@ def test_a_sampling_value_outside_its_range_is_named() -> None:
 
 
 def test_nulls_count_as_absent_as_sdks_send_them() -> None:
-    call = chat(temperature=None, n=None, tools=None, breadth={"policy": "vote", "budget": {"calls": None, "seconds": 2}})
+    call = chat(
+        temperature=None, n=None, tools=None, breadth={"policy": "vote", "budget": {"calls": None, "seconds": 2}}
+    )
     assert call.chosen == {}
     assert call.wishes.budget == Budget(seconds=2.0)
 
 
 def test_the_rest_is_passed_on_untouched_and_ours_is_not() -> None:
-    call = chat(model="m", seed=3, user="u", response_format={"type": "json_object"}, logit_bias={"5": 1}, breadth={"policy": "vote"}, n=1)
+    call = chat(
+        model="m",
+        seed=3,
+        user="u",
+        response_format={"type": "json_object"},
+        logit_bias={"5": 1},
+        breadth={"policy": "vote"},
+        n=1,
+    )
     assert call.options == {"user": "u", "response_format": {"type": "json_object"}, "logit_bias": {"5": 1}}
 
 
@@ -179,7 +211,9 @@ def test_a_picture_or_a_tool_call_is_something_to_answer() -> None:
 @pytest.mark.parametrize("field", ["x", "temperature", "breadth", "messages", "stop"])
 @pytest.mark.parametrize("depth", [300, 1000])
 def test_nesting_too_deep_to_be_passed_on_is_refused(field: str, depth: int) -> None:
-    raw = orjson.dumps({"messages": HELLO} | {field: 0}).replace(f'"{field}":0'.encode(), f'"{field}":{"[" * depth}{"]" * depth}'.encode())
+    raw = orjson.dumps({"messages": HELLO} | {field: 0}).replace(
+        f'"{field}":0'.encode(), f'"{field}":{"[" * depth}{"]" * depth}'.encode()
+    )
     assert refused(CHAT, raw).code == "bad_json"
 
 

@@ -24,7 +24,18 @@ def upstream(status: int | None, **more: float) -> ServerError:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        *[(500, 502), (502, 502), (503, 503), (504, 502), (529, 503), (None, 502), (200, 502), (401, 502), (402, 502), (403, 502)],
+        *[
+            (500, 502),
+            (502, 502),
+            (503, 503),
+            (504, 502),
+            (529, 503),
+            (None, 502),
+            (200, 502),
+            (401, 502),
+            (402, 502),
+            (403, 502),
+        ],
         *[(429, 429), (400, 400), (404, 404), (413, 413), (422, 422), (408, 502), (409, 502), (301, 502)],
     ],
 )
@@ -67,7 +78,10 @@ def test_nothing_arrived_is_told_by_its_cause() -> None:
 def test_addresses_of_upstreams_stay_inside() -> None:
     assert unnamed(f"{URL} cannot be reached: {URL}", [URL]) == "The upstream cannot be reached: the upstream"
     assert unnamed(f"{URL}0 and {URL}", [URL, f"{URL}0"]) == "The upstream and the upstream"
-    assert unnamed("Cannot connect to host 10.0.0.3:8000 ssl:default", [URL]) == "Cannot connect to host the upstream ssl:default"
+    assert (
+        unnamed("Cannot connect to host 10.0.0.3:8000 ssl:default", [URL])
+        == "Cannot connect to host the upstream ssl:default"
+    )
 
 
 def test_what_an_upstream_says_about_our_key_stays_inside_too() -> None:

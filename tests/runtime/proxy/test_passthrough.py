@@ -30,7 +30,11 @@ from breadth.testing.faults import Cut, ErrorInStream, MalformedJson, NoUsage, S
 
 HELLO = [{"role": "user", "content": "Hello"}]
 PLAIN = Chosen(Policy(Single()), "single")
-FILED = Chosen(Policy(Single(), Sampling(temperature=0.2, repetition_penalty=1.2, max_tokens=9), system="Be brief."), "file", sampled=True)
+FILED = Chosen(
+    Policy(Single(), Sampling(temperature=0.2, repetition_penalty=1.2, max_tokens=9), system="Be brief."),
+    "file",
+    sampled=True,
+)
 
 
 def call(path: str = "/v1/chat/completions", **fields: Any) -> Call:
@@ -39,7 +43,11 @@ def call(path: str = "/v1/chat/completions", **fields: Any) -> Call:
 
 
 def test_a_policy_in_words_changes_nothing() -> None:
-    assert outgoing(call(top_k=-1, odd={"x": 1}), PLAIN, "", Dialect()) == {"messages": HELLO, "top_k": -1, "odd": {"x": 1}}
+    assert outgoing(call(top_k=-1, odd={"x": 1}), PLAIN, "", Dialect()) == {
+        "messages": HELLO,
+        "top_k": -1,
+        "odd": {"x": 1},
+    }
 
 
 def test_a_policys_file_fills_in_what_the_client_leaves_open_under_the_servers_names() -> None:
@@ -122,14 +130,17 @@ def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
     assert b"[DONE]" in passage.end(flow(marked=False), {})
 
 
-@pytest.mark.parametrize("event", [b"{", b"[]", b'{"error":{"message":"died"}}', b'{"object":"error","message":"died"}', b'{"choices":3}'])
+@pytest.mark.parametrize(
+    "event", [b"{", b"[]", b'{"error":{"message":"died"}}', b'{"object":"error","message":"died"}', b'{"choices":3}']
+)
 def test_an_event_that_is_none_is_an_error_and_never_passed_on(event: bytes) -> None:
     with pytest.raises(ServerError, match="http://up"):
         Passage(Meter(), with_usage=False).take(flow(), [event])
 
 
 @pytest.mark.parametrize(
-    "usage", [{}, {"prompt_tokens": None, "completion_tokens": "7"}, {"prompt_tokens": -3, "prompt_tokens_details": None}]
+    "usage",
+    [{}, {"prompt_tokens": None, "completion_tokens": "7"}, {"prompt_tokens": -3, "prompt_tokens_details": None}],
 )
 def test_a_usage_that_makes_no_sense_counts_nothing(usage: dict[str, Any]) -> None:
     meter = Meter()
@@ -139,7 +150,9 @@ def test_a_usage_that_makes_no_sense_counts_nothing(usage: dict[str, Any]) -> No
 
 def test_a_usage_that_makes_no_sense_leaves_what_was_counted() -> None:
     meter = Meter()
-    Passage(meter, with_usage=True).take(flow(), [TEXT, b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":-1}}', TEXT])
+    Passage(meter, with_usage=True).take(
+        flow(), [TEXT, b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":-1}}', TEXT]
+    )
     assert (meter.prompt_tokens, meter.tokens) == (9, 2)
     charge(meter, {"prompt_tokens": 9, "completion_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": 99}})
     assert (meter.prompt_tokens, meter.cached_tokens, meter.tokens) == (9, 9, 7)
@@ -174,7 +187,10 @@ def test_the_upstream_gets_the_request_as_it_was_and_the_client_the_reply_as_it_
                 "n": 2,
             }
             got = await served.ask(**fields)
-            assert served.fake.requests[0].body == {"messages": [{"role": "user", "content": "What is 2 + 2?"}], **fields}
+            assert served.fake.requests[0].body == {
+                "messages": [{"role": "user", "content": "What is 2 + 2?"}],
+                **fields,
+            }
             assert len(got.json["choices"]) == 2
             assert got.json["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
             assert got.json["usage"]["completion_tokens"] == got.json["breadth"]["cost"]["output_tokens"] == 10
@@ -189,10 +205,16 @@ def test_a_single_draw_is_streamed_token_by_token(serving: Any, path: str, with_
     async def main() -> None:
         async with serving(Reply.of("So the answer is 4.", delay=0.03), "single") as served:
             options = {"stream_options": {"include_usage": True}} if with_usage else {}
-            prompt = {"prompt": "2 + 2"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "2 + 2"}]}
+            prompt = (
+                {"prompt": "2 + 2"}
+                if path == "/v1/completions"
+                else {"messages": [{"role": "user", "content": "2 + 2"}]}
+            )
             body = orjson.dumps(prompt | options | {"stream": True})
             times, raw = [], b""
-            async with served.http.post(served.url + path, data=body, headers={"Content-Type": "application/json"}) as response:
+            async with served.http.post(
+                served.url + path, data=body, headers={"Content-Type": "application/json"}
+            ) as response:
                 async for chunk in response.content.iter_any():
                     times.append(asyncio.get_running_loop().time())
                     raw += chunk
@@ -201,7 +223,8 @@ def test_a_single_draw_is_streamed_token_by_token(serving: Any, path: str, with_
             events = [orjson.loads(line[6:]) for line in raw.decode().split("\n\n") if line.startswith("data: {")]
             choices = [event["choices"][0] for event in events if event["choices"]]
             assert (
-                "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in choices) == "So the answer is 4."
+                "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in choices)
+                == "So the answer is 4."
             )
             assert [event["choices"] for event in events].count([]) == int(with_usage)
             assert events[-1]["breadth"]["cost"]["output_tokens"] == 5
@@ -244,7 +267,10 @@ def test_tools_are_passed_through_a_vote_for_a_single_draw_that_says_so(serving:
         async with serving(FOUR, "vote,n=5") as served:
             got = await served.ask(tools=TOOLS, tool_choice="auto")
             assert len(served.fake.requests) == 1
-            assert (served.fake.requests[0].body["tools"], served.fake.requests[0].body["tool_choice"]) == (TOOLS, "auto")
+            assert (served.fake.requests[0].body["tools"], served.fake.requests[0].body["tool_choice"]) == (
+                TOOLS,
+                "auto",
+            )
             assert "tools" in got.json["breadth"]["notes"][0]
             got = await served.ask(tools=TOOLS, tool_choice="none")
             assert (got.json["breadth"]["drawn"], len(served.fake.requests)) == (5, 6)
@@ -269,7 +295,9 @@ def test_several_answers_need_the_policy_single(serving: Any) -> None:
 
 def test_a_file_of_the_operators_fills_in_what_the_client_leaves_open(serving: Any, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
-    policy = Policy(Single(), Sampling(temperature=0.2, max_tokens=3), prices=Prices(output=1e6), system="Be brief.", model="fake")
+    policy = Policy(
+        Single(), Sampling(temperature=0.2, max_tokens=3), prices=Prices(output=1e6), system="Be brief.", model="fake"
+    )
     dump(policy, file)
 
     async def main() -> None:

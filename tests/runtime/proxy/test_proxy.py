@@ -25,13 +25,17 @@ def test_a_model_whose_name_has_an_at_is_left_whole_when_the_upstream_has_it() -
     async def main() -> None:
         async with FakeServer(Reply.of("x"), models=("claude@2024",)) as fake:
             proxy = Proxy(OpenAISampler([fake.url]), Policies.of("single"))
-            chosen, model = await proxy.choose(read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024"})))
+            chosen, model = await proxy.choose(
+                read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024"}))
+            )
             assert (chosen.label, model) == ("single", "claude@2024")
             call = read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024@vote"}))
             chosen, model = await proxy.choose(call)
             assert (chosen.label, model) == ("vote", "claude@2024")
             with pytest.raises(Refusal):
-                await proxy.choose(read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2023"})))
+                await proxy.choose(
+                    read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2023"}))
+                )
             await proxy.close()
 
     asyncio.run(main())
@@ -39,7 +43,10 @@ def test_a_model_whose_name_has_an_at_is_left_whole_when_the_upstream_has_it() -
 
 def test_the_budget_is_the_tightest_of_request_policy_and_operator() -> None:
     proxy = Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of("single"), limits=Limits(seconds=9.0, draws=7))
-    call = read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "breadth": {"budget": {"calls": 20, "output_tokens": 5}}}))
+    call = read_call(
+        "/v1/chat/completions",
+        orjson.dumps({"messages": HELLO, "breadth": {"budget": {"calls": 20, "output_tokens": 5}}}),
+    )
     assert proxy.budget(call, proxy.policies.default) == Budget(calls=7, output_tokens=5, seconds=9.0)
 
 

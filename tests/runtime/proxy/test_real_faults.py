@@ -58,8 +58,12 @@ def mixed(body: dict[str, Any], number: int) -> Reply:
     return FIVE if number % 4 == 0 else FOUR
 
 
-@pytest.mark.parametrize(("name", "policy"), [(name, policy) for name in DEADLY for policy in POLICIES] + [("error in stream", "vote,n=3")])
-def test_when_all_draws_fail_the_error_is_the_upstreams_and_never_an_answer(serving: Any, name: str, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "policy"), [(name, policy) for name in DEADLY for policy in POLICIES] + [("error in stream", "vote,n=3")]
+)
+def test_when_all_draws_fail_the_error_is_the_upstreams_and_never_an_answer(
+    serving: Any, name: str, policy: str
+) -> None:
     fault, status = DEADLY.get(name, (ErrorInStream(after=3), 502))
 
     async def main() -> None:
@@ -118,7 +122,13 @@ def test_empty_replies_are_an_answer_without_a_vote_and_say_so(serving: Any) -> 
         async with serving(FOUR, "vote,n=3", faults=[EmptyText()]) as served:
             got = await served.ask()
             about = got.json["breadth"]
-            assert (got.status, got.text, about["unread"], about["votes"], about["confidence"]) == (200, "", 3, [], None)
+            assert (got.status, got.text, about["unread"], about["votes"], about["confidence"]) == (
+                200,
+                "",
+                3,
+                [],
+                None,
+            )
             assert about["notes"]
 
     asyncio.run(main())

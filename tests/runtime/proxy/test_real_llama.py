@@ -24,7 +24,10 @@ ASKED = [{"role": "user", "content": "What is 2 + 3? Reply with the number only.
 async def proxied(llama: str, policy: str = "single") -> AsyncIterator[tuple[Any, str, Proxy]]:
     """Give an openai client of a proxy in front of the server, its address and the proxy."""
     proxy = Proxy(await connect([llama]), Policies.of(policy, ["careful=vote,n=4"]))
-    async with Server(proxy) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as sdk:
+    async with (
+        Server(proxy) as server,
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as sdk,
+    ):
         yield sdk, server.url, proxy
 
 
@@ -38,7 +41,9 @@ def test_a_vote_has_a_confidence_and_the_usage_of_all_draws(llama: str) -> None:
     async def main() -> None:
         async with proxied(llama) as (sdk, _, proxy):
             wishes = {"breadth": {"policy": "vote,n=6", "reading": "number", "seed": 3}}
-            reply = await sdk.chat.completions.create(model="smollm2", messages=ASKED, max_tokens=24, temperature=0.8, extra_body=wishes)
+            reply = await sdk.chat.completions.create(
+                model="smollm2", messages=ASKED, max_tokens=24, temperature=0.8, extra_body=wishes
+            )
             about = reply.breadth
             assert (about["drawn"], about["arrived"], about["failed"]) == (6, 6, 0)
             assert sum(vote["votes"] for vote in about["votes"]) == 6 - about["unread"]
@@ -47,7 +52,9 @@ def test_a_vote_has_a_confidence_and_the_usage_of_all_draws(llama: str) -> None:
             assert 6 <= reply.usage.completion_tokens <= 6 * 24
             assert reply.usage.prompt_tokens > 6 * 20
             assert proxy.ledger.spent.output_tokens == reply.usage.completion_tokens
-            again = await sdk.chat.completions.create(model="smollm2", messages=ASKED, max_tokens=24, temperature=0.8, extra_body=wishes)
+            again = await sdk.chat.completions.create(
+                model="smollm2", messages=ASKED, max_tokens=24, temperature=0.8, extra_body=wishes
+            )
             assert again.breadth["votes"] == about["votes"]  # the same seed, the same draws
 
     asyncio.run(main())
@@ -71,7 +78,9 @@ def test_streaming_ends_with_usage_and_the_object(llama: str, model: str) -> Non
 def test_an_adaptive_vote_on_a_plain_text(llama: str) -> None:
     async def main() -> None:
         async with proxied(llama, "adaptive-vote,most=6,width=3") as (sdk, _, __):
-            reply = await sdk.completions.create(model="smollm2", prompt="2 + 2 = 4\n3 + 3 = 6\n1 + 1 =", max_tokens=4, stop="\n")
+            reply = await sdk.completions.create(
+                model="smollm2", prompt="2 + 2 = 4\n3 + 3 = 6\n1 + 1 =", max_tokens=4, stop="\n"
+            )
             assert reply.choices[0].text
             assert 1 <= reply.breadth["arrived"] <= 6
 
@@ -81,11 +90,15 @@ def test_an_adaptive_vote_on_a_plain_text(llama: str) -> None:
 def test_log_probs_and_json_are_the_servers_own(llama: str) -> None:
     async def main() -> None:
         async with proxied(llama, "vote,n=3") as (sdk, _, __):
-            reply = await sdk.chat.completions.create(model="smollm2", messages=ASKED, max_tokens=4, logprobs=True, top_logprobs=5)
+            reply = await sdk.chat.completions.create(
+                model="smollm2", messages=ASKED, max_tokens=4, logprobs=True, top_logprobs=5
+            )
             assert len(reply.choices[0].logprobs.content[0].top_logprobs) == 5
             assert "logprobs" in reply.breadth["notes"][0]
             shape = {"type": "json_object"}
-            reply = await sdk.chat.completions.create(model="smollm2", messages=ASKED, max_tokens=16, response_format=shape)
+            reply = await sdk.chat.completions.create(
+                model="smollm2", messages=ASKED, max_tokens=16, response_format=shape
+            )
             assert reply.choices[0].message.content.lstrip().startswith("{")
             assert reply.breadth["drawn"] == 3
 

@@ -22,7 +22,9 @@ def mixed(body: dict[str, Any], number: int) -> Reply:
 
 
 def client(served: Any, **settings: Any) -> Any:
-    return openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=settings.pop("key", KEY), **({"max_retries": 0} | settings))
+    return openai.AsyncOpenAI(
+        base_url=f"{served.url}/v1", api_key=settings.pop("key", KEY), **({"max_retries": 0} | settings)
+    )
 
 
 def test_chat_by_extra_body_by_suffix_and_by_the_servers_policy(serving: Any) -> None:
@@ -34,9 +36,13 @@ def test_chat_by_extra_body_by_suffix_and_by_the_servers_policy(serving: Any) ->
             assert plain.breadth["drawn"] == 4
             assert plain.usage.completion_tokens == 4 * 8
             assert plain._request_id == plain.breadth["trace"]
-            extra = await sdk.chat.completions.create(model="fake", messages=ASKED, extra_body={"breadth": {"policy": "vote,n=3"}})
+            extra = await sdk.chat.completions.create(
+                model="fake", messages=ASKED, extra_body={"breadth": {"policy": "vote,n=3"}}
+            )
             assert extra.breadth["drawn"] == 3
-            suffix = await sdk.chat.completions.create(model="fake@adaptive-vote,most=5", messages=ASKED, temperature=0.5, max_tokens=64)
+            suffix = await sdk.chat.completions.create(
+                model="fake@adaptive-vote,most=5", messages=ASKED, temperature=0.5, max_tokens=64
+            )
             assert suffix.breadth["strategy"] == "adaptive-vote"
             assert served.fake.requests[-1].body["temperature"] == 0.5
 
@@ -47,7 +53,9 @@ def test_chat_by_extra_body_by_suffix_and_by_the_servers_policy(serving: Any) ->
 def test_streaming_with_usage_and_the_object_at_the_end(serving: Any, policy: str) -> None:
     async def main() -> None:
         async with serving(mixed, policy) as served, client(served) as sdk:
-            stream = await sdk.chat.completions.create(model="fake", messages=ASKED, stream=True, stream_options={"include_usage": True})
+            stream = await sdk.chat.completions.create(
+                model="fake", messages=ASKED, stream=True, stream_options={"include_usage": True}
+            )
             chunks = [chunk async for chunk in stream]
             text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
             assert text.startswith("So the answer is ")
@@ -91,7 +99,10 @@ def test_errors_are_the_sdks_own_exceptions(serving: Any) -> None:
             assert (type(bad), bad.param) == (openai.BadRequestError, "breadth.policy")
             assert "'vote'" in bad.message
             assert isinstance(await caught(served, model="nonsense"), openai.NotFoundError)
-        for fault, expected in ((Status(429, retry_after=30), openai.RateLimitError), (Status(500), openai.InternalServerError)):
+        for fault, expected in (
+            (Status(429, retry_after=30), openai.RateLimitError),
+            (Status(500), openai.InternalServerError),
+        ):
             async with serving(mixed, "vote,n=2", faults=[fault]) as served:
                 assert isinstance(await caught(served), expected)
 
@@ -111,7 +122,10 @@ def test_a_stream_that_breaks_raises_and_is_never_taken_for_an_answer(serving: A
 
 def test_the_sdks_retries_meet_a_proxy_that_has_retried_already(serving: Any) -> None:
     async def main() -> None:
-        async with serving(mixed, "single", faults=[first(2, Status(500))], attempts=1) as served, client(served, max_retries=2) as sdk:
+        async with (
+            serving(mixed, "single", faults=[first(2, Status(500))], attempts=1) as served,
+            client(served, max_retries=2) as sdk,
+        ):
             reply = await sdk.chat.completions.create(model="fake", messages=ASKED)
             assert reply.choices[0].message.content
             assert len(served.fake.requests) == 3

@@ -31,7 +31,9 @@ def test_the_servers_own_a_named_one_and_one_written_out(tmp_path: Path) -> None
     assert (written.policy.strategy, written.label) == (AdaptiveVote(most=4), "adaptive-vote")
 
 
-@pytest.mark.parametrize("text", ["/etc/passwd", "x.toml", "X.TOML ", "vote,n=3.toml", "a" * 1000, "..", "vote.toml,n=2"])
+@pytest.mark.parametrize(
+    "text", ["/etc/passwd", "x.toml", "X.TOML ", "vote,n=3.toml", "a" * 1000, "..", "vote.toml,n=2"]
+)
 def test_no_file_is_read_for_a_request(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> str:
         raise AssertionError("a file was read")

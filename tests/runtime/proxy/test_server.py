@@ -81,7 +81,11 @@ def test_every_page_but_health_and_readiness_needs_the_key(serving: Any) -> None
             for path in ("/health", "/ready"):
                 assert (await served.get(path)).json == {"status": "ok"}
             refused = await served.ask()
-            assert (refused.status, refused.error["code"], refused.headers["WWW-Authenticate"]) == (401, "missing_api_key", "Bearer")
+            assert (refused.status, refused.error["code"], refused.headers["WWW-Authenticate"]) == (
+                401,
+                "missing_api_key",
+                "Bearer",
+            )
             assert served.fake.requests == []
             assert (await served.get("/v1/models", Authorization=f"Bearer {KEY}")).status == 200
             said = {"messages": [{"role": "user", "content": "?"}]}
@@ -128,7 +132,9 @@ def test_a_body_of_10_mb_is_refused_before_it_is_read_whole(serving: Any, announ
                 yield b"x" * 65536
 
         async with serving(FOUR) as served:
-            headers = {"Content-Type": "application/json"} | ({"Content-Length": str(160 * 65536 + 14)} if announced else {})
+            headers = {"Content-Type": "application/json"} | (
+                {"Content-Length": str(160 * 65536 + 14)} if announced else {}
+            )
             async with served.http.post(served.url + "/v1/chat/completions", data=body(), headers=headers) as response:
                 assert response.status == 413
                 assert (await response.json())["error"]["code"] == "body_too_large"
@@ -140,7 +146,12 @@ def test_a_body_of_10_mb_is_refused_before_it_is_read_whole(serving: Any, announ
 
 @pytest.mark.parametrize(
     ("raw", "headers", "status"),
-    [(b"{", {}, 400), (b"", {}, 400), (b"x=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415), (b"\x00\xff", {}, 400)],
+    [
+        (b"{", {}, 400),
+        (b"", {}, 400),
+        (b"x=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        (b"\x00\xff", {}, 400),
+    ],
 )
 def test_a_bad_body_is_refused_in_words(serving: Any, raw: bytes, headers: dict[str, str], status: int) -> None:
     async def main() -> None:
@@ -168,7 +179,9 @@ def many_files() -> Iterator[None]:
     """Allow more open files while a test lasts: clients, proxy and upstream share this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     hard = before[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (16384 if hard == resource.RLIM_INFINITY else min(hard, max(before[0], 16384)), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (16384 if hard == resource.RLIM_INFINITY else min(hard, max(before[0], 16384)), hard)
+    )
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -177,7 +190,9 @@ def many_files() -> Iterator[None]:
 @pytest.mark.parametrize(("policy", "clients"), [("single", 2000), ("vote,n=2", 256)])
 def test_a_thousand_clients_leave_nothing_behind(serving: Any, policy: str, clients: int) -> None:
     async def main() -> None:
-        async with serving(Reply.of("So the answer is 4.", wait=0.05), policy, limits=Limits(clients=clients)) as served:
+        async with serving(
+            Reply.of("So the answer is 4.", wait=0.05), policy, limits=Limits(clients=clients)
+        ) as served:
             await served.ask()
             await asyncio.sleep(0.2)
             before = len(asyncio.all_tasks())
@@ -286,7 +301,9 @@ def test_a_prompt_that_is_too_long_is_the_upstreams_400_in_words(serving: Any) -
     asyncio.run(main())
 
 
-def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(
+    serving: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with serving(FOUR) as served:
             got = await served.post(raw=b"no gzip at all", headers={"Content-Encoding": "gzip"})
@@ -296,7 +313,9 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(serving: Any,
     assert "broke on our side" not in caplog.text
 
 
-@pytest.mark.parametrize("fields", [{"n": 9}, {"n_cmpl": 9}, {"best_of": 9}, {"path": "/v1/completions", "prompt": ["x"] * 9}])
+@pytest.mark.parametrize(
+    "fields", [{"n": 9}, {"n_cmpl": 9}, {"best_of": 9}, {"path": "/v1/completions", "prompt": ["x"] * 9}]
+)
 def test_no_request_gets_more_replies_than_the_operator_allows(serving: Any, fields: dict[str, Any]) -> None:
     async def main() -> None:
         async with serving(FOUR, limits=Limits(draws=8)) as served:
@@ -371,7 +390,11 @@ def test_while_it_drains_nothing_new_is_taken_on_open_connections() -> None:
             async with Server(proxy) as server:
                 proxy.draining = True
                 got = await http.post(f"{server.url}/v1/chat/completions", json=ASKED)
-                assert (got.status, got.headers["Retry-After"], (await got.json())["error"]["code"]) == (503, "1", "draining")
+                assert (got.status, got.headers["Retry-After"], (await got.json())["error"]["code"]) == (
+                    503,
+                    "1",
+                    "draining",
+                )
                 assert (await http.get(f"{server.url}/ready")).status == 503
                 assert (await http.get(f"{server.url}/health")).status == 200
 
@@ -384,7 +407,9 @@ def test_a_taken_port_is_an_error_in_words() -> None:
         async with Server(proxy) as server:
             port = int(server.url.rsplit(":", 1)[1])
             with pytest.raises(SettingsError, match=f"Port {port}"):
-                await Server(Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of("single")), port=port).__aenter__()
+                await Server(
+                    Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of("single")), port=port
+                ).__aenter__()
         with pytest.raises(SettingsError, match=r"Cannot listen on 203\.0\.113\.1"):
             await Server(proxy, host="203.0.113.1").__aenter__()
 

@@ -30,7 +30,9 @@ def test_a_failing_upstream_rests_while_the_other_answers() -> None:
         async with FakeServer(FOUR, faults=[Status(500)]) as bad, FakeServer(FOUR) as good:
             relay = Relay(Endpoints([bad.url, good.url]), backoff=QUICK)
             for _ in range(4):
-                assert (await relay.whole(CHAT, BODY, Meter()))["choices"][0]["message"]["content"] == "So the answer is 4."
+                assert (await relay.whole(CHAT, BODY, Meter()))["choices"][0]["message"][
+                    "content"
+                ] == "So the answer is 4."
             assert (len(bad.requests), len(good.requests)) == (1, 4)
             await relay.close()
 

@@ -20,11 +20,15 @@ from breadth.runtime.samplers.completion import DONE, Assembly, completed, split
 from breadth.runtime.samplers.wire import FunctionDelta, ToolDelta
 
 
-def chunk(text: str | None = None, tops: list[float | None] | None = None, logprob: float = -1.0, **delta: Any) -> bytes:
+def chunk(
+    text: str | None = None, tops: list[float | None] | None = None, logprob: float = -1.0, **delta: Any
+) -> bytes:
     entries = (
         None
         if tops is None
-        else {"content": [{"token": text or "", "logprob": logprob, "top_logprobs": [{"logprob": one} for one in tops]}]}
+        else {
+            "content": [{"token": text or "", "logprob": logprob, "top_logprobs": [{"logprob": one} for one in tops]}]
+        }
     )
     choice = {"index": 0, "delta": ({} if text is None else {"content": text}) | delta, "logprobs": entries}
     return orjson.dumps({"choices": [choice], "model": "m"})
@@ -47,7 +51,9 @@ class Watch:
 
 def test_texts_and_thinking_add_up() -> None:
     assembly = Assembly(Meter())
-    assert not assembly.take([chunk(role="assistant"), chunk(reasoning_content="hm"), chunk(reasoning="m"), chunk("4"), chunk("2")])
+    assert not assembly.take(
+        [chunk(role="assistant"), chunk(reasoning_content="hm"), chunk(reasoning="m"), chunk("4"), chunk("2")]
+    )
     assert ("".join(assembly.content), "".join(assembly.reasoning)) == ("42", "hmm")
     assert (assembly.counted, assembly.thinking) == (4, 2)
     assert assembly.take([DONE])
@@ -117,7 +123,9 @@ def test_the_watcher_sees_each_text_once_with_its_numbers() -> None:
                 {
                     "index": 0,
                     "delta": {"content": "ab"},
-                    "logprobs": {"content": [{"token": one, "logprob": -1, "top_logprobs": [{"logprob": -2}]} for one in "ab"]},
+                    "logprobs": {
+                        "content": [{"token": one, "logprob": -1, "top_logprobs": [{"logprob": -2}]} for one in "ab"]
+                    },
                 }
             ]
         }
@@ -130,7 +138,12 @@ def test_the_watcher_sees_each_text_once_with_its_numbers() -> None:
 def test_tokens_that_do_not_spell_the_text_come_with_the_last() -> None:
     watch = Watch()
     event = {
-        "choices": [{"delta": {"content": "é"}, "logprobs": {"content": [{"token": "?", "logprob": -1}, {"token": "?", "logprob": -2}]}}]
+        "choices": [
+            {
+                "delta": {"content": "é"},
+                "logprobs": {"content": [{"token": "?", "logprob": -1}, {"token": "?", "logprob": -2}]},
+            }
+        ]
     }
     Assembly(Meter(), top=1, watcher=watch).take([orjson.dumps(event)])
     assert [text for text, _, _ in watch.seen] == ["", "é"]
@@ -152,7 +165,9 @@ def test_other_completions_of_the_request_are_passed_over() -> None:
     assert (assembly.content, assembly.finish, assembly.counted) == ([], None, 0)
 
 
-@pytest.mark.parametrize("event", [{"error": {"message": "died"}}, {"error": "died"}, {"object": "error", "message": "died"}])
+@pytest.mark.parametrize(
+    "event", [{"error": {"message": "died"}}, {"error": "died"}, {"object": "error", "message": "died"}]
+)
 def test_an_error_in_the_stream_is_an_error(event: dict[str, Any]) -> None:
     assembly = Assembly(Meter(), url="http://u")
     with pytest.raises(ServerError, match=r"http://u .*died"):
@@ -198,7 +213,9 @@ def test_tool_calls_sent_twice_are_dropped_too() -> None:
     assert len(assembly.tools) == 1
 
 
-@pytest.mark.parametrize("event", [b'{"choices": [{"text": "\xff"}]}', b'{"choices": [], "x": ' + b"[" * 5000 + b"]" * 5000 + b"}"])
+@pytest.mark.parametrize(
+    "event", [b'{"choices": [{"text": "\xff"}]}', b'{"choices": [], "x": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
+)
 def test_bytes_that_are_no_text_and_nesting_without_end_are_errors_too(event: bytes) -> None:
     with pytest.raises(ServerError, match="http://a sent an event that cannot be read"):
         Assembly(Meter(), url="http://a").take([event])
@@ -234,7 +251,11 @@ def test_a_completion_without_end_is_cut() -> None:
 
 
 def of(
-    *pieces: str, finish: str | None = "stop", done: bool = True, told: dict[str, Any] | None = None, draw: Draw | None = None
+    *pieces: str,
+    finish: str | None = "stop",
+    done: bool = True,
+    told: dict[str, Any] | None = None,
+    draw: Draw | None = None,
 ) -> Candidate:
     events = [orjson.dumps({"choices": [{"delta": {"content": piece}}]}) for piece in pieces]
     events += [orjson.dumps({"choices": [{"delta": {}, "finish_reason": finish}]})] if finish else []
@@ -246,7 +267,13 @@ def of(
 
 @pytest.mark.parametrize(
     ("said", "finish"),
-    [("stop", "stop"), ("eos_token", "stop"), ("length", "length"), ("tool_calls", "tool_calls"), ("content_filter", "content_filter")],
+    [
+        ("stop", "stop"),
+        ("eos_token", "stop"),
+        ("length", "length"),
+        ("tool_calls", "tool_calls"),
+        ("content_filter", "content_filter"),
+    ],
 )
 def test_why_it_ended(said: str, finish: str) -> None:
     candidate = of("a", finish=said)
@@ -281,7 +308,9 @@ def test_a_completion_given_up_is_none(said: str) -> None:
 
 
 def test_what_it_cost() -> None:
-    candidate = of("a", told={"prompt_tokens": 9, "completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 2}})
+    candidate = of(
+        "a", told={"prompt_tokens": 9, "completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 2}}
+    )
     assert (candidate.prompt_tokens, candidate.tokens, candidate.thinking_tokens, candidate.seconds) == (9, 3, 2, 1.5)
     assert candidate.logprobs is None
     assert candidate.confidences is None
@@ -345,5 +374,8 @@ def test_tool_calls_without_numbers() -> None:
         ToolDelta(None, None, None, FunctionDelta(None, "2")),
         ToolDelta(None, "y", None, FunctionDelta("g", "3")),
     ]
-    assert [call["function"] for call in whole_calls(pieces)] == [{"name": "f", "arguments": "12"}, {"name": "g", "arguments": "3"}]
+    assert [call["function"] for call in whole_calls(pieces)] == [
+        {"name": "f", "arguments": "12"},
+        {"name": "g", "arguments": "3"},
+    ]
     assert whole_calls([]) == ()

@@ -338,7 +338,10 @@ def test_hanging_up_is_heard_before_the_loop_turns() -> None:
         line, _ = listener.accept()
         with line:
             line.recv(65536)
-            line.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n5\r\n: hi\n\r\n")
+            line.sendall(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n5\r\n:"
+                b" hi\n\r\n"
+            )
             if line.recv(1) == b"":
                 heard.set()
 

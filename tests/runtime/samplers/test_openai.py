@@ -63,7 +63,10 @@ def test_other_prompts_are_estimated_by_what_was_learned() -> None:
 
 def test_characters_of_a_chat() -> None:
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:..."}}]
-    assert characters(Draw(({"role": "system", "content": "ab"}, {"role": "user", "content": parts}), prefix="p")) == 1 + 2 + 3 + 2 * 16
+    assert (
+        characters(Draw(({"role": "system", "content": "ab"}, {"role": "user", "content": parts}), prefix="p"))
+        == 1 + 2 + 3 + 2 * 16
+    )
 
 
 def test_memory_is_bounded() -> None:
@@ -80,7 +83,9 @@ TOP = Sampling(top_logprobs=5)
 
 
 @asynccontextmanager
-async def served(script: Script | Reply, *faults: Fault | Scheduled, **options: Any) -> AsyncIterator[tuple[FakeServer, OpenAISampler]]:
+async def served(
+    script: Script | Reply, *faults: Fault | Scheduled, **options: Any
+) -> AsyncIterator[tuple[FakeServer, OpenAISampler]]:
     async with FakeServer(script, faults=faults) as server:
         sampler = OpenAISampler(server.url, **{"backoff": QUICK} | options)
         try:
@@ -90,7 +95,10 @@ async def served(script: Script | Reply, *faults: Fault | Scheduled, **options: 
 
 
 def run(
-    script: Script | Reply, use: Callable[[FakeServer, OpenAISampler], Awaitable[None]], *faults: Fault | Scheduled, **options: Any
+    script: Script | Reply,
+    use: Callable[[FakeServer, OpenAISampler], Awaitable[None]],
+    *faults: Fault | Scheduled,
+    **options: Any,
 ) -> None:
     async def main() -> None:
         async with served(script, *faults, **options) as (server, sampler):
@@ -105,7 +113,12 @@ def test_a_plain_draw() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meter = Meter()
         candidate = await sampler.draw(Draw(CHAT, TOP, seed=7), meter)
-        assert (candidate.text, candidate.finish, candidate.model, candidate.seed) == ("the answer is 4", "stop", "fake", 7)
+        assert (candidate.text, candidate.finish, candidate.model, candidate.seed) == (
+            "the answer is 4",
+            "stop",
+            "fake",
+            7,
+        )
         assert candidate.logprobs is not None
         assert candidate.logprobs.tolist() == pytest.approx([-0.1] * 4)
         assert candidate.confidences is not None
@@ -123,7 +136,12 @@ def test_a_plain_draw() -> None:
 def test_thinking_comes_apart() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
-        assert (candidate.reasoning, candidate.text, candidate.thinking_tokens, candidate.tokens) == ("two and two", "4", 3, 4)
+        assert (candidate.reasoning, candidate.text, candidate.thinking_tokens, candidate.tokens) == (
+            "two and two",
+            "4",
+            3,
+            4,
+        )
         assert candidate.logprobs is not None
         assert len(candidate.logprobs) == 4
 
@@ -161,14 +179,27 @@ def test_options_are_passed_on_but_it_stays_one_stream() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         candidate = await sampler.draw(Draw(CHAT, options={"n": 4, "stream": False, "user": "me"}), Meter())
         assert candidate.text == "4"
-        assert {name: server.requests[0].body[name] for name in ("n", "stream", "user")} == {"n": 1, "stream": True, "user": "me"}
+        assert {name: server.requests[0].body[name] for name in ("n", "stream", "user")} == {
+            "n": 1,
+            "stream": True,
+            "user": "me",
+        }
 
     run(Reply.of("4"), use)
 
 
 @pytest.mark.parametrize(
     "fault",
-    [Status(500), Status(502, shaped=False), Status(429), Cut(), MalformedJson(), ErrorInStream(), WrongContentType(), Cut(after=0)],
+    [
+        Status(500),
+        Status(502, shaped=False),
+        Status(429),
+        Cut(),
+        MalformedJson(),
+        ErrorInStream(),
+        WrongContentType(),
+        Cut(after=0),
+    ],
     ids=repr,
 )
 def test_what_passes_is_tried_again(fault: Fault) -> None:
@@ -209,7 +240,9 @@ def test_what_does_not_pass_is_an_error_never_a_candidate(fault: Fault, said: st
     run(Reply.of("a b c d e f"), use, fault)
 
 
-@pytest.mark.parametrize(("fault", "draw"), [(Status(401), Draw(CHAT)), (Status(400), Draw(CHAT)), (Status(500), Draw(CHAT, model="nope"))])
+@pytest.mark.parametrize(
+    ("fault", "draw"), [(Status(401), Draw(CHAT)), (Status(400), Draw(CHAT)), (Status(500), Draw(CHAT, model="nope"))]
+)
 def test_what_no_repetition_mends_is_not_repeated(fault: Fault, draw: Draw) -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(ServerError) as caught:
@@ -365,7 +398,9 @@ def test_a_halt_ends_the_completion_at_the_server() -> None:
         assert candidate.confidences is not None
         assert len(candidate.confidences) == 3
         assert server.requests[1].body["top_logprobs"] == 5
-        assert meter == Meter(calls=1, prompt_tokens=10, tokens=3), "what the prompt costs is known from the draw before"
+        assert meter == Meter(calls=1, prompt_tokens=10, tokens=3), (
+            "what the prompt costs is known from the draw before"
+        )
         await until(lambda: server.requests[1].left)
         assert server.requests[1].events < 2000
 
@@ -379,7 +414,9 @@ def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
         await until(lambda: all(meter.tokens >= 5 for meter in meters))
         for draw in draws:
             draw.cancel()
-        assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*draws, return_exceptions=True))
+        assert all(
+            isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*draws, return_exceptions=True)
+        )
         await until(lambda: server.in_flight == 0)
         for meter, arrival in zip(meters, sorted(server.requests, key=lambda one: one.body["seed"]), strict=True):
             assert arrival.left is not None
@@ -391,7 +428,9 @@ def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
     run(Reply.of(" ".join("abcdefghij" * 400), delay=0.01), use)
 
 
-def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meter, came, feed = Meter(), bytearray(), aiohttp.StreamReader.feed_data
 
@@ -521,7 +560,9 @@ def test_what_it_offers() -> None:
 
 def test_nothing_is_left_open() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        draws: Sequence[asyncio.Task[Any]] = [asyncio.create_task(sampler.draw(Draw(CHAT, seconds=0.2), Meter())) for _ in range(8)]
+        draws: Sequence[asyncio.Task[Any]] = [
+            asyncio.create_task(sampler.draw(Draw(CHAT, seconds=0.2), Meter())) for _ in range(8)
+        ]
         await asyncio.sleep(0.1)
         for draw in draws[:4]:
             draw.cancel()
@@ -555,7 +596,9 @@ class Endless(Fault):
             yield one
 
 
-@pytest.mark.parametrize("draw", [Draw("half \ud800"), Draw(({"role": "user", "content": "\udcff"},)), Draw("?", model="\udcff")])
+@pytest.mark.parametrize(
+    "draw", [Draw("half \ud800"), Draw(({"role": "user", "content": "\udcff"},)), Draw("?", model="\udcff")]
+)
 def test_halves_of_characters_cannot_be_sent_and_are_named(draw: Draw) -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(ServerError, match="surrogates not allowed") as caught:

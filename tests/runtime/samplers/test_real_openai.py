@@ -61,7 +61,9 @@ def test_a_draw_with_log_probs(llama: str) -> None:
 
 def test_seeds_repeat_and_differ(llama: str) -> None:
     async def work(sampler: OpenAISampler) -> list[str]:
-        drawn = await asyncio.gather(*(sampler.draw(Draw(CHAT, SHORT, seed=seed), Meter()) for seed in (1, 1, 2, 3, 1, 4)))
+        drawn = await asyncio.gather(
+            *(sampler.draw(Draw(CHAT, SHORT, seed=seed), Meter()) for seed in (1, 1, 2, 3, 1, 4))
+        )
         return [candidate.text for candidate in drawn]
 
     texts = use(llama, work)
@@ -80,7 +82,9 @@ def test_a_halt_frees_the_slot(llama: str) -> None:
     async def work(sampler: OpenAISampler) -> Candidate:
         await sampler.draw(Draw(CHAT, Sampling(temperature=0, max_tokens=2)), Meter())
         meter = Meter()
-        candidate = await sampler.draw(Draw(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",", "\n"))), meter)
+        candidate = await sampler.draw(
+            Draw(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",", "\n"))), meter
+        )
         assert meter.tokens == candidate.tokens < 100
         assert meter.prompt_tokens == candidate.prompt_tokens > 10
         async with asyncio.timeout(20):
@@ -98,7 +102,9 @@ def test_a_cancelled_draw_frees_its_slot(llama: str) -> None:
         times = []
         for seed in range(5):
             meter = Meter()
-            draw = asyncio.create_task(sampler.draw(Draw(CHAT, Sampling(max_tokens=900), seed=seed, options={"ignore_eos": True}), meter))
+            draw = asyncio.create_task(
+                sampler.draw(Draw(CHAT, Sampling(max_tokens=900), seed=seed, options={"ignore_eos": True}), meter)
+            )
             while meter.tokens < 3:
                 await asyncio.sleep(0.01)
             assert await asyncio.to_thread(busy, llama) == 1
@@ -112,7 +118,8 @@ def test_a_cancelled_draw_frees_its_slot(llama: str) -> None:
             assert meter.prompt_tokens > 0
         return times
 
-    # The server looks at its connections once a token, which takes it some 15 ms, and more on a busy machine; all 900 take 13 s.
+    # The server looks at its connections once a token, which takes it some 15 ms, and more on a busy machine; all 900
+    # take 13 s.
     assert statistics.median(use(llama, work)) < 6
 
 
@@ -144,7 +151,9 @@ def test_models(llama: str) -> None:
 
 
 def test_a_plain_text_is_continued(llama: str) -> None:
-    candidate = drawn(llama, Draw("1, 2, 3, 4, 5, 6, 7, 8,", Sampling(temperature=0, max_tokens=4, top_logprobs=5), prefix=" 9, 10,"))
+    candidate = drawn(
+        llama, Draw("1, 2, 3, 4, 5, 6, 7, 8,", Sampling(temperature=0, max_tokens=4, top_logprobs=5), prefix=" 9, 10,")
+    )
     assert candidate.text.startswith(" 1")
     assert candidate.whole.startswith(" 9, 10, 1")
     assert candidate.logprobs is not None
@@ -156,7 +165,9 @@ def test_thinking_comes_apart_and_its_cap_is_checked(thinking_llama: str) -> Non
     endless = {"ignore_eos": True}
     free = drawn(thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60), options=endless))
     assert free.reasoning
-    capped = drawn(thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60, thinking_tokens=5), options=endless))
+    capped = drawn(
+        thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60, thinking_tokens=5), options=endless)
+    )
     assert 0 < capped.thinking_tokens <= 5 + 16 < free.thinking_tokens
     assert "cap_ignored" not in capped.message
 

@@ -26,8 +26,10 @@ from breadth.runtime.samplers.transformers import TransformersSampler  # noqa: E
 
 CHAT = ({"role": "user", "content": "What is 7 times 8?"},)
 GREEDY = Sampling(temperature=0, max_tokens=12, top_logprobs=20)
-# llama.cpp multiplies 4-bit weights with activations rounded to 8 bits and keeps its cache in half precision; transformers unpacks the
-# weights to float32. Measured on four prompts of 24 tokens: likely tokens (5 % and more) differ by 0.03 to 0.11 nats in the mean, all 20 by
+# llama.cpp multiplies 4-bit weights with activations rounded to 8 bits and keeps its cache in half precision;
+# transformers unpacks the
+# weights to float32. Measured on four prompts of 24 tokens: likely tokens (5 % and more) differ by 0.03 to 0.11 nats in
+# the mean, all 20 by
 # 0.09 to 0.14, without a common direction. Weights read wrongly would differ by nats.
 LIKELY, ALL = 0.15, 0.25
 
@@ -53,20 +55,34 @@ def test_both_read_the_prompt_as_the_same_tokens(llama: str, local: Transformers
 def test_the_top_20_agree_token_by_token(llama: str, local: TransformersSampler) -> None:
     reply = post(
         f"{llama}/v1/chat/completions",
-        {"messages": [dict(message) for message in CHAT], "temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 20},
+        {
+            "messages": [dict(message) for message in CHAT],
+            "temperature": 0,
+            "max_tokens": 12,
+            "logprobs": True,
+            "top_logprobs": 20,
+        },
     )
     entries = reply["choices"][0]["logprobs"]["content"]
     written = [entry["id"] for entry in entries]
     prompt = local._prompt_ids(Draw(CHAT))
     with torch.inference_mode():
-        rows = local.model(torch.tensor([prompt + written])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1).numpy()
+        rows = (
+            local.model(torch.tensor([prompt + written]))
+            .logits[0, len(prompt) - 1 : -1]
+            .float()
+            .log_softmax(-1)
+            .numpy()
+        )
     likely, every = [], []
     for row, entry in zip(rows, entries, strict=True):
         ids = [one["id"] for one in entry["top_logprobs"]]
         theirs = np.array([one["logprob"] for one in entry["top_logprobs"]])
         every += (row[ids] - theirs).tolist()
         likely += (row[ids] - theirs)[theirs > np.log(0.05)].tolist()
-        assert len(set(ids) & set(np.argsort(-row)[:20].tolist())) >= 16, "the twenty likeliest are nearly the same ones"
+        assert len(set(ids) & set(np.argsort(-row)[:20].tolist())) >= 16, (
+            "the twenty likeliest are nearly the same ones"
+        )
     assert np.abs(likely).mean() < LIKELY
     assert np.abs(every).mean() < ALL
     assert abs(np.mean(every)) < LIKELY, "no common direction"

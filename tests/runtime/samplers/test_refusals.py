@@ -67,8 +67,8 @@ def test_a_date_without_a_zone_is_utc_wherever_we_are(monkeypatch: pytest.Monkey
 
 URL = "http://host:1"
 LLAMA_TOO_LONG = (
-    b'{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error",'
-    b'"n_prompt_tokens":3031,"n_ctx":1024}}'
+    b'{"error":{"code":400,"message":"the request exceeds the available context'
+    b' size","type":"exceed_context_size_error","n_prompt_tokens":3031,"n_ctx":1024}}'
 )
 VLLM_TOO_LONG = (
     b'{"object":"error","message":"This model\'s maximum context length is 2048 tokens. However, you requested 4096",'
@@ -87,7 +87,12 @@ VLLM_TOO_LONG = (
         (400, VLLM_TOO_LONG, True, "shorten"),
         (400, b'{"detail": [{"msg": "temperature must be a number"}]}', True, "settings it names"),
         (402, b"{}", True, "nothing left"),
-        (429, b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}', True, "nothing left"),
+        (
+            429,
+            b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}',
+            True,
+            "nothing left",
+        ),
         (429, b'{"error": {"message": "Rate limit reached"}}', False, "draw less"),
         (408, b"", False, "try again"),
         (500, b"", False, "log"),
@@ -109,7 +114,10 @@ def test_the_wait_asked_for_is_carried() -> None:
 
 
 def test_what_the_server_said_is_in_it() -> None:
-    assert "exceeds the available context size [exceed_context_size_error]" in refusal(URL, 400, {}, LLAMA_TOO_LONG).problem
+    assert (
+        "exceeds the available context size [exceed_context_size_error]"
+        in refusal(URL, 400, {}, LLAMA_TOO_LONG).problem
+    )
 
 
 @pytest.mark.parametrize(

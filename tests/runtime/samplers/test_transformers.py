@@ -28,7 +28,9 @@ PLAIN = Sampling(temperature=1.0, top_p=1.0)
 LOGITS = [math.log(share) for share in (0.5, 0.3, 0.15, 0.05)]
 
 
-def drawn(sampling: Sampling, count: int = 400, prompt: tuple[int, ...] = (), written: tuple[int, ...] = ()) -> Counter[int]:
+def drawn(
+    sampling: Sampling, count: int = 400, prompt: tuple[int, ...] = (), written: tuple[int, ...] = ()
+) -> Counter[int]:
     generator = torch.Generator().manual_seed(0)
     return Counter(chosen_token(torch.tensor(LOGITS), sampling, prompt, written, generator) for _ in range(count))
 
@@ -130,7 +132,9 @@ def test_numbers_are_those_of_one_pass_over_the_whole(sampler: TransformersSampl
     rows = torch.stack(logprobs)
     assert candidate.tokens == len(candidate.logprobs) > 0
     assert candidate.logprobs.tolist() == pytest.approx(rows.max(-1).values.tolist(), abs=1e-4)
-    assert candidate.confidences.tolist() == pytest.approx((-rows.clamp(min=-50).topk(5).values.mean(-1)).tolist(), abs=1e-4)
+    assert candidate.confidences.tolist() == pytest.approx(
+        (-rows.clamp(min=-50).topk(5).values.mean(-1)).tolist(), abs=1e-4
+    )
     assert candidate.message["entropies"].tolist() == pytest.approx((-(rows.exp() * rows).sum(-1)).tolist(), abs=1e-4)
     assert meter == Meter(calls=1, prompt_tokens=len(prompt), tokens=candidate.tokens)
 
@@ -202,7 +206,9 @@ def test_characters_of_several_tokens_come_whole(sampler: TransformersSampler) -
     assert "🙂" in text.pieces
 
 
-def test_a_cancelled_draw_stops_before_its_next_token(sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_draw_stops_before_its_next_token(
+    sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     passes, third, cancelled = [], threading.Event(), threading.Event()
     forward = sampler.model.forward
 
@@ -222,7 +228,10 @@ def test_a_cancelled_draw_stops_before_its_next_token(sampler: TransformersSampl
         first.cancel()
         second.cancel()
         asyncio.get_running_loop().call_later(0.05, cancelled.set)
-        assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(first, second, return_exceptions=True))
+        assert all(
+            isinstance(one, asyncio.CancelledError)
+            for one in await asyncio.gather(first, second, return_exceptions=True)
+        )
         assert (len(passes), meter.tokens, waiting.calls) == (3, 3, 0)
 
     monkeypatch.setattr(sampler.model, "forward", held_at_the_third)

@@ -97,17 +97,24 @@ def test_nulls_are_borne() -> None:
     assert chunk.choices[0].delta.content is None
 
 
-@pytest.mark.parametrize("event", [b"", b"{", b"[]", b'{"choices": 3}', b'{"choices":[{"delta":{"content":5}}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "event", [b"", b"{", b"[]", b'{"choices": 3}', b'{"choices":[{"delta":{"content":5}}]}', b"\xff"]
+)
 def test_what_is_no_chunk(event: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         CHUNKS.decode(event)
 
 
 def test_a_list_of_models() -> None:
-    assert [model.id for model in MODELS.decode(b'{"object":"list","data":[{"id":"a","object":"model"},{"id":"b"}]}').data] == ["a", "b"]
+    assert [
+        model.id for model in MODELS.decode(b'{"object":"list","data":[{"id":"a","object":"model"},{"id":"b"}]}').data
+    ] == ["a", "b"]
 
 
 def test_the_older_form_of_log_probs() -> None:
     older = Logprobs(tokens=["a", "b"], token_logprobs=[None, -1.0], top_logprobs=[None, {"b": -1.0, "c": None}])
-    assert in_chat_form(older) == [TokenLogprob("a", None, []), TokenLogprob("b", -1.0, [Alternative(-1.0), Alternative(None)])]
+    assert in_chat_form(older) == [
+        TokenLogprob("a", None, []),
+        TokenLogprob("b", -1.0, [Alternative(-1.0), Alternative(None)]),
+    ]
     assert in_chat_form(Logprobs(token_logprobs=[-1.0])) == [TokenLogprob("", -1.0, [])]

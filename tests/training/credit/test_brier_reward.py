@@ -18,7 +18,9 @@ from breadth.training.records import Rollouts, not_none
 
 
 def response(confidence: str, *, think: str = "<think>2 + 2 = 4</think>", answer: str = "4", after: str = "") -> str:
-    return f"{think}\n<answer>{answer}</answer>\n<analysis>sure</analysis>\n<confidence>{confidence}</confidence>{after}"
+    return (
+        f"{think}\n<answer>{answer}</answer>\n<analysis>sure</analysis>\n<confidence>{confidence}</confidence>{after}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,11 @@ def test_the_unknown_stays_without_a_reward_and_stats_leave_it_out() -> None:
 def test_missing_texts_and_settings_are_refused() -> None:
     batch = rollouts([1.0, 0.0], [0.9, 0.1])
     with pytest.raises(MechanismError, match="1 response texts for 2 rollouts"):
-        BrierReward().apply(Rollouts(batch.rewards, batch.groups, batch.lengths, correct=batch.correct, texts=["x"]).cleaned(), None, None)
+        BrierReward().apply(
+            Rollouts(batch.rewards, batch.groups, batch.lengths, correct=batch.correct, texts=["x"]).cleaned(),
+            None,
+            None,
+        )
     with pytest.raises(SettingsError, match="form"):
         BrierReward("exact")  # type: ignore[arg-type]  # what a user may write
     with pytest.raises(MechanismError, match="before"):

@@ -74,7 +74,9 @@ def test_the_reference_is_the_median_of_the_first_generations() -> None:
 
 
 def test_stats_tell_each_detector_apart() -> None:
-    effect = DegenerateGuard().apply(rollouts([LOOP, LOOP, WORKED, BARE], [1.0, -1.0, 1.0, 1.0]), Workload(5, 15.0), None)
+    effect = DegenerateGuard().apply(
+        rollouts([LOOP, LOOP, WORKED, BARE], [1.0, -1.0, 1.0, 1.0]), Workload(5, 15.0), None
+    )
     told = {name: stat.value for name, stat in effect.stats.items()}
     assert told == {
         "n_gram_repetition": 0.5,

@@ -30,7 +30,9 @@ def _rollouts(groups: list[int], correct: list[float] | None, rewards: list[floa
 
 def _kept(record: Rollouts, *chain: Mechanism[Rollouts, None]) -> tuple[list[bool], dict[str, float]]:
     after, metrics = Objective(Chain(chain)).credit(record)
-    return list(not_none(after.kept).tolist()), {name.removeprefix("flat-filter/"): value for name, value in metrics.items()}
+    return list(not_none(after.kept).tolist()), {
+        name.removeprefix("flat-filter/"): value for name, value in metrics.items()
+    }
 
 
 def test_it_drops_what_is_all_right_or_all_wrong_and_counts_it() -> None:
@@ -85,7 +87,12 @@ def test_by_the_advantage_a_bonus_is_a_signal() -> None:
 
 
 def test_by_the_advantage_an_equal_push_is_a_signal() -> None:
-    assert _kept(_rollouts([0, 0, 1, 1], [0, 0, 1, 1]), MaxRL(), FlatFilter("advantage"))[0] == [True, True, False, False]
+    assert _kept(_rollouts([0, 0, 1, 1], [0, 0, 1, 1]), MaxRL(), FlatFilter("advantage"))[0] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_by_the_advantage_tokens_outside_the_mask_say_nothing() -> None:

@@ -34,7 +34,9 @@ def test_one_success_in_eight_by_the_population() -> None:
 
 def test_one_success_in_eight_by_the_sample() -> None:
     # deviation sqrt(0.875 / 7) = 0.353553: 0.875 / 0.353553 = 2.474874
-    assert advantages(GroupAdvantage(epsilon=0.0), ONE_IN_EIGHT) == pytest.approx([2.474874] + [-0.353553] * 7, abs=1e-6)
+    assert advantages(GroupAdvantage(epsilon=0.0), ONE_IN_EIGHT) == pytest.approx(
+        [2.474874] + [-0.353553] * 7, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("size", [2, 4, 8, 64])
@@ -49,7 +51,9 @@ def test_the_two_deviations_differ_by_a_known_factor(size: int) -> None:
 
 
 def test_without_a_scale_only_the_mean_is_taken_off() -> None:
-    assert advantages(GroupAdvantage(scale="none"), [1.0, 0.0, 0.0, 1.0]) == pytest.approx([0.5, -0.5, -0.5, 0.5], abs=1e-12)
+    assert advantages(GroupAdvantage(scale="none"), [1.0, 0.0, 0.0, 1.0]) == pytest.approx(
+        [0.5, -0.5, -0.5, 0.5], abs=1e-12
+    )
 
 
 def test_epsilon_is_added_to_the_deviation() -> None:
@@ -73,7 +77,9 @@ def test_two_prompts_in_one_group_and_apart() -> None:
 
 @pytest.mark.parametrize("scale", ["sample", "population", "none"])
 @pytest.mark.parametrize("rewards", [[1.0] * 8, [0.0] * 8, [0.1] * 7, [1e6 + 0.1] * 5, [-3.3] * 3])
-def test_equal_rewards_give_exactly_nothing(scale: Literal["sample", "population", "none"], rewards: list[float]) -> None:
+def test_equal_rewards_give_exactly_nothing(
+    scale: Literal["sample", "population", "none"], rewards: list[float]
+) -> None:
     assert advantages(GroupAdvantage(scale=scale, epsilon=0.0), rewards) == [0.0] * len(rewards)
 
 
@@ -87,7 +93,8 @@ def test_equal_rewards_in_single_precision_give_exactly_nothing() -> None:
 @pytest.mark.parametrize("size", [8, 16, 64, 256])
 @pytest.mark.parametrize("reward", [0.1, 0.7, 3.3, 1000.1])
 def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(size: int, reward: float) -> None:
-    # summed in single precision, the mean of sixteen times 3.3 is not 3.3, and the difference over itself is no small advantage
+    # summed in single precision, the mean of sixteen times 3.3 is not 3.3, and the difference over itself is no small
+    # advantage
     rollouts = Rollouts(torch.full((size,), reward), torch.zeros(size, dtype=torch.long), torch.ones(size)).cleaned()
     after = not_none(GroupAdvantage().apply(rollouts, None, None).after.advantages)
     assert after.tolist() == [0.0] * size
@@ -107,7 +114,9 @@ def test_a_rollout_without_a_reward_is_left_out_of_the_baseline() -> None:
 
 
 def test_a_dropped_rollout_is_left_out_too() -> None:
-    rollouts = Rollouts(torch.tensor([1.0, 9.0, 0.0]), torch.zeros(3), torch.ones(3), kept=torch.tensor([True, False, True]))
+    rollouts = Rollouts(
+        torch.tensor([1.0, 9.0, 0.0]), torch.zeros(3), torch.ones(3), kept=torch.tensor([True, False, True])
+    )
     effect = GroupAdvantage(scale="none").apply(rollouts.cleaned(), None, None)
     assert not_none(effect.after.advantages).tolist() == [0.5, 0.0, -0.5]
 

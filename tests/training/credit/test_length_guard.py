@@ -85,7 +85,8 @@ def test_through_the_objective_it_collapses_mutes_and_recovers() -> None:
     for length in (100, 20, 20, 90, 20):
         credited, metrics = objective.credit(rollouts([length], [1.0]))
         told.append((not_none(credited.advantages).tolist(), metrics["length-guard/collapsed"]))
-    # The state of the generations before decides: the first short generation is only noticed, the second muted, and 90 recovers.
+    # The state of the generations before decides: the first short generation is only noticed, the second muted, and 90
+    # recovers.
     assert told == [([1.0], 0.0), ([1.0], 1.0), ([0.0], 1.0), ([1.0], 0.0), ([1.0], 1.0)]
 
 

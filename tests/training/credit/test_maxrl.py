@@ -30,7 +30,9 @@ def _expected(mechanism: MaxRL, n: int, p: float) -> float:
     total = 0.0
     for rewards in itertools.product([0.0, 1.0], repeat=n):
         chance = math.prod(p if one else 1 - p for one in rewards)
-        total += chance * sum(a * (r - p) for a, r in zip(_advantages(mechanism, list(rewards)), rewards, strict=True)) / n
+        total += (
+            chance * sum(a * (r - p) for a, r in zip(_advantages(mechanism, list(rewards)), rewards, strict=True)) / n
+        )
     return total
 
 

@@ -141,7 +141,9 @@ def test_it_tells_where_it_cannot_act() -> None:
     assert OutcomeBonus(baseline="mean").no_effect(Regime(group_size=4)) is None
 
 
-@pytest.mark.parametrize("mechanism", [OutcomeBonus(baseline="none"), OutcomeBonus(baseline="mean"), OutcomeBonus(baseline="constant")])
+@pytest.mark.parametrize(
+    "mechanism", [OutcomeBonus(baseline="none"), OutcomeBonus(baseline="mean"), OutcomeBonus(baseline="constant")]
+)
 def test_contract(mechanism: OutcomeBonus) -> None:
     check_mechanism(mechanism, neutral=replace(mechanism, coefficient=0.0))
 

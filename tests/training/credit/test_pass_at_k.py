@@ -17,7 +17,9 @@ from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
 
-def _advantages(mechanism: Mechanism[Rollouts, None], rewards: list[float], correct: list[float] | None = None) -> list[float]:
+def _advantages(
+    mechanism: Mechanism[Rollouts, None], rewards: list[float], correct: list[float] | None = None
+) -> list[float]:
     record = Rollouts(
         rewards=torch.tensor(rewards, dtype=torch.float64),
         groups=torch.zeros(len(rewards), dtype=torch.long),
@@ -110,7 +112,8 @@ def test_flat_groups_get_exactly_nothing() -> None:
 
 
 def test_unbiased_weights_without_baseline() -> None:
-    # n = 4, k = 2, one success: weights k/n = 1/2 and (1/2)(1 - C(2,1)/C(3,1)) = 1/6; the loss averages over n, so A is n times that
+    # n = 4, k = 2, one success: weights k/n = 1/2 and (1/2)(1 - C(2,1)/C(3,1)) = 1/6; the loss averages over n, so A is
+    # n times that
     found = _advantages(PassAtK(k=2, form="unbiased", baseline=False), _group(4, 1))
     assert [one / 4 for one in found] == pytest.approx([0.5, 0.166667, 0.166667, 0.166667], abs=1e-6)
 
@@ -121,7 +124,9 @@ def test_unbiased_weights_with_baseline() -> None:
     assert _advantages(PassAtK(k=2, form="unbiased"), _group(4, 2)) == pytest.approx([4 / 3, 4 / 3, 0.0, 0.0], abs=1e-9)
 
 
-@pytest.mark.parametrize(("n", "k", "p", "gradient"), [(4, 2, 0.3, 0.294), (5, 3, 0.2, 0.3072), (4, 4, 0.3, None), (3, 1, 0.4, None)])
+@pytest.mark.parametrize(
+    ("n", "k", "p", "gradient"), [(4, 2, 0.3, 0.294), (5, 3, 0.2, 0.3072), (4, 4, 0.3, None), (3, 1, 0.4, None)]
+)
 @pytest.mark.parametrize("baseline", [False, True])
 def test_unbiased_by_enumeration(n: int, k: int, p: float, gradient: float | None, baseline: bool) -> None:
     """The expectation is d pass@k / d logit = k (1 - p)^(k - 1) p (1 - p), with and without the baseline."""
@@ -153,7 +158,9 @@ def test_unbiased_against_every_single_outcome() -> None:
 
 
 def test_metrics() -> None:
-    record = Rollouts(rewards=torch.tensor(_group(8, 2) + _group(8, 5)), groups=torch.arange(16) // 8, lengths=torch.ones(16))
+    record = Rollouts(
+        rewards=torch.tensor(_group(8, 2) + _group(8, 5)), groups=torch.arange(16) // 8, lengths=torch.ones(16)
+    )
     _, metrics = Objective(Chain((PassAtK(k=4),))).credit(record)
     # pass@4 of 2 in 8 is .785714, of 5 in 8 it is 1 (3 failures); the second group is silent
     assert metrics["pass-at-k/pass_at_k"] == pytest.approx((0.785714 + 1) / 2, abs=1e-6)
@@ -175,7 +182,9 @@ def test_settings_are_checked() -> None:
         PassAtK(epsilon=0.0)
 
 
-@pytest.mark.parametrize("mechanism", [PassAtK(k=2), PassAtK(k=2, form="unbiased"), PassAtK(k=3, form="unbiased", baseline=False)])
+@pytest.mark.parametrize(
+    "mechanism", [PassAtK(k=2), PassAtK(k=2, form="unbiased"), PassAtK(k=3, form="unbiased", baseline=False)]
+)
 def test_contract(mechanism: PassAtK) -> None:
     check_mechanism(mechanism)
 

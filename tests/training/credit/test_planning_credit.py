@@ -43,7 +43,9 @@ def test_the_numbers_of_the_spec() -> None:
 def test_within_a_response_only_planning_tokens_gain_and_the_bias_is_logged() -> None:
     batch = rollouts([0.8, -0.8], [[1, 0, 1], [0, 1, 0]], mask=torch.tensor([[1, 1, 0], [1, 1, 1]]))
     effect = PlanningCredit().apply(batch, None, None)
-    assert not_none(effect.after.advantages).flatten().tolist() == pytest.approx([0.96, 0.8, 0.8, -0.8, -0.64, -0.8], abs=1e-12)
+    assert not_none(effect.after.advantages).flatten().tolist() == pytest.approx(
+        [0.96, 0.8, 0.8, -0.8, -0.64, -0.8], abs=1e-12
+    )
     assert effect.stats["bias"].value == pytest.approx((0.16 + 0.16) / 5)
     assert effect.stats["planning"].value == pytest.approx(2 / 5)
 
@@ -56,7 +58,8 @@ def test_token_advantages_keep_their_own_values() -> None:
 def test_no_sign_flips_below_one() -> None:
     batch = rollouts([2.0, -2.0, 0.0], [[1, 1]] * 3)
     assert torch.equal(
-        credited(PlanningCredit(0.999), batch).sign(), torch.tensor([2.0, -2.0, 0.0], dtype=torch.float64).sign()[:, None].expand(3, 2)
+        credited(PlanningCredit(0.999), batch).sign(),
+        torch.tensor([2.0, -2.0, 0.0], dtype=torch.float64).sign()[:, None].expand(3, 2),
     )
 
 
@@ -68,14 +71,20 @@ def test_no_alpha_or_no_grams_is_the_plain_group_advantage(form: str) -> None:
     assert torch.equal(not_none(off.advantages), not_none(plain.advantages))
     empty = replace(sample, planning=torch.zeros_like(not_none(sample.planning)))
     none, _ = Objective(Chain((GroupAdvantage(), PlanningCredit()))).credit(empty)
-    assert torch.equal(not_none(none.advantages), not_none(plain.advantages)[:, None].expand_as(not_none(none.advantages)))
+    assert torch.equal(
+        not_none(none.advantages), not_none(plain.advantages)[:, None].expand_as(not_none(none.advantages))
+    )
 
 
 def test_the_codes_form_by_hand() -> None:
     # Ten tokens in all with entropies 0 to 9; the 70th percentile lies at 6.3, so 7, 8 and 9 are above it.
     entropy = torch.tensor([[0.0, 7, 9, 1, 8], [2.0, 3, 4, 5, 6]], dtype=torch.float64)
     batch = rollouts(
-        [1.0, 1.0], [[0, 0, 1, 1, 0], [1, 1, 0, 0, 0]], entropy=entropy, correct=torch.tensor([1.0, 1.0]), lengths=torch.tensor([6, 5])
+        [1.0, 1.0],
+        [[0, 0, 1, 1, 0], [1, 1, 0, 0, 0]],
+        entropy=entropy,
+        correct=torch.tensor([1.0, 1.0]),
+        lengths=torch.tensor([6, 5]),
     )
     told = credited(PlanningCredit(form="code"), batch)
     assert told[0].tolist() == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.2], abs=1e-12)
@@ -86,12 +95,18 @@ def test_the_codes_form_by_hand() -> None:
 
 def test_the_codes_form_on_a_negative_advantage_is_signed_on_strategic_tokens_only() -> None:
     entropy = torch.tensor([[9.0, 9.0, 0.0, 0.0], [0.0] * 4], dtype=torch.float64)
-    batch = rollouts([-1.0, 1.0], [[1, 0, 1, 0], [0] * 4], entropy=entropy, correct=torch.ones(2), lengths=torch.tensor([5, 4]))
-    assert credited(PlanningCredit(form="code"), batch)[0].tolist() == pytest.approx([-0.8, -1.2, -0.8, -1.0], abs=1e-12)
+    batch = rollouts(
+        [-1.0, 1.0], [[1, 0, 1, 0], [0] * 4], entropy=entropy, correct=torch.ones(2), lengths=torch.tensor([5, 4])
+    )
+    assert credited(PlanningCredit(form="code"), batch)[0].tolist() == pytest.approx(
+        [-0.8, -1.2, -0.8, -1.0], abs=1e-12
+    )
 
 
 def test_flat_entropies_are_above_no_percentile() -> None:
-    batch = rollouts([1.0, 1.0], [[0, 0], [0, 0]], entropy=torch.zeros(2, 2), correct=torch.ones(2), lengths=torch.tensor([2, 1]))
+    batch = rollouts(
+        [1.0, 1.0], [[0, 0], [0, 0]], entropy=torch.zeros(2, 2), correct=torch.ones(2), lengths=torch.tensor([2, 1])
+    )
     assert torch.equal(credited(PlanningCredit(form="code"), batch), torch.ones(2, 2, dtype=torch.float64))
 
 

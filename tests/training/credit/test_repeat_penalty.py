@@ -15,7 +15,9 @@ from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
 
-def _rollouts(outcomes: list[str | None], groups: list[int] | None = None, rewards: list[float] | None = None) -> Rollouts:
+def _rollouts(
+    outcomes: list[str | None], groups: list[int] | None = None, rewards: list[float] | None = None
+) -> Rollouts:
     count = len(outcomes)
     return Rollouts(
         rewards=torch.tensor(rewards or [0.0] * count, dtype=torch.float64),

@@ -11,12 +11,24 @@ from numpy.typing import NDArray
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.training.credit.strategic_grams import StrategicGrams, content_stems, strategic_grams, vector_clusters, wording_clusters
+from breadth.training.credit.strategic_grams import (
+    StrategicGrams,
+    content_stems,
+    strategic_grams,
+    vector_clusters,
+    wording_clusters,
+)
 
 
 @pytest.mark.parametrize(
     "words",
-    ["try tries tried trying", "solve solves solved solving", "check checks checked checking", "add adds added adding", "step steps"],
+    [
+        "try tries tried trying",
+        "solve solves solved solving",
+        "check checks checked checking",
+        "add adds added adding",
+        "step steps",
+    ],
 )
 def test_forms_of_one_word_share_a_stem(words: str) -> None:
     assert len(content_stems(words)) == 1
@@ -29,7 +41,13 @@ def test_function_words_carry_nothing_and_words_of_logic_do() -> None:
 
 
 def test_paraphrases_join_the_commonest_and_others_do_not() -> None:
-    phrases = ["let us try another approach", "try another way", "we check the result", "checking the results", "add both sides"]
+    phrases = [
+        "let us try another approach",
+        "try another way",
+        "we check the result",
+        "checking the results",
+        "add both sides",
+    ]
     # {try, another, approach} and {try, another, way} share 2 of 4 stems; {check, result} is the same set twice.
     assert wording_clusters(phrases).tolist() == [0, 0, 1, 1, 2]
     assert wording_clusters(phrases, alike=0.6).tolist() == [0, 1, 2, 2, 3]
@@ -38,18 +56,31 @@ def test_paraphrases_join_the_commonest_and_others_do_not() -> None:
 def test_overlapping_windows_do_not_chain_into_one_cluster() -> None:
     words = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"]
     windows = [" ".join(words[start : start + 3]) for start in range(8)]
-    # Each window shares 2 of 4 stems with its neighbour, so a chain would join them all; only neighbours of a leader join it.
+    # Each window shares 2 of 4 stems with its neighbour, so a chain would join them all; only neighbours of a leader
+    # join it.
     assert wording_clusters(windows).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_the_most_similar_leader_wins_and_the_earlier_of_equals() -> None:
-    phrases = ["alpha beta", "gamma delta epsilon", "alpha gamma delta epsilon", "zeta", "eta", "zeta eta", "iota", "kappa", "iota kappa"]
+    phrases = [
+        "alpha beta",
+        "gamma delta epsilon",
+        "alpha gamma delta epsilon",
+        "zeta",
+        "eta",
+        "zeta eta",
+        "iota",
+        "kappa",
+        "iota kappa",
+    ]
     assert wording_clusters(phrases).tolist() == [0, 1, 1, 2, 3, 2, 4, 5, 4]
 
 
 def test_many_phrases_with_one_common_word_are_fast() -> None:
     dice = np.random.default_rng(0)
-    phrases = [" ".join(["equation", *(f"w{number}" for number in dice.integers(20_000, size=3))]) for _ in range(10_000)]
+    phrases = [
+        " ".join(["equation", *(f"w{number}" for number in dice.integers(20_000, size=3))]) for _ in range(10_000)
+    ]
     begun = time.process_time()
     wording_clusters(phrases)
     assert time.process_time() - begun < 10
@@ -100,7 +131,8 @@ SOLUTIONS = [
 
 def test_the_widest_spread_cluster_is_kept() -> None:
     found = strategic_grams(SOLUTIONS)
-    # {try, another, approach} holds "try another way" too (2 of 4 stems) and so spans four solutions; "train leaves rome" spans two.
+    # {try, another, approach} holds "try another way" too (2 of 4 stems) and so spans four solutions; "train leaves
+    # rome" spans two.
     assert {"let us try another approach", "us try another", "we try another way"} <= set(found.grams)
     assert not any("rome" in gram or "nothing" in gram for gram in found.grams)
 
@@ -130,12 +162,19 @@ def test_the_order_of_solutions_does_not_matter() -> None:
 
 
 def test_an_embedding_may_decide_what_is_alike() -> None:
-    solutions = ["let us try another way", "let us try another way", "go about it differently", "go about it differently"]
+    solutions = [
+        "let us try another way",
+        "let us try another way",
+        "go about it differently",
+        "go about it differently",
+    ]
     asked: list[str] = []
 
     def embed(phrases: Sequence[str]) -> NDArray[np.float64]:
         asked.extend(phrases)
-        return np.array([[1.0, 0.0] if "let" in one or "another" in one or "different" in one else [0.0, 1.0] for one in phrases])
+        return np.array(
+            [[1.0, 0.0] if "let" in one or "another" in one or "different" in one else [0.0, 1.0] for one in phrases]
+        )
 
     found = strategic_grams(solutions, share=0.5, embed=embed)
     # One cluster holds both wordings and spans four solutions; the other ("go about it") spans two.

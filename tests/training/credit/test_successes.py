@@ -39,7 +39,9 @@ def test_levels_that_differ_only_by_rounding_are_one() -> None:
 
 
 def test_correctness_goes_before_shaped_rewards() -> None:
-    won, known = successes(_rollouts([0.3, 0.9, -0.2, 1.0], correct=[1.0, 0.0, math.nan, 1.0], kept=[True, True, True, False]))
+    won, known = successes(
+        _rollouts([0.3, 0.9, -0.2, 1.0], correct=[1.0, 0.0, math.nan, 1.0], kept=[True, True, True, False])
+    )
     assert won.tolist() == [True, False, False, False]
     assert known.tolist() == [True, True, False, False]
 

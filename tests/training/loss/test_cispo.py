@@ -22,7 +22,10 @@ def losses_of(mechanism: Cispo, ratios: list[float], advantages: list[float]) ->
     moved = torch.tensor([ratios], dtype=torch.float64)
     logprobs = (OLD + moved.log()).requires_grad_()
     batch = Batch(
-        logprobs, torch.tensor([advantages], dtype=torch.float64), torch.ones_like(moved, dtype=torch.bool), torch.full_like(moved, OLD)
+        logprobs,
+        torch.tensor([advantages], dtype=torch.float64),
+        torch.ones_like(moved, dtype=torch.bool),
+        torch.full_like(moved, OLD),
     )
     after = mechanism.apply(batch.cleaned(), None, None).after
     losses = not_none(after.surrogate)
@@ -35,7 +38,8 @@ def test_around_one_as_verl() -> None:
     ratios, advantages = [0.5, 0.5, 1.2, 1.5, 1.5], [1.0, -1.0, 1.0, 1.0, -1.0]
     losses, gradient = losses_of(TWO_SIDED, ratios, advantages)
     assert gradient == pytest.approx([-0.80, 0.80, -1.20, -1.28, 1.28], abs=1e-9)
-    # the value is the gradient times log p: for the first token log p = log 0.5 - 3 = -3.693147, so 0.8 * 3.693147 = 2.954518
+    # the value is the gradient times log p: for the first token log p = log 0.5 - 3 = -3.693147, so 0.8 * 3.693147 =
+    # 2.954518
     assert losses[0] == pytest.approx(2.954518, abs=1e-6)
     assert losses[3] == pytest.approx(1.28 * -(math.log(1.5) + OLD), abs=1e-9)
 
@@ -71,7 +75,9 @@ def test_a_runaway_token_keeps_a_finite_gradient() -> None:
 
 def test_stats_count_the_bounded_weights() -> None:
     old = torch.zeros(1, 4)
-    batch = Batch(torch.tensor([[0.5, 1.0, 1.5, 3.0]]).log(), torch.tensor([-1.0]), torch.ones(1, 4, dtype=torch.bool), old)
+    batch = Batch(
+        torch.tensor([[0.5, 1.0, 1.5, 3.0]]).log(), torch.tensor([-1.0]), torch.ones(1, 4, dtype=torch.bool), old
+    )
     stats = TWO_SIDED.apply(batch.cleaned(), None, None).stats
     assert (stats["bounded_low"].value, stats["bounded_high"].value) == (0.25, 0.5)
 

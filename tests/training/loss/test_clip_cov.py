@@ -96,4 +96,6 @@ def test_regimes() -> None:
     assert "one response" in lone.reason
     assert short is not None
     assert "less than one" in short.reason
-    assert ClipCov().no_effect(Regime(updates_per_generation=1, sequences_per_update=64, tokens_per_response=1000)) is None
+    assert (
+        ClipCov().no_effect(Regime(updates_per_generation=1, sequences_per_update=64, tokens_per_response=1000)) is None
+    )

@@ -19,11 +19,18 @@ from breadth.training.reduction import Totals
 HIGHER = ClippedPolicy(low=0.2, high=0.28)
 
 
-def applied(mechanism: ClippedPolicy, ratios: list[float], advantages: list[float]) -> tuple[list[float], list[float], list[bool]]:
+def applied(
+    mechanism: ClippedPolicy, ratios: list[float], advantages: list[float]
+) -> tuple[list[float], list[float], list[bool]]:
     """Return loss, gradient by log p, and what was clipped, of tokens with these ratios."""
     moved = torch.tensor([ratios], dtype=torch.float64)
     logprobs = moved.log().requires_grad_()
-    batch = Batch(logprobs, torch.tensor([advantages], dtype=torch.float64), torch.ones_like(moved).bool(), torch.zeros_like(moved))
+    batch = Batch(
+        logprobs,
+        torch.tensor([advantages], dtype=torch.float64),
+        torch.ones_like(moved).bool(),
+        torch.zeros_like(moved),
+    )
     after = mechanism.apply(batch.cleaned(), None, None).after
     losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
@@ -45,8 +52,11 @@ def test_the_same_bounds_on_both_sides_is_ppo() -> None:
 
 
 def test_dual_clip_bounds_what_a_wrong_token_costs() -> None:
-    # without it a ratio of 7 with A = -1 costs 7; with it 3, and its gradient is gone; A > 0 and small ratios are as before
-    losses, gradient, clipped = applied(ClippedPolicy(low=0.2, high=0.28, dual=3.0), [7.0, 2.9, 7.0, 0.5], [-1.0, -1.0, 1.0, -1.0])
+    # without it a ratio of 7 with A = -1 costs 7; with it 3, and its gradient is gone; A > 0 and small ratios are as
+    # before
+    losses, gradient, clipped = applied(
+        ClippedPolicy(low=0.2, high=0.28, dual=3.0), [7.0, 2.9, 7.0, 0.5], [-1.0, -1.0, 1.0, -1.0]
+    )
     assert losses == pytest.approx([3.0, 2.9, -1.28, 0.8], abs=1e-12)
     assert gradient == pytest.approx([0.0, 2.9, 0.0, 0.0], abs=1e-12)
     assert clipped == [True, False, True, True]
@@ -91,7 +101,9 @@ def test_contract() -> None:
         check_mechanism(mechanism)
 
 
-@pytest.mark.parametrize(("field", "value"), [("low", 1.1), ("low", -0.1), ("high", -0.1), ("dual", 1.0), ("low", math.nan)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("low", 1.1), ("low", -0.1), ("high", -0.1), ("dual", 1.0), ("low", math.nan)]
+)
 def test_bad_settings(field: str, value: float) -> None:
     with pytest.raises(SettingsError, match=f"ClippedPolicy got {field}"):
         ClippedPolicy(**{field: value})

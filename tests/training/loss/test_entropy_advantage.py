@@ -28,7 +28,9 @@ def batch_of(entropy: torch.Tensor, advantages: torch.Tensor) -> Batch:
 def test_numbers_of_the_shaping() -> None:
     batch = batch_of(torch.tensor(ENTROPY), torch.tensor(ADVANTAGES)).cleaned()
     effect = EntropyAdvantage().apply(batch, None, None)
-    assert (effect.after.advantages - batch.advantages)[0].tolist() == pytest.approx([0.04, 0.5, 0.5, 0.5, 0.5, 0.0], abs=1e-6)
+    assert (effect.after.advantages - batch.advantages)[0].tolist() == pytest.approx(
+        [0.04, 0.5, 0.5, 0.5, 0.5, 0.0], abs=1e-6
+    )
     assert effect.after.advantages[0].tolist() == pytest.approx([1.04, 1.5, 1.5, -0.5, -0.5, 0.0], abs=1e-6)
     assert effect.stats["shift"].value == pytest.approx(2.04 / 6, abs=1e-6)
     assert effect.stats["capped"].value == pytest.approx(4 / 6, abs=1e-6)
@@ -57,7 +59,11 @@ def test_no_sign_ever_changes(cap: float) -> None:
     dice = torch.Generator().manual_seed(0)
     advantages = torch.randn(2000, generator=dice) * (torch.rand(2000, generator=dice) > 0.1)
     entropy = 12 * torch.rand(2000, generator=dice) ** 3
-    shaped = EntropyAdvantage(scale=5.0, cap=cap).apply(batch_of(entropy, advantages).cleaned(), None, None).after.advantages[0]
+    shaped = (
+        EntropyAdvantage(scale=5.0, cap=cap)
+        .apply(batch_of(entropy, advantages).cleaned(), None, None)
+        .after.advantages[0]
+    )
     assert torch.equal(shaped.sign(), advantages.sign())
     assert (shaped >= advantages).all()
 
@@ -80,6 +86,11 @@ def test_order_inert_and_bad_settings() -> None:
         assert verdict is not None
         assert verdict.mechanism == "entropy-advantage"
     assert EntropyAdvantage().no_effect(Regime(updates_per_generation=1)) is None
-    for scale, cap, field in ((-0.1, 2.0, "scale"), (math.nan, 2.0, "scale"), (0.4, 1.0, "cap"), (0.4, math.nan, "cap")):
+    for scale, cap, field in (
+        (-0.1, 2.0, "scale"),
+        (math.nan, 2.0, "scale"),
+        (0.4, 1.0, "cap"),
+        (0.4, math.nan, "cap"),
+    ):
         with pytest.raises(SettingsError, match=f"got {field} ="):
             EntropyAdvantage(scale, cap)

@@ -70,7 +70,9 @@ def test_inert_and_bad_settings() -> None:
     verdict = EntropyBonus(0.0).no_effect(Regime())
     assert verdict is not None
     assert verdict.mechanism == "entropy-bonus"
-    assert EntropyBonus().no_effect(Regime(updates_per_generation=1)) is None, "it acts on strictly on-policy updates too"
+    assert EntropyBonus().no_effect(Regime(updates_per_generation=1)) is None, (
+        "it acts on strictly on-policy updates too"
+    )
     for coefficient in (-0.1, float("nan"), float("inf")):
         with pytest.raises(SettingsError, match="coefficient"):
             EntropyBonus(coefficient)

@@ -112,12 +112,19 @@ def test_a_target_outside_everything_seen_is_in_the_metrics() -> None:
 def test_an_empty_step_changes_nothing() -> None:
     target = EntropyTarget()
     state = states_over(target, READINGS)[-1]
-    for stats in ({}, {"sampled": Mean(0.0, 0.0)}, {"sampled": Mean(float("nan"), 3.0)}, {"sampled": Mean(float("inf"), 3.0)}):
+    for stats in (
+        {},
+        {"sampled": Mean(0.0, 0.0)},
+        {"sampled": Mean(float("nan"), 3.0)},
+        {"sampled": Mean(float("inf"), 3.0)},
+    ):
         assert target.update(state, stats) == state
 
 
 def test_contract() -> None:
-    check_mechanism(EntropyTarget(target=4.0, increment=0.05, largest=1.0), neutral=EntropyTarget(target=4.0, largest=0.0))
+    check_mechanism(
+        EntropyTarget(target=4.0, increment=0.05, largest=1.0), neutral=EntropyTarget(target=4.0, largest=0.0)
+    )
     check_mechanism(EntropyTarget(target=1.3, increment=0.05, largest=1.0, reads="exact"))
     check_mechanism(EntropyTarget(target_share=0.9, increment=0.05, largest=1.0, settle=2, reads="exact"))
     check_mechanism(EntropyTarget())

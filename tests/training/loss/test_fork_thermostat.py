@@ -33,7 +33,9 @@ def test_the_trail_forgets_the_oldest_first() -> None:
 
 
 def test_it_survives_a_checkpoint() -> None:
-    state = Thermostat(steps=7, start=0.5, entropy=0.25, threshold=0.125, push=-0.01, coefficient=0.02).entered("lowering", "did", "why")
+    state = Thermostat(steps=7, start=0.5, entropy=0.25, threshold=0.125, push=-0.01, coefficient=0.02).entered(
+        "lowering", "did", "why"
+    )
     assert settings.from_table(Thermostat, json.loads(json.dumps(settings.to_table(state), allow_nan=False))) == state
     assert settings.from_table(Thermostat, settings.to_table(Thermostat())) == Thermostat()
 
@@ -70,13 +72,24 @@ def test_the_start_is_the_mean_of_the_settling_steps_and_nothing_is_done_in_them
     for steps, start in enumerate([1.0, 0.8], start=1):
         state = after(QUICK, *[1.0, 0.6][:steps])
         assert state.start == pytest.approx(start, abs=1e-6)
-        assert (state.steps, state.coefficient, state.push, state.mood, state.trail) == (steps, 0.0, 0.0, "settling", ())
+        assert (state.steps, state.coefficient, state.push, state.mood, state.trail) == (
+            steps,
+            0.0,
+            0.0,
+            "settling",
+            (),
+        )
 
 
 def test_the_control_law_step_by_step() -> None:
     # start (1.0 + 0.6) / 2 = 0.8, so the band is 0.4 to 1.2
     expected = [
-        (0.2, 0.001, 0.006, "raising"),  # 0.2 / 0.8 = 0.25 of the start, e = 0.25: push 0.004 * 0.25, coefficient 0.02 * 0.25 + push
+        (
+            0.2,
+            0.001,
+            0.006,
+            "raising",
+        ),  # 0.2 / 0.8 = 0.25 of the start, e = 0.25: push 0.004 * 0.25, coefficient 0.02 * 0.25 + push
         (0.2, 0.002, 0.007, "raising"),  # the same distance once more
         (0.8, 0.002, 0.002, "inside"),  # e = 0: the push stays, the proportional part goes
         (1.1, 0.002, 0.002, "inside"),  # anywhere in the band
@@ -115,7 +128,9 @@ def test_it_does_not_wind_up_and_comes_back_at_once(low: bool, sign: float) -> N
 def test_at_the_limit_it_still_integrates_inwards() -> None:
     mechanism = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=1, proportional=0.0, integral=0.1, limit=0.1)
     state = replace(after(mechanism, 1.0), push=0.3, coefficient=0.1, mood="raising")
-    assert mechanism.update(state, seen(2.5)).push == pytest.approx(0.2, abs=1e-7)  # e = -1 although 0.2 is still outside the limit
+    assert mechanism.update(state, seen(2.5)).push == pytest.approx(
+        0.2, abs=1e-7
+    )  # e = -1 although 0.2 is still outside the limit
 
 
 def test_a_policy_that_starts_without_entropy_has_no_band() -> None:
@@ -158,7 +173,9 @@ def test_forks_are_found_by_the_threshold_of_the_step_before() -> None:
     assert fresh.stats["forks"].value == 0.0
     state = mechanism.update(mechanism.init(), fresh.stats)
     assert (state.threshold, state.entropy) == (1.0, 1.0)  # the largest of four
-    later = mechanism.apply(batch(torch.tensor([[0.89, 0.91, 2.0, 0.2]])).cleaned(), state, None)  # from nine tenths of it on
+    later = mechanism.apply(
+        batch(torch.tensor([[0.89, 0.91, 2.0, 0.2]])).cleaned(), state, None
+    )  # from nine tenths of it on
     assert later.stats["forks"].value == 0.5
     assert later.stats["mechanical_entropy"].value == pytest.approx((0.89 + 0.2) / 2)
     assert mechanism.update(state, later.stats).threshold == pytest.approx(2.0)
@@ -271,13 +288,18 @@ def test_without_gains_or_a_limit_it_says_so(still: ForkThermostat) -> None:
     assert "dry_run" in verdict.remedy
 
 
-PLANNED = ForkThermostat(forks="planning", floor=0.5, ceiling=1.5, settle=1, proportional=0.02, integral=0.004, limit=0.1)
+PLANNED = ForkThermostat(
+    forks="planning", floor=0.5, ceiling=1.5, settle=1, proportional=0.02, integral=0.004, limit=0.1
+)
 
 
 def test_with_planning_forks_only_planning_tokens_are_measured_and_priced() -> None:
-    # Planning tokens have 0.4 and 0.2 nats: H = 0.3, though the others have ten times as much. The masked one (9 nats) plans too.
+    # Planning tokens have 0.4 and 0.2 nats: H = 0.3, though the others have ten times as much. The masked one (9 nats)
+    # plans too.
     entropy = torch.tensor([[0.4, 4.0, 0.2, 3.0, 9.0]], requires_grad=True)
-    one = batch(entropy, torch.tensor([[True, True, True, True, False]]), planning=torch.tensor([[1, 0, 1, 0, 1]])).cleaned()
+    one = batch(
+        entropy, torch.tensor([[True, True, True, True, False]]), planning=torch.tensor([[1, 0, 1, 0, 1]])
+    ).cleaned()
     state = PLANNED.update(PLANNED.init(), PLANNED.apply(one, PLANNED.init(), None).stats)
     assert state.start == pytest.approx(0.3, abs=2e-3)  # the histogram's cells
     effect = PLANNED.apply(one, replace(state, coefficient=0.05), None)

@@ -19,7 +19,12 @@ def batch_of(entropy: list[list[float]], mask: list[list[bool]] | None = None) -
     """Return sequences with these entropies, A = 1 and log p = -1."""
     values = torch.tensor(entropy, dtype=torch.float64)
     inside = torch.ones_like(values, dtype=torch.bool) if mask is None else torch.tensor(mask)
-    return Batch(torch.full_like(values, -1.0).requires_grad_(), torch.ones(len(values), dtype=torch.float64), inside, entropy=values)
+    return Batch(
+        torch.full_like(values, -1.0).requires_grad_(),
+        torch.ones(len(values), dtype=torch.float64),
+        inside,
+        entropy=values,
+    )
 
 
 def kept(batch: Batch, share: float = 0.2) -> list[int]:
@@ -89,5 +94,8 @@ def test_regimes() -> None:
     verdict = ForkingTokens(share=1e-4).no_effect(Regime(sequences_per_update=8, tokens_per_response=100))
     assert verdict is not None
     assert verdict.mechanism == "forking-tokens"
-    assert ForkingTokens().no_effect(Regime(updates_per_generation=1, sequences_per_update=1, tokens_per_response=100)) is None
+    assert (
+        ForkingTokens().no_effect(Regime(updates_per_generation=1, sequences_per_update=1, tokens_per_response=100))
+        is None
+    )
     assert ForkingTokens().needs == {"entropy"}

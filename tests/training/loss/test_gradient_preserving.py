@@ -19,7 +19,12 @@ CE_GPPO = GradientPreserving(below=0.75)
 def moved_by(ratios: torch.Tensor, advantages: torch.Tensor) -> Batch:
     """Return one sequence whose tokens have these ratios and advantages."""
     old = torch.full_like(ratios, -3.0)
-    return Batch((old + ratios.log())[None].requires_grad_(), advantages[None], torch.ones(1, len(ratios), dtype=torch.bool), old[None])
+    return Batch(
+        (old + ratios.log())[None].requires_grad_(),
+        advantages[None],
+        torch.ones(1, len(ratios), dtype=torch.bool),
+        old[None],
+    )
 
 
 def losses_of(mechanism: Mechanism[Batch, None], batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -46,7 +51,9 @@ def random_tokens(seed: int) -> Batch:
         (1.5, -1.0, 1.50, 1.50, 1.50, 1.50),
     ],
 )
-def test_the_table(ratio: float, advantage: float, loss: float, clip_higher: float, gppo: float, ce_gppo: float) -> None:
+def test_the_table(
+    ratio: float, advantage: float, loss: float, clip_higher: float, gppo: float, ce_gppo: float
+) -> None:
     batch = moved_by(torch.tensor([ratio], dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64))
     for mechanism, wanted in ((ClippedPolicy(high=0.28), clip_higher), (GPPO, gppo), (CE_GPPO, ce_gppo)):
         value, gradient, clipped = losses_of(mechanism, batch)
@@ -54,12 +61,16 @@ def test_the_table(ratio: float, advantage: float, loss: float, clip_higher: flo
         assert bool(clipped) == (wanted == 0.0)
         if mechanism is not CE_GPPO:  # CE-GPPO's value is scaled with its gradient
             assert float(value) == pytest.approx(loss, abs=1e-9)
-    assert float(losses_of(CE_GPPO, batch)[0]) == pytest.approx(0.75 * loss if (ratio, advantage) == (0.5, -1.0) else loss, abs=1e-9)
+    assert float(losses_of(CE_GPPO, batch)[0]) == pytest.approx(
+        0.75 * loss if (ratio, advantage) == (0.5, -1.0) else loss, abs=1e-9
+    )
 
 
 def test_gppo_has_the_value_of_clip_higher() -> None:
     batch = random_tokens(0)
-    torch.testing.assert_close(losses_of(GPPO, batch)[0], losses_of(ClippedPolicy(high=0.28), batch)[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        losses_of(GPPO, batch)[0], losses_of(ClippedPolicy(high=0.28), batch)[0], rtol=1e-12, atol=1e-12
+    )
 
 
 def test_scales_of_zero_give_the_gradient_of_clip_higher() -> None:
@@ -94,11 +105,18 @@ def test_stats_count_the_bounded_tokens() -> None:
 
 
 def test_contract() -> None:
-    for mechanism in (GPPO, CE_GPPO, GradientPreserving(low=1.0, high=1e6), GradientPreserving(below=0.5, above=1.2, dual=1.5)):
+    for mechanism in (
+        GPPO,
+        CE_GPPO,
+        GradientPreserving(low=1.0, high=1e6),
+        GradientPreserving(below=0.5, above=1.2, dual=1.5),
+    ):
         check_mechanism(mechanism)
 
 
-@pytest.mark.parametrize(("field", "value"), [("low", 1.1), ("high", -0.1), ("below", -1.0), ("above", -1.0), ("dual", 1.0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("low", 1.1), ("high", -0.1), ("below", -1.0), ("above", -1.0), ("dual", 1.0)]
+)
 def test_bad_settings(field: str, value: float) -> None:
     with pytest.raises(SettingsError, match=field):
         GradientPreserving(**{field: value})

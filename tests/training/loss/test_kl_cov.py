@@ -66,11 +66,14 @@ def test_on_policy_it_changes_no_gradient() -> None:
 
 
 def test_the_full_divergence_is_the_papers() -> None:
-    # one position, old (0.5, 0.5), current (0.8, 0.2): KL = 0.5 ln(0.5/0.8) + 0.5 ln(0.5/0.2) = 0.2231436; d KL/d logits = current - old
+    # one position, old (0.5, 0.5), current (0.8, 0.2): KL = 0.5 ln(0.5/0.8) + 0.5 ln(0.5/0.2) = 0.2231436; d KL/d
+    # logits = current - old
     logits = torch.tensor([math.log(0.8), math.log(0.2)], dtype=torch.float64, requires_grad=True)
     now, old = logits.log_softmax(-1), torch.tensor([0.5, 0.5], dtype=torch.float64)
     divergence = (old * (old.log() - now)).sum().view(1, 1)
-    batch = Batch(now[:1].view(1, 1), torch.ones(1), torch.ones(1, 1, dtype=torch.bool), old_divergence=divergence).cleaned()
+    batch = Batch(
+        now[:1].view(1, 1), torch.ones(1), torch.ones(1, 1, dtype=torch.bool), old_divergence=divergence
+    ).cleaned()
     mechanism = KLCov(share=1.0, coefficient=2.0, divergence="full")
     (term,) = mechanism.apply(batch, None, mechanism.survey(batch, None)).terms
     assert float(term.detach()) == pytest.approx(2 * 0.2231436, abs=1e-6)
@@ -122,7 +125,9 @@ def test_regimes(divergence: Literal["sampled", "full"]) -> None:
         verdict = mechanism.no_effect(regime)
         assert verdict is not None
         assert reason in verdict.reason
-    assert mechanism.no_effect(Regime(updates_per_generation=4, sequences_per_update=64, tokens_per_response=1000)) is None
+    assert (
+        mechanism.no_effect(Regime(updates_per_generation=4, sequences_per_update=64, tokens_per_response=1000)) is None
+    )
 
 
 def test_a_misspelt_choice_is_refused() -> None:

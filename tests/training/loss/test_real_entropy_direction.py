@@ -32,7 +32,9 @@ def expected_batch(logits: torch.Tensor) -> Batch:
     logprobs, entropy = entropy_and_logprobs(logits.expand(arms, 1, arms), torch.arange(arms)[:, None])
     chance, right = logits.detach().softmax(-1), torch.tensor(RIGHT, dtype=logits.dtype)
     advantages = right - (chance * right).sum()
-    return Batch(logprobs, advantages, torch.ones(arms, 1, dtype=torch.bool), entropy=entropy, weights=arms * chance[:, None])
+    return Batch(
+        logprobs, advantages, torch.ones(arms, 1, dtype=torch.bool), entropy=entropy, weights=arms * chance[:, None]
+    )
 
 
 def entropies(chain: Chain, steps: int = 200, rate: float = 0.3, start: tuple[float, ...] = START) -> list[float]:
@@ -64,7 +66,10 @@ def test_the_plain_chain_narrows() -> None:
     [
         lambda: (ClippedPolicy(), EntropyBonus(0.05)),
         lambda: (ClippedPolicy(), EntropyTarget(target=1.6, increment=0.01, largest=0.2, reads="exact")),
-        lambda: (ClippedPolicy(), EntropyTarget(target_share=1.0, settle=1, increment=0.01, largest=0.2, reads="exact")),
+        lambda: (
+            ClippedPolicy(),
+            EntropyTarget(target_share=1.0, settle=1, increment=0.01, largest=0.2, reads="exact"),
+        ),
         lambda: (EntropyPI(target=1.6, threshold=0.3), ClippedPolicy()),
         lambda: (Repo(settle=1, reads="exact"), ClippedPolicy()),
     ],
@@ -109,7 +114,9 @@ def test_the_entropy_advantage_is_a_baseline_where_its_cap_does_not_bind() -> No
 
 
 @pytest.mark.parametrize(("start", "right"), [(START, 0.5803), ((-2.0, -2.0, -2.0, 1.0, 0.0, 0.0), 0.0792)])
-def test_the_capped_entropy_advantage_scales_the_pull_by_the_share_that_is_right(start: tuple[float, ...], right: float) -> None:
+def test_the_capped_entropy_advantage_scales_the_pull_by_the_share_that_is_right(
+    start: tuple[float, ...], right: float
+) -> None:
     logits = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     share = float(logits.detach().softmax(-1)[:3].sum())
     assert share == pytest.approx(right, abs=1e-4)
@@ -125,7 +132,10 @@ def test_the_capped_entropy_advantage_scales_the_pull_by_the_share_that_is_right
 
 def test_the_thermostat_holds_its_band_from_below_and_from_above() -> None:
     firm: dict[str, Any] = {"settle": 1, "proportional": 0.5, "integral": 0.1, "limit": 1.0}
-    plain, held = entropies(Chain((ClippedPolicy(),))), entropies(Chain((ClippedPolicy(), ForkThermostat(floor=0.8, **firm))))
+    plain, held = (
+        entropies(Chain((ClippedPolicy(),))),
+        entropies(Chain((ClippedPolicy(), ForkThermostat(floor=0.8, **firm)))),
+    )
     assert plain[-1] < 0.5 * plain[0]
     assert held[-1] == pytest.approx(0.8 * held[0], rel=0.05)
     sharp = (3.0, 0.3, -0.2, 0.6, 0.1, -0.5)

@@ -30,7 +30,9 @@ def policies() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def expected(estimator: Estimator) -> tuple[float, torch.Tensor]:
     """Return the mean of the term and of its gradient over every token of the vocabulary, each as likely as the policy makes it."""
     logits, now, reference = policies()
-    batch = Batch(now[:, None], torch.zeros(4), torch.ones(4, 1, dtype=torch.bool), reference_logprobs=reference[:, None]).cleaned()
+    batch = Batch(
+        now[:, None], torch.zeros(4), torch.ones(4, 1, dtype=torch.bool), reference_logprobs=reference[:, None]
+    ).cleaned()
     (term,) = ReferenceKL(1.0, estimator).apply(batch, None, None).terms
     mean = (now.detach().exp() * term[:, 0]).sum()
     (gradient,) = torch.autograd.grad(mean, logits)
@@ -78,7 +80,10 @@ def test_k3_plus_has_both() -> None:
 def test_one_token_by_hand(estimator: Estimator, value: float, gradient: float) -> None:
     logprobs = torch.tensor([[-1.0, float("nan")]], dtype=torch.float64, requires_grad=True)
     batch = Batch(
-        logprobs, torch.zeros(1), torch.tensor([[True, False]]), reference_logprobs=torch.tensor([[-1.5, 1e9]], dtype=torch.float64)
+        logprobs,
+        torch.zeros(1),
+        torch.tensor([[True, False]]),
+        reference_logprobs=torch.tensor([[-1.5, 1e9]], dtype=torch.float64),
     )
     objective = Objective(Chain((ClippedPolicy(), ReferenceKL(0.04, estimator))))
     objective.begin(batch)
@@ -93,7 +98,9 @@ def test_one_token_by_hand(estimator: Estimator, value: float, gradient: float) 
 @pytest.mark.parametrize("reference", [-1e9, -float("inf"), -30.0])
 def test_a_reference_that_excludes_the_token_stays_finite(estimator: Estimator, reference: float) -> None:
     logprobs = torch.tensor([[-0.1]], requires_grad=True)
-    batch = Batch(logprobs, torch.zeros(1), torch.ones(1, 1, dtype=torch.bool), reference_logprobs=torch.tensor([[reference]])).cleaned()
+    batch = Batch(
+        logprobs, torch.zeros(1), torch.ones(1, 1, dtype=torch.bool), reference_logprobs=torch.tensor([[reference]])
+    ).cleaned()
     (term,) = ReferenceKL(1.0, estimator).apply(batch, None, None).terms
     (gradient,) = torch.autograd.grad(term.sum(), logprobs)
     assert torch.isfinite(term).all()

@@ -35,7 +35,8 @@ def surrogate(batch: Batch, mechanism: SequenceRatio) -> tuple[torch.Tensor, tor
 
 
 def test_all_tokens_of_a_response_share_the_geometric_mean() -> None:
-    # mean log-ratio of (0.3, -0.1, 0.1) is 0.1: s = exp(0.1) = 1.105171, every token's loss -s * A, its gradient the same
+    # mean log-ratio of (0.3, -0.1, 0.1) is 0.1: s = exp(0.1) = 1.105171, every token's loss -s * A, its gradient the
+    # same
     losses, gradient = surrogate(drifted([[0.3, -0.1, 0.1]], [2.0]), SequenceRatio(low=0.2, high=0.2))
     assert losses[0].tolist() == pytest.approx([-2.2103418] * 3, abs=1e-6)
     assert gradient[0].tolist() == pytest.approx([-2.2103418] * 3, abs=1e-6)

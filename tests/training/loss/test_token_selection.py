@@ -55,13 +55,16 @@ def test_ties_fall_alike_in_any_order(count: int) -> None:
 def test_the_draw_is_fair_and_changes_with_the_step() -> None:
     among = torch.ones(4, 5, dtype=torch.bool)
     drawn = torch.stack([draw(among, 5, TokenKeys(torch.arange(4), 0, step)) for step in range(2000)]).float()
-    # each of 20 tokens is drawn with probability 1/4: standard error sqrt(0.25 * 0.75 / 2000) = 0.0097; five of them are 0.048
+    # each of 20 tokens is drawn with probability 1/4: standard error sqrt(0.25 * 0.75 / 2000) = 0.0097; five of them
+    # are 0.048
     assert float((drawn.mean(0) - 0.25).abs().max()) < 0.048
     assert not torch.equal(drawn[0], drawn[1])
 
 
 def test_keys_of_a_batch_follow_its_rows_seed_and_step() -> None:
-    batch = Batch(torch.zeros(2, 3), torch.zeros(2), torch.ones(2, 3, dtype=torch.bool), rows=torch.tensor([4, 9]), seed=5, step=6)
+    batch = Batch(
+        torch.zeros(2, 3), torch.zeros(2), torch.ones(2, 3, dtype=torch.bool), rows=torch.tensor([4, 9]), seed=5, step=6
+    )
     keys = keys_of(batch.cleaned())
     assert (keys.rows.tolist(), keys.seed, keys.step) == ([4, 9], 5, 6)
 
@@ -126,7 +129,9 @@ def test_order_does_not_change_a_bit() -> None:
 
 
 def test_no_gradient_and_inputs_untouched() -> None:
-    batch = Batch(torch.tensor([LOGPROBS], requires_grad=True), torch.tensor([ADVANTAGES]), torch.ones(1, 6, dtype=torch.bool)).cleaned()
+    batch = Batch(
+        torch.tensor([LOGPROBS], requires_grad=True), torch.tensor([ADVANTAGES]), torch.ones(1, 6, dtype=torch.bool)
+    ).cleaned()
     assert not covariance(batch).requires_grad
     assert batch.logprobs[0].tolist() == pytest.approx(LOGPROBS)
 

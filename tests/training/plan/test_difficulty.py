@@ -19,7 +19,11 @@ from breadth.training.records import Plan
 
 def test_two_failures_in_a_row_flag_a_problem() -> None:
     standings = Standings(
-        {"c": Standing("deferred", failures=2), "a": Standing("deferred", failures=3), "b": Standing("deferred", failures=1)}
+        {
+            "c": Standing("deferred", failures=2),
+            "a": Standing("deferred", failures=3),
+            "b": Standing("deferred", failures=1),
+        }
     )
     assert standings.flagged() == ("a", "c")
 
@@ -84,7 +88,14 @@ def test_a_pilot_sorts_problems_by_the_band() -> None:
     stages = {problem: one.stage for problem, one in run.standings.items()}
     assert stages == {"a": "deferred", "b": "active", "c": "active", "d": "active", "e": "easy"}
     shares = {name.removeprefix("difficulty/"): value for name, value in run.metrics.items()}
-    assert shares == {"candidate": 1 / 6, "active": 0.5, "deferred": 1 / 6, "easy": 1 / 6, "flagged": 0.0, "exhausted": 0.0}
+    assert shares == {
+        "candidate": 1 / 6,
+        "active": 0.5,
+        "deferred": 1 / 6,
+        "easy": 1 / 6,
+        "flagged": 0.0,
+        "exhausted": 0.0,
+    }
 
 
 def test_a_pilot_is_filled_over_several_generations() -> None:
@@ -184,7 +195,9 @@ def test_bad_input_is_refused_or_neutral() -> None:
     assert Run(mechanism, "").plan() == ""
 
 
-@pytest.mark.parametrize("bad", [{"pilot": 0}, {"low": 0.9}, {"low": -0.1}, {"high": 1.1}, {"retry": 0}, {"review": 1.5}])
+@pytest.mark.parametrize(
+    "bad", [{"pilot": 0}, {"low": 0.9}, {"low": -0.1}, {"high": 1.1}, {"retry": 0}, {"review": 1.5}]
+)
 def test_bad_settings_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=next(iter(bad))):
         Difficulty(**bad)  # type: ignore[arg-type]  # what a user may write

@@ -19,9 +19,9 @@ from breadth.runs.schema import EntropyKind, Record, Remark
 class GenericImporter:
     """Reads tables of metrics (one row a step) and of rollouts (one row a completion).
 
-    Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are taken as
-    one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused: neither
-    is a run. `apart` reads the runs of a stacked one by one.
+    Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are
+    taken as one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused:
+    neither is a run. `apart` reads the runs of a stacked one by one.
 
     ``GenericImporter({"step": "iteration", "reward": "score"})`` reads a file with names of its own.
     """
@@ -37,7 +37,10 @@ class GenericImporter:
     """Unknown: a column called entropy does not say how it was estimated."""
     switches = MappingProxyType(
         {
-            "rollouts": "write one JSON object per completion: step, prompt, completion, reward (and answer, correct, tokens where known)",
+            "rollouts": (
+                "write one JSON object per completion: step, prompt, completion, reward (and answer, correct, tokens where"
+                " known)"
+            ),
             "entropy": "add a column 'entropy': the mean entropy of the sampled tokens' distributions, in nats",
             "reward": "add a column 'reward': the mean reward of the step's rollouts",
             "truncated": "add a column 'truncated_ratio': the share of completions cut at the length cap",
@@ -77,7 +80,9 @@ class GenericImporter:
 
     def apart(self, path: Path, kind: str) -> dict[str, GenericImporter]:
         """Return who reads each run of a table that stacks several, by the run's name; empty for any other table."""
-        column, names = stacked(batch for batch in rows_of(path, kind.partition(" ")[0]) if not isinstance(batch, Remark))
+        column, names = stacked(
+            batch for batch in rows_of(path, kind.partition(" ")[0]) if not isinstance(batch, Remark)
+        )
         return {name: replace(self, only=(column, name)) for name in names}
 
     def _own(self, batch: Rows) -> Rows:

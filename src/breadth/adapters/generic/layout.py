@@ -34,7 +34,15 @@ ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
     "correct": ("correct", "is_correct", "passed", "success"),
     "reward": ("reward", "score"),
     "advantage": ("advantage",),
-    "tokens": ("n_tokens", "num_tokens", "completion_tokens", "response_tokens", "token_count", "completion_length", "response_length"),
+    "tokens": (
+        "n_tokens",
+        "num_tokens",
+        "completion_tokens",
+        "response_tokens",
+        "token_count",
+        "completion_length",
+        "response_length",
+    ),
     "truncated": ("truncated", "is_truncated"),
     "sample": ("sample_index", "sample_idx", "sample_id", "sample", "completion_id"),
     "group": ("group", "group_id", "uid"),
@@ -72,7 +80,9 @@ def check_mapping(mapping: Mapping[str, str]) -> None:
     """Refuse a mapping whose left sides are no names of ours."""
     for ours in mapping:
         if ours not in ALLOWED and not ours.startswith(REWARD_PREFIX):
-            raise SettingsError(f"A mapping gives '{ours}', which is no column or metric of ours.", suggestion(ours, ALLOWED, "names"))
+            raise SettingsError(
+                f"A mapping gives '{ours}', which is no column or metric of ours.", suggestion(ours, ALLOWED, "names")
+            )
 
 
 def mapped_content(mapping: Mapping[str, str]) -> Content:
@@ -102,7 +112,9 @@ def obvious_layout(columns: Mapping[str, bool]) -> Layout | None:
     if found & NAMED and found & GRADED:
         return rollouts
     metrics = _metrics(columns, {})
-    numbers = [name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")]
+    numbers = [
+        name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")
+    ]
     return metrics if "step" in metrics.columns.values() and numbers else None
 
 
@@ -125,10 +137,19 @@ def _rollouts(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
     found = {theirs: ours for ours, theirs in mapping.items()}
     for ours, names in (("step", STEPS), *ROLLOUT_NAMES.items()):
         _fill(found, ours, names, columns)
-    if "completion" in found.values() and found.get("answer") == "answer" and "answer" not in mapping and "reference" not in found.values():
+    if (
+        "completion" in found.values()
+        and found.get("answer") == "answer"
+        and "answer" not in mapping
+        and "reference" not in found.values()
+    ):
         # Beside the text of a completion, data sets keep the right answer under this name.
         found["answer"] = "reference"
-        return Layout("rollouts", found, "column 'answer' was taken for the reference; if it is the model's own answer, map answer=answer.")
+        return Layout(
+            "rollouts",
+            found,
+            "column 'answer' was taken for the reference; if it is the model's own answer, map answer=answer.",
+        )
     return Layout("rollouts", found)
 
 

@@ -75,7 +75,8 @@ def several_runs(path: Path, found: str) -> UnknownFormatError:
     return UnknownFormatError(
         path,
         f"holds rows of several runs ({found}); read as one, each would look like a restart of the one before.",
-        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MOST} runs of a table apart.",
+        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MOST} runs of a table"
+        " apart.",
     )
 
 
@@ -83,7 +84,9 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
     """Raise when each row sums up many samples."""
     name = next((name for name in columns if name.casefold() in SUMMARIES), None)
     if name:
-        raise UnknownFormatError(path, f"has one row for many samples (column {name!r}), not one for each.", "Import the single samples.")
+        raise UnknownFormatError(
+            path, f"has one row for many samples (column {name!r}), not one for each.", "Import the single samples."
+        )
 
 
 UNIX = 1e9
@@ -171,8 +174,14 @@ class RolloutTable:
         columns = dict.fromkeys(name for _, row in batch for name in row)
         refuse_summaries((name for name in columns if name not in layout.columns), path)
         self._path, self._layout = path, layout
-        self._step, self._split, self._problem, self._prompt = (layout.theirs(name) for name in ("step", "split", "problem", "prompt"))
-        self._columns = {theirs: ours for theirs, ours in layout.columns.items() if theirs != self._split and _fits(theirs, ours, batch)}
+        self._step, self._split, self._problem, self._prompt = (
+            layout.theirs(name) for name in ("step", "split", "problem", "prompt")
+        )
+        self._columns = {
+            theirs: ours
+            for theirs, ours in layout.columns.items()
+            if theirs != self._split and _fits(theirs, ours, batch)
+        }
         self._exact = [theirs for theirs, ours in self._columns.items() if not pa.types.is_floating(arrow_type(ours))]
         self._truths = [theirs for theirs, ours in self._columns.items() if pa.types.is_boolean(arrow_type(ours))]
         self._runs = Several(columns, RUNS if self._step else (), path)
@@ -201,9 +210,15 @@ class RolloutTable:
         if self._without_step:
             said.append(f"{self._without_step} rows have no step under {self._step!r}; they were put at step 0.")
         if self._without_problem:
-            said.append(f"{self._without_problem} rows do not say which problem they are about; they share the problem '{UNKNOWN}'.")
+            said.append(
+                f"{self._without_problem} rows do not say which problem they are about; they share the problem"
+                f" '{UNKNOWN}'."
+            )
         if self._models.found:
-            said.append(f"samples of several models stand side by side ({self._models.found}): they are no draws from one policy.")
+            said.append(
+                f"samples of several models stand side by side ({self._models.found}): they are no draws from one"
+                " policy."
+            )
         return [Remark(problem, str(self._path)) for problem in said]
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:

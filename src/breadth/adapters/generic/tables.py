@@ -142,13 +142,24 @@ class _Table:
         """Say what was odd about the file, once it is read."""
         said = list(self.lines.remarks)
         if self._uneven:
-            problem = f"{len(self._uneven)} rows have more or fewer cells than the header; what has no name was left out."
-            said.append(Remark(problem, str(self.path), self._uneven[0], "Quote cells that hold the delimiter or a line break."))
+            problem = (
+                f"{len(self._uneven)} rows have more or fewer cells than the header; what has no name was left out."
+            )
+            said.append(
+                Remark(problem, str(self.path), self._uneven[0], "Quote cells that hold the delimiter or a line break.")
+            )
         open_quote = "a quote is opened and never closed; the line was read as it stands."
         said += [Remark(open_quote, str(self.path), row, "Close it.") for row in self._unclosed[:MOST_REPAIRS]]
         if len(self._unclosed) > MOST_REPAIRS:
             row = self._unclosed[-1]
-            said.append(Remark("too many quotes are never closed; the rest was not read.", str(self.path), row, "Export the file again."))
+            said.append(
+                Remark(
+                    "too many quotes are never closed; the rest was not read.",
+                    str(self.path),
+                    row,
+                    "Export the file again.",
+                )
+            )
         return said
 
 
@@ -182,7 +193,9 @@ def glimpse(path: Path, start: bytes) -> Glimpse | None:
     if text.startswith(b"PAR1"):
         return _parquet_glimpse(path)
     if text.startswith(b"{"):
-        return _glimpse_of("JSONL", first_objects(start) or ([dict.fromkeys(leading_keys(start))] if b"\n" not in text else []))
+        return _glimpse_of(
+            "JSONL", first_objects(start) or ([dict.fromkeys(leading_keys(start))] if b"\n" not in text else [])
+        )
     if text.startswith(b"["):
         return _glimpse_of("JSON", _first_of_list(text))
     return _csv_glimpse(text)
@@ -257,8 +270,14 @@ def _list_rows(path: Path) -> Iterator[Rows | Remark]:
         raise unreadable(path, error) from error
     rows = parsed(content.removeprefix(BOM))
     if not isinstance(rows, list):
-        what = "is not a whole JSON list." if content else f"has {size / 1e6:,.0f} MB; a JSON list is read up to {LONGEST / 1e6:,.0f} MB."
-        raise BrokenFileError(path, what, "Write one JSON object per line (JSONL) instead: it can be read in parts and survives a crash.")
+        what = (
+            "is not a whole JSON list."
+            if content
+            else f"has {size / 1e6:,.0f} MB; a JSON list is read up to {LONGEST / 1e6:,.0f} MB."
+        )
+        raise BrokenFileError(
+            path, what, "Write one JSON object per line (JSONL) instead: it can be read in parts and survives a crash."
+        )
     odd = [number for number, row in enumerate(rows, 1) if not isinstance(row, dict)]
     if odd:
         yield Remark(f"{len(odd)} entries are not JSON objects; left out.", str(path), odd[0])
@@ -275,7 +294,9 @@ def _parquet_rows(path: Path) -> Iterator[Rows | Remark]:
                 first += len(rows)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BrokenFileError(
-            path, f"is not readable as Parquet past row {first - 1} ({str(error)[:200]}).", "Copy or write the file again."
+            path,
+            f"is not readable as Parquet past row {first - 1} ({str(error)[:200]}).",
+            "Copy or write the file again.",
         ) from error
 
 

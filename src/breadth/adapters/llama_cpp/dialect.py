@@ -13,7 +13,9 @@ from breadth.runtime.dialect import Dialect, Identity
 from breadth.runtime.sampler import Draw
 
 DRY = 0.8
-"""Multiplier of the DRY sampler, as its author proposes; it makes the next turn of a loop less likely, and is off by default."""
+"""Multiplier of the DRY sampler, as its author proposes; it makes the next turn of a loop less likely, and is off by
+default.
+"""
 
 SETTINGS = ServerWords(
     "llama-cpp",
@@ -38,18 +40,22 @@ RANDOM_SEED = 2**32 - 1
 class LlamaCppDialect(Dialect):
     """llama.cpp's server (``llama-server`` and what embeds it), tried against the real one.
 
-    It ignores fields it does not know and model names it does not have, without a word; its silent defaults (temperature 0.8, top-k 40,
-    top-p 0.95, min-p 0.05, and whatever samplers it was started with) are all overridden here. Log-probs are raw: before temperature,
-    top-k and logit bias. It sends as many alternatives as the vocabulary has. It frees the slot of a stream that is dropped within
-    some 50 ms, but finishes a request that is not streamed. Penalties look at the last 64 tokens, unless it was started with another
-    ``--repeat-last-n``: in a request it takes no word for "all".
+    It ignores fields it does not know and model names it does not have, without a word; its silent defaults
+    (temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, and whatever samplers it was started with) are all overridden
+    here. Log-probs are raw: before temperature, top-k and logit bias. It sends as many alternatives as the vocabulary
+    has. It frees the slot of a stream that is dropped within some 50 ms, but finishes a request that is not streamed.
+    Penalties look at the last 64 tokens, unless it was started with another ``--repeat-last-n``: in a request it takes
+    no word for "all".
 
-    A last message of the assistant's is continued. On a template that opens thinking by itself the server would close it before that
-    message; so there a beginning that starts with ``<think>`` goes into ``reasoning_content``, which the template writes as it is.
+    A last message of the assistant's is continued. On a template that opens thinking by itself the server would close
+    it before that message; so there a beginning that starts with ``<think>`` goes into ``reasoning_content``, which the
+    template writes as it is.
     """
 
     thinks: bool = False
-    """Whether the chat template has a place for thinking; the probe finds out, and a plain template drops what is put there."""
+    """Whether the chat template has a place for thinking; the probe finds out, and a plain template drops what is put
+    there.
+    """
 
     answered: ClassVar[bool] = True
     offers: ClassVar[frozenset[str]] = Dialect.offers | {"prefix", "thinking"}
@@ -78,8 +84,10 @@ class LlamaCppDialect(Dialect):
         if draw.sampling.thinking_tokens is not None and draw.prefix.startswith(OPEN):
             if CLOSE not in draw.prefix:
                 raise StrategyError(
-                    "A cap on thinking was asked for in a reply whose thinking has begun, but llama.cpp counts what was given as well.",
-                    "Cap one or the other: leave thinking_tokens unset where a strategy continues thinking, and let it set max_tokens.",
+                    "A cap on thinking was asked for in a reply whose thinking has begun, but llama.cpp counts what was"
+                    " given as well.",
+                    "Cap one or the other: leave thinking_tokens unset where a strategy continues thinking, and let it"
+                    " set max_tokens.",
                 )
             draw = replace(draw, sampling=replace(draw.sampling, thinking_tokens=None))  # nothing is left to be capped
         path, body = super().request(draw)
@@ -90,7 +98,14 @@ class LlamaCppDialect(Dialect):
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the sampling fields under the server's names, and switch off every sampler we know nothing of."""
         ours = {"top_k": sampling.top_k, "min_p": sampling.min_p, "repeat_penalty": sampling.repetition_penalty}
-        off = {"typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0, "mirostat": 0, "dynatemp_range": 0.0}
+        off = {
+            "typical_p": 1.0,
+            "top_n_sigma": -1.0,
+            "xtc_probability": 0.0,
+            "dry_multiplier": 0.0,
+            "mirostat": 0,
+            "dynatemp_range": 0.0,
+        }
         return super().sampling_fields(sampling) | ours | off
 
     def thinking_fields(self, tokens: int) -> dict[str, Any]:

@@ -50,7 +50,9 @@ class NemoRlSettings:
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Tell by settings that only NeMo-RL has."""
-        return path.suffix in (".yaml", ".yml") and (b"num_prompts_per_step" in start or b"num_generations_per_prompt" in start)
+        return path.suffix in (".yaml", ".yml") and (
+            b"num_prompts_per_step" in start or b"num_generations_per_prompt" in start
+        )
 
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the settings of a file by dotted path, references to one another put in."""
@@ -73,7 +75,11 @@ class NemoRlSettings:
             estimator=read.text(FIELDS["estimator"]),
             clip_low=read.number(FIELDS["clip_low"]),
             clip_high=read.number(FIELDS["clip_high"]),
-            clips=None if read.switch("loss_fn.disable_ppo_ratio") is None else not read.switch("loss_fn.disable_ppo_ratio"),
+            clips=(
+                None
+                if read.switch("loss_fn.disable_ppo_ratio") is None
+                else not read.switch("loss_fn.disable_ppo_ratio")
+            ),
             dual_clip=read.number(FIELDS["dual_clip"]),
             sequence_ratio=read.switch(FIELDS["sequence_ratio"]),
             kl=read.number(FIELDS["kl"]),

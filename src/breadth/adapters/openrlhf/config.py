@@ -82,7 +82,11 @@ FIELDS: Mapping[str, str] = {
 """Our knob -> OpenRLHF's flag."""
 SWITCHES = frozenset({"filter_flat", "correct_mismatch"})
 """Knobs that are flags without a value."""
-PLAIN = frozenset(FIELDS) - SWITCHES - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
+PLAIN = (
+    frozenset(FIELDS)
+    - SWITCHES
+    - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
+)
 """Knobs whose value is the flag's."""
 TELLING = re.compile(
     rb"--(rollout\.n_samples_per_prompt|n_samples_per_prompt|algo\.kl\.init_coef|init_kl_coef|algo\.advantage\.estimator)\b"
@@ -149,7 +153,10 @@ class OpenRlhfSettings:
         older = bool(knobs.theirs) and not any("." in said.partition(" ")[0] for said in knobs.theirs.values())
         lines = dict.fromkeys(line for change in changes for line in _words(change, knobs, changes))
         back = {new: old for old, new in OLDER.items() if old != "generate_max_len"}
-        return tuple(f"--{back.get(name, name) if older else name}{value}" for name, value in (line.split("|", 1) for line in lines))
+        return tuple(
+            f"--{back.get(name, name) if older else name}{value}"
+            for name, value in (line.split("|", 1) for line in lines)
+        )
 
 
 def _flag(name: str, value: Any) -> str:
@@ -178,7 +185,9 @@ def _updates(read: Settings) -> float | None:
 
 def _idle(read: Settings) -> Iterator[Idle]:
     if "actor.eps_clip" in read.own and "actor.eps_clip_low_high" in read.own:
-        yield Idle(_flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", meant=False)
+        yield Idle(
+            _flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", meant=False
+        )
     if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:
         value = read.own["algo.dynamic_filtering_range"]
         yield Idle(_flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", meant=True)

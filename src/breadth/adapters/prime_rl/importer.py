@@ -16,7 +16,9 @@ from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
 CLOCKS = ("step", "time")
 FIRST = ("train/agg/effective/", "train/agg/all/", "train/agg/")
-"""All environments before single ones, and of those the rollouts that were trained on: failed ones count as zero reward."""
+"""All environments before single ones, and of those the rollouts that were trained on: failed ones count as zero
+reward.
+"""
 ORCHESTRATOR = frozenset({"time/wait_for_policy", "time/wait_for_ckpt"})
 SHARED = ("time/step", "time/save_ckpt")
 """Names that trainer and orchestrator both log, for different things."""
@@ -82,10 +84,10 @@ class PrimeRlImporter:
     """Reads prime-rl's run folder and verifiers' evaluation results.
 
     - ``metrics.jsonl``: trainer and orchestrator append to one file, some steps apart; rows of one step are joined.
-    - ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``: verifiers episodes; each trace of a trained agent is
-      a rollout. The problem is the environment and the task's key. ``effective`` repeats part of ``all``.
-    - ``token_exports/step_N/rank_R.jsonl``: per-token columns. An export names no task and has no text, so its problem is
-      the environment and a hash of the prompt's tokens: groups hold together, but its rows cannot be matched with
+    - ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``: verifiers episodes; each trace of a trained agent
+      is a rollout. The problem is the environment and the task's key. ``effective`` repeats part of ``all``.
+    - ``token_exports/step_N/rank_R.jsonl``: per-token columns. An export names no task and has no text, so its problem
+      is the environment and a hash of the prompt's tokens: groups hold together, but its rows cannot be matched with
       the episodes of the same step. Count one or the other.
     - ``results.jsonl`` of ``vf-eval``: held-out rollouts, with the reference answer beside them.
     """
@@ -97,7 +99,9 @@ class PrimeRlImporter:
     switches = MappingProxyType(
         {
             "rollouts": "[monitors.file] in the TOML (on unless --no-monitors.file); in verifiers: vf-eval --save-results",
-            **dict.fromkeys(("token_ids", "logprobs", "old_logprobs", "advantages", "mask"), "trainer.enable_token_export = true"),
+            **dict.fromkeys(
+                ("token_ids", "logprobs", "old_logprobs", "advantages", "mask"), "trainer.enable_token_export = true"
+            ),
         }
     )
     """What to set in the run's TOML."""
@@ -107,7 +111,9 @@ class PrimeRlImporter:
         keys = leading_keys(start)
         if keys >= TOKEN_KEYS:
             return TOKENS
-        if keys >= EPISODE_KEYS - ({"traces"} if b"\n" not in start else set()):  # a long task may push them out of sight
+        if keys >= EPISODE_KEYS - (
+            {"traces"} if b"\n" not in start else set()
+        ):  # a long task may push them out of sight
             return EPISODES
         if keys >= RESULT_KEYS:
             return RESULTS
@@ -116,7 +122,11 @@ class PrimeRlImporter:
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Drop the effective episodes of a step where all of that step are there."""
         there = set(files)
-        return [file for file in files if file.parent.name != "effective" or file.parent.with_name("all") / file.name not in there]
+        return [
+            file
+            for file in files
+            if file.parent.name != "effective" or file.parent.with_name("all") / file.name not in there
+        ]
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield what the file holds, in order."""

@@ -16,14 +16,18 @@ from breadth.runs.writer import problem_id
 
 def conversation(turns: Iterable[Any]) -> str:
     """Return turns as one text, each under its role."""
-    return "\n".join(f"{as_text(turn.get('role') or '')}: {turn_text(turn)}" for turn in turns if isinstance(turn, Mapping))
+    return "\n".join(
+        f"{as_text(turn.get('role') or '')}: {turn_text(turn)}" for turn in turns if isinstance(turn, Mapping)
+    )
 
 
 def spoken(completion: Any) -> str:
     """Return what the policy wrote: its own turns of a conversation, or a plain text as it is."""
     if not isinstance(completion, list) or not all(isinstance(turn, Mapping) for turn in completion):
         return as_text(completion)
-    return "\n\n".join(text for turn in completion if turn.get("role", "assistant") == "assistant" and (text := turn_text(turn)))
+    return "\n\n".join(
+        text for turn in completion if turn.get("role", "assistant") == "assistant" and (text := turn_text(turn))
+    )
 
 
 def turn_text(turn: Mapping[str, Any]) -> str:
@@ -160,7 +164,12 @@ def _token_columns(branch: Sequence[Mapping[str, Any]]) -> Row:
     if True not in mask:
         return {}
     start = mask.index(True)
-    columns: Row = {"token_ids": ids[start:], "mask": mask[start:], "old_logprobs": logprobs[start:], "advantages": advantages[start:]}
+    columns: Row = {
+        "token_ids": ids[start:],
+        "mask": mask[start:],
+        "old_logprobs": logprobs[start:],
+        "advantages": advantages[start:],
+    }
     return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
@@ -188,7 +197,9 @@ def _truncated(trace: Mapping[str, Any]) -> bool | None:
 def _trace_rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> Row:
     """Return what has no column and is worth keeping; timings, tools and configurations are not."""
     errors = [
-        f"{as_text(error.get('type'))}: {as_text(error.get('message'))}" for error in _list(trace, "errors") if isinstance(error, Mapping)
+        f"{as_text(error.get('type'))}: {as_text(error.get('message'))}"
+        for error in _list(trace, "errors")
+        if isinstance(error, Mapping)
     ]
     kept = {
         "trace": trace.get("id"),
@@ -204,7 +215,19 @@ def _trace_rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> Row:
 ORIGINS = ("env_name", "env_id", "task")
 """Where a row names its environment, best first."""
 USED = frozenset(
-    {"prompt", "completion", "answer", "reward", "advantage", "is_truncated", "example_id", "step", "token_usage", "timing", "tool_defs"}
+    {
+        "prompt",
+        "completion",
+        "answer",
+        "reward",
+        "advantage",
+        "is_truncated",
+        "example_id",
+        "step",
+        "token_usage",
+        "timing",
+        "tool_defs",
+    }
 )
 """Keys that have a column, and timings and tools, which say nothing about the rollout."""
 
@@ -281,7 +304,11 @@ def read_token_export(path: Path) -> Iterator[Record]:
 
 def _token_row(record: Mapping[str, Any]) -> Row | None:
     columns = {ours: record[theirs] for theirs, ours in PER_TOKEN.items() if isinstance(record.get(theirs), list)}
-    if len({len(values) for values in columns.values()}) != 1 or True not in columns.get("mask", ()) or "token_ids" not in columns:
+    if (
+        len({len(values) for values in columns.values()}) != 1
+        or True not in columns.get("mask", ())
+        or "token_ids" not in columns
+    ):
         return None
     start = columns["mask"].index(True)
     prompt = as_text(columns["token_ids"][:start])
@@ -339,7 +366,10 @@ def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[Row]]) -> Iter
         empty += sum(not rows for rows in found)
         yield from _batches([row for rows in found for row in rows], path, block[0][0] if block else 1)
     if empty:
-        yield Remark(f"{empty} records hold no rollout of a trained agent (failed before the first turn, or judges only).", str(path))
+        yield Remark(
+            f"{empty} records hold no rollout of a trained agent (failed before the first turn, or judges only).",
+            str(path),
+        )
 
 
 def _batches(rows: list[Row], path: Path, first: int) -> Iterator[Record]:

@@ -34,10 +34,11 @@ PAGES = ("/server_info", "/get_server_info")
 class SglangDialect(Dialect):
     """SGLang's server, written from its source (August 2026); no real one has answered it in our tests.
 
-    Log-probs of drawn tokens are after the temperature unless it was started with SGLANG_RETURN_ORIGINAL_LOGPROB. Seeds are kept to only
-    under ``--enable-deterministic-inference``. A cap on thinking is heeded by a server with ``--enable-strict-thinking``; without it
-    and without a logit processor the field is ignored. The beginning of a reply is put behind what the chat template opens a reply
-    with: where that is already ``<think>``, give it without the mark.
+    Log-probs of drawn tokens are after the temperature unless it was started with SGLANG_RETURN_ORIGINAL_LOGPROB. Seeds
+    are kept to only under ``--enable-deterministic-inference``. A cap on thinking is heeded by a server with
+    ``--enable-strict-thinking``; without it and without a logit processor the field is ignored. The beginning of a
+    reply is put behind what the chat template opens a reply with: where that is already ``<think>``, give it without
+    the mark.
     """
 
     offers: ClassVar[frozenset[str]] = (Dialect.offers - {"seed"}) | {"prefix", "thinking"}
@@ -56,7 +57,11 @@ class SglangDialect(Dialect):
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the sampling fields under the server's names; -1 keeps all tokens, 0 is refused."""
-        ours = {"top_k": sampling.top_k or -1, "min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
+        ours = {
+            "top_k": sampling.top_k or -1,
+            "min_p": sampling.min_p,
+            "repetition_penalty": sampling.repetition_penalty,
+        }
         return super().sampling_fields(sampling) | ours
 
     def thinking_fields(self, tokens: int) -> dict[str, Any]:

@@ -63,7 +63,12 @@ def read_events(path: Path) -> Iterator[Scalars | Remark]:
             if event.values:
                 yield event
     if damaged:
-        yield Remark(f"{damaged} damaged records were left out.", str(path), None, "Copy the file again from where it was written.")
+        yield Remark(
+            f"{damaged} damaged records were left out.",
+            str(path),
+            None,
+            "Copy the file again from where it was written.",
+        )
 
 
 def _records(path: Path) -> Iterator[bytes | Remark | None]:
@@ -228,7 +233,9 @@ class TensorBoardImporter:
         {
             "entropy": "SummaryWriter.add_scalar('train/entropy', mean_token_entropy, step)",
             "reward": "SummaryWriter.add_scalar('train/reward', mean_reward, step)",
-            "rollouts": "event files hold no rollouts: switch on the trainer's own dump, or write one JSON object per completion",
+            "rollouts": (
+                "event files hold no rollouts: switch on the trainer's own dump, or write one JSON object per completion"
+            ),
         }
     )
     """What to log; with ``torch.utils.tensorboard`` or any other writer of event files."""

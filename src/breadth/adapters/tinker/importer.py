@@ -20,7 +20,9 @@ SUMMARY_KEYS = frozenset({"schema_version", "split", "iteration", "group_idx", "
 KNOWN_VERSION = 1
 TRAIN = "train"
 COLUMNS = ("step", "problem", "group", "sample", "reward", "correct", "tokens", "origin")
-READER = RowReader({name: name for name in COLUMNS}, frozenset({"schema_version", "iteration", "group_idx", "traj_idx"}))
+READER = RowReader(
+    {name: name for name in COLUMNS}, frozenset({"schema_version", "iteration", "group_idx", "traj_idx"})
+)
 
 
 def read_summaries(path: Path) -> Iterator[Record]:
@@ -92,7 +94,10 @@ def _origin(tags: Any) -> str | None:
 
 def _newer(path: Path, version: str) -> Remark:
     return Remark(
-        f"rows of schema version {version} were read as version {KNOWN_VERSION}.", str(path), None, "Check the rewards and lengths."
+        f"rows of schema version {version} were read as version {KNOWN_VERSION}.",
+        str(path),
+        None,
+        "Check the rewards and lengths.",
     )
 
 
@@ -114,12 +119,12 @@ OPAQUE = ("time", "data", "metrics")
 class TinkerImporter:
     """Reads tinker-cookbook's log folder (also that of loops grown from it).
 
-    Rows of ``metrics.jsonl`` are flat; what an evaluator logs under ``test/`` or ``eval/`` becomes an eval row. The share
-    of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``starved_groups``.
+    Rows of ``metrics.jsonl`` are flat; what an evaluator logs under ``test/`` or ``eval/`` becomes an eval row. The
+    share of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``starved_groups``.
 
-    A rollout summary names no problem. In an evaluation the groups stand in the order of the data set, so ``eval/math/7``
-    is the same problem at every step; in training ``train/12/7`` (iteration 12, group 7) is told apart from every other
-    group, even where the data set comes round again.
+    A rollout summary names no problem. In an evaluation the groups stand in the order of the data set, so
+    ``eval/math/7`` is the same problem at every step; in training ``train/12/7`` (iteration 12, group 7) is told apart
+    from every other group, even where the data set comes round again.
     """
 
     trainer = "tinker"
@@ -127,13 +132,16 @@ class TinkerImporter:
     entropy = EntropyKind("sampled", None, "token-mean", "response")
     """``optim/entropy``: minus the mean log-probability of the sampled action tokens, over the whole batch.
 
-    Loops grown from the cookbook log numbers of their own (``policy/entropy``): those say nothing about their estimator.
+    Loops grown from the cookbook log numbers of their own (``policy/entropy``): those say nothing about their
+    estimator.
     """
     switches = MappingProxyType(
         {
             "rollouts": "tinker_cookbook.rl.train.Config(rollout_json_export=True)",
             "entropy": "train with tinker_cookbook.rl.train.main: it logs optim/entropy at every step",
-            "kl_reference": "tinker_cookbook.rl.train.Config(kl_penalty_coef=0.01, kl_reference_config=KLReferenceConfig(...))",
+            "kl_reference": (
+                "tinker_cookbook.rl.train.Config(kl_penalty_coef=0.01, kl_reference_config=KLReferenceConfig(...))"
+            ),
         }
     )
     """What to set in ``tinker_cookbook.rl.train.Config``."""
@@ -180,7 +188,9 @@ def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[Met
     values = reader.numbers({name: value for name, value in row.items() if name not in (key, TIME)}, number)
     if MIXED in values:
         values["starved_groups"] = 1 - values[MIXED]
-    return metric_rows(in_order(values, (PREFIX,)), as_step(row[key]) if key else None, as_number(row[TIME]) if TIME in row else None)
+    return metric_rows(
+        in_order(values, (PREFIX,)), as_step(row[key]) if key else None, as_number(row[TIME]) if TIME in row else None
+    )
 
 
 def _is_entropy(name: str) -> bool:
@@ -191,11 +201,12 @@ def _is_entropy(name: str) -> bool:
 
 def _unknown_estimator(path: Path, name: str) -> Remark:
     return Remark(
-        f"the entropy here is {name!r}, a number of the user's own loop (the cookbook logs {OWN_ENTROPY!r}): how it was estimated "
-        "and averaged is not recorded, so it can be compared within this run only.",
+        f"the entropy here is {name!r}, a number of the user's own loop (the cookbook logs {OWN_ENTROPY!r}): how it was"
+        " estimated and averaged is not recorded, so it can be compared within this run only.",
         str(path),
         None,
-        "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or per sequence.",
+        "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or per"
+        " sequence.",
     )
 
 

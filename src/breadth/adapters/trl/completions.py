@@ -65,10 +65,10 @@ def has_completions(path: Path) -> bool:
 def read_completions(path: Path) -> Iterator[Record]:
     """Yield a completions file in batches.
 
-    TRL stores no group id: rows of a group are adjacent and share their prompt. Nor does it store the total reward: with one
-    reward function it is that one; with several it is their weighted sum where ``grpo_config.json`` beside the files tells
-    the weights, else their plain sum, with a remark unless the log shows that all weights are 1. A file holds the last
-    batch generated, so with several steps per generation successive files repeat the same rollouts.
+    TRL stores no group id: rows of a group are adjacent and share their prompt. Nor does it store the total reward:
+    with one reward function it is that one; with several it is their weighted sum where ``grpo_config.json`` beside the
+    files tells the weights, else their plain sum, with a remark unless the log shows that all weights are 1. A file
+    holds the last batch generated, so with several steps per generation successive files repeat the same rollouts.
     """
     folder = output_folder(path)
     history = newest_history(folder)
@@ -78,7 +78,9 @@ def read_completions(path: Path) -> Iterator[Record]:
         file = pq.ParquetFile(path)
         for name in sorted(NEEDED - set(file.schema_arrow.names)):
             raise BrokenFileError(
-                path, f"has no column {name!r} (it has {file.schema_arrow.names}).", "Choose a completions file of TRL's."
+                path,
+                f"has no column {name!r} (it has {file.schema_arrow.names}).",
+                "Choose a completions file of TRL's.",
             )
         names = _reward_names(file.schema_arrow, learnt)
         weights = _weights(names, learnt, folder)
@@ -91,12 +93,19 @@ def read_completions(path: Path) -> Iterator[Record]:
             first += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrokenFileError(
-            path, f"is not readable Parquet ({error}).", "Delete it: TRL was stopped while writing it, the other steps are unaffected."
+            path,
+            f"is not readable Parquet ({error}).",
+            "Delete it: TRL was stopped while writing it, the other steps are unaffected.",
         ) from error
 
 
 def _batch(
-    rows: list[dict[str, Any]], path: Path, first: int, rewards: Mapping[str, float], evaluated: frozenset[int], groups: _Groups
+    rows: list[dict[str, Any]],
+    path: Path,
+    first: int,
+    rewards: Mapping[str, float],
+    evaluated: frozenset[int],
+    groups: _Groups,
 ) -> Iterator[Record]:
     for row in rows:
         row["completion"] = spoken(row.get("completion"))
@@ -111,7 +120,9 @@ def _batch(
     steps = table.column("step").to_pylist()
     group, sample = groups.number(table.column("problem").to_pylist(), steps)
     table = table.set_column(table.schema.get_field_index("sample"), "sample", pa.array(sample, pa.int32()))
-    yield RolloutBatch(table.append_column("group", pa.array(group, pa.string())), "train" if evaluated.isdisjoint(steps) else "eval")
+    yield RolloutBatch(
+        table.append_column("group", pa.array(group, pa.string())), "train" if evaluated.isdisjoint(steps) else "eval"
+    )
 
 
 def spoken(completion: Any) -> Any:
@@ -155,7 +166,11 @@ def _is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
     parts = [as_number(row[f"rewards/{name}/mean"]) for name in names]
     numbers = [part for part in parts if part is not None]
     total = as_number(row["reward"])
-    return total is not None and len(numbers) == len(parts) and abs(total - sum(numbers)) <= SUM_PRECISION * max(map(abs, numbers))
+    return (
+        total is not None
+        and len(numbers) == len(parts)
+        and abs(total - sum(numbers)) <= SUM_PRECISION * max(map(abs, numbers))
+    )
 
 
 def _reward_names(schema: pa.Schema, learnt: _Learnt) -> list[str]:

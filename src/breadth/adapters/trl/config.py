@@ -15,7 +15,9 @@ from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.knobs import Clash, Idle, Knobs
 
-TELLING = frozenset({"num_generations", "max_completion_length", "epsilon_high", "loss_type", "scale_rewards", "num_iterations"})
+TELLING = frozenset(
+    {"num_generations", "max_completion_length", "epsilon_high", "loss_type", "scale_rewards", "num_iterations"}
+)
 """Settings that GRPO of TRL has and others seldom do; two of them make a table TRL's."""
 DEFAULTS: Mapping[str, Any] = {
     "num_generations": 8,
@@ -48,10 +50,14 @@ DEFAULTS: Mapping[str, Any] = {
     "vllm_importance_sampling_clip_max": 3.0,
     "log_completions": False,
 }
-"""Of trl 1.16, checked against it by a test; beta, max_completion_length and top_k are left out: earlier versions had them otherwise."""
+"""Of trl 1.16, checked against it by a test; beta, max_completion_length and top_k are left out: earlier versions had
+them otherwise.
+"""
 OLDER = frozenset({"max_prompt_length", "vllm_device", "vllm_guided_decoding_regex", "use_liger_loss", "vllm_dtype"})
 """Settings that trl 1.16 no longer has: what sets one is for an earlier version."""
-CHANGED = frozenset({"loss_type", "temperature", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"})
+CHANGED = frozenset(
+    {"loss_type", "temperature", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"}
+)
 """Defaults that earlier versions had otherwise."""
 SIBLINGS = frozenset({"adam_epsilon", "epsilon_high", "num_generations_eval", "log_completions_hub_repo"})
 """Other settings of TRL's in which the name of one of these stands."""
@@ -112,10 +118,15 @@ CORRECTING = (
 
 def idle_settings(given: Settings) -> Iterator[Idle]:
     """Yield what the user set and TRL does not read."""
-    yield from _behind(given, FOLLOWING, "use_adaptive_entropy", "the coefficient follows a target only with use_adaptive_entropy=True")
+    yield from _behind(
+        given, FOLLOWING, "use_adaptive_entropy", "the coefficient follows a target only with use_adaptive_entropy=True"
+    )
     yield from _behind(given, CORRECTING, "use_vllm", "there is nothing to correct without use_vllm=True")
     yield from _behind(
-        given, ("ref_model_mixup_alpha", "ref_model_sync_steps"), "sync_ref_model", "the reference stays without sync_ref_model"
+        given,
+        ("ref_model_mixup_alpha", "ref_model_sync_steps"),
+        "sync_ref_model",
+        "the reference stays without sync_ref_model",
     )
     yield from _by_loss(given)
     if given.switch("sync_ref_model") and given.number("beta") == 0:
@@ -149,15 +160,24 @@ def clashes(read: Settings, given: Settings) -> Iterator[Clash]:
     """Yield settings that TRL refuses together, or that its documentation says do not go together."""
     group, rollouts = read.whole("num_generations"), read.whole("generation_batch_size")
     if rollouts and given.own.get("steps_per_generation") is not None and "generation_batch_size" in given.own:
-        yield Clash(given.says("generation_batch_size", "steps_per_generation"), "TRL takes one of the two", weight="refused")
+        yield Clash(
+            given.says("generation_batch_size", "steps_per_generation"), "TRL takes one of the two", weight="refused"
+        )
     if group and rollouts and rollouts % group:
         said = spelled("generation_batch_size", rollouts) + ", " + spelled("num_generations", group)
         yield Clash(said, f"{rollouts} rollouts of a generation make no whole groups of {group}", weight="refused")
     yield from _adaptive(read, given)
     loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
     if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
-        why = "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still divided by"
-        yield Clash(given.says("loss_type", "scale_rewards"), f"{why} without scale_rewards='none' (arXiv 2503.20783)", weight="slight")
+        why = (
+            "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
+            " divided by"
+        )
+        yield Clash(
+            given.says("loss_type", "scale_rewards"),
+            f"{why} without scale_rewards='none' (arXiv 2503.20783)",
+            weight="slight",
+        )
 
 
 def _adaptive(read: Settings, given: Settings) -> Iterator[Clash]:
@@ -289,8 +309,8 @@ def _anywhere(path: Path, start: bytes, sign: bytes) -> bool:
 def _defaults(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults that hold for what a file leaves out.
 
-    None where it sets nothing of GRPO's, or hands on what cannot be seen; not those that earlier versions had otherwise, where it has
-    settings of those; and not those of a setting that it has under a name of its own.
+    None where it sets nothing of GRPO's, or hands on what cannot be seen; not those that earlier versions had
+    otherwise, where it has settings of those; and not those of a setting that it has under a name of its own.
     """
     if REST in own or not TELLING & own.keys():
         return {}
@@ -304,7 +324,9 @@ def _given(own: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the user set: of the arguments as the trainer saved them, all of them, only what is no default."""
     if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
         return own
-    derived = {"generation_batch_size"} | ({"steps_per_generation"} if own.get("steps_per_generation") == _accumulated(own) else set())
+    derived = {"generation_batch_size"} | (
+        {"steps_per_generation"} if own.get("steps_per_generation") == _accumulated(own) else set()
+    )
     return {name: value for name, value in own.items() if DEFAULTS.get(name, REST) != value and name not in derived}
 
 
@@ -315,7 +337,8 @@ def _accumulated(own: Mapping[str, Any]) -> Any:
 def _updates(read: Settings) -> float | None:
     """Return optimizer steps a generation: steps_per_generation / gradient_accumulation_steps * num_iterations.
 
-    Where a generation is begun in the midst of an optimizer step, some of its rollouts outlive it: then that is no whole story.
+    Where a generation is begun in the midst of an optimizer step, some of its rollouts outlive it: then that is no
+    whole story.
     """
     accumulated, iterations = read.number("gradient_accumulation_steps"), read.number("num_iterations")
     steps = read.number("steps_per_generation")

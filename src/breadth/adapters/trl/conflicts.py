@@ -18,13 +18,21 @@ LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
         "dapo",
         lambda value: {
             "grpo": "Chain(..., reduction=Reduction('sequence-mean')) with ClippedPolicy()",
-            "bnpo": "Chain(..., reduction=Reduction('token-mean')) with ClippedPolicy(): bnpo averages each micro-batch alone",
-            "dr_grpo": "Chain(..., reduction=Reduction('fixed-length', length=max_completion_length)) with ClippedPolicy()",
+            "bnpo": (
+                "Chain(..., reduction=Reduction('token-mean')) with ClippedPolicy(): bnpo averages each micro-batch"
+                " alone"
+            ),
+            "dr_grpo": (
+                "Chain(..., reduction=Reduction('fixed-length', length=max_completion_length)) with ClippedPolicy()"
+            ),
             "cispo": "Cispo(bounds='cap', cap=<epsilon_high>) in the place of ClippedPolicy()",
         }.get(value, "a surrogate of the chain in its place"),
     ),
     "epsilon": (0.2, lambda value: f"ClippedPolicy(low={value:g}, high=...)"),
-    "epsilon_high": (None, lambda value: f"ClippedPolicy(high={value:g}), or with cispo Cispo(bounds='cap', cap={value:g})"),
+    "epsilon_high": (
+        None,
+        lambda value: f"ClippedPolicy(high={value:g}), or with cispo Cispo(bounds='cap', cap={value:g})",
+    ),
     "delta": (None, lambda value: f"ClippedPolicy(dual={value:g})"),
     "entropy_coef": (0.0, lambda value: f"EntropyBonus(coefficient={value:g})"),
     "use_adaptive_entropy": (False, lambda _: "EntropyTarget(...) or ForkThermostat()"),
@@ -32,7 +40,10 @@ LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "importance_sampling_level": ("token", lambda _: "SequenceRatio()"),
     "off_policy_mask_threshold": (
         None,
-        lambda _: "nothing: no mechanism of ours does this; leave it out or keep TRL's own loss (a chain of the credit seat only)",
+        lambda _: (
+            "nothing: no mechanism of ours does this; leave it out or keep TRL's own loss (a chain of the credit seat"
+            " only)"
+        ),
     ),
 }
 """Loss settings of GRPOConfig -> (TRL's default, how the chain says it)."""
@@ -42,7 +53,10 @@ ROW_COUNTING = ("grpo", "sapo", "dr_grpo", "luspo")
 
 CREDIT_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "scale_rewards": ("group", lambda value: f"GroupAdvantage(scale={'none' if value == 'none' else 'sample'!r})"),
-    "multi_objective_aggregation": ("sum_then_normalize", lambda _: "reward functions that return the aggregate you want"),
+    "multi_objective_aggregation": (
+        "sum_then_normalize",
+        lambda _: "reward functions that return the aggregate you want",
+    ),
 }
 """Advantage settings of GRPOConfig -> (TRL's default, how the chain says it)."""
 
@@ -51,7 +65,8 @@ def check_version(version: str) -> None:
     """Refuse a TRL whose private methods this adapter has not been tested with."""
     if not any(version == tested or version.startswith(f"{tested}.") for tested in TESTED):
         raise MechanismError(
-            f"TRL {version} is installed; this adapter overrides private methods of TRL and is tested with {', '.join(TESTED)} only.",
+            f"TRL {version} is installed; this adapter overrides private methods of TRL and is tested with"
+            f" {', '.join(TESTED)} only.",
             f'Install a tested one: pip install "trl=={TESTED[-1]}.*"',
         )
 
@@ -74,7 +89,8 @@ def regime_of(arguments: Any, processes: int) -> Regime:
         updates_per_generation=max(1, arguments.steps_per_generation * arguments.num_iterations // per_update),
         sequences_per_update=arguments.per_device_train_batch_size * per_update * processes,
         group_size=arguments.num_generations,
-        tokens_per_response=arguments.max_completion_length,  # at most: a quota too small for these is too small for any
+        # at most: a quota too small for these is too small for any
+        tokens_per_response=arguments.max_completion_length,
         temperature=arguments.temperature,
     )
 
@@ -100,14 +116,18 @@ def _overridden(arguments: Any, chain: Chain) -> Iterator[Problem]:
 
 def _impossible(arguments: Any, chain: Chain) -> Iterator[Problem]:
     for one in chain.seated(Seat.PLAN):
-        why = "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order set in advance"
+        why = (
+            "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order"
+            " set in advance"
+        )
         yield name_of(one), why, f"Leave {name_of(one)} out, or change the data set or the temperature between runs"
     if not chain.seated(Seat.LOSS):
         yield from _dropping(arguments, chain)
         return
     if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
         why = (
-            f"an optimizer step would reach past a generation ({arguments.steps_per_generation} micro-batches), or hold some rollouts twice"
+            f"an optimizer step would reach past a generation ({arguments.steps_per_generation} micro-batches), or hold"
+            " some rollouts twice"
         )
         setting = f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}"
         yield setting, why, "Make steps_per_generation a multiple of gradient_accumulation_steps"
@@ -119,7 +139,11 @@ def _dropping(arguments: Any, chain: Chain) -> Iterator[Problem]:
     dropping = [name_of(one) for one in chain.mechanisms if isinstance(one, FlatFilter)]
     if dropping and arguments.loss_type in ROW_COUNTING:
         why = f"it divides by all responses, those that {dropping[0]} drops included"
-        yield f"loss_type={arguments.loss_type!r}", why, "Leave loss_type at 'dapo', or put the policy loss into the chain"
+        yield (
+            f"loss_type={arguments.loss_type!r}",
+            why,
+            "Leave loss_type at 'dapo', or put the policy loss into the chain",
+        )
 
 
 def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:
@@ -136,6 +160,10 @@ def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:
             else f"{name_of(wanted[0])} has the coefficient {coefficient}"
         )
         yield f"beta={arguments.beta}", why, "Set beta to 0" if not wanted else f"Set beta={coefficient}"
-    if wanted and not getattr(arguments, "use_bias_correction_kl", True) and getattr(wanted[0], "estimator", "k3") != "k3":
+    if (
+        wanted
+        and not getattr(arguments, "use_bias_correction_kl", True)
+        and getattr(wanted[0], "estimator", "k3") != "k3"
+    ):
         why = "the chain decides the estimator; without the correction TRL's is ReferenceKL(estimator='k3')"
         yield "use_bias_correction_kl=False", why, "Leave use_bias_correction_kl at True"

@@ -18,7 +18,9 @@ from breadth.runs.schema import MetricRow, Record, Remark
 DICT = re.compile(r"\{['\"][^{}]*\}")
 PAIR = re.compile(r"""(?:'([^']*)'|"([^"]*)")\s*:\s*('[^']*'|"[^"]*"|[A-Za-z_][\w.]*\([^()]*\)|[^\s,{}'"]+)""")
 OPEN = re.compile(r"\{'[\w/]+': [^{}]*$")
-TRAINING = frozenset({"loss", "reward", "grad_norm", "learning_rate", "train_runtime", "eval_loss", "eval_reward", "eval_runtime"})
+TRAINING = frozenset(
+    {"loss", "reward", "grad_norm", "learning_rate", "train_runtime", "eval_loss", "eval_reward", "eval_runtime"}
+)
 """A printed dict is a log row when it has one of these and the epoch."""
 PRINTED_PRECISION = 1e-3
 """Relative difference that rounding to the four digits printed can make, with a margin of two."""
@@ -41,7 +43,12 @@ def read_console(path: Path) -> Iterator[Record]:
             yield counter.place(row, values)
     yield from reader.remarks(path)
     if OPEN.search(text):
-        yield Remark("the last row breaks off; left out.", str(path), number, "The trainer was stopped while printing, or still runs.")
+        yield Remark(
+            "the last row breaks off; left out.",
+            str(path),
+            number,
+            "The trainer was stopped while printing, or still runs.",
+        )
 
 
 def log_rows(text: str) -> Iterator[dict[str, str]]:
@@ -70,9 +77,10 @@ class _StateRow:
 class _Counter:
     """Places console rows: training rows in order, evaluations and the closing summary at the training row before them.
 
-    Where the trainer state of the same run lies beside the log, a row it holds gets its step from there, and a row it lacks
-    (a lost attempt, the steps after the last checkpoint) the step after the row before. Without one, an epoch that goes back shows a
-    restart, or another run printed behind the first: that row is placed where its epoch was reached before.
+    Where the trainer state of the same run lies beside the log, a row it holds gets its step from there, and a row it
+    lacks (a lost attempt, the steps after the last checkpoint) the step after the row before. Without one, an epoch
+    that goes back shows a restart, or another run printed behind the first: that row is placed where its epoch was
+    reached before.
     """
 
     def __init__(self, state: Sequence[_StateRow]) -> None:

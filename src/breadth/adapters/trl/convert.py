@@ -61,14 +61,18 @@ class Providers:
     correct: str | None = None
     """Name of the reward function that is the grade (1 right, 0 wrong); None: the only one there is."""
     outcome: Callable[[str], str | None] | None = None
-    """Completion text -> its final answer in canonical form; None: the answer stated in the text, by `breadth.answer_key`."""
+    """Completion text -> its final answer in canonical form; None: the answer stated in the text, by
+    `breadth.answer_key`.
+    """
     grams: Marker | None = None
     """What marks planning tokens."""
 
     def fields(self, reward_names: Sequence[str]) -> set[str]:
         """Return the optional fields that can be provided beyond what every batch has."""
         given = {"problems", "outcomes", "texts", "truncated", "mask", "entropy"}
-        given |= {"correct"} if self.correct in reward_names or (self.correct is None and len(reward_names) == 1) else set()
+        given |= (
+            {"correct"} if self.correct in reward_names or (self.correct is None and len(reward_names) == 1) else set()
+        )
         planning = set() if self.grams is None else {"credit.planning", "loss.planning"}
         return {f"credit.{name}" for name in given} | planning
 
@@ -81,7 +85,9 @@ def plain_text(message: Any) -> str:
     return "\n".join(_content(content) for content in contents if content)
 
 
-def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, providers: Providers, needs: frozenset[str]) -> Rollouts:
+def rollouts_of(
+    trainer: Any, output: Mapping[str, Any], scored: Scored, providers: Providers, needs: frozenset[str]
+) -> Rollouts:
     """Return this process's completions of one generation; only the fields the chain needs are worked out."""
     rows = rows_of(trainer, len(scored.texts))
     scores = scored.rewards[rows.to(scored.rewards.device)]
@@ -102,7 +108,11 @@ def rollouts_of(trainer: Any, output: Mapping[str, Any], scored: Scored, provide
         texts=list(scored.texts),
         truncated=torch.tensor([not ids or ids[-1] not in ends for ids in scored.token_ids]),
         mask=mask.bool(),
-        planning=planning_of(trainer, scored, providers.grams, mask) if providers.grams is not None and "planning" in needs else None,
+        planning=(
+            planning_of(trainer, scored, providers.grams, mask)
+            if providers.grams is not None and "planning" in needs
+            else None
+        ),
     )
 
 
@@ -117,7 +127,9 @@ def loss_mask(inputs: Mapping[str, Any]) -> Tensor:
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
 
-def forward(trainer: Any, model: Any, inputs: Mapping[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+def forward(
+    trainer: Any, model: Any, inputs: Mapping[str, Any], batch_size: int | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return (log-probabilities, entropies, auxiliary loss) of the completion tokens: TRL's own forward pass, logits never materialised.
 
     All sequences at once, or ``batch_size`` of them at a time.

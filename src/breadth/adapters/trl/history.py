@@ -66,7 +66,9 @@ def load_history(path: Path) -> History:
     except ValueError as error:
         rows, cut = _salvage(text)
         if not rows:
-            raise BrokenFileError(path, f"is not a whole JSON document ({error}).", "Use the copy in another checkpoint folder.") from error
+            raise BrokenFileError(
+                path, f"is not a whole JSON document ({error}).", "Use the copy in another checkpoint folder."
+            ) from error
         return History(tuple(rows), {}, cut)
 
 
@@ -100,7 +102,9 @@ def read_document(path: Path) -> str:
         size = path.stat().st_size
         if size > LARGEST:
             raise BrokenFileError(
-                path, f"has {size / 1e6:,.0f} MB; a JSON document is read up to {LARGEST / 1e6:,.0f} MB.", "Import its TensorBoard files."
+                path,
+                f"has {size / 1e6:,.0f} MB; a JSON document is read up to {LARGEST / 1e6:,.0f} MB.",
+                "Import its TensorBoard files.",
             )
         return path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
@@ -124,7 +128,10 @@ def too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(DEEPEST):
         level = [
-            inner for outer in level if isinstance(outer, dict | list) for inner in (outer.values() if isinstance(outer, dict) else outer)
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
     return bool(level)
 
@@ -174,8 +181,8 @@ def _cut_short(path: Path, history: History) -> Remark:
 
 def _overwritten(path: Path, times: int) -> Remark:
     return Remark(
-        f"this run was evaluated at {times} steps, and TRL writes the completions of an evaluation over the training ones "
-        "of its step; completions files of those steps are taken as held-out rollouts.",
+        f"this run was evaluated at {times} steps, and TRL writes the completions of an evaluation over the training"
+        " ones of its step; completions files of those steps are taken as held-out rollouts.",
         str(path),
         None,
         "To keep both, choose eval_steps that are no multiples of logging_steps.",
@@ -260,7 +267,8 @@ def refuse_pickle(path: Path) -> Iterator[Record]:
     raise UnsafeFileError(
         path,
         "is a pickle of the training arguments: opening it would run whatever code it holds.",
-        f"Save them as JSON where you train, and import that: Path(args.output_dir, '{SAVED}').write_text(args.to_json_string())",
+        "Save them as JSON where you train, and import that: Path(args.output_dir,"
+        f" '{SAVED}').write_text(args.to_json_string())",
     )
 
 
@@ -269,9 +277,13 @@ def load_arguments(path: Path) -> dict[str, Any]:
     try:
         document = parse_json(read_document(path))
     except ValueError as error:
-        raise BrokenFileError(path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()") from error
+        raise BrokenFileError(
+            path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()"
+        ) from error
     if not isinstance(document, dict) or too_deep(document):
-        raise BrokenFileError(path, "holds no settings, but something else.", "Save the arguments again: args.to_json_string()")
+        raise BrokenFileError(
+            path, "holds no settings, but something else.", "Save the arguments again: args.to_json_string()"
+        )
     return document
 
 

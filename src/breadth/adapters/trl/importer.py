@@ -11,7 +11,14 @@ from types import MappingProxyType
 from breadth.adapters.sniff import BOM, far_start
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.console import TRAINING, read_console
-from breadth.adapters.trl.history import PICKLED, output_folder, read_arguments, read_history, refuse_pickle, without_older_copies
+from breadth.adapters.trl.history import (
+    PICKLED,
+    output_folder,
+    read_arguments,
+    read_history,
+    refuse_pickle,
+    without_older_copies,
+)
 from breadth.runs.schema import EntropyKind, Record
 
 READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
@@ -36,8 +43,14 @@ SWITCHES = {
     "starved_groups": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
     "truncated": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
     "answer": "in a reward function: log_extra('answer', answers), with GRPOConfig(log_completions=True)",
-    "correct": "in a reward function: log_extra('correct', [reward == 1 for reward in rewards]), with GRPOConfig(log_completions=True)",
-    "tokens": "in a reward function: log_extra('tokens', [len(ids) for ids in completion_ids]), with GRPOConfig(log_completions=True)",
+    "correct": (
+        "in a reward function: log_extra('correct', [reward == 1 for reward in rewards]), with"
+        " GRPOConfig(log_completions=True)"
+    ),
+    "tokens": (
+        "in a reward function: log_extra('tokens', [len(ids) for ids in completion_ids]), with"
+        " GRPOConfig(log_completions=True)"
+    ),
     "token_ids": "in a reward function: log_extra('token_ids', completion_ids), with GRPOConfig(log_completions=True)",
 }
 
@@ -46,8 +59,8 @@ SWITCHES = {
 class TrlImporter:
     """Reads ``trainer_state.json``, log histories, console logs, ``completions/*.parquet`` and saved arguments of TRL.
 
-    Other users of the Hugging Face Trainer leave the same logs; they are read too. ``training_args.bin`` is a pickle and is
-    refused, with the safe way to save the same.
+    Other users of the Hugging Face Trainer leave the same logs; they are read too. ``training_args.bin`` is a pickle
+    and is refused, with the safe way to save the same.
     """
 
     trainer = "trl"

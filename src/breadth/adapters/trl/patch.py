@@ -10,10 +10,22 @@ from breadth.doctor.finding import Change
 from breadth.doctor.knobs import Knobs
 
 STEP, MOST = 1e-4, 0.005
-"""How fast the entropy bonus moves and how far, of Skywork-OR1's scripts (arXiv 2505.22312); TRL's own 0.005 and 1 outweigh any reward."""
+"""How fast the entropy bonus moves and how far, of Skywork-OR1's scripts (arXiv 2505.22312); TRL's own 0.005 and 1
+outweigh any reward.
+"""
 ROW_COUNTING = ("grpo", "sapo", "dr_grpo", "luspo")
 """Losses of TRL that divide by all responses, those that are dropped included."""
-REPLACED = ("loss", "clip_low", "clip_high", "dual_clip", "sequence_ratio", "entropy_bonus", "entropy_adaptive", "entropy_share", "kl")
+REPLACED = (
+    "loss",
+    "clip_low",
+    "clip_high",
+    "dual_clip",
+    "sequence_ratio",
+    "entropy_bonus",
+    "entropy_adaptive",
+    "entropy_share",
+    "kl",
+)
 """Knobs that an objective of ours has in the place of TRL's."""
 PLAIN = frozenset(FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", "longest_prompt"}
 """Knobs whose value is the field's."""
@@ -52,7 +64,9 @@ def _special(change: Change, knobs: Knobs) -> dict[str, Any] | None:
         "prompts": lambda: {} if knobs.group is None else {"generation_batch_size": int(value) * knobs.group},
         "clip_high": lambda: {"epsilon_high": round(1 + value, 6) if knobs.loss == "cispo" else value},
         "entropy_adaptive": lambda: _adaptive(knobs) if value else {"use_adaptive_entropy": False},
-        "correct_mismatch": lambda: {"vllm_importance_sampling_correction": bool(value)} if knobs.engine == "vllm" else {},
+        "correct_mismatch": lambda: (
+            {"vllm_importance_sampling_correction": bool(value)} if knobs.engine == "vllm" else {}
+        ),
         "sequence_ratio": lambda: {"importance_sampling_level": "sequence" if value else "token"},
         "engine": lambda: {"use_vllm": value == "vllm"},
         "longest": lambda: _longest(int(value), knobs),
@@ -83,8 +97,15 @@ def _group(wanted: int, knobs: Knobs) -> tuple[dict[str, Any], list[str]]:
     """TRL asks for whole groups in a generation: accumulate more micro-batches where the present ones do not hold them."""
     found: dict[str, Any] = {"num_generations": wanted}
     micro, accumulation = knobs.micro_batch, knobs.accumulation
-    if not micro or not accumulation or "prompts" in knobs.theirs or "steps_per_generation" in knobs.theirs.get("updates", ""):
-        return found, [f"# per_device_train_batch_size x steps_per_generation x processes must be a multiple of {wanted}"]
+    if (
+        not micro
+        or not accumulation
+        or "prompts" in knobs.theirs
+        or "steps_per_generation" in knobs.theirs.get("updates", "")
+    ):
+        return found, [
+            f"# per_device_train_batch_size x steps_per_generation x processes must be a multiple of {wanted}"
+        ]
     more = next(times for times in range(1, wanted + 1) if micro * accumulation * times % wanted == 0)
     return found | ({"gradient_accumulation_steps": accumulation * more} if more > 1 else {}), []
 

@@ -22,7 +22,9 @@ class Recorder:
     def __init__(self, folder: Path, arguments: Any, chain: Chain, rank: int) -> None:
         kind = EntropyKind("exact", float(arguments.temperature), "token-mean", "response")
         config = {"trl": storable(arguments.to_dict()), "breadth": settings.to_table(chain)}
-        self.writer = RunWriter(folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}, config=config), rank=rank)
+        self.writer = RunWriter(
+            folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}, config=config), rank=rank
+        )
         """Where the rows go."""
         self.rank = rank
         """Number of this process."""
@@ -61,7 +63,9 @@ class Recorder:
         if rollouts.outcomes is not None:
             self._columns["answer"] = list(rollouts.outcomes)
         new = {
-            problem: prompt for problem, prompt in zip(self._columns["problem"], scored.prompts, strict=True) if problem not in self._known
+            problem: prompt
+            for problem, prompt in zip(self._columns["problem"], scored.prompts, strict=True)
+            if problem not in self._known
         }
         if new:  # the writer reads and writes the whole file
             self.writer.problems({"problem": list(new), "prompt": list(new.values())})
@@ -76,14 +80,22 @@ class Recorder:
         plain = {name: value[fresh].tolist() for name, value in values.items()}
         for place, row in enumerate(rows[fresh].tolist()):
             length = self._columns["tokens"][row - self._first]
-            counted = any(plain["mask"][place])  # TRL's forward pass gives zeros for a rollout that was dropped or masked whole
-            self._tokens[row] = {name: value[place][:length] for name, value in plain.items() if counted or name == "mask"}
+            counted = any(
+                plain["mask"][place]
+            )  # TRL's forward pass gives zeros for a rollout that was dropped or masked whole
+            self._tokens[row] = {
+                name: value[place][:length] for name, value in plain.items() if counted or name == "mask"
+            }
         if len(self._tokens) == len(self._columns["problem"]):
             self.close()
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Write the numbers TRL logs; those of an evaluation by their plain names."""
-        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+        numbers = {
+            name: float(value)
+            for name, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
         evaluated = any(name.startswith("eval_") for name in numbers)
         plain = {name.removeprefix("eval_"): value for name, value in numbers.items()} if evaluated else numbers
         self.writer.metrics(step, plain, split="eval" if evaluated else "train")

@@ -53,10 +53,13 @@ Forward = Callable[[Tensor, Tensor, int], Found]
 def check_parts(parts: int, processes: int) -> int:
     """Return the number of parts if it can be used."""
     if parts < 1:
-        raise SettingsError(f"BreadthGRPOTrainer got parts = {parts!r}.", "Set parts to 1 or more; 1 is one pass over all sequences.")
+        raise SettingsError(
+            f"BreadthGRPOTrainer got parts = {parts!r}.", "Set parts to 1 or more; 1 is one pass over all sequences."
+        )
     if parts > 1 and processes > 1:
         raise SettingsError(
-            f"BreadthGRPOTrainer got parts = {parts} with {processes} processes; several passes before one backward are tried on one only.",
+            f"BreadthGRPOTrainer got parts = {parts} with {processes} processes; several passes before one backward are"
+            " tried on one only.",
             "Leave parts at 1.",
         )
     return parts
@@ -65,12 +68,14 @@ def check_parts(parts: int, processes: int) -> int:
 def by_length(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, parts: int) -> Found:
     """Return what one pass over all rows would return, but for the padding: there it is 0.
 
-    Prompts are padded on the left, completions on the right. Where lengths are spread, as those of reasoning are, half of a batch and more
-    is padding, and four to eight parts spare most of it; where all are alike, parts only cost.
+    Prompts are padded on the left, completions on the right. Where lengths are spread, as those of reasoning are, half
+    of a batch and more is padding, and four to eight parts spare most of it; where all are alike, parts only cost.
     """
     lengths = _ends(attention[:, -scored:])
     order = lengths.argsort(stable=True)
-    found = [_part(forward, tokens[rows], attention[rows], scored, int(lengths[rows].max())) for rows in order.chunk(parts)]
+    found = [
+        _part(forward, tokens[rows], attention[rows], scored, int(lengths[rows].max())) for rows in order.chunk(parts)
+    ]
     back = order.argsort()
     logprobs = torch.cat([one[0] for one in found])[back]
     entropies = [one[1] for one in found if one[1] is not None]
@@ -81,10 +86,16 @@ def _part(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, long
     kept = max(1, longest)
     spare = scored - kept
     first = int(attention.argmax(1).min())
-    begin = max(0, min(first, tokens.shape[1] - scored - 1))  # the token before the first that is scored says how likely that one is
+    begin = max(
+        0, min(first, tokens.shape[1] - scored - 1)
+    )  # the token before the first that is scored says how likely that one is
     inside = slice(begin, tokens.shape[1] - spare)
     logprobs, entropies, _ = forward(tokens[:, inside], attention[:, inside], kept)
-    return functional.pad(logprobs, (0, spare)), None if entropies is None else functional.pad(entropies, (0, spare)), None
+    return (
+        functional.pad(logprobs, (0, spare)),
+        None if entropies is None else functional.pad(entropies, (0, spare)),
+        None,
+    )
 
 
 def _ends(mask: Tensor) -> Tensor:
@@ -104,10 +115,11 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     Args beyond TRL's:
         objective: a recipe's name, the path of a TOML file, a Chain or an Objective.
         correct: name of the reward function that grades (1 right, 0 wrong); not needed when there is only one.
-        outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer stated.
-        grams: what marks planning tokens, such as strategic grams.
+        outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer
+        stated. grams: what marks planning tokens, such as strategic grams.
         run: a run folder to which rollouts, with per-token entropies, and metrics are written as they happen.
-        parts: forward passes that a micro-batch is cut into, sequences of like length together; spares padding where lengths are spread.
+        parts: forward passes that a micro-batch is cut into, sequences of like length together; spares padding where
+        lengths are spread.
     """
 
     def __init__(
@@ -138,7 +150,9 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
             log.warning("%s", verdict)
         self._credits, self._shapes_loss = bool(chain.seated(Seat.CREDIT)), bool(chain.seated(Seat.LOSS))
         self._loss_plans = "loss.planning" in chain.needs
-        self._credit_needs = frozenset(field.removeprefix("credit.") for field in chain.needs if field.startswith("credit."))
+        self._credit_needs = frozenset(
+            field.removeprefix("credit.") for field in chain.needs if field.startswith("credit.")
+        )
         self._recorder = None if run is None else Recorder(Path(run), self.args, chain, self.accelerator.process_index)
         self._parts = check_parts(parts, self.accelerator.num_processes)
         self._scored: Scored | None = None
@@ -173,7 +187,9 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         if not self.model.training:
             return output
         if self._credits or self._recorder is not None:
-            kept = self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}  # so that votes can be counted later
+            kept = (
+                self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}
+            )  # so that votes can be counted later
             rollouts = rollouts_of(self, output, self._scored_now(), self.providers, kept)
             if self._credits:
                 self._credit(rollouts, output)
@@ -198,7 +214,9 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         """Open a generation in the run folder, with the rewards TRL gave and the advantages it is trained with."""
         if self._recorder is not None:
             credited, first = replace(rollouts, advantages=output["advantages"]), int(output[ROWS].min())
-            self._recorder.open(self.state.global_step + 1, self._scored_now(), credited, list(self.reward_func_names), first)
+            self._recorder.open(
+                self.state.global_step + 1, self._scored_now(), credited, list(self.reward_func_names), first
+            )
 
     def _scored_now(self) -> Scored:
         if self._scored is None:
@@ -258,10 +276,18 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self, model: Any, tokens: Tensor, attention: Tensor, scored: int, *args: Any, **options: Any
     ) -> Any:
         def whole(tokens: Tensor, attention: Tensor, scored: int) -> Any:
-            return super(BreadthGRPOTrainer, self)._get_per_token_logps_and_entropies(model, tokens, attention, scored, *args, **options)
+            return super(BreadthGRPOTrainer, self)._get_per_token_logps_and_entropies(
+                model, tokens, attention, scored, *args, **options
+            )
 
-        in_parts = self._parts > 1 and not any(options.get(key) is not None for key in FORWARD_KEYS) and not options.get("compute_aux_loss")
-        found = by_length(whole, tokens, attention, scored, self._parts) if in_parts else whole(tokens, attention, scored)
+        in_parts = (
+            self._parts > 1
+            and not any(options.get(key) is not None for key in FORWARD_KEYS)
+            and not options.get("compute_aux_loss")
+        )
+        found = (
+            by_length(whole, tokens, attention, scored, self._parts) if in_parts else whole(tokens, attention, scored)
+        )
         if torch.is_grad_enabled() and found[1] is not None:
             self._last = (found[0], found[1])
         return found
@@ -279,8 +305,12 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     def _note_entropy(self, mask: Tensor, entropy: Tensor, mode: str) -> None:
         counted = masked(entropy.detach(), mask).sum()
-        total, count = self.accelerator.reduce(torch.stack([counted, mask.sum().to(counted.dtype)]), reduction="sum").tolist()
-        self._metrics[mode]["entropy"].append(total / count if count else math.nan)  # TRL's log leaves NaN out of its mean
+        total, count = self.accelerator.reduce(
+            torch.stack([counted, mask.sum().to(counted.dtype)]), reduction="sum"
+        ).tolist()
+        self._metrics[mode]["entropy"].append(
+            total / count if count else math.nan
+        )  # TRL's log leaves NaN out of its mean
 
     def _note(self, metrics: Mapping[str, float], mode: str) -> None:
         for name, value in metrics.items():
@@ -306,7 +336,9 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         path = Path(checkpoint) / STATE
         if not path.exists():
             raise BrokenFileError(
-                path, "is missing: the checkpoint holds no state of the chain.", "Resume a checkpoint that this trainer wrote."
+                path,
+                "is missing: the checkpoint holds no state of the chain.",
+                "Resume a checkpoint that this trainer wrote.",
             )
         self.objective.restore(json.loads(path.read_text(encoding="utf-8")))
 

@@ -44,5 +44,6 @@ def resume(objective: Objective, state: Mapping[str, Any] | None) -> None:
     elif remembering := [name for name, own in zip(objective.names, objective.states, strict=True) if own is not None]:
         raise MechanismError(
             f"The checkpoint has no {NAME}, but {', '.join(remembering)} went on from step to step.",
-            f"Copy {NAME} into the checkpoint's folder, or start a new run from its weights (trainer.resume_mode=disable).",
+            f"Copy {NAME} into the checkpoint's folder, or start a new run from its weights"
+            " (trainer.resume_mode=disable).",
         )

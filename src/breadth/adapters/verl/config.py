@@ -107,8 +107,11 @@ OVERLONG = (
 """Where versions and recipes of verl switch a penalty for length on."""
 MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager", "reward_manager.name")
 """Where versions of verl name what scores responses; of its own only ``dapo`` reads a penalty for length."""
-GROUPED = frozenset({"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"})
-"""Estimators of verl that compare the responses of a prompt with one another; their advantage is one number a response."""
+GROUPED = frozenset(
+    {"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"}
+)
+"""Estimators of verl that compare the responses of a prompt with one another; their advantage is one number a response.
+"""
 
 
 KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
@@ -178,12 +181,21 @@ def clashes(read: Settings) -> Iterator[Clash]:
     """Yield settings that verl refuses together, or that its own documentation says do not go together."""
     if read.switch(KL_LOSS) and read.switch(KL_REWARD):
         yield Clash(
-            read.says(KL_LOSS, KL_REWARD), "leaving the reference is paid for twice, in the loss and in the reward", weight="slight"
+            read.says(KL_LOSS, KL_REWARD),
+            "leaving the reference is paid for twice, in the loss and in the reward",
+            weight="slight",
         )
     yield from _batches(read)
     averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
-    if read.text(averaged) == "seq-mean-token-sum-norm" and read.switch(scaled) and read.text("algorithm.adv_estimator") == "grpo":
-        why = "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still divided by"
+    if (
+        read.text(averaged) == "seq-mean-token-sum-norm"
+        and read.switch(scaled)
+        and read.text("algorithm.adv_estimator") == "grpo"
+    ):
+        why = (
+            "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
+            " divided by"
+        )
         yield Clash(read.says(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", weight="slight")
 
 
@@ -196,16 +208,24 @@ def _batches(read: Settings) -> Iterator[Clash]:
     gpus = _gpus(read)
     if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
         said = read.says(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
-        yield Clash(said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", weight="refused")
+        yield Clash(
+            said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", weight="refused"
+        )
 
 
 def _mini_batches(said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool) -> Iterator[Clash]:
     """Hold a mini-batch against the generation it is cut from; with dynamic batches verl does not refuse a larger one, and pads."""
     if mini > prompts:
-        why = f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a generation"
+        why = (
+            f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a"
+            " generation"
+        )
         yield Clash(said, why, weight="refused" if dynamic is False else "wrong" if given else "slight")
     elif given and prompts % mini:
-        why = f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short, or filled with padding"
+        why = (
+            f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short, or filled with"
+            " padding"
+        )
         yield Clash(said, why, weight="slight")
 
 
@@ -243,7 +263,9 @@ class VerlSettings:
             prompts=read.whole("data.train_batch_size"),
             mini_batch=read.whole(f"{ACTOR}.ppo_mini_batch_size"),
             updates=_updates(read),
-            micro_batch=None if read.switch(f"{ACTOR}.use_dynamic_bsz") else read.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
+            micro_batch=(
+                None if read.switch(f"{ACTOR}.use_dynamic_bsz") else read.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu")
+            ),
             learning_rate=read.number(f"{ACTOR}.optim.lr"),
             estimator=read.text("algorithm.adv_estimator"),
             clip_low=_clip(read, "low"),
@@ -292,9 +314,13 @@ def _from_table(path: Path) -> dict[str, Any]:
     found = table_of(path, exponents=True)
     if isinstance(found, list):
         pairs = (str(one).lstrip("+").partition("=") for one in found)
-        return {BASE: "not in this file"} | {name: _plain(value) for name, equals, value in pairs if equals and not name.startswith("~")}
+        return {BASE: "not in this file"} | {
+            name: _plain(value) for name, equals, value in pairs if equals and not name.startswith("~")
+        }
     if not isinstance(found, Mapping):
-        raise BrokenFileError(path, "holds neither a table nor a list of overrides.", "Give verl's YAML, or Hydra's overrides.yaml.")
+        raise BrokenFileError(
+            path, "holds neither a table nor a list of overrides.", "Give verl's YAML, or Hydra's overrides.yaml."
+        )
     return dict(flat(found))
 
 

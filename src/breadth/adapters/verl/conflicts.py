@@ -26,7 +26,11 @@ STRATEGIES = ("fsdp", "fsdp2")
 CLIPS = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
 """Clip settings of the actor -> verl's default; the chain's surrogate has its own."""
 
-VERL_AVERAGES = {"token-mean": "token-mean", "sequence-mean": "seq-mean-token-mean", "fixed-length": "seq-mean-token-sum-norm"}
+VERL_AVERAGES = {
+    "token-mean": "token-mean",
+    "sequence-mean": "seq-mean-token-mean",
+    "fixed-length": "seq-mean-token-sum-norm",
+}
 """How a chain's reduction is called in verl's loss_agg_mode."""
 
 Problem = tuple[str, str]
@@ -37,7 +41,8 @@ def check_version(version: str) -> None:
     """Refuse a verl whose private methods this adapter has not been tested with."""
     if not any(version == tested or version.startswith(f"{tested}.") for tested in TESTED):
         raise MechanismError(
-            f"verl {version} is installed; this adapter overrides methods of verl that may change, and knows {', '.join(TESTED)}.",
+            f"verl {version} is installed; this adapter overrides methods of verl that may change, and knows"
+            f" {', '.join(TESTED)}.",
             f'Install a tested one: pip install "verl=={TESTED[-1]}.*"',
         )
 
@@ -78,7 +83,8 @@ def _raise(problems: Iterable[Problem]) -> None:
     if found:
         told = "\n".join(f"  {problem}" for problem, _ in found)
         raise MechanismError(
-            f"verl cannot run this chain as it is configured:\n{told}", " ".join(dict.fromkeys(remedy for _, remedy in found))
+            f"verl cannot run this chain as it is configured:\n{told}",
+            " ".join(dict.fromkeys(remedy for _, remedy in found)),
         )
 
 
@@ -102,7 +108,10 @@ def _lacks_alone(one: Mechanism[Any, Any]) -> str | None:
 def _seats(chain: Chain) -> Iterator[Problem]:
     for one in chain.seated(Seat.PLAN):
         yield (
-            f"{name_of(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer is asked.",
+            (
+                f"{name_of(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer"
+                " is asked."
+            ),
             f"Leave {name_of(one)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
         )
 
@@ -120,7 +129,10 @@ def _mode(chain: Chain, actor: Any) -> Iterator[Problem]:
     if chain.seated(Seat.LOSS) and mode != LOSS_MODE:
         yield f"the chain has a policy loss, but {PLACE}.loss_mode is '{mode}'.", f"Set {PLACE}.loss_mode={LOSS_MODE}."
     if not chain.seated(Seat.LOSS) and mode == LOSS_MODE:
-        yield "the chain has no policy loss to run.", f"Set {PLACE}.loss_mode to one of verl's own, e.g. vanilla, or add one to the chain."
+        yield (
+            "the chain has no policy loss to run.",
+            f"Set {PLACE}.loss_mode to one of verl's own, e.g. vanilla, or add one to the chain.",
+        )
 
 
 def _averaging(reduction: Reduction, mode: str, factor: int | None) -> Iterator[Problem]:
@@ -141,7 +153,9 @@ def _clips(actor: Any) -> Iterator[Problem]:
     for setting, default in CLIPS.items():
         value = actor.get(setting, default)
         if value is not None and value != default:
-            remedy = f"Leave {ACTOR}.{setting} at {default}, and set the bounds of the chain's surrogate (low, high, dual)."
+            remedy = (
+                f"Leave {ACTOR}.{setting} at {default}, and set the bounds of the chain's surrogate (low, high, dual)."
+            )
             yield f"{ACTOR}.{setting}={value} would be ignored: the chain's surrogate decides what is clipped.", remedy
 
 
@@ -154,17 +168,24 @@ def _provided(chain: Chain, config: Any) -> Iterator[Problem]:
         )
     if "loss.reference_logprobs" in chain.needs and not (actor.use_kl_loss or config.algorithm.use_kl_in_reward):
         names = ", ".join(chain.needs["loss.reference_logprobs"])
-        remedy = f"Set {ACTOR}.use_kl_loss=true and {ACTOR}.kl_loss_coef=0: verl then scores the reference and adds nothing of its own."
+        remedy = (
+            f"Set {ACTOR}.use_kl_loss=true and {ACTOR}.kl_loss_coef=0: verl then scores the reference and adds nothing"
+            " of its own."
+        )
         yield f"{names} reads reference log-probs, and verl runs no reference policy.", remedy
 
 
 def _engine(chain: Chain, config: Any) -> Iterator[Problem]:
     actor = config.actor_rollout_ref.actor
     if actor.strategy not in STRATEGIES:
-        remedy = f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {PLACE}.loss_mode={LOSS_MODE} under verl's own trainer."
+        remedy = (
+            f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {PLACE}.loss_mode={LOSS_MODE} under verl's"
+            " own trainer."
+        )
         yield f"our worker runs in verl's engines {' and '.join(STRATEGIES)}, not in {actor.strategy}.", remedy
     parallel = max(
-        int(actor.get("ulysses_sequence_parallel_size", 1) or 1), int(_fsdp(actor).get("ulysses_sequence_parallel_size", 1) or 1)
+        int(actor.get("ulysses_sequence_parallel_size", 1) or 1),
+        int(_fsdp(actor).get("ulysses_sequence_parallel_size", 1) or 1),
     )
     surveyors = [name_of(one) for one in chain.seated(Seat.LOSS) if one.surveys]
     if surveyors and parallel > 1:
@@ -172,7 +193,10 @@ def _engine(chain: Chain, config: Any) -> Iterator[Problem]:
         yield why, f"Set {ACTOR}.ulysses_sequence_parallel_size=1."
     distillation = config.get("distillation")
     if distillation and distillation.get("enabled", False):
-        yield "with distillation verl runs another worker loss.", "Set distillation.enabled=false, or use a chain of the credit seat only."
+        yield (
+            "with distillation verl runs another worker loss.",
+            "Set distillation.enabled=false, or use a chain of the credit seat only.",
+        )
 
 
 def _fsdp(actor: Any) -> Any:
@@ -193,9 +217,13 @@ def _bypass(chain: Chain, config: Any) -> Iterator[Problem]:
     if not (correction and correction.get("bypass_mode", False)):
         return
     readers = [
-        name_of(one) for one in chain.mechanisms if "old_entropy" in one.needs or (one.seat is Seat.CREDIT and "entropy" in one.needs)
+        name_of(one)
+        for one in chain.mechanisms
+        if "old_entropy" in one.needs or (one.seat is Seat.CREDIT and "entropy" in one.needs)
     ]
     readers += [name_of(one) for one in chain.seated(Seat.LOSS) if one.surveys]
     if readers:
-        why = f"in bypass mode verl does not score the rollouts before the update, which {', '.join(readers)} relies on."
+        why = (
+            f"in bypass mode verl does not score the rollouts before the update, which {', '.join(readers)} relies on."
+        )
         yield why, "Set algorithm.rollout_correction.bypass_mode=false."

@@ -78,12 +78,17 @@ class CreditSeat:
         """Fields to fetch from verl's batch."""
         return list(dict.fromkeys([*ALWAYS, *(SOURCES[field] for field in sorted(self.needs) if field in SOURCES)]))
 
-    def credited(self, data: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def credited(
+        self, data: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the fields of verl's batch to write back, nested as verl keeps them, and the metrics."""
         sessions = Sessions.of(keys, tags)
         rollouts, metrics = self.objective.credit(self.rollouts(data, sessions))
         nested, mask = _nested(data["response_mask"]), _padded(data["response_mask"]).bool()
-        written = {"advantages": response_to_nested(_spread(rollouts, sessions, mask), nested), ROW: torch.arange(len(keys))}
+        written = {
+            "advantages": response_to_nested(_spread(rollouts, sessions, mask), nested),
+            ROW: torch.arange(len(keys)),
+        }
         dropped = ~torch.cat([not_none(rollouts.kept), torch.ones(1, dtype=torch.bool)])[sessions.places]
         if dropped.any():
             left = response_to_nested((mask & ~dropped[:, None]).to(nested.dtype), nested)
@@ -149,7 +154,11 @@ def _grades(extra_fields: Any, rows: Sequence[int]) -> Tensor | None:
 def _undivided(advantages: Tensor, mask: Tensor) -> Tensor:
     """Return verl's advantages as one value a rollout where all its tokens share one, as in GRPO."""
     first = advantages.gather(1, mask.int().argmax(1, keepdim=True))
-    return first[:, 0] * mask.any(1) if torch.equal(torch.where(mask, advantages, first), first.expand_as(mask)) else advantages
+    return (
+        first[:, 0] * mask.any(1)
+        if torch.equal(torch.where(mask, advantages, first), first.expand_as(mask))
+        else advantages
+    )
 
 
 def _spread(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
@@ -157,8 +166,10 @@ def _spread(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
     values = not_none(rollouts.advantages)
     if values.ndim == 2 and len(set(sessions.places) - {-1}) < sum(place >= 0 for place in sessions.places):
         raise MechanismError(
-            "The chain gives tokens of a rollout different advantages, and agent loops returned several outputs for one session.",
-            "Use mechanisms of the credit seat that give one advantage a rollout, or an agent loop with one output a session.",
+            "The chain gives tokens of a rollout different advantages, and agent loops returned several outputs for one"
+            " session.",
+            "Use mechanisms of the credit seat that give one advantage a rollout, or an agent loop with one output a"
+            " session.",
         )
     values = torch.cat([values, values.new_zeros(1, *values.shape[1:])])[sessions.places]
     values = (

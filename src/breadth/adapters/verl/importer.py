@@ -108,8 +108,9 @@ LONGEST_KEY = 200
 def split_of(path: Path) -> Split:
     """Say whether a dump is of validation: its folder, or the one around it, is called so (``val``, ``validation_data``, ``run1-val``).
 
-    verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's name tells.
-    Before the word, only the folder itself may have another one: ``my-val`` around ``rollouts`` is just a name.
+    verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's
+    name tells. Before the word, only the folder itself may have another one: ``my-val`` around ``rollouts`` is just a
+    name.
     """
     own, around = path.parent.name, path.parent.parent.name
     words = {part.lower() for part in re.split(r"[-_.]", own)} | {re.split(r"[-_.]", around)[0].lower()}
@@ -127,7 +128,9 @@ def read_rollouts(path: Path) -> Iterator[Record]:
             yield from _batch(*block, path, split, named)
 
 
-def _batch(numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, split: Split, named: int | None) -> Iterator[Record]:
+def _batch(
+    numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, split: Split, named: int | None
+) -> Iterator[Record]:
     whole = [number for number, row in zip(numbers, rows, strict=True) if "output" in row and "input" in row]
     if len(whole) < len(rows):
         odd = sorted({*numbers} - {*whole})
@@ -147,7 +150,9 @@ def _batch(numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, s
         table, further = _with_groups(table, rows)
         if further:
             yield Remark(
-                f"{further} rows are further outputs of one rollout (their uid does not end in _0); each is kept as a row.", str(path)
+                f"{further} rows are further outputs of one rollout (their uid does not end in _0); each is kept as a"
+                " row.",
+                str(path),
             )
     yield RolloutBatch(table, split)
 
@@ -177,7 +182,9 @@ def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
     if "reward" in keys and _is_number(rows, "reward") and all(row.get("reward") == row.get("score") for row in rows):
         repeated.add("reward")
     extras = sorted(keys - columns.keys() - repeated - {"score_table"})
-    columns |= reward_columns([key for key in extras if COMPONENT.fullmatch(key[-LONGEST_KEY:]) and _is_number(rows, key)])
+    columns |= reward_columns(
+        [key for key in extras if COMPONENT.fullmatch(key[-LONGEST_KEY:]) and _is_number(rows, key)]
+    )
     return RowReader(columns, frozenset(repeated))
 
 
@@ -190,7 +197,10 @@ def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa
     parts = [as_text(row.get("uid") or "").rsplit("_", 2) for row in rows]
     whole = [len(part) == 3 and part[1].isdecimal() and len(part[1]) < 10 for part in parts]
     groups = [part[0] if fits else "_".join(part) or None for part, fits in zip(parts, whole, strict=True)]
-    places = [int(part[1]) if fits else place for part, fits, place in zip(parts, whole, table.column("sample").to_pylist(), strict=True)]
+    places = [
+        int(part[1]) if fits else place
+        for part, fits, place in zip(parts, whole, table.column("sample").to_pylist(), strict=True)
+    ]
     further = sum(fits and part[2] != "0" for part, fits in zip(parts, whole, strict=True))
     table = table.set_column(table.schema.get_field_index("sample"), "sample", pa.array(places, pa.int32()))
     return table.append_column("group", pa.array(groups, pa.string())), further

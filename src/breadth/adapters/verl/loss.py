@@ -53,7 +53,8 @@ def chain_in(policy_loss: Any) -> Chain:
     text = policy_loss.get("chain", None)
     if text is None:
         raise SettingsError(
-            f"{PLACE} names no chain.", f"Add {PLACE}._target_={TARGET} and +{PLACE}.chain=<recipe, or path of a chain's TOML file>."
+            f"{PLACE} names no chain.",
+            f"Add {PLACE}._target_={TARGET} and +{PLACE}.chain=<recipe, or path of a chain's TOML file>.",
         )
     return load_chain(str(text))
 
@@ -66,7 +67,8 @@ def load_chain(text: str) -> Chain:
     if text not in RECIPES and not (text and Path(text).is_file()):
         raise SettingsError(
             f"{PLACE}.chain is '{text}': no recipe, and no file that this process can read from {Path.cwd()}.",
-            f"Give a recipe ({', '.join(RECIPES)}), or the absolute path of a chain's TOML file that every node of the run sees.",
+            f"Give a recipe ({', '.join(RECIPES)}), or the absolute path of a chain's TOML file that every node of the"
+            " run sees.",
         )
     return chain_of(text)
 
@@ -94,7 +96,8 @@ class LossSeat:
     def begin(self, data: Any) -> None:
         """Begin an optimizer step with this rank's mini-batch, as verl's worker holds it.
 
-        A survey sees log-probs and entropies of the policy before the generation's first update: exact in that one, stale after.
+        A survey sees log-probs and entropies of the policy before the generation's first update: exact in that one,
+        stale after.
         """
         names = ["response_mask", "old_log_probs", "advantages", *(name for name in FIELDS.values() if name in data)]
         held = data.select(*names).to_padded_tensor().to(_device())
@@ -103,9 +106,17 @@ class LossSeat:
             extra["rows"] = data[ROW].to(held["response_mask"].device)
         if "old_entropy" in extra:
             extra["entropy"] = extra["old_entropy"]
-        window = Batch(held["old_log_probs"], held["advantages"], held["response_mask"].bool(), old_logprobs=held["old_log_probs"], **extra)
+        window = Batch(
+            held["old_log_probs"],
+            held["advantages"],
+            held["response_mask"].bool(),
+            old_logprobs=held["old_log_probs"],
+            **extra,
+        )
         totals = Totals.of(window.mask)
-        self.objective.begin(window if self.objective.surveys else Totals(totals.tokens / self.copies, totals.sequences / self.copies))
+        self.objective.begin(
+            window if self.objective.surveys else Totals(totals.tokens / self.copies, totals.sequences / self.copies)
+        )
 
     def loss(self, batch: Batch) -> Tensor:
         """Return one micro-batch's part of the loss over all ranks."""
@@ -141,8 +152,8 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return a micro-batch's policy loss, scaled as verl scales it: times the data-parallel size, because verl averages gradients over it.
 
-    Inside a worker of our trainer the whole loss seat runs. Anywhere else only what verl hands over is there, and no step has a
-    beginning or an end: a chain that needs more is refused with the way that feeds it.
+    Inside a worker of our trainer the whole loss seat runs. Anywhere else only what verl hands over is there, and no
+    step has a beginning or an end: a chain that needs more is refused with the way that feeds it.
     """
     fed = _FED.get()
     info = config.global_batch_info
@@ -179,7 +190,9 @@ def _counted(info: Any, mask: Tensor) -> Totals:
     """Return the denominators verl counted over all ranks; its sequences include those without a token that counts."""
     own = Totals.of(mask)
     tokens, sequences = info.get("batch_num_tokens"), info.get("global_batch_size")
-    return Totals(own.tokens if tokens is None else float(tokens), own.sequences if sequences is None else float(sequences))
+    return Totals(
+        own.tokens if tokens is None else float(tokens), own.sequences if sequences is None else float(sequences)
+    )
 
 
 def _extras(model_output: Any, data: Any) -> dict[str, Tensor]:

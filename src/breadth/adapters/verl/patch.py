@@ -130,7 +130,11 @@ def _no_bonus(knobs: Knobs) -> tuple[str, ...]:
 
 def _target_chain(target: float, knobs: Knobs) -> list[str]:
     """Return the chain that holds entropy at a target, with the user's own clip."""
-    clip = [f"{name} = {value:g}" for name, value in (("low", knobs.clip_low), ("high", knobs.clip_high)) if value is not None]
+    clip = [
+        f"{name} = {value:g}"
+        for name, value in (("low", knobs.clip_low), ("high", knobs.clip_high))
+        if value is not None
+    ]
     grouped = knobs.estimator is None or knobs.estimator in GROUPED
     tables = [
         *([['kind = "group-advantage"']] if grouped else []),

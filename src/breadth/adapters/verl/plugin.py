@@ -1,7 +1,8 @@
 """What verl loads through the entry-point group ``verl.plugins``: importing this module puts our hooks where verl looks for them.
 
-verl imports what an entry point names, in every process, at the end of ``import verl``, and calls nothing. So this file imports neither
-torch nor verl: it leaves word, and each hook is put in place when the module of verl it belongs to is imported.
+verl imports what an entry point names, in every process, at the end of ``import verl``, and calls nothing. So this file
+imports neither torch nor verl: it leaves word, and each hook is put in place when the module of verl it belongs to is
+imported.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from types import ModuleType
 
 from breadth.adapters.verl.registration import register_loss, register_trainers
 
-HOOKS: dict[str, Callable[[], None]] = {"verl.trainer.ppo.core_algos": register_loss, "verl.trainer.ppo.v1": register_trainers}
+HOOKS: dict[str, Callable[[], None]] = {
+    "verl.trainer.ppo.core_algos": register_loss,
+    "verl.trainer.ppo.v1": register_trainers,
+}
 """Module of verl -> what to do once it is imported."""
 
 

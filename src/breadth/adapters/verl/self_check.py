@@ -1,12 +1,14 @@
 """Our chains inside verl: what to switch on, and the check that it is on.
 
-verl logs a plug-in that failed to load at DEBUG only, so nobody sees it. `self_check` looks, and says which hook is missing and why::
+verl logs a plug-in that failed to load at DEBUG only, so nobody sees it. `self_check` looks, and says which hook is
+missing and why::
 
     python -m breadth.adapters.verl.self_check chain.toml
 
-Two hooks. The trainer (``trainer.v1.trainer_mode=breadth``) runs whole chains: the credit seat where verl computes advantages, the loss
-seat in verl's workers with entropy, rows and step boundaries. The policy loss alone (``loss_mode=breadth`` under verl's own trainers) runs
-chains whose mechanisms keep no state and read nothing but log-probs and advantages.
+Two hooks. The trainer (``trainer.v1.trainer_mode=breadth``) runs whole chains: the credit seat where verl computes
+advantages, the loss seat in verl's workers with entropy, rows and step boundaries. The policy loss alone
+(``loss_mode=breadth`` under verl's own trainers) runs chains whose mechanisms keep no state and read nothing but
+log-probs and advantages.
 """
 
 from __future__ import annotations
@@ -88,8 +90,10 @@ def _plugin() -> str:
     found = [entry for entry in metadata.entry_points(group=GROUP) if entry.value == plugin.__name__]
     if not found:
         raise MechanismError(
-            f"No installed package names {plugin.__name__} in the entry-point group {GROUP}, so verl cannot find our hooks.",
-            f"Install breadth again (pip install breadth), or set VERL_USE_EXTERNAL_MODULES={plugin.__name__} for every process.",
+            f"No installed package names {plugin.__name__} in the entry-point group {GROUP}, so verl cannot find our"
+            " hooks.",
+            f"Install breadth again (pip install breadth), or set VERL_USE_EXTERNAL_MODULES={plugin.__name__} for every"
+            " process.",
         )
     policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip().lower()
     if policy != "auto" and found[0].name not in [name.strip() for name in policy.split(",")]:
@@ -142,7 +146,8 @@ def _imported(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MechanismError(
-            f"{module} cannot be imported here: {error}.", 'Install what verl\'s trainers need: pip install "verl[verl-core]".'
+            f"{module} cannot be imported here: {error}.",
+            'Install what verl\'s trainers need: pip install "verl[verl-core]".',
         ) from error
 
 

@@ -1,6 +1,7 @@
 """verl's trainers with a chain: the credit seat where verl computes advantages, the loss seat in verl's workers.
 
-Select one with ``trainer.v1.trainer_mode=breadth``; the chain stands in the policy-loss settings (see `breadth.adapters.verl.loss`).
+Select one with ``trainer.v1.trainer_mode=breadth``; the chain stands in the policy-loss settings (see
+`breadth.adapters.verl.loss`).
 """
 
 from __future__ import annotations
@@ -61,9 +62,13 @@ class Chained:
         """Let verl score the batch, then give the rollouts the chain's advantages."""
         batch = super()._compute_advantage(batch, metrics)  # type: ignore[misc]  # the trainer underneath
         config: Any = self.config  # type: ignore[attr-defined]
-        seat = CreditSeat(self.credit_objective, getattr(self, "tokenizer", None), config.data.get("max_response_length"))
+        seat = CreditSeat(
+            self.credit_objective, getattr(self, "tokenizer", None), config.data.get("max_response_length")
+        )
         queue, where = verl_trainer.tq, {"keys": batch.keys, "partition_id": batch.partition_id}
-        written, credited = seat.credited(queue.kv_batch_get(**where, select_fields=seat.fields), batch.keys, batch.tags)
+        written, credited = seat.credited(
+            queue.kv_batch_get(**where, select_fields=seat.fields), batch.keys, batch.tags
+        )
         metrics.update(credited)
         return queue.kv_batch_put(**where, fields=verl_trainer.TensorDict(written, batch_size=len(batch)))
 
@@ -86,7 +91,9 @@ class Chained:
         if self.global_steps == 0:  # type: ignore[attr-defined]
             return
         settings: Any = self.config.trainer  # type: ignore[attr-defined]
-        states = checkpoint.load(Path(settings.resume_from_path) if settings.resume_mode == "resume_path" else self._step_folder())
+        states = checkpoint.load(
+            Path(settings.resume_from_path) if settings.resume_mode == "resume_path" else self._step_folder()
+        )
         checkpoint.resume(self.credit_objective, states.get("credit"))
         self.actor_rollout_wg.restore_chain(states.get("loss"))  # type: ignore[attr-defined]
 

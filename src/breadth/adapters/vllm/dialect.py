@@ -12,7 +12,8 @@ from breadth.runtime.dialect import Dialect, Identity
 from breadth.runtime.sampler import Draw
 
 LOOP = {"min_pattern_size": 50, "max_pattern_size": 200, "min_count": 4}
-"""Four turns of a passage of 50 to 200 tokens: what our own loop guard ends, 200 tokens of one passage over and over."""
+"""Four turns of a passage of 50 to 200 tokens: what our own loop guard ends, 200 tokens of one passage over and over.
+"""
 
 SETTINGS = ServerWords(
     "vllm",
@@ -36,16 +37,20 @@ class VllmDialect(Dialect):
     """vLLM's server, written from its source (August 2026); no real one has answered it in our tests.
 
     Log-probs are raw unless the server was started with another ``--logprobs-mode``; more than 20 alternatives need
-    ``--max-logprobs``. A cap on thinking stands at the top of the body (inside ``chat_template_kwargs`` it is ignored) and is refused
-    by a server without ``--reasoning-parser`` or ``--reasoning-config``; under speculative decoding it may not be heeded. A beginning
-    of the reply is continued through the chat template: one that rewrites what stands before ``</think>`` may refuse or lose it.
+    ``--max-logprobs``. A cap on thinking stands at the top of the body (inside ``chat_template_kwargs`` it is ignored)
+    and is refused by a server without ``--reasoning-parser`` or ``--reasoning-config``; under speculative decoding it
+    may not be heeded. A beginning of the reply is continued through the chat template: one that rewrites what stands
+    before ``</think>`` may refuse or lose it.
     """
 
     offers: ClassVar[frozenset[str]] = Dialect.offers | {"prefix", "thinking"}
 
     def recognises(self, identity: Identity) -> bool:
         """Recognise it by the owner of its models."""
-        return any(isinstance(model, Mapping) and model.get("owned_by") == "vllm" for model in identity.models.get("data") or ())
+        return any(
+            isinstance(model, Mapping) and model.get("owned_by") == "vllm"
+            for model in identity.models.get("data") or ()
+        )
 
     def speculates(self, identity: Identity) -> bool | None:
         """Say whether the server decodes speculatively; only one in development mode tells."""
@@ -57,7 +62,11 @@ class VllmDialect(Dialect):
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the sampling fields under the server's names; -1 keeps all tokens in every version."""
-        ours = {"top_k": sampling.top_k or -1, "min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
+        ours = {
+            "top_k": sampling.top_k or -1,
+            "min_p": sampling.min_p,
+            "repetition_penalty": sampling.repetition_penalty,
+        }
         return super().sampling_fields(sampling) | ours
 
     def thinking_fields(self, tokens: int) -> dict[str, Any]:

@@ -23,19 +23,21 @@ _NAME = "bottleneck"
 class Bottleneck:
     """What more breadth in training would buy, against what a better inference policy would buy on this checkpoint.
 
-    All that is missing to a perfect score falls into three parts, question by question. (1) What the best policy measured scores above
-    the one in use: inference can have that today. (2) What one right answer among all the draws is worth above that: it is in the model
-    and is not chosen; a verifier or a judge could have it, so it is inference still, and not training. (3) What none of the draws gets
-    right: no policy and no judge can choose an answer that is not there, so at this many draws only training for breadth moves it. The two
-    numbers are (3) and (1). The largest of the three is what limits, and it is said to be only where its lead over the next, on the same
-    questions, leaves out zero.
+    All that is missing to a perfect score falls into three parts, question by question. (1) What the best policy
+    measured scores above the one in use: inference can have that today. (2) What one right answer among all the draws
+    is worth above that: it is in the model and is not chosen; a verifier or a judge could have it, so it is inference
+    still, and not training. (3) What none of the draws gets right: no policy and no judge can choose an answer that is
+    not there, so at this many draws only training for breadth moves it. The two numbers are (3) and (1). The largest of
+    the three is what limits, and it is said to be only where its lead over the next, on the same questions, leaves out
+    zero.
 
-    The best policy is chosen on four fifths of the questions and scored on the other fifth, so that its luck does not count. (3) shrinks
-    with more draws, and the sweep has only so many: it is therefore carried on to ten times the draws by two fits, one that lets every
-    question be solved some day and one with questions that never are; and that is shown only where the same fits, made from half of the
-    draws, foretell what all draws came to (the test of honesty). Without a policy in use that was measured, one plain draw stands for it.
-    Always a note: it says where to look, not that something is broken. Misleads where right answers come by guessing, as in multiple
-    choice: then many draws reach everything and training looks as if it had nothing left to give.
+    The best policy is chosen on four fifths of the questions and scored on the other fifth, so that its luck does not
+    count. (3) shrinks with more draws, and the sweep has only so many: it is therefore carried on to ten times the
+    draws by two fits, one that lets every question be solved some day and one with questions that never are; and that
+    is shown only where the same fits, made from half of the draws, foretell what all draws came to (the test of
+    honesty). Without a policy in use that was measured, one plain draw stands for it. Always a note: it says where to
+    look, not that something is broken. Misleads where right answers come by guessing, as in multiple choice: then many
+    draws reach everything and training looks as if it had nothing left to give.
     """
 
     loop: ClassVar[Loop] = "both"
@@ -60,7 +62,9 @@ class Bottleneck:
             return CannotTell(_NAME, "other policies than the recorded one were not measured", TUNE)
         if not drawn.labelled or drawn.each < 2:
             missing = (
-                "right answers are not known" if not drawn.labelled else "one draw of a question says nothing of what more would reach"
+                "right answers are not known"
+                if not drawn.labelled
+                else "one draw of a question says nothing of what more would reach"
             )
             return CannotTell(_NAME, missing, f"{TUNE}, with right answers in FILE and --widths 1,2,4,8")
         used = in_use(evidence, drawn, _NAME)
@@ -76,13 +80,28 @@ def _finding(found: Limits, drawn: Draws, judged: Tuned, now: InUse, *, known: b
         Severity.NOTE,
         "strong" if found.lead.low > 0 and _stays(found) else "likely",
         "both",
-        f"{_which(found)}: {found.out.value:.0%} of the questions are out of reach of {drawn.each} draws, and the best policy measured "
-        f"gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
+        f"{_which(found)}: {found.out.value:.0%} of the questions are out of reach of {drawn.each} draws, and the best"
+        f" policy measured gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
         (
             Fact("score now", now.score, "%", f"{who}, {drawn.where}"),
-            Fact("inference: best policy measured less that", found.policy, "%", "chosen and scored on different questions"),
-            Fact("inference: a perfect choice among the draws above that", found.selector, "%", "needs a verifier or a judge"),
-            Fact(f"training: out of reach of {drawn.each} draws", found.out, "%", "no policy can choose what is not there"),
+            Fact(
+                "inference: best policy measured less that",
+                found.policy,
+                "%",
+                "chosen and scored on different questions",
+            ),
+            Fact(
+                "inference: a perfect choice among the draws above that",
+                found.selector,
+                "%",
+                "needs a verifier or a judge",
+            ),
+            Fact(
+                f"training: out of reach of {drawn.each} draws",
+                found.out,
+                "%",
+                "no policy can choose what is not there",
+            ),
             Fact("lead of the largest of the three", found.lead, "%", "on the same questions"),
             *_further(found),
         ),
@@ -95,13 +114,19 @@ def _finding(found: Limits, drawn: Draws, judged: Tuned, now: InUse, *, known: b
 def _which(found: Limits) -> str:
     if found.lead.low <= 0:
         return "No loop is shown to limit more than the other"
-    words = {"policy": "The inference policy limits", "selector": "Choosing among the draws limits", "out": "Training limits"}
+    words = {
+        "policy": "The inference policy limits",
+        "selector": "Choosing among the draws limits",
+        "out": "Training limits",
+    }
     return words[found.largest]
 
 
 def _stays(found: Limits) -> bool:
     """Say whether the largest stays so with many more draws; what they would reach is not training's."""
-    return found.largest != "out" or (found.further is not None and found.further.low > max(found.policy.value, found.selector.value))
+    return found.largest != "out" or (
+        found.further is not None and found.further.low > max(found.policy.value, found.selector.value)
+    )
 
 
 def _further(found: Limits) -> tuple[Fact, ...]:
@@ -127,7 +152,8 @@ def _prescriptions(found: Limits, judged: Tuned) -> tuple[Prescription, ...]:
         "arXiv 2408.03314",
     )
     train = Prescription(
-        "Train for breadth: hold entropy, keep a price on leaving the base, or start from a checkpoint with more pass@k",
+        "Train for breadth: hold entropy, keep a price on leaving the base, or start from a checkpoint with more"
+        " pass@k",
         f"{found.out.value:.0%} of the questions are in no draw, so that only the weights can bring them.",
         source="arXiv 2505.22617, 2505.24864",
     )

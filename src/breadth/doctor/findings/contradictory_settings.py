@@ -15,14 +15,15 @@ from breadth.doctor.lint.points import headline, proof, remedies_of, severity
 class ContradictorySettings:
     """Settings that contradict one another.
 
-    Looked for: a group of one where advantages are made within groups; rollouts or prompts that make no whole groups or mini-batches, a
-    mini-batch larger than a generation; an upper clip below the lower, a cap on the ratio inside the clip; greedy rollouts; a sampler
-    with less room than prompt and completion may take; cut completions left out of the loss beside a penalty for length; rollouts from
-    a part of the distribution (top_p, top_k, min_p, a penalty for repetition) that nothing weighs back; half of Dr. GRPO; the reference
-    paid for twice. A temperature other than 1 is none: TRL, verl, OpenRLHF and NeMo-RL take log-probs at the temperature of the rollouts.
+    Looked for: a group of one where advantages are made within groups; rollouts or prompts that make no whole groups or
+    mini-batches, a mini-batch larger than a generation; an upper clip below the lower, a cap on the ratio inside the
+    clip; greedy rollouts; a sampler with less room than prompt and completion may take; cut completions left out of the
+    loss beside a penalty for length; rollouts from a part of the distribution (top_p, top_k, min_p, a penalty for
+    repetition) that nothing weighs back; half of Dr. GRPO; the reference paid for twice. A temperature other than 1 is
+    none: TRL, verl, OpenRLHF and NeMo-RL take log-probs at the temperature of the rollouts.
 
-    It is a warning where the trainer would refuse to start or does something else than the settings say, a note where it only does
-    less. It misleads where a fork of the trainer has other rules.
+    It is a warning where the trainer would refuse to start or does something else than the settings say, a note where
+    it only does less. It misleads where a fork of the trainer has other rules.
     """
 
     loop: ClassVar[Loop] = "configuration"

@@ -12,7 +12,17 @@ import numpy as np
 from breadth.doctor import remedies, rollout_remedies
 from breadth.doctor.evidence import Evidence
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.token_windows import FEWEST, Ends, Shift, Texts, lacks_rollouts, shift, trained_ends, trains, written
+from breadth.doctor.signs.token_windows import (
+    FEWEST,
+    Ends,
+    Shift,
+    Texts,
+    lacks_rollouts,
+    shift,
+    trained_ends,
+    trains,
+    written,
+)
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 
@@ -26,21 +36,30 @@ NAME = "degenerate-rollouts"
 class DegenerateRollouts:
     """More completions are degenerate now than at the start.
 
-    A completion is degenerate when two detectors fire on it: repeated 4-grams, a loop at the end, the answer stated again and again, the
-    answer given at once, the work skipped against the median of the start (`breadth.measure.degeneracy`). Read from a bounded sample of
-    texts of both ends; the interval resamples problems. Over-hard problems teach such shortcuts before accuracy moves (arXiv 2605.28388).
+    A completion is degenerate when two detectors fire on it: repeated 4-grams, a loop at the end, the answer stated
+    again and again, the answer given at once, the work skipped against the median of the start
+    (`breadth.measure.degeneracy`). Read from a bounded sample of texts of both ends; the interval resamples problems.
+    Over-hard problems teach such shortcuts before accuracy moves (arXiv 2605.28388).
 
-    Misleads where the texts are no worked solutions in words and numbers: what always looked degenerate is not counted, for only a
-    rise over the start is.
+    Misleads where the texts are no worked solutions in words and numbers: what always looked degenerate is not counted,
+    for only a rise over the start is.
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("overly-hard", "reward-hacking", "truncation", "train-inference-mismatch", "entropy-explosion")
+    causes: ClassVar[tuple[str, ...]] = (
+        "overly-hard",
+        "reward-hacking",
+        "truncation",
+        "train-inference-mismatch",
+        "entropy-explosion",
+    )
 
     few: float = 0.02
     """Rise of the share that, for sure, is worth a word: one in seven groups of eight then holds one more."""
     touched: float = 0.1
-    """Share above which, for sure, it is a warning: of groups of eight more than half then hold one, as for ``truncation``."""
+    """Share above which, for sure, it is a warning: of groups of eight more than half then hold one, as for
+    ``truncation``.
+    """
     most: float = 0.5
     """Share above which it is critical: most of what is trained on is no reasoning."""
 

@@ -10,7 +10,15 @@ import numpy as np
 from breadth.doctor import remedies, rollout_remedies
 from breadth.doctor.evidence import Evidence
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.doctor.signs.token_windows import FEWEST, Ends, asked_ends, coverage_shift, lacks_answers, lacks_rollouts, trains
+from breadth.doctor.signs.token_windows import (
+    FEWEST,
+    Ends,
+    asked_ends,
+    coverage_shift,
+    lacks_answers,
+    lacks_rollouts,
+    trains,
+)
 from breadth.doctor.windows import Window
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
@@ -25,19 +33,22 @@ NAME = "diversity-transfer"
 class DiversityTransfer:
     """Narrowing on what it solves has narrowed the policy on what it does not solve.
 
-    Distinct answers at equally many samples, on the problems that neither the start nor the end of the run solves, start less now, with an
-    interval over problems (`breadth.measure.transfer`, after arXiv 2509.06941). A gap that vanishes at equally many readable answers is one
-    of formatting, and is not reported. Held-out problems are compared where there are any; else those of the training that both ends asked.
+    Distinct answers at equally many samples, on the problems that neither the start nor the end of the run solves,
+    start less now, with an interval over problems (`breadth.measure.transfer`, after arXiv 2509.06941). A gap that
+    vanishes at equally many readable answers is one of formatting, and is not reported. Held-out problems are compared
+    where there are any; else those of the training that both ends asked.
 
-    Almost every run loses some: it is a warning when surely more than half of what there was to lose is gone and pass@k has not surely
-    risen. Misleads where the temperature changed on the way.
+    Almost every run loses some: it is a warning when surely more than half of what there was to lose is gone and pass@k
+    has not surely risen. Misleads where the temperature changed on the way.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "format-collapse", "drift")
 
     relevant: float = 0.1
-    """Share of what there was to lose that must surely be gone: what a reader of a plot would call a change (`breadth.measure.trends`)."""
+    """Share of what there was to lose that must surely be gone: what a reader of a plot would call a change
+    (`breadth.measure.trends`).
+    """
     half: float = 0.5
     """Share from which on it is a warning: more is gone than left."""
 
@@ -54,7 +65,9 @@ class DiversityTransfer:
         unsolved = _unsolved(ends)
         if unsolved < FEWEST:
             missing = f"{unsolved} problems were asked at both ends and solved at neither; {FEWEST} are needed"
-            return CannotTell(NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps")
+            return CannotTell(
+                NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps"
+            )
         from breadth.measure.transfer import transfer_gap
 
         found = transfer_gap(_arm(ends.now), _arm(ends.start))
@@ -66,16 +79,21 @@ class DiversityTransfer:
     def _finding(self, evidence: Evidence, ends: Ends, found: Transfer, lost: Interval) -> Finding:
         covered = coverage_shift(ends)
         paid = covered is not None and covered[1].change.low > 0
-        wanted = (rollout_remedies.pay_for_other_answers(), rollout_remedies.train_for_coverage(), remedies.anchor(evidence))
+        wanted = (
+            rollout_remedies.pay_for_other_answers(),
+            rollout_remedies.train_for_coverage(),
+            remedies.anchor(evidence),
+        )
         return Finding(
             NAME,
             Severity.WARNING if lost.low > self.half and not paid else Severity.NOTE,
             "strong",
             "training",
-            f"On problems that it never solved the policy gives {found.every.shared.value:.2g} fewer different answers in "
-            f"{found.draws} samples than at the start.",
+            f"On problems that it never solved the policy gives {found.every.shared.value:.2g} fewer different answers"
+            f" in {found.draws} samples than at the start.",
             _facts(ends, found, lost),
-            "Drawn at the same temperature, the checkpoint of the start gives as few different answers to the same problems.",
+            "Drawn at the same temperature, the checkpoint of the start gives as few different answers to the same"
+            " problems.",
             "" if covered is None else f"Meanwhile pass@{covered[0]} moved by {covered[1].change.value:+.2g}.",
             tuple(one for one in wanted if one is not None),
         )

@@ -23,24 +23,28 @@ NAMES = {"kl_reference": "the reference policy", "kl_old": "the policy that samp
 class Drift:
     """The divergence has grown beyond what the run's earlier stretch explains, or its price outweighs the reward.
 
-    A divergence that grows is how learning looks, and no level of it is wrong in itself. Near the reference it is a squared distance,
-    so a policy that moves at a constant pace makes it grow with the square of the steps; what is judged is therefore its square
-    root. The pace is that of an earlier stretch (the first eighth, where rates warm up, left out), continued to the end at the most
-    its interval allows; it is drift when the last eighth lies beyond that by a factor. While the score rises it is a note: fast
-    learning moves fast. It misleads after a change of the learning rate or of the data on the way, and a divergence estimated from
-    few tokens has a heavy tail.
+    A divergence that grows is how learning looks, and no level of it is wrong in itself. Near the reference it is a
+    squared distance, so a policy that moves at a constant pace makes it grow with the square of the steps; what is
+    judged is therefore its square root. The pace is that of an earlier stretch (the first eighth, where rates warm up,
+    left out), continued to the end at the most its interval allows; it is drift when the last eighth lies beyond that
+    by a factor. While the score rises it is a note: fast learning moves fast. It misleads after a change of the
+    learning rate or of the data on the way, and a divergence estimated from few tokens has a heavy tail.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "entropy-explosion", "reward-hacking")
 
     beyond: float = 2.0
-    """Times what the pace explains that it lies above for sure: 1.4 times as far away; less is what a schedule of rates does."""
+    """Times what the pace explains that it lies above for sure: 1.4 times as far away; less is what a schedule of rates
+    does.
+    """
     least: float = 0.02
     """Nats a token below which no growth matters: by Pinsker's inequality the two policies then differ by at most a tenth of the
     probability at a token."""
     earlier: tuple[float, float] = (0.5, 0.75)
-    """Where the earlier stretch ends, as a share of the run: at half, and at three quarters for a run that takes off late."""
+    """Where the earlier stretch ends, as a share of the run: at half, and at three quarters for a run that takes off
+    late.
+    """
     outweighs: float = 1.0
     """Price times divergence above which it is drift whatever the pace: advantages have a spread of one within a group, so the
     penalty at a token is then the larger part of what moves it."""
@@ -63,7 +67,11 @@ class Drift:
         price = (evidence.knobs.kl or 0.0) * now.end.low if name == "kl_reference" else 0.0
         if now.end.low <= self.beyond * explained and price <= self.outweighs:
             return None
-        times = f"{now.end.value / explained:.2g} times what its own pace explains" if now.end.low > self.beyond * explained else ""
+        times = (
+            f"{now.end.value / explained:.2g} times what its own pace explains"
+            if now.end.low > self.beyond * explained
+            else ""
+        )
         paid = f"{price:.2g} of penalty a token, against advantages of about 1" if price > self.outweighs else ""
         score = evidence.late("reward")
         step = evidence.crossed(name, self.beyond * explained, below=False) if times else None
@@ -72,9 +80,11 @@ class Drift:
             _severity(score),
             "likely",
             "training",
-            f"The divergence from {NAMES[name]} has grown to {now.end.value:.2g} nats a token, {times or paid}{_beside(score)}.",
+            f"The divergence from {NAMES[name]} has grown to {now.end.value:.2g} nats a token,"
+            f" {times or paid}{_beside(score)}.",
             _facts(evidence, name, now, explained, score),
-            "The learning rate or the data was changed where it began to grow, or it goes back by itself while the score rises.",
+            "The learning rate or the data was changed where it began to grow, or it goes back by itself while the"
+            " score rises.",
             "" if step is None else f"It has been beyond that since step {step:,}.",
             _prescriptions(evidence, step),
         )
@@ -100,7 +110,11 @@ def _severity(score: Trend | None) -> Severity:
 
 
 def _beside(score: Trend | None) -> str:
-    words = {"falling": " while the score falls", "flat": " while the score stands still", "rising": "; the score rises with it"}
+    words = {
+        "falling": " while the score falls",
+        "flat": " while the score stands still",
+        "rising": "; the score rises with it",
+    }
     return "" if score is None else words.get(score.verdict, "")
 
 
@@ -110,7 +124,14 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
         Fact("divergence now", now.end, "nats", "median of the last eighth"),
     ]
     if np.isfinite(explained):
-        facts.append(Fact("what the earlier pace explains", explained, "nats", "at most, with its square root growing on as it did"))
+        facts.append(
+            Fact(
+                "what the earlier pace explains",
+                explained,
+                "nats",
+                "at most, with its square root growing on as it did",
+            )
+        )
     if evidence.knobs.kl:
         facts.append(Fact("price of a nat", evidence.knobs.kl, "", evidence.knobs.given("kl")))
     rate = evidence.trend("learning_rate")

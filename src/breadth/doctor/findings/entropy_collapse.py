@@ -22,19 +22,21 @@ from breadth.report.sections import Fact, Severity
 class EntropyCollapse:
     """Entropy fell to a small part of its own start.
 
-    Judged by the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what a sluggish wander would
-    do, and how far, as exactly as neighbouring steps agree. What is measured at less than half of its start, for sure, is gone however it
-    came about: there no trend is asked for, and the word is "likely". That it shows is a matter of intervals, how bad it is one of
-    the best estimate. No absolute value is asked for, because trainers log at least four different numbers under this name. A fall is
-    what learning looks like; it is a collapse when so much is gone that little is left to buy with it, or when the score is not seen to
-    rise while it falls.
+    Judged by the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what a
+    sluggish wander would do, and how far, as exactly as neighbouring steps agree. What is measured at less than half of
+    its start, for sure, is gone however it came about: there no trend is asked for, and the word is "likely". That it
+    shows is a matter of intervals, how bad it is one of the best estimate. No absolute value is asked for, because
+    trainers log at least four different numbers under this name. A fall is what learning looks like; it is a collapse
+    when so much is gone that little is left to buy with it, or when the score is not seen to rise while it falls.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "narrow-data-format", "overly-hard")
 
     floor: float = 0.7
-    """Share of the start below which, for sure, it is worth a word: where the band begins that our own thermostat holds entropy in."""
+    """Share of the start below which, for sure, it is worth a word: where the band begins that our own thermostat holds
+    entropy in.
+    """
     half: float = 0.5
     """Share below which it is a warning unless the score is shown to rise over the second half of the run: the larger part is gone, and
     nothing more is seen to be had for it. A score that was not logged, or at too few steps, is held against nobody."""
@@ -50,7 +52,9 @@ class EntropyCollapse:
         if entropy is None:
             return evidence.lacks("entropy-collapse", "entropy")
         if entropy.ratio is None:
-            return CannotTell("entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it")
+            return CannotTell(
+                "entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it"
+            )
         if not self.shows(entropy):
             return None
         score = evidence.late("reward")
@@ -62,14 +66,17 @@ class EntropyCollapse:
             "training",
             f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
             (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
-            "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was then.",
+            "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was"
+            " then.",
             _cost(evidence, self.half * entropy.start.value),
             _prescriptions(evidence, entropy, self.floor),
         )
 
     def shows(self, entropy: Trend) -> bool:
         """Say whether a series of entropies has collapsed."""
-        return entropy.ratio is not None and entropy.ratio.high < (self.floor if entropy.verdict == "falling" else self.half)
+        return entropy.ratio is not None and entropy.ratio.high < (
+            self.floor if entropy.verdict == "falling" else self.half
+        )
 
     def _severity(self, left: Interval, score: Trend | None) -> Severity:
         if left.value < self.spent:
@@ -123,7 +130,14 @@ def _law(evidence: Evidence) -> LawFit | None:
 def _law_facts(law: LawFit | None) -> list[Fact]:
     if law is None:
         return []
-    facts = [Fact("score when entropy is used up, by the law", law.ceiling, "", "R = b - a exp(H), arXiv 2505.22617, fitted to this run")]
+    facts = [
+        Fact(
+            "score when entropy is used up, by the law",
+            law.ceiling,
+            "",
+            "R = b - a exp(H), arXiv 2505.22617, fitted to this run",
+        )
+    ]
     if law.steps_left is not None and math.isfinite(law.steps_left.value):
         facts.append(Fact("steps left until then", law.steps_left))
     return facts
@@ -131,7 +145,11 @@ def _law_facts(law: LawFit | None) -> list[Fact]:
 
 def _cost(evidence: Evidence, level: float) -> str:
     """Say what the steps since entropy was half gone have brought."""
-    step, score, entropy = evidence.crossed("entropy", level, below=True), evidence.series("reward"), evidence.series("entropy")
+    step, score, entropy = (
+        evidence.crossed("entropy", level, below=True),
+        evidence.series("reward"),
+        evidence.series("entropy"),
+    )
     if step is None or score is None or entropy is None:
         return ""
     before, after = score.values[score.steps < step], score.values[score.steps >= step]

@@ -16,12 +16,17 @@ from breadth.report.sections import Fact, Severity
 class EntropyExplosion:
     """Entropy has risen far above its own start.
 
-    Exploring more is no failure while it pays: what counts is a sure rise beside a score that does not rise with it. A sure doubling is
-    worth a warning in any case: users see entropy rise first and the run die later (verl#2738).
+    Exploring more is no failure while it pays: what counts is a sure rise beside a score that does not rise with it. A
+    sure doubling is worth a warning in any case: users see entropy rise first and the run die later (verl#2738).
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "truncation", "no-op-settings", "contradictory-settings")
+    causes: ClassVar[tuple[str, ...]] = (
+        "train-inference-mismatch",
+        "truncation",
+        "no-op-settings",
+        "contradictory-settings",
+    )
 
     risen: float = 1.5
     """Times the start that it is above for sure: where the band ends that our own thermostat holds entropy in."""
@@ -35,7 +40,9 @@ class EntropyExplosion:
         if entropy is None:
             return evidence.lacks("entropy-explosion", "entropy")
         if entropy.ratio is None:
-            return CannotTell("entropy-explosion", "entropy is not clearly above zero at the start: it cannot be compared with it")
+            return CannotTell(
+                "entropy-explosion", "entropy is not clearly above zero at the start: it cannot be compared with it"
+            )
         if not self.shows(entropy):
             return None
         score = evidence.trend("reward")
@@ -66,7 +73,11 @@ class EntropyExplosion:
 def _beside(score: Trend | None) -> str:
     if score is None:
         return "; whether the score follows is not logged"
-    words = {"rising": ", and the score rises with it", "falling": " while the score falls", "flat": " while the score stays where it was"}
+    words = {
+        "rising": ", and the score rises with it",
+        "falling": " while the score falls",
+        "flat": " while the score stays where it was",
+    }
     return words.get(score.verdict, " and no rise of the score is shown")
 
 

@@ -21,13 +21,15 @@ NAME = "fork-collapse"
 class ForkCollapse:
     """The tokens of most entropy, at which routes part, have lost it.
 
-    Forks are the fifth of the tokens with the most entropy (arXiv 2506.01939), told in each window by its own rank: by an edge in nats
-    from the start, most of them would be gone when all entropies halve, and look like a collapse of forks. Where texts have
-    grown longer, as many forks a text are compared as at the start, so that mechanical tokens cannot dilute them. The share of tokens
-    that are still as open as a fork was at the start, by that one edge, stands beside it for the reader and decides nothing.
+    Forks are the fifth of the tokens with the most entropy (arXiv 2506.01939), told in each window by its own rank: by
+    an edge in nats from the start, most of them would be gone when all entropies halve, and look like a collapse of
+    forks. Where texts have grown longer, as many forks a text are compared as at the start, so that mechanical tokens
+    cannot dilute them. The share of tokens that are still as open as a fork was at the start, by that one edge, stands
+    beside it for the reader and decides nothing.
 
-    A fall at forks that is surely deeper than elsewhere is a collapse of forks, which the mean entropy hides. Where everything falls
-    alike it is a note about where the loss sits, and ``entropy-collapse`` judges it. Misleads when the last steps ask easier problems.
+    A fall at forks that is surely deeper than elsewhere is a collapse of forks, which the mean entropy hides. Where
+    everything falls alike it is a note about where the loss sits, and ``entropy-collapse`` judges it. Misleads when the
+    last steps ask easier problems.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -36,7 +38,9 @@ class ForkCollapse:
     forks: float = 0.2
     """Share of the tokens that fork: the paper's."""
     floor: float = 0.7
-    """Share of the start below which, for sure, forks have lost enough to speak of: where the band of our own thermostat begins."""
+    """Share of the start below which, for sure, forks have lost enough to speak of: where the band of our own
+    thermostat begins.
+    """
     low: float = 0.25
     """Share below which it is a warning: with 73 % of the entropy used, the runs of arXiv 2505.22617 had 76 %
     of all they were ever to gain."""
@@ -51,7 +55,11 @@ class ForkCollapse:
         if "entropy" not in evidence.run.columns:
             return CannotTell(NAME, "the entropy of each token is not recorded", token_switch(evidence))
         if kind is not None and kind.estimator == "sampled":
-            return CannotTell(NAME, "what is recorded as entropy is minus the log-probability of the drawn token", token_switch(evidence))
+            return CannotTell(
+                NAME,
+                "what is recorded as entropy is minus the log-probability of the drawn token",
+                token_switch(evidence),
+            )
         windows = [ends for ends in (trained_ends(evidence), asked_ends(evidence)) if ends is not None]
         if not windows:
             return lacks_rollouts(evidence, NAME)
@@ -92,7 +100,12 @@ class ForkCollapse:
 
 def _facts(ends: Ends, found: Forks) -> tuple[Fact, ...]:
     return (
-        Fact("entropy of forks, of the start", found.left, "%", f"entropy of each token, {ends.where}, {found.tokens:,} tokens"),
+        Fact(
+            "entropy of forks, of the start",
+            found.left,
+            "%",
+            f"entropy of each token, {ends.where}, {found.tokens:,} tokens",
+        ),
         Fact("entropy of other tokens, of the start", found.rest, "%"),
         Fact("tokens as open as a fork at the start, then", found.open_then, "%"),
         Fact("now", found.open, "%"),

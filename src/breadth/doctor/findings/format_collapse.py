@@ -81,9 +81,10 @@ def _effective(texts: Texts, names: Sequence[str]) -> Interval:
 class FormatCollapse:
     """One surface format has taken over: prose, numbered steps, code and so on, told by how lines start (`breadth.measure.response_style`).
 
-    Training tends to keep one format of those that a model has learned, within the first epoch and at the time of its largest gain, and
-    usually but not always the best of them (arXiv 2504.07912). By itself that is a note: it is a warning when pass@k or the reward has
-    surely fallen with it. Misleads where the reward or the prompt asks for a format: then it was meant.
+    Training tends to keep one format of those that a model has learned, within the first epoch and at the time of its
+    largest gain, and usually but not always the best of them (arXiv 2504.07912). By itself that is a note: it is a
+    warning when pass@k or the reward has surely fallen with it. Misleads where the reward or the prompt asks for a
+    format: then it was meant.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -116,7 +117,11 @@ class FormatCollapse:
             _facts(evidence, ends, found),
             "Asked the same problems at the same temperature, the policy still writes in the formats of the start.",
             "",
-            tuple(one for one in (remedies.anchor(evidence), rollout_remedies.mix_formats(found.leading)) if one is not None),
+            tuple(
+                one
+                for one in (remedies.anchor(evidence), rollout_remedies.mix_formats(found.leading))
+                if one is not None
+            ),
         )
 
     def collapsed(self, found: FormatShift) -> bool:

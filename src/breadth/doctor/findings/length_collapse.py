@@ -21,11 +21,12 @@ from breadth.runs.reader import Run, Series
 class LengthCollapse:
     """The mean length has fallen below half of its own start.
 
-    Judged by the logged mean length, else by the tokens of rollouts: last eighth over first, with its interval. Shorter is often
-    better: while the reward rises, and the held-out score with it, it is a note about brevity. It is a warning when a rise of one of them
-    is excluded, because a policy that has found an answer without the work shows it in its length before it shows it in its score: in
-    arXiv 2605.28388 one item with a lax check took the mean length from 511 to 46 tokens in 58 steps, before accuracy moved. It
-    misleads where the data, the prompt or the length cap was changed on the way.
+    Judged by the logged mean length, else by the tokens of rollouts: last eighth over first, with its interval. Shorter
+    is often better: while the reward rises, and the held-out score with it, it is a note about brevity. It is a warning
+    when a rise of one of them is excluded, because a policy that has found an answer without the work shows it in its
+    length before it shows it in its score: in arXiv 2605.28388 one item with a lax check took the mean length from 511
+    to 46 tokens in 58 steps, before accuracy moved. It misleads where the data, the prompt or the length cap was
+    changed on the way.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -55,7 +56,8 @@ class LengthCollapse:
             f"Completions have shrunk to {length.ratio.value:.0%} of their length at the start, "
             f"{length.end.value:,.0f} tokens in the place of {length.start.value:,.0f}{_beside(score, beside)}.",
             _facts(evidence, series, length, score, beside),
-            "Short completions are right as often as long ones of the same problems, by a check that reads the work too.",
+            "Short completions are right as often as long ones of the same problems, by a check that reads the work"
+            " too.",
             _cost(evidence, step),
             _prescriptions(evidence, step, _severity(score, beside)),
         )
@@ -70,7 +72,10 @@ def _lengths(evidence: Evidence) -> Series | None:
 
 def _counted(run: Run) -> Series:
     """Return the mean tokens of the rollouts of each step."""
-    table = run.query("SELECT step, avg(tokens) AS mean FROM rollouts WHERE split = 'train' AND tokens > 0 GROUP BY step ORDER BY step")
+    table = run.query(
+        "SELECT step, avg(tokens) AS mean FROM rollouts WHERE split = 'train' AND tokens > 0 GROUP BY step ORDER BY"
+        " step"
+    )
     return Series("length", table["step"].to_numpy(), table["mean"].to_numpy().astype(np.float64))
 
 
@@ -78,7 +83,9 @@ def _lacking(evidence: Evidence, series: Series | None) -> Outcome:
     if series is None or evidence.series("length") is not None:
         return evidence.lacks("length-collapse", "length")
     return CannotTell(
-        "length-collapse", f"rollouts with a number of tokens are there at {len(series)} steps; {FEWEST} are needed", "train on"
+        "length-collapse",
+        f"rollouts with a number of tokens are there at {len(series)} steps; {FEWEST} are needed",
+        "train on",
     )
 
 
@@ -96,7 +103,9 @@ def _beside(score: Trend | None, beside: Moved | None) -> str:
     return f", while {' and '.join(said)}" if said else "; whether the score follows is not logged"
 
 
-def _facts(evidence: Evidence, series: Series, length: Trend, score: Trend | None, beside: Moved | None) -> tuple[Fact, ...]:
+def _facts(
+    evidence: Evidence, series: Series, length: Trend, score: Trend | None, beside: Moved | None
+) -> tuple[Fact, ...]:
     where = evidence.steps("length") or f"rollouts, steps {series.steps[0]:,} to {series.steps[-1]:,}"
     facts = [
         Fact("mean length at the start", length.start, "tokens", f"{where}: median of the first eighth"),

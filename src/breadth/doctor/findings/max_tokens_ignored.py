@@ -21,10 +21,10 @@ _NAME = "max-tokens-ignored"
 class MaxTokensIgnored:
     """Completions, or the thinking in them, are longer than they were allowed to be.
 
-    Counted on the samples: of a sweep against the length cap and against each arm's thinking budget, of a recorded run against what its
-    policy asks for; and by the probe, which caps thinking and looks whether it got shorter. A cap that was refused with an error is not
-    ignored, and not found here. One sample alone is a note, for it may be miscounted: a server that does not count tokens in its
-    streams is counted by its pieces.
+    Counted on the samples: of a sweep against the length cap and against each arm's thinking budget, of a recorded run
+    against what its policy asks for; and by the probe, which caps thinking and looks whether it got shorter. A cap that
+    was refused with an error is not ignored, and not found here. One sample alone is a note, for it may be miscounted:
+    a server that does not count tokens in its streams is counted by its pieces.
     """
 
     loop: ClassVar[Loop] = "inference"
@@ -32,7 +32,9 @@ class MaxTokensIgnored:
     of_server: ClassVar[bool] = True
 
     slack: int = 16
-    """Tokens that may come on top: a server that reaches a thinking cap writes a closing text, and the probe allows as many."""
+    """Tokens that may come on top: a server that reaches a thinking cap writes a closing text, and the probe allows as
+    many.
+    """
     several: int = 2
     """Questions on which it must happen for a warning: one sample that was miscounted is on one."""
     most: int = 20_000
@@ -75,10 +77,14 @@ class MaxTokensIgnored:
             Severity.WARNING if questions >= self.several else Severity.NOTE,
             "certain",
             "inference",
-            f"{len(over)} of {samples:,} samples are longer than the server was asked to write: {what} {wrote:,} tokens, {cap:,} allowed.",
+            f"{len(over)} of {samples:,} samples are longer than the server was asked to write: {what} {wrote:,}"
+            f" tokens, {cap:,} allowed.",
             (
                 Fact(
-                    "samples past their cap", wilson(len(over), samples), "%", f"on {questions} questions, by more than {self.slack} tokens"
+                    "samples past their cap",
+                    wilson(len(over), samples),
+                    "%",
+                    f"on {questions} questions, by more than {self.slack} tokens",
                 ),
                 Fact("tokens past it on average", excess / len(over)),
                 *_server_facts(evidence.server or {}),
@@ -121,7 +127,8 @@ def _probed(evidence: Evidence) -> Finding | None:
         Severity.NOTE if asked is None else Severity.WARNING,
         "certain",
         "inference",
-        f"Asked to cap its thinking, the server thought on, in 1 of 1 trials{'' if asked is None else f'; the policy allows {asked:,}'}.",
+        "Asked to cap its thinking, the server thought on, in 1 of 1"
+        f" trials{'' if asked is None else f'; the policy allows {asked:,}'}.",
         tuple(_server_facts(server)),
         "The same question with a cap on thinking is thought about in fewer tokens.",
         "" if asked is None else "Thinking is as long as without a cap, and is paid for.",
@@ -130,7 +137,11 @@ def _probed(evidence: Evidence) -> Finding | None:
 
 
 def _server_facts(server: Mapping[str, Any]) -> list[Fact]:
-    known = {"caps thinking": "thinking_cap", "speculative decoding": "speculative", "counts tokens in streams": "usage"}
+    known = {
+        "caps thinking": "thinking_cap",
+        "speculative decoding": "speculative",
+        "counts tokens in streams": "usage",
+    }
     return [Fact(name, str(server[key]), "", "by the probe") for name, key in known.items() if key in server]
 
 
@@ -143,8 +154,8 @@ def _prescriptions(server: Mapping[str, Any], thinking: int | None) -> tuple[Pre
     )
     named = Prescription(
         "Send the cap where the server reads it, and start it with a parser for its thinking",
-        "vLLM: thinking_token_budget at the top level of the request (in chat_template_kwargs it is ignored) and --reasoning-parser; "
-        "SGLang: --enable-strict-thinking; llama.cpp: reasoning_budget_tokens.",
+        "vLLM: thinking_token_budget at the top level of the request (in chat_template_kwargs it is ignored) and"
+        " --reasoning-parser; SGLang: --enable-strict-thinking; llama.cpp: reasoning_budget_tokens.",
         () if thinking is None else (Change("thinking_budget", thinking),),
         source="vLLM PR 20859, sglang#25536",
     )

@@ -30,10 +30,10 @@ _OPTIONS = frozenset("ABC")
 class NarrowDataFormat:
     """The format of the data sets how a policy explores, far more than its subject does (arXiv 2505.10185).
 
-    Worked solutions are told apart by how their lines start; problems without solutions only by whether they offer options to choose from:
-    multiple choice teaches short traces that compare options early, and pays a guess. It is a note, the cause upstream of a narrow policy,
-    and a warning where the rollouts have surely collapsed into the very format of the data. Misleads where the sample that was given
-    is not like the rest of the data.
+    Worked solutions are told apart by how their lines start; problems without solutions only by whether they offer
+    options to choose from: multiple choice teaches short traces that compare options early, and pays a guess. It is a
+    note, the cause upstream of a narrow policy, and a warning where the rollouts have surely collapsed into the very
+    format of the data. Misleads where the sample that was given is not like the rest of the data.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -49,7 +49,9 @@ class NarrowDataFormat:
         count = len(evidence.data)
         if wilson(count, count).low <= self.nearly:
             return CannotTell(
-                NAME, f"{count} texts of the training data were given; were they all alike, {_enough(self.nearly)} would tell"
+                NAME,
+                f"{count} texts of the training data were given; were they all alike, {_enough(self.nearly)} would"
+                " tell",
             )
         solved = [text for text in evidence.data if stated_answer(text) is not None]
         worked = 2 * len(solved) > count
@@ -58,7 +60,11 @@ class NarrowDataFormat:
             return None
         rollouts = format_shift(evidence) if worked else None
         same = rollouts is not None and rollouts.leading == kind and FORMAT_COLLAPSE.collapsed(rollouts)
-        what = f"worked solutions in the training data are written as {kind}" if worked else f"training problems are {kind}"
+        what = (
+            f"worked solutions in the training data are written as {kind}"
+            if worked
+            else f"training problems are {kind}"
+        )
         return Finding(
             NAME,
             Severity.WARNING if same else Severity.NOTE,
@@ -75,7 +81,11 @@ class NarrowDataFormat:
 def _nothing_given(evidence: Evidence) -> Outcome:
     if not trains(evidence):
         return None
-    return CannotTell(NAME, "no sample of the training data was given", "breadth doctor RUN DATA.parquet: name the data beside the run")
+    return CannotTell(
+        NAME,
+        "no sample of the training data was given",
+        "breadth doctor RUN DATA.parquet: name the data beside the run",
+    )
 
 
 def _enough(share: float) -> int:
@@ -100,12 +110,20 @@ def _facts(data: Sequence[str], share: Interval, kind: str, rollouts: FormatShif
     profiles = [exploration_profile(text) for text in data[:READ]]
     facts = [
         Fact(f"data that is {kind}", share, "%", f"{len(data):,} texts of the training data"),
-        Fact("approaches named early in a text", fmean(one.early_approaches for one in profiles), "", f"mean of {len(profiles)} texts"),
+        Fact(
+            "approaches named early in a text",
+            fmean(one.early_approaches for one in profiles),
+            "",
+            f"mean of {len(profiles)} texts",
+        ),
         Fact("checks", fmean(one.checks_per_1k for one in profiles), "per 1,000 tokens"),
         Fact("longest run of steps without another approach", fmean(one.depth for one in profiles)),
     ]
     if rollouts is not None:
-        facts += [Fact(f"rollouts that are {kind} at the start", rollouts.share.start, "%"), Fact("now", rollouts.share.now, "%")]
+        facts += [
+            Fact(f"rollouts that are {kind} at the start", rollouts.share.start, "%"),
+            Fact("now", rollouts.share.now, "%"),
+        ]
     return tuple(facts)
 
 

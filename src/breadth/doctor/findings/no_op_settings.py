@@ -18,14 +18,15 @@ NAME = "no-op-settings"
 class NoOpSettings:
     """Settings that do nothing as this run is configured.
 
-    Looked for: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly on-policy; covariance
-    with one response in a micro-batch, or with a share of less than one token; an entropy target that the run's entropy has never
-    crossed; a coefficient whose switch is off, a setting that the chosen loss or reward manager does not read; dynamic sampling on a
-    shaped reward; a share of tokens that is all of them; a cap on thinking under speculative decoding; more alternatives than the
-    server sends.
+    Looked for: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly
+    on-policy; covariance with one response in a micro-batch, or with a share of less than one token; an entropy target
+    that the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or
+    reward manager does not read; dynamic sampling on a shaped reward; a share of tokens that is all of them; a cap on
+    thinking under speculative decoding; more alternatives than the server sends.
 
-    It is a warning where the user plainly relies on the setting, a note where it looks like a left-over: a coefficient beside its own
-    switch turned off. It misleads where a fork of the trainer reads what the original does not; only the original is known here.
+    It is a warning where the user plainly relies on the setting, a note where it looks like a left-over: a coefficient
+    beside its own switch turned off. It misleads where a fork of the trainer reads what the original does not; only the
+    original is known here.
     """
 
     loop: ClassVar[Loop] = "configuration"
@@ -55,7 +56,8 @@ def _found(evidence: Evidence, points: tuple[Point, ...]) -> Finding:
         "configuration",
         headline(points, "setting", "does nothing here", "do nothing here"),
         (*proof(points), *updates),
-        "The loss of one and the same batch, or the reply to one and the same request, changes when one of them is changed.",
+        "The loss of one and the same batch, or the reply to one and the same request, changes when one of them is"
+        " changed.",
         _cost(evidence),
         (*remedies, *_leftovers(points)),
     )
@@ -77,19 +79,33 @@ def _leftovers(points: tuple[Point, ...]) -> tuple[Prescription, ...]:
     if not left:
         return ()
     return (
-        Prescription("Take out what does nothing, or switch on what it is meant for", f"As it stands it only misleads: {'; '.join(left)}."),
+        Prescription(
+            "Take out what does nothing, or switch on what it is meant for",
+            f"As it stands it only misleads: {'; '.join(left)}.",
+        ),
     )
 
 
 def _unknown(evidence: Evidence) -> CannotTell | None:
     """Say what is missing: a run's settings, or how many updates a generation gets where a clip depends on it."""
     knobs = evidence.knobs
-    if knobs.updates is None and "clip_high" in knobs.theirs and (knobs.clip_high or 0) > (knobs.clip_low or 0.2) and knobs.clips:
+    if (
+        knobs.updates is None
+        and "clip_high" in knobs.theirs
+        and (knobs.clip_high or 0) > (knobs.clip_low or 0.2)
+        and knobs.clips
+    ):
         missing = f"how many updates a generation gets: {knobs.given('clip_high')} acts from two on"
         return CannotTell(NAME, missing, f"now {knobs.theirs['updates']}" if "updates" in knobs.theirs else "")
-    trained = evidence.run is not None and "plan" not in evidence.run.header.config and bool(evidence.run.metric_names("train"))
+    trained = (
+        evidence.run is not None
+        and "plan" not in evidence.run.header.config
+        and bool(evidence.run.metric_names("train"))
+    )
     if trained and not knobs.theirs:
-        return CannotTell(NAME, "the run's settings are not known", "the trainer's configuration file, named beside the log")
+        return CannotTell(
+            NAME, "the run's settings are not known", "the trainer's configuration file, named beside the log"
+        )
     return None
 
 

@@ -21,11 +21,12 @@ _NAME = "oscillation"
 class Oscillation:
     """The answer changes inside a trace, for the worse.
 
-    In every trace the answers it states are followed. Right answers given up less those found is exactly what a trace's first stated
-    answer scores above its last: what stopping at once would gain. It is a warning when that is above zero for sure where the policy in
-    use draws, a note when only budgets that are not in use show it, and a note too when traces change their answer more and more as the
-    budget grows, for then the length buys doubt. All tests flip the signs of whole questions. Only stated answers are seen (boxes, tags,
-    "the answer is"); a trace that changes its mind in other words is not. A short check that restates the answer is no change.
+    In every trace the answers it states are followed. Right answers given up less those found is exactly what a trace's
+    first stated answer scores above its last: what stopping at once would gain. It is a warning when that is above zero
+    for sure where the policy in use draws, a note when only budgets that are not in use show it, and a note too when
+    traces change their answer more and more as the budget grows, for then the length buys doubt. All tests flip the
+    signs of whole questions. Only stated answers are seen (boxes, tags, "the answer is"); a trace that changes its mind
+    in other words is not. A short check that restates the answer is no change.
     """
 
     loop: ClassVar[Loop] = "inference"
@@ -47,7 +48,11 @@ class Oscillation:
             return drawn
         arms = restated(evidence)
         if not arms:
-            return CannotTell(_NAME, "no text states an answer in a box, a tag or as 'the answer is'", "ask for stated answers in --system")
+            return CannotTell(
+                _NAME,
+                "no text states an answer in a box, a tag or as 'the answer is'",
+                "ask for stated answers in --system",
+            )
         losing = [arm for arm in arms if drawn.labelled and arm.p_value * len(arms) <= self.alarm]
         worst = max(losing, key=lambda arm: (arm.used, arm.given_up.value), default=None)
         return self._growing(arms) if worst is None else _lost(worst, arms)
@@ -64,7 +69,8 @@ class Oscillation:
             return None
         first, last = forced[0], forced[-1]
         told = (
-            f"{first.changing.value:.0%} of the traces at {first.budget:,} thinking tokens to {last.changing.value:.0%} at {last.budget:,}"
+            f"{first.changing.value:.0%} of the traces at {first.budget:,} thinking tokens to {last.changing.value:.0%}"
+            f" at {last.budget:,}"
         )
         return Finding(
             _NAME,
@@ -88,7 +94,12 @@ def _lost(worst: Restated, arms: Sequence[Restated]) -> Finding:
         "inference",
         f"Right answers are given up {worst.lost} times and found {worst.found} times inside traces ({worst.name}).",
         (
-            Fact("first stated answer less the last", worst.given_up, "%", f"score of {worst.traces} traces; p = {worst.p_value:.2g}"),
+            Fact(
+                "first stated answer less the last",
+                worst.given_up,
+                "%",
+                f"score of {worst.traces} traces; p = {worst.p_value:.2g}",
+            ),
             *_changing(arms),
         ),
         "On new questions traces find as many right answers after their first one as they give up.",
@@ -98,7 +109,10 @@ def _lost(worst: Restated, arms: Sequence[Restated]) -> Finding:
 
 
 def _changing(arms: Sequence[Restated]) -> list[Fact]:
-    return [Fact(f"traces that change their answer, {arm.name}", arm.changing, "%", f"{arm.lost} lost, {arm.found} found") for arm in arms]
+    return [
+        Fact(f"traces that change their answer, {arm.name}", arm.changing, "%", f"{arm.lost} lost, {arm.found} found")
+        for arm in arms
+    ]
 
 
 def _prescriptions(worst: Restated, arms: Sequence[Restated]) -> tuple[Prescription, ...]:

@@ -22,11 +22,11 @@ _NAME = "over-sampling"
 class OverSampling:
     """A narrower vote is as good as the one in use, for fewer tokens.
 
-    Votes of all widths are counted exactly over the same samples and compared question by question. A narrower vote is enough when the one
-    in use is not shown to gain on it and a loss of five points or more is ruled out: the rule by which `breadth tune` takes a cheaper
-    policy. A vote that stops early is replayed, and charged for what it really draws. Without a policy the widest vote measured
-    is looked at, and it is no more than a note. Misleads where the questions in use are harder than those measured: votes gain most
-    where about half of the draws are right.
+    Votes of all widths are counted exactly over the same samples and compared question by question. A narrower vote is
+    enough when the one in use is not shown to gain on it and a loss of five points or more is ruled out: the rule by
+    which `breadth tune` takes a cheaper policy. A vote that stops early is replayed, and charged for what it really
+    draws. Without a policy the widest vote measured is looked at, and it is no more than a note. Misleads where the
+    questions in use are harder than those measured: votes gain most where about half of the draws are right.
     """
 
     loop: ClassVar[Loop] = "inference"
@@ -68,7 +68,9 @@ class OverSampling:
                 return self._finding(drawn, wide, (width, bound), known=known)
         if not known or gains.min() <= RISK:
             return None
-        missing = f"{drawn.questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
+        missing = (
+            f"{drawn.questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
+        )
         return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
 
     def _finding(self, drawn: Draws, wide: InUse, enough: tuple[int, Interval], *, known: bool) -> Finding:
@@ -83,9 +85,15 @@ class OverSampling:
             Severity.WARNING if known and wasted >= self.half else Severity.NOTE,
             "strong",
             "inference",
-            f"{who}, {wide.spending.name}, writes {wide.tokens:,.0f} tokens a question; {what} {worse} with {width * each:,.0f}.",
+            f"{who}, {wide.spending.name}, writes {wide.tokens:,.0f} tokens a question; {what} {worse} with"
+            f" {width * each:,.0f}.",
             (
-                Fact(f"{what} less {wide.spending.name}", bound, "%", f"{drawn.where}; the interval allows for all widths tried"),
+                Fact(
+                    f"{what} less {wide.spending.name}",
+                    bound,
+                    "%",
+                    f"{drawn.where}; the interval allows for all widths tried",
+                ),
                 Fact("score in use" if known else "score of the widest", wide.score, "%"),
                 Fact("tokens that buy nothing", wasted, "%"),
             ),

@@ -24,12 +24,12 @@ _NAME = "over-thinking"
 class OverThinking:
     """The score falls again as thinking grows.
 
-    The largest budget is compared with the best smaller one on the same questions; the best is chosen anew in every resample, so that the
-    luck of being best is allowed for (sign flips of whole questions). Where a policy is in use, the largest budget is the one that it
-    forces, and where it takes one draw as it comes, that draw: then what counts is whether cutting it earlier scores more. A policy
-    that votes is not judged here, for draws that vary more may vote better. Past the optimum answers vary more and more while the score
-    falls (arXiv 2506.04210). Misleads where forced words ("Wait") are what harms, and not the length: then the budgets that the model
-    fills by itself show no fall.
+    The largest budget is compared with the best smaller one on the same questions; the best is chosen anew in every
+    resample, so that the luck of being best is allowed for (sign flips of whole questions). Where a policy is in use,
+    the largest budget is the one that it forces, and where it takes one draw as it comes, that draw: then what counts
+    is whether cutting it earlier scores more. A policy that votes is not judged here, for draws that vary more may vote
+    better. Past the optimum answers vary more and more while the score falls (arXiv 2506.04210). Misleads where forced
+    words ("Wait") are what harms, and not the length: then the budgets that the model fills by itself show no fall.
     """
 
     loop: ClassVar[Loop] = "inference"
@@ -53,16 +53,29 @@ class OverThinking:
         spent = _spending(evidence, judged)
         arms = _curve(judged, spent)
         if len(arms) < 2:
-            return CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE} --budgets") if spent is None else None
+            return (
+                CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE} --budgets")
+                if spent is None
+                else None
+            )
         test = _tested(arms, judged)
         if test.positive:
             return self._finding(evidence, judged, arms, test, spent)
-        return None if test.can_tell else CannotTell(_NAME, "too few questions differ between the budgets to see a fall", "more questions")
+        return (
+            None
+            if test.can_tell
+            else CannotTell(_NAME, "too few questions differ between the budgets to see a fall", "more questions")
+        )
 
-    def _finding(self, evidence: Evidence, judged: Tuned, arms: Sequence[ArmEvidence], test: HumpTest, spent: Spending | None) -> Finding:
+    def _finding(
+        self, evidence: Evidence, judged: Tuned, arms: Sequence[ArmEvidence], test: HumpTest, spent: Spending | None
+    ) -> Finding:
         best = test.accuracies.index(max(test.accuracies))
         peak, last = arms[best], arms[-1]
-        fall = f"from {test.accuracies[best]:.0%} at {peak.arm.budget or 0:,} thinking tokens to {test.accuracies[-1]:.0%} {_at(last)}"
+        fall = (
+            f"from {test.accuracies[best]:.0%} at {peak.arm.budget or 0:,} thinking tokens to {test.accuracies[-1]:.0%}"
+            f" {_at(last)}"
+        )
         start = "Thinking past the optimum harms" if spent is None else "The policy in use thinks past the optimum"
         more = float(last.tokens.mean() - peak.tokens.mean())
         return Finding(
@@ -110,15 +123,25 @@ def _tested(arms: Sequence[ArmEvidence], judged: Tuned) -> HumpTest:
 
 
 def _at(arm: ArmEvidence) -> str:
-    return f"at {arm.arm.budget:,}" if arm.arm.budget is not None else f"as it comes, with {arm.tokens.mean():,.0f} tokens"
+    return (
+        f"at {arm.arm.budget:,}" if arm.arm.budget is not None else f"as it comes, with {arm.tokens.mean():,.0f} tokens"
+    )
 
 
 def _facts(judged: Tuned, arms: Sequence[ArmEvidence], test: HumpTest) -> tuple[Fact, ...]:
-    questions = f"{len(judged.evidence.questions)} questions, {len(arms)} budgets; each end is a one-sided bound at 95 %"
-    facts = [Fact("fall from the best smaller budget", test.fall, "%", questions), Fact("p", round(test.p_value, 4), "", test.method)]
+    questions = (
+        f"{len(judged.evidence.questions)} questions, {len(arms)} budgets; each end is a one-sided bound at 95 %"
+    )
+    facts = [
+        Fact("fall from the best smaller budget", test.fall, "%", questions),
+        Fact("p", round(test.p_value, 4), "", test.method),
+    ]
     return (
         *facts,
-        *(Fact(arm.arm.name, score, "%", f"{arm.tokens.mean():,.0f} tokens") for arm, score in zip(arms, test.accuracies, strict=True)),
+        *(
+            Fact(arm.arm.name, score, "%", f"{arm.tokens.mean():,.0f} tokens")
+            for arm, score in zip(arms, test.accuracies, strict=True)
+        ),
     )
 
 
@@ -129,7 +152,8 @@ def _prescriptions(evidence: Evidence, judged: Tuned, peak: ArmEvidence, last: A
         if pair is None or pair.difference.difference.low <= 0
         else Prescription(
             f"Spend the same tokens on a vote of {pair.width} draws in the place of one long trace",
-            f"At {pair.serial_tokens:,.0f} tokens the vote scores {pair.parallel.value:.0%} and the trace {pair.serial.value:.0%}.",
+            f"At {pair.serial_tokens:,.0f} tokens the vote scores {pair.parallel.value:.0%} and the trace"
+            f" {pair.serial.value:.0%}.",
             (Change("votes", pair.width),),
             "Needs that many draws side by side, or that many times as long one after the other.",
             "arXiv 2506.04210; this sweep",
@@ -147,11 +171,24 @@ def _held(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Prescript
     if ignored and server.get("prefix") == "no":
         return None
     budget = peak.arm.budget or 0
-    why = f"It scored {100 * float(peak.worth.mean() - last.worth.mean()):.1f} points more here than thinking {_at(last)}."
-    why += " This server does not keep to a cap, so it is cut from outside: strategy budget-forcing, minimum = maximum." if ignored else ""
-    effect = "A cap does not act under speculative decoding on most servers." if server.get("speculative") == "yes" else ""
+    why = (
+        f"It scored {100 * float(peak.worth.mean() - last.worth.mean()):.1f} points more here than thinking"
+        f" {_at(last)}."
+    )
+    why += (
+        " This server does not keep to a cap, so it is cut from outside: strategy budget-forcing, minimum = maximum."
+        if ignored
+        else ""
+    )
+    effect = (
+        "A cap does not act under speculative decoding on most servers." if server.get("speculative") == "yes" else ""
+    )
     return Prescription(
-        f"Hold thinking to {budget:,} tokens", why, (Change("thinking_budget", budget),), effect, "arXiv 2501.19393; this sweep"
+        f"Hold thinking to {budget:,} tokens",
+        why,
+        (Change("thinking_budget", budget),),
+        effect,
+        "arXiv 2501.19393; this sweep",
     )
 
 

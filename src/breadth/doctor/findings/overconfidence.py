@@ -34,19 +34,23 @@ NAME = "overconfidence"
 class Overconfidence:
     """Rollouts agree, and are wrong.
 
-    Counted is the chance that four rollouts of a problem, drawn without replacement, all give the same wrong answer: four alike is where a
-    vote stops that wants to be 95 % sure, so no vote notices such a mistake, and in training such a group teaches nothing. Held-out
-    rollouts are compared where there are any, else those trained on; intervals resample problems.
+    Counted is the chance that four rollouts of a problem, drawn without replacement, all give the same wrong answer:
+    four alike is where a vote stops that wants to be 95 % sure, so no vote notices such a mistake, and in training such
+    a group teaches nothing. Held-out rollouts are compared where there are any, else those trained on; intervals
+    resample problems.
 
-    A policy that becomes sure also becomes sure where it is wrong: a sure rise alone is a note, and a warning when fewer problems
-    than at the start can be solved in as many tries. Misleads where the checker calls right answers wrong.
+    A policy that becomes sure also becomes sure where it is wrong: a sure rise alone is a note, and a warning when
+    fewer problems than at the start can be solved in as many tries. Misleads where the checker calls right answers
+    wrong.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "reward-hacking", "diversity-transfer")
 
     agree: int = 4
-    """Rollouts that must agree: where a vote with a uniform prior is 95 % sure of its leader (1 - 1/2^5 = 0.97; three give 0.94)."""
+    """Rollouts that must agree: where a vote with a uniform prior is 95 % sure of its leader (1 - 1/2^5 = 0.97; three
+    give 0.94).
+    """
     admitted: float = 0.05
     """Share of problems above which, for sure, it is worth a word: the errors that such a vote admits."""
 
@@ -62,17 +66,25 @@ class Overconfidence:
             return lacking
         wrong = _agreement(ends, self.agree, right=False)
         if wrong.problems < FEWEST:
-            return CannotTell(NAME, f"{wrong.problems} problems have {self.agree} rollouts at one of the ends; {FEWEST} are needed")
+            return CannotTell(
+                NAME, f"{wrong.problems} problems have {self.agree} rollouts at one of the ends; {FEWEST} are needed"
+            )
         if wrong.change.low <= 0 or wrong.now.low <= self.admitted:
             return None
         return self._finding(evidence, ends, wrong)
 
     def _finding(self, evidence: Evidence, ends: Ends, wrong: Shift) -> Finding:
         right = _agreement(ends, self.agree, right=True)
-        mistaken = [_share(*values) for values in ((wrong.now.value, right.now.value), (wrong.start.value, right.start.value))]
+        mistaken = [
+            _share(*values) for values in ((wrong.now.value, right.now.value), (wrong.start.value, right.start.value))
+        ]
         covered = coverage_shift(ends)
         fell = covered is not None and covered[1].change.high < 0
-        beside = f", and pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}" if covered is not None and fell else ""
+        beside = (
+            f", and pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}"
+            if covered is not None and fell
+            else ""
+        )
         wanted = (rollout_remedies.score_confidence(), rollout_remedies.train_for_coverage(), remedies.anchor(evidence))
         return Finding(
             NAME,
@@ -83,8 +95,8 @@ class Overconfidence:
             f"up from {wrong.start.value:.0%} at the start{beside}.",
             _facts(ends, wrong, right, self.agree),
             "Checked by hand, most of the answers that all rollouts agree on are right, and the checker is wrong.",
-            f"No vote finds the right answer there: of the votes that stop at {self.agree} alike {mistaken[0]:.0%} are wrong now, "
-            f"{mistaken[1]:.0%} then.",
+            f"No vote finds the right answer there: of the votes that stop at {self.agree} alike {mistaken[0]:.0%} are"
+            f" wrong now, {mistaken[1]:.0%} then.",
             tuple(one for one in wanted if one is not None),
         )
 
@@ -92,7 +104,11 @@ class Overconfidence:
 def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
     lacking = lacks_answers(evidence, NAME, ends)
     if lacking is None and ends.now.split == "train" and evidence.knobs.filter_flat:
-        return CannotTell(NAME, "groups that agree were drawn anew, so they are not among the rollouts", "evaluate on held-out problems")
+        return CannotTell(
+            NAME,
+            "groups that agree were drawn anew, so they are not among the rollouts",
+            "evaluate on held-out problems",
+        )
     return lacking
 
 
@@ -120,7 +136,9 @@ def _share(wrong: float, right: float) -> float:
 
 def _facts(ends: Ends, wrong: Shift, right: Shift, agree: int) -> tuple[Fact, ...]:
     return (
-        Fact(f"{agree} agree and are wrong, at the start", wrong.start, "%", f"{ends.where}, {wrong.problems:,} problems"),
+        Fact(
+            f"{agree} agree and are wrong, at the start", wrong.start, "%", f"{ends.where}, {wrong.problems:,} problems"
+        ),
         Fact(f"{agree} agree and are wrong, now", wrong.now, "%"),
         Fact("rise", wrong.change, "%"),
         Fact(f"{agree} agree and are right, at the start", right.start, "%"),

@@ -19,27 +19,32 @@ from breadth.runs.outcomes import Outcomes, outcomes
 class OverlyHard:
     """The problems are so hard for this policy that most groups have no right answer, and the score does not rise.
 
-    Counted where rollouts are graded: the share of groups in the second half of the steps without a right one, with an interval over
-    problems. The last few steps alone have few groups, and where only they are all wrong the policy broke, not the problems. Else by
-    arithmetic: with a reward of two values and groups of G at least (1 - score)^G of the groups are all wrong, and more where problems
-    differ. A run that begins low and rises is no case of it; nor is one that is not shown to rise, and yet at its best estimate would
-    bring half of the groups to a right answer in as many steps again. Training on problems that are never solved does not only waste
-    rollouts: it lowered benchmark scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are right and the check
-    cannot read them: look at some texts first.
+    Counted where rollouts are graded: the share of groups in the second half of the steps without a right one, with an
+    interval over problems. The last few steps alone have few groups, and where only they are all wrong the policy
+    broke, not the problems. Else by arithmetic: with a reward of two values and groups of G at least (1 - score)^G of
+    the groups are all wrong, and more where problems differ. A run that begins low and rises is no case of it; nor is
+    one that is not shown to rise, and yet at its best estimate would bring half of the groups to a right answer in as
+    many steps again. Training on problems that are never solved does not only waste rollouts: it lowered benchmark
+    scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are right and the check cannot read them:
+    look at some texts first.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("truncation", "entropy-explosion", "train-inference-mismatch")
 
     half: float = 0.5
-    """Share of all-wrong groups above which, for sure, it is a warning: more is then paid for nothing than for something."""
+    """Share of all-wrong groups above which, for sure, it is a warning: more is then paid for nothing than for
+    something.
+    """
     most: float = 0.8
     """Share above which it is critical: a step learns from less than a fifth of what it draws."""
     hint: float = 0.1
     """Chance of so steady a rise by noise alone below which nothing is said: a score that takes off looks like noise at first, so half as
     much certainty as elsewhere holds the verdict back."""
     cut: float = 0.1
-    """Share of cut completions above which, for sure, the cap is prescribed first: the mark at which `truncation` warns."""
+    """Share of cut completions above which, for sure, the cap is prescribed first: the mark at which `truncation`
+    warns.
+    """
 
     def check(self, evidence: Evidence) -> Outcome:
         """Count groups that are all wrong, and see whether the score rises."""
@@ -55,7 +60,9 @@ class OverlyHard:
         if hard.share.low <= self.half:
             return None
         if score is None:
-            return CannotTell("overly-hard", f"whether the score rises cannot be told from fewer than {FEWEST} steps", "train on")
+            return CannotTell(
+                "overly-hard", f"whether the score rises cannot be told from fewer than {FEWEST} steps", "train on"
+            )
         if score.verdict == "cannot tell" and (self._hints(score) or self._leaves_room(hard, score, width)):
             said = f"{hard.share.value:.0%} of the groups are all wrong, but a rise that would end it is not excluded"
             return CannotTell("overly-hard", f"{said}: the score {score.reason}", "train on")
@@ -67,8 +74,8 @@ class OverlyHard:
     def _leaves_room(self, hard: Hardness, score: Trend, width: float) -> bool:
         """Say whether a rise as fast as it seems would bring half of the groups to a right answer in as many steps again.
 
-        The middles of the two halves lie half a run apart. Were the fastest rise asked that the noise allows, few runs of less than a
-        hundred steps would ever be called too hard.
+        The middles of the two halves lie half a run apart. Were the fastest rise asked that the noise allows, few runs
+        of less than a hundred steps would ever be called too hard.
         """
         rise = score.change.high if hard.rise is None else 2 * width * hard.rise.value
         return rise >= width * hard.missing(self.half)
@@ -84,13 +91,18 @@ class OverlyHard:
         flat = evidence.trend("starved_groups")
         if flat is not None and flat.end.high < self.half:
             return None  # most groups differ in reward, so most are not all wrong
-        needed = "whether groups are all wrong is not logged: rollouts with a grade, or with a reward of two values, would show it"
+        needed = (
+            "whether groups are all wrong is not logged: rollouts with a grade, or with a reward of two values, would"
+            " show it"
+        )
         return CannotTell("overly-hard", needed, evidence.switch("rollouts"))
 
     def _found(self, evidence: Evidence, hard: Hardness, score: Trend) -> Finding:
         share = hard.share.value
         said = f"{'' if hard.groups or share > 0.995 else 'at least '}{share:.0%} of the groups"
-        wasted = f"{share / max(1 - share, 1e-3):.1f} rollouts were paid for nothing for each that could teach something"
+        wasted = (
+            f"{share / max(1 - share, 1e-3):.1f} rollouts were paid for nothing for each that could teach something"
+        )
         return Finding(
             "overly-hard",
             Severity.CRITICAL if hard.share.low > self.most else Severity.WARNING,
@@ -98,7 +110,8 @@ class OverlyHard:
             "training",
             f"{said[0].upper()}{said[1:]} have no right answer, and the score does not rise.",
             _facts(evidence, hard, score),
-            "The same problems, drawn 64 times each with a longer cap and a second check, are solved by some of the rollouts.",
+            "The same problems, drawn 64 times each with a longer cap and a second check, are solved by some of the"
+            " rollouts.",
             f"Of late {wasted}.",
             self._prescriptions(evidence, hard),
         )
@@ -124,13 +137,26 @@ def _score(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, f
 
 
 def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]:
-    how = f"counted in {hard.groups:,} groups of the second half" if hard.groups else "a bound by the score; more where problems differ"
+    how = (
+        f"counted in {hard.groups:,} groups of the second half"
+        if hard.groups
+        else "a bound by the score; more where problems differ"
+    )
     facts = [Fact("groups that are all wrong", hard.share, "%", how)]
     if hard.start is not None:
         facts.append(Fact("before", hard.start, "%", "counted in the first half"))
-    facts.append(Fact("rollouts of a prompt", hard.group, "", evidence.knobs.given("group") if evidence.knobs.group else ""))
+    facts.append(
+        Fact("rollouts of a prompt", hard.group, "", evidence.knobs.given("group") if evidence.knobs.group else "")
+    )
     facts.append(Fact("rollouts that are right", hard.chance, "%"))
-    facts.append(Fact("change of the score", score.change, "", f"{score.verdict}, {evidence.steps('reward') or 'by graded rollouts'}"))
+    facts.append(
+        Fact(
+            "change of the score",
+            score.change,
+            "",
+            f"{score.verdict}, {evidence.steps('reward') or 'by graded rollouts'}",
+        )
+    )
     return tuple(facts)
 
 

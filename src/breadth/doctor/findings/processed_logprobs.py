@@ -20,10 +20,11 @@ _NAME = "processed-logprobs"
 class ProcessedLogprobs:
     """Log-probs come after the sampler has changed them.
 
-    By the probe's trial: at a quarter of the temperature processed log-probs lie four times as far apart, raw ones stay where they are. A
-    confidence made of them moves with temperature, top-p and top-k, and tokens that were cut off count as impossible; published
-    thresholds and gates fitted elsewhere do not hold for it. At temperature 1 with nothing cut off the two are the same, and
-    nothing is said. A warning where the policy in use looks at log-probs, else a note.
+    By the probe's trial: at a quarter of the temperature processed log-probs lie four times as far apart, raw ones stay
+    where they are. A confidence made of them moves with temperature, top-p and top-k, and tokens that were cut off
+    count as impossible; published thresholds and gates fitted elsewhere do not hold for it. At temperature 1 with
+    nothing cut off the two are the same, and nothing is said. A warning where the policy in use looks at log-probs,
+    else a note.
     """
 
     loop: ClassVar[Loop] = "inference"
@@ -41,7 +42,9 @@ class ProcessedLogprobs:
         if said != "processed":
             asked = looks or (sampling is not None and sampling.top_logprobs > 0)
             missing = "whether the server's log-probs are raw is not known"
-            return CannotTell(_NAME, missing, "breadth probe URL --save server.toml, given beside this") if asked else None
+            return (
+                CannotTell(_NAME, missing, "breadth probe URL --save server.toml, given beside this") if asked else None
+            )
         return _finding(sampling, looks=looks)
 
 
@@ -49,19 +52,23 @@ def _finding(sampling: Sampling | None, *, looks: bool) -> Finding:
     drawn = "" if sampling is None else f" of temperature {sampling.temperature:g} and top-p {sampling.top_p:g}"
     facts = [Fact("log-probs", "processed", "", "by the probe: they move with the temperature")]
     if sampling is not None:
-        facts.append(Fact("temperature", sampling.temperature, "", f"top-p {sampling.top_p:g}, top-k {sampling.top_k or 'all'}"))
+        facts.append(
+            Fact("temperature", sampling.temperature, "", f"top-p {sampling.top_p:g}, top-k {sampling.top_k or 'all'}")
+        )
     return Finding(
         _NAME,
         Severity.WARNING if looks else Severity.NOTE,
         "certain",
         "inference",
-        f"The server's log-probs are processed{drawn or ', not those of temperature 1'}: confidences are of another distribution.",
+        f"The server's log-probs are processed{drawn or ', not those of temperature 1'}: confidences are of another"
+        " distribution.",
         tuple(facts),
         "The log-probs of one and the same token are equal at two temperatures.",
         "The policy in use looks at them." if looks else "",
         (
             Prescription(
-                "Start the server so that it sends raw log-probs, those of the model before temperature, top-p and top-k",
+                "Start the server so that it sends raw log-probs, those of the model before temperature, top-p and"
+                " top-k",
                 "Confidence is then that of the model, and compares with what was published and fitted.",
                 (Change("logprobs_raw", True),),
                 "Gates and thresholds fitted on processed ones must be fitted again.",
@@ -92,7 +99,9 @@ def _drawing(evidence: Evidence) -> tuple[Sampling | None, bool]:
 def _neutral(sampling: Sampling) -> bool:
     """Say whether the sampler leaves the distribution as it is."""
     kept = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
-    return kept and sampling.repetition_penalty == 1 and sampling.presence_penalty == 0 and sampling.frequency_penalty == 0
+    return (
+        kept and sampling.repetition_penalty == 1 and sampling.presence_penalty == 0 and sampling.frequency_penalty == 0
+    )
 
 
 FINDING = ProcessedLogprobs()

@@ -25,23 +25,30 @@ _NAME = "repetition-loops"
 class RepetitionLoops:
     """A share of the completions ends in a loop.
 
-    A completion counts when its last 200 rough tokens or more are one passage at least four times over: what breadth's own loop guard
-    ends while it is being written, so that every one of them is what the guard would have saved. Shares are taken over questions. A
-    warning where the policy in use draws so; a note where only budgets that are not in use show it, and more than plain draws do.
-    Misleads on tasks whose right answer repeats one line, such as a matrix of zeros.
+    A completion counts when its last 200 rough tokens or more are one passage at least four times over: what breadth's
+    own loop guard ends while it is being written, so that every one of them is what the guard would have saved. Shares
+    are taken over questions. A warning where the policy in use draws so; a note where only budgets that are not in use
+    show it, and more than plain draws do. Misleads on tasks whose right answer repeats one line, such as a matrix of
+    zeros.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("max-tokens-ignored",)
 
     few: float = 0.01
-    """Share above which, for sure, it is worth a word: a vote of eight then meets a loop on one question in thirteen."""
+    """Share above which, for sure, it is worth a word: a vote of eight then meets a loop on one question in thirteen.
+    """
     many: float = MARGIN
-    """Share above which it is a warning: a loop has no answer, so its share is score lost, and `breadth tune` counts five points."""
+    """Share above which it is a warning: a loop has no answer, so its share is score lost, and `breadth tune` counts
+    five points.
+    """
     alarm: float = ALARM
-    """Chance with which each bound may be wrong; ten checks share the one healthy sweep in twenty that may be alarmed."""
+    """Chance with which each bound may be wrong; ten checks share the one healthy sweep in twenty that may be alarmed.
+    """
     warm: float = 0.6
-    """Temperature to draw with where it is below 0.5: what the authors of DeepSeek-R1 advise against endless repetition."""
+    """Temperature to draw with where it is below 0.5: what the authors of DeepSeek-R1 advise against endless
+    repetition.
+    """
 
     def check(self, evidence: Evidence) -> Outcome:
         """Count completions that end in a loop."""
@@ -55,12 +62,16 @@ class RepetitionLoops:
             return drawn
         arms, policy = written(evidence), policy_in_use(evidence)
         if not any(text for arm in arms for text in arm.texts):
-            return CannotTell(_NAME, "the texts of the samples are not there", "a run folder as breadth solve --out or tune writes it")
+            return CannotTell(
+                _NAME, "the texts of the samples are not there", "a run folder as breadth solve --out or tune writes it"
+            )
         spent = None if policy is None else spending(policy, 1.0)
         used = next((arm for arm in arms if spent is not None and arm.budget == spent.budget), arms[0])
         return self._judged(used, arms, policy, drawn.sampling.temperature)
 
-    def _judged(self, used: Written, arms: Sequence[Written], policy: Policy | None, temperature: float) -> Finding | None:
+    def _judged(
+        self, used: Written, arms: Sequence[Written], policy: Policy | None, temperature: float
+    ) -> Finding | None:
         counted = {arm.name: _counted(arm) for arm in arms}
         share = self._share(counted[used.name])
         if share.low > self.few:
@@ -84,16 +95,27 @@ class RepetitionLoops:
         return gap.difference.value > 0 and gap.p_value / 2 * arms <= self.alarm
 
     def _finding(
-        self, arm: Written, share: Interval, counted: dict[str, _Counted], severity: Severity, wanted: tuple[Prescription, ...]
+        self,
+        arm: Written,
+        share: Interval,
+        counted: dict[str, _Counted],
+        severity: Severity,
+        wanted: tuple[Prescription, ...],
     ) -> Finding:
-        facts = [Fact(f"ends in a loop, {name}", float(one.by_question.mean()), "%", f"{one.texts} texts") for name, one in counted.items()]
+        facts = [
+            Fact(f"ends in a loop, {name}", float(one.by_question.mean()), "%", f"{one.texts} texts")
+            for name, one in counted.items()
+        ]
         return Finding(
             _NAME,
             severity,
             "certain",
             "inference",
             f"{share.value:.0%} of the completions ({arm.name}) end in a loop.",
-            (Fact("ends in a loop", share, "%", f"{arm.name}, {len(arm.texts)} texts"), *(facts if len(facts) > 1 else ())),
+            (
+                Fact("ends in a loop", share, "%", f"{arm.name}, {len(arm.texts)} texts"),
+                *(facts if len(facts) > 1 else ()),
+            ),
             "The repeated passages are what the task asks for.",
             f"{counted[arm.name].tokens:.0%} of the tokens were written in completions that end so.",
             wanted,
@@ -102,7 +124,8 @@ class RepetitionLoops:
     def _prescriptions(self, policy: Policy | None, temperature: float) -> tuple[Prescription, ...]:
         guard = Prescription(
             "End a completion as soon as it repeats itself",
-            "In policy.toml: halt.kind = loop; on the server itself: repetition_detection on vLLM, the DRY sampler on llama.cpp.",
+            "In policy.toml: halt.kind = loop; on the server itself: repetition_detection on vLLM, the DRY sampler on"
+            " llama.cpp.",
             (Change("loop_guard", True),),
             "A task whose right answer repeats one line is cut.",
             "vllm#52673, ollama#17561",

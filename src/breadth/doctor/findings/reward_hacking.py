@@ -22,11 +22,12 @@ FORM = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)
 class RewardHacking:
     """The training reward rises for sure, while a held-out score or the component that means right does not.
 
-    By held-out scores: those fall, or rise by less than half as much as the reward for sure, and no rise of theirs is shown. By
-    components: those that mean right (by their names, or by the grades of rollouts) explain less than half of the rise for sure, and
-    another one rises. Each component's share of the rise is shown; weights are read from the log, where the components add up. A component
-    for form that still rises is a note: form is learned first, and the rest may follow. So is a component that stays behind and whose
-    name does not say what it means. It misleads where held-out problems are of another
+    By held-out scores: those fall, or rise by less than half as much as the reward for sure, and no rise of theirs is
+    shown. By components: those that mean right (by their names, or by the grades of rollouts) explain less than half of
+    the rise for sure, and another one rises. Each component's share of the rise is shown; weights are read from the
+    log, where the components add up. A component for form that still rises is a note: form is learned first, and the
+    rest may follow. So is a component that stays behind and whose name does not say what it means. It misleads where
+    held-out problems are of another
     kind or far harder than those of training: then nothing was hacked, and what was learned does not carry over.
     """
 
@@ -34,7 +35,9 @@ class RewardHacking:
     causes: ClassVar[tuple[str, ...]] = ("overly-hard",)
 
     part: float = 0.5
-    """Share of the reward's rise below which, for sure, what counts has stayed behind: the larger part of the gain is something else."""
+    """Share of the reward's rise below which, for sure, what counts has stayed behind: the larger part of the gain is
+    something else.
+    """
 
     def check(self, evidence: Evidence) -> Outcome:
         """Set the reward's rise beside that of held-out scores and of its components."""
@@ -86,7 +89,10 @@ class RewardHacking:
             "likely",
             "training",
             f"The training reward has risen by {reward.change.value:.2g}; the held-out score has {_said(beside)}.",
-            (_gain(evidence, reward), Fact(f"change of {beside.name}", beside.change, "", f"held out: {beside.verdict}, {beside.where}")),
+            (
+                _gain(evidence, reward),
+                Fact(f"change of {beside.name}", beside.change, "", f"held out: {beside.verdict}, {beside.where}"),
+            ),
             "A held-out set of the same kind as the training problems rises with the reward.",
             "What the run has gained since the start does not show on problems that it was not trained on.",
             _prescriptions(evidence),
@@ -94,7 +100,11 @@ class RewardHacking:
 
     def _by_components(self, evidence: Evidence, reward: Trend, made_of: tuple[Part, ...]) -> Finding:
         counts = [one for one in made_of if one.counts]
-        leader = max((one for one in made_of if not one.counts), key=lambda one: one.share or one.moved.change.value, default=None)
+        leader = max(
+            (one for one in made_of if not one.counts),
+            key=lambda one: one.share or one.moved.change.value,
+            default=None,
+        )
         first = leader is not None and FORM.search(leader.name.casefold()) is not None and leader.still_rises
         falls = any(one.moved.verdict == "falling" for one in counts)
         by = "" if leader is None or leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
@@ -116,7 +126,11 @@ def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[Part, ...], least
     still = [one for one in made_of if one.moved.verdict != "rising" and one.weight * one.moved.change.high < least]
     rising = [one for one in made_of if one.moved.verdict == "rising"]
     if not still or not rising:
-        return CannotTell("reward-hacking", "the reward rises, and no component's name says that it means right", "name it, e.g. accuracy")
+        return CannotTell(
+            "reward-hacking",
+            "the reward rises, and no component's name says that it means right",
+            "name it, e.g. accuracy",
+        )
     leader = max(rising, key=lambda one: one.share or one.moved.change.value)
     by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
     return Finding(
@@ -135,7 +149,11 @@ def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[Part, ...], least
 def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> CannotTell:
     if beside is not None:
         missing = f"the reward rises, and whether {beside.name} does is hidden by noise: {beside.change.value:+.2g} "
-        return CannotTell("reward-hacking", missing + f"[{beside.change.low:+.2g}, {beside.change.high:+.2g}]", "evaluate more problems")
+        return CannotTell(
+            "reward-hacking",
+            missing + f"[{beside.change.low:+.2g}, {beside.change.high:+.2g}]",
+            "evaluate more problems",
+        )
     if counts:
         change = counts[0].moved.change
         said = "does not, nor does any other component that is logged" if no_rise(counts[0].moved) else "may or may not"
@@ -143,8 +161,12 @@ def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> Ca
         return CannotTell("reward-hacking", missing, "log every component of the reward, or evaluate held-out problems")
     had = evaluations(evidence)
     missing = "the reward rises, and nothing beside it is logged that it could be compared with"
-    missing = f"the reward rises, and a held-out score is logged at {had} steps; {FEWEST} are needed" if had else missing
-    return CannotTell("reward-hacking", missing, evidence.switch("eval") or f"evaluate held-out problems at {FEWEST} steps or more")
+    missing = (
+        f"the reward rises, and a held-out score is logged at {had} steps; {FEWEST} are needed" if had else missing
+    )
+    return CannotTell(
+        "reward-hacking", missing, evidence.switch("eval") or f"evaluate held-out problems at {FEWEST} steps or more"
+    )
 
 
 def _said(one: Moved) -> str:
@@ -158,7 +180,12 @@ def _gain(evidence: Evidence, reward: Trend) -> Fact:
 
 def _component(one: Part) -> Fact:
     share = "its weight is not known" if one.share is None else f"{one.share:.0%} of the rise"
-    return Fact(f"change of {one.name}", one.moved.change, "", f"{one.moved.verdict}, {share}{', means right' if one.counts else ''}")
+    return Fact(
+        f"change of {one.name}",
+        one.moved.change,
+        "",
+        f"{one.moved.verdict}, {share}{', means right' if one.counts else ''}",
+    )
 
 
 def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:

@@ -21,10 +21,10 @@ class Saturation:
     """The score rose, and then stood still over at least the second half of the run.
 
     Still means that a rise of a fifth of what it had gained is excluded, by an interval. It is told from a collapse by
-    entropy that is left, and from starved groups by groups that differ in reward: what holds the score then is the data or the rate.
-    A score that never rose is another matter and not called so. A plateau harms nothing but the budget, so this is never more than
-    a note; nor is a score near the largest reward there is, which is solved. It misleads where problems get harder on the way, as in a
-    curriculum: then a level score is progress.
+    entropy that is left, and from starved groups by groups that differ in reward: what holds the score then is the data
+    or the rate. A score that never rose is another matter and not called so. A plateau harms nothing but the budget, so
+    this is never more than a note; nor is a score near the largest reward there is, which is solved. It misleads where
+    problems get harder on the way, as in a curriculum: then a level score is progress.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -57,7 +57,9 @@ class Saturation:
             return None
         entropy = evidence.trend("entropy")
         if entropy is None or entropy.ratio is None:
-            missing = f"the score has stood still since step {flat.step:,}; whether entropy is used up or left is not logged"
+            missing = (
+                f"the score has stood still since step {flat.step:,}; whether entropy is used up or left is not logged"
+            )
             return CannotTell("saturation", missing, evidence.switch("entropy"))
         if COLLAPSE.shows(entropy):
             return None
@@ -74,7 +76,8 @@ class Saturation:
             f"The score has stood at {score.end.value:.3g} {since}, with {left} of the entropy left.",
             _facts(evidence, flat, entropy),
             "A rise of the held-out score over the same steps, or problems that got harder on the way.",
-            f"{flat.share:.0%} of the steps moved the score by {flat.change.value:+.2g}, the others by {flat.rise:+.2g}.",
+            f"{flat.share:.0%} of the steps moved the score by {flat.change.value:+.2g}, the others by"
+            f" {flat.rise:+.2g}.",
             _prescriptions(evidence, flat.step),
         )
 
@@ -85,8 +88,12 @@ def _solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
         Severity.NOTE,
         "strong",
         "training",
-        f"The score is {score.end.value:.3g} of at most {highest:g}: these problems are solved and have little left to teach.",
-        (Fact("reward now", score.end, "", f"{evidence.steps('reward')}: median of the last eighth"), Fact("highest reward", highest)),
+        f"The score is {score.end.value:.3g} of at most {highest:g}: these problems are solved and have little left to"
+        " teach.",
+        (
+            Fact("reward now", score.end, "", f"{evidence.steps('reward')}: median of the last eighth"),
+            Fact("highest reward", highest),
+        ),
         "Held-out problems of the same kind are solved far less often.",
         prescriptions=(remedies.choose_problems(easier=False),),
     )
@@ -99,7 +106,12 @@ def _starved(evidence: Evidence) -> bool:
 
 def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...]:
     facts = [
-        Fact("rise before", flat.rise, "", f"{evidence.steps('reward')}: medians of the level stretch and of the first steps"),
+        Fact(
+            "rise before",
+            flat.rise,
+            "",
+            f"{evidence.steps('reward')}: medians of the level stretch and of the first steps",
+        ),
         Fact("change over the level stretch", flat.change, "", f"a rise of {flat.excluded:.2g} is excluded"),
         Fact("entropy left of the start", entropy.ratio, "%", evidence.steps("entropy")),
     ]

@@ -20,16 +20,16 @@ NAME = "train-inference-mismatch"
 class TrainInferenceMismatch:
     """Trainer and sampler disagree about the same tokens.
 
-    Three ways, each enough. By the tokens alone: one drawn from a policy p has E[-log p] = H(p) exactly, so the mean of -log p less
-    entropy, with an interval over rollouts, must hold 0; a sure excess says that they were drawn hotter, from older weights or by an
-    engine that computes otherwise, a sure lack that they were drawn colder or cut (top-p). By both log-probabilities of each token,
-    where they were recorded: their mean difference is the divergence. By the trainer's own metric: a divergence beyond the scale of
-    the entropy, or sure growth to several times its start that goes on; trainers log it in three units, each turned into the divergence
-    that it proves at least.
+    Three ways, each enough. By the tokens alone: one drawn from a policy p has E[-log p] = H(p) exactly, so the mean of
+    -log p less entropy, with an interval over rollouts, must hold 0; a sure excess says that they were drawn hotter,
+    from older weights or by an engine that computes otherwise, a sure lack that they were drawn colder or cut (top-p).
+    By both log-probabilities of each token, where they were recorded: their mean difference is the divergence. By the
+    trainer's own metric: a divergence beyond the scale of the entropy, or sure growth to several times its start that
+    goes on; trainers log it in three units, each turned into the divergence that it proves at least.
 
-    Misleads where rollouts were left out by their outcome (then the tokens are not asked), where entropies are of another
-    temperature than log-probabilities (recorded temperatures that would explain it make it a note), and by as much as the policy moves
-    between drawing and scoring when a generation is updated on several times.
+    Misleads where rollouts were left out by their outcome (then the tokens are not asked), where entropies are of
+    another temperature than log-probabilities (recorded temperatures that would explain it make it a note), and by as
+    much as the policy moves between drawing and scoring when a generation is updated on several times.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -50,7 +50,9 @@ class TrainInferenceMismatch:
         if evidence.run is None or not trains(evidence):
             return None
         looked = [by_metric(evidence, self.share, self.grown), *self._by_tokens(evidence, evidence.run)]
-        proofs = sorted((one for one in looked if isinstance(one, Proof)), key=lambda one: SEVERITIES.index(one.severity))
+        proofs = sorted(
+            (one for one in looked if isinstance(one, Proof)), key=lambda one: SEVERITIES.index(one.severity)
+        )
         if proofs:
             return _finding(evidence, proofs)
         if None in looked or evidence.knobs.engine == "hf":
@@ -68,7 +70,10 @@ class TrainInferenceMismatch:
 
 def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
     sign = next((one.sign for one in proofs if one.sign), 0)
-    whence = {1: ": drawn hotter, from older weights, or by an engine that computes otherwise", -1: ": drawn colder, or cut (top-p, top-k)"}
+    whence = {
+        1: ": drawn hotter, from older weights, or by an engine that computes otherwise",
+        -1: ": drawn colder, or cut (top-p, top-k)",
+    }
     score = evidence.trend("reward")
     return Finding(
         NAME,
@@ -78,7 +83,11 @@ def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
         f"{proofs[0].said}{whence.get(proofs[0].sign, '')}.",
         tuple(fact for one in proofs for fact in one.facts),
         "The trainer, given the same tokens, weights and temperature as the sampler, finds the same log-probabilities.",
-        "" if score is None else f"Meanwhile the reward went from {score.start.value:.3g} to {score.end.value:.3g} ({score.verdict}).",
+        (
+            ""
+            if score is None
+            else f"Meanwhile the reward went from {score.start.value:.3g} to {score.end.value:.3g} ({score.verdict})."
+        ),
         _prescriptions(evidence, sign),
     )
 

@@ -16,17 +16,20 @@ from breadth.report.sections import Fact, Severity
 class Truncation:
     """A share of the completions is cut at the cap.
 
-    What is cut has no answer, so its reward measures the cap and not the policy. A cap that every completion reaches is a setting; one that
-    more and more reach is a policy that has learned to go on.
+    What is cut has no answer, so its reward measures the cap and not the policy. A cap that every completion reaches is
+    a setting; one that more and more reach is a policy that has learned to go on.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-explosion", "degenerate-rollouts")
 
     touched: float = 0.1
-    """Share of cut completions above which, for sure, it is a warning: of groups of eight more than half then hold one."""
+    """Share of cut completions above which, for sure, it is a warning: of groups of eight more than half then hold one.
+    """
     most: float = 0.3
-    """Share from which on it is critical: of groups of eight 94 % hold one, and the mean of a group is the mean of two different things."""
+    """Share from which on it is critical: of groups of eight 94 % hold one, and the mean of a group is the mean of two
+    different things.
+    """
 
     def check(self, evidence: Evidence) -> Outcome:
         """Look at the share of completions cut in the last eighth of the run."""
@@ -42,7 +45,8 @@ class Truncation:
             "training",
             f"{cut.end.value:.0%} of the completions are cut at the length cap{_since(cut)}.",
             _facts(evidence, cut),
-            "Completions allowed to go on stop by themselves at about the same length, and are as often right as those that were not cut.",
+            "Completions allowed to go on stop by themselves at about the same length, and are as often right as those"
+            " that were not cut.",
             _cost(evidence),
             tuple(one for one in (remedies.raise_cap(evidence), remedies.mask_truncated(evidence)) if one is not None),
         )
@@ -58,10 +62,14 @@ def _facts(evidence: Evidence, cut: Trend) -> tuple[Fact, ...]:
         Fact("cut now", cut.end, "%", "median of the last eighth"),
     ]
     if evidence.knobs.longest is not None:
-        facts.append(Fact("longest completion allowed", evidence.knobs.longest, "tokens", evidence.knobs.given("longest")))
+        facts.append(
+            Fact("longest completion allowed", evidence.knobs.longest, "tokens", evidence.knobs.given("longest"))
+        )
     length = evidence.trend("length")
     if length is not None:
-        facts.append(Fact("mean length", f"{length.start.value:,.0f} to {length.end.value:,.0f}", "tokens", length.verdict))
+        facts.append(
+            Fact("mean length", f"{length.start.value:,.0f} to {length.end.value:,.0f}", "tokens", length.verdict)
+        )
     return tuple(facts)
 
 

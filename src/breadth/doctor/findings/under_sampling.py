@@ -21,16 +21,17 @@ _NAME = "under-sampling"
 class UnderSampling:
     """A wider vote than the policy in use draws gains for sure.
 
-    One test for all wider votes (sign flips of whole questions, the best chosen anew in each), so that the luck of the best is allowed
-    for; of those that gain the cheapest within one standard error of the best is named. Misleads where tokens are what is scarce: what a
-    gain may cost is not for the doctor to say, so tokens stand beside it.
+    One test for all wider votes (sign flips of whole questions, the best chosen anew in each), so that the luck of the
+    best is allowed for; of those that gain the cheapest within one standard error of the best is named. Misleads where
+    tokens are what is scarce: what a gain may cost is not for the doctor to say, so tokens stand beside it.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
     alarm: float = ALARM
-    """Chance of such a gain where there is none; ten checks share the one healthy sweep in twenty that may be alarmed."""
+    """Chance of such a gain where there is none; ten checks share the one healthy sweep in twenty that may be alarmed.
+    """
     margin: float = MARGIN
     """Gain from which on, for sure, it is a warning: below it `breadth tune` does not count a difference."""
 
@@ -61,7 +62,9 @@ class UnderSampling:
             return None
         wanted = 2 * max(used.spending.width, PAIR)
         return CannotTell(
-            _NAME, f"no vote wider than {used.spending.width} was measured", f"{TUNE} --widths 1,{used.spending.width},{wanted}"
+            _NAME,
+            f"no vote wider than {used.spending.width} was measured",
+            f"{TUNE} --widths 1,{used.spending.width},{wanted}",
         )
 
     def _judged(self, drawn: Draws, used: InUse, wider: list[int]) -> Outcome:
@@ -69,13 +72,18 @@ class UnderSampling:
         from breadth.tuning.choice import improvements
 
         gaps = drawn.votes(wider) - used.scores[:, None]
-        gains = [width for width, chance in zip(wider, improvements(gaps).tolist(), strict=True) if chance <= self.alarm]
+        gains = [
+            width for width, chance in zip(wider, improvements(gaps).tolist(), strict=True) if chance <= self.alarm
+        ]
         if gains:
             return self._finding(drawn, used, _cheapest(drawn, gains), float(improvements(gaps).min()))
         open_ = max(bound.high for bound in together(gaps))
         if open_ < self.margin:
             return None
-        missing = f"{drawn.questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show none"
+        missing = (
+            f"{drawn.questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show"
+            " none"
+        )
         return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
 
     def _finding(self, drawn: Draws, used: InUse, width: int, chance: float) -> Finding:
@@ -95,7 +103,8 @@ class UnderSampling:
                 Fact(f"tokens of a vote of {width}", tokens),
             ),
             "On new questions the wider vote scores no more.",
-            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f} tokens more a question.",
+            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f} tokens more a"
+            " question.",
             _prescriptions(width, used, tokens),
         )
 
@@ -104,7 +113,11 @@ def _cheapest(drawn: Draws, gains: list[int]) -> int:
     """Return the narrowest vote within one standard error of the best of those that gain."""
     from breadth.measure.curves import one_standard_error_choice
 
-    return gains[0] if len(gains) == 1 else round(one_standard_error_choice(gains, drawn.votes(gains), replicates=40).budget.value)
+    return (
+        gains[0]
+        if len(gains) == 1
+        else round(one_standard_error_choice(gains, drawn.votes(gains), replicates=40).budget.value)
+    )
 
 
 def _prescriptions(width: int, used: InUse, tokens: float) -> tuple[Prescription, ...]:

@@ -25,17 +25,18 @@ from breadth.report.sections import Fact, Severity
 class UnreliableMetric:
     """Logged entropy moved for a reason that lies in how it is counted.
 
-    Where rollouts carry the entropy of every token, those decide alone: the logged number is an artefact when its ratio to them has moved.
-    Where they do not: a value that no single token can have is a sum over a sequence, and so is one that goes with the mean length step by
-    step; and a jump exactly where the run was started anew, made at once, that neither the reward nor the length shows, is one of the
-    number, because no update lies between a checkpoint and the first step after it. Verdicts on entropy are taken back only where they
-    rest on the artefact: with it taken out of the series, a collapse that is still there stays one. Over a gap in the steps nothing is
-    taken back, nor where a point stands for several steps: the policy was trained in between. It misleads when settings of the
-    sampling were changed with the restart.
+    Where rollouts carry the entropy of every token, those decide alone: the logged number is an artefact when its ratio
+    to them has moved. Where they do not: a value that no single token can have is a sum over a sequence, and so is one
+    that goes with the mean length step by step; and a jump exactly where the run was started anew, made at once, that
+    neither the reward nor the length shows, is one of the number, because no update lies between a checkpoint and the
+    first step after it. Verdicts on entropy are taken back only where they rest on the artefact: with it taken out of
+    the series, a collapse that is still there stays one. Over a gap in the steps nothing is taken back, nor where a
+    point stands for several steps: the policy was trained in between. It misleads when settings of the sampling were
+    changed with the restart.
 
-    Two more are told without entropy moving: a metric that every step has is NaN or infinite at eight points in a row or more (a warning
-    where that goes on to the end: the run is broken from there on); and steps that stand twice in a log, at two levels far apart: two runs,
-    or two processes that count differently, write into it.
+    Two more are told without entropy moving: a metric that every step has is NaN or infinite at eight points in a row
+    or more (a warning where that goes on to the end: the run is broken from there on); and steps that stand twice in a
+    log, at two levels far apart: two runs, or two processes that count differently, write into it.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -45,7 +46,9 @@ class UnreliableMetric:
     """Change of logged over counted entropy, as a share, below which both tell the same: the change that matters in
     `breadth.measure.trends`. A constant factor, as another temperature makes, is none."""
     largest: float = 12.5
-    """Nats above which an entropy is not that of a token: the logarithm of 262,144, the largest vocabulary in common use, is 12.48."""
+    """Nats above which an entropy is not that of a token: the logarithm of 262,144, the largest vocabulary in common
+    use, is 12.48.
+    """
 
     def check(self, evidence: Evidence) -> Outcome:
         """Set the logged entropy beside everything that could contradict it."""
@@ -71,11 +74,22 @@ class UnreliableMetric:
         since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
         like = ", as a sum over each sequence would be" if counted.summed else ""
         facts = (
-            Fact("logged over counted, at the start", start, "", f"{len(counted.steps)} steps with the entropy of every token"),
+            Fact(
+                "logged over counted, at the start",
+                start,
+                "",
+                f"{len(counted.steps)} steps with the entropy of every token",
+            ),
             Fact("logged over counted, now", end),
-            Fact("counted entropy left of the start", counted.trend.ratio or "not told", "%" if counted.trend.ratio else ""),
+            Fact(
+                "counted entropy left of the start",
+                counted.trend.ratio or "not told",
+                "%" if counted.trend.ratio else "",
+            ),
         )
-        head = f"Logged entropy went from {start.value:.2g} to {end.value:.2g} times what the tokens in the rollouts have"
+        head = (
+            f"Logged entropy went from {start.value:.2g} to {end.value:.2g} times what the tokens in the rollouts have"
+        )
         return _finding(evidence, f"{head}{since}{like}.", facts, logged, counted.trend, "certain")
 
     def _per_sequence(self, evidence: Evidence, logged: Trend) -> Finding | None:
@@ -89,7 +103,9 @@ class UnreliableMetric:
             return _finding(evidence, head, (fact, *_of_length(evidence, beside)), logged, better, "certain")
         if beside is None or not beside.proportional or not resting(logged, better):
             return None
-        head = f"Entropy goes with the mean length (exponent {beside.exponent.value:.2g}): it is a sum over each sequence."
+        head = (
+            f"Entropy goes with the mean length (exponent {beside.exponent.value:.2g}): it is a sum over each sequence."
+        )
         return _finding(evidence, head, _of_length(evidence, beside), logged, better, "likely")
 
 
@@ -104,14 +120,18 @@ def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
     # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
     better = factor_trend(series.steps, joined(series, seam)) if seam.first_is_untrained and others else None
     where = f"behind {seam.hole:,} steps that are missing" if seam.hole else "where the run was started anew"
-    head = f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
+    head = (
+        f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
+    )
     sure: Confidence = "strong" if seam.twice >= FEWEST and not seam.hole else "likely"
     calm = " and ".join(evidence.logged(one.name) for one in others)
     head += f"; {calm} did not" if others else "; nothing is logged beside it that would show whether the policy did"
     return _finding(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
 
 
-def _finding(evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged: Trend, better: Trend | None, sure: Confidence) -> Finding:
+def _finding(
+    evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged: Trend, better: Trend | None, sure: Confidence
+) -> Finding:
     voids = resting(logged, better)
     hidden = better is not None and COLLAPSE.shows(better) and not COLLAPSE.shows(logged)
     said = "Without it entropy has collapsed: the logged number hides that." if hidden else ""
@@ -121,7 +141,15 @@ def _finding(evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged:
         sure,
         "training",
         headline,
-        (Fact("logged entropy", f"{logged.start.value:.3g} to {logged.end.value:.3g}", "nats", evidence.steps("entropy")), *facts),
+        (
+            Fact(
+                "logged entropy",
+                f"{logged.start.value:.3g} to {logged.end.value:.3g}",
+                "nats",
+                evidence.steps("entropy"),
+            ),
+            *facts,
+        ),
         "The entropies of the same rollouts, counted token by token, have moved as the logged number did.",
         said or (f"What it says about {' and '.join(voids)} cannot be believed." if voids else ""),
         _prescriptions(evidence),
@@ -132,20 +160,35 @@ def _finding(evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged:
 def _of_length(evidence: Evidence, beside: PerLength | None) -> tuple[Fact, ...]:
     if beside is None:
         return ()
-    facts = [Fact("exponent of entropy in length, step by step", beside.exponent, "", f"1 is a sum; {evidence.steps('length')}")]
-    return (*facts, *([Fact("entropy over length, left of the start", beside.trend.ratio, "%")] if beside.trend.ratio else []))
+    facts = [
+        Fact(
+            "exponent of entropy in length, step by step",
+            beside.exponent,
+            "",
+            f"1 is a sum; {evidence.steps('length')}",
+        )
+    ]
+    return (
+        *facts,
+        *([Fact("entropy over length, left of the start", beside.trend.ratio, "%")] if beside.trend.ratio else []),
+    )
 
 
 def _of_seam(seam: Seam, better: Trend | None) -> tuple[Fact, ...]:
     facts = [Fact("what it is multiplied by there", seam.times, "", f"beyond its trend; p = {seam.p_value:.2g}")]
     if seam.apart is not None:
         facts.append(Fact("later over earlier value at steps logged twice", seam.apart, "", f"{seam.twice} steps"))
-    return (*facts, *([Fact("left of the start with the jump taken out", better.ratio, "%")] if better and better.ratio else []))
+    return (
+        *facts,
+        *([Fact("left of the start with the jump taken out", better.ratio, "%")] if better and better.ratio else []),
+    )
 
 
 def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
     setting = evidence.switch("entropy per token")
-    why = "Then entropy is counted from the tokens themselves, the same way all the time" + (f": {setting}." if setting else ".")
+    why = "Then entropy is counted from the tokens themselves, the same way all the time" + (
+        f": {setting}." if setting else "."
+    )
     return (Prescription("Record the entropy of every token beside the rollouts, as breadth's own callbacks do", why),)
 
 

@@ -21,10 +21,11 @@ _NAME = "useless-confidence"
 class UselessConfidence:
     """Confidence does not rank right completions above wrong ones of the same question.
 
-    That ranking (AUROC within questions) is all a vote by confidence has to go by. One half is chance. Found when the whole 95 % interval
-    lies below 0.6, so that there was enough to see a useful one and none is there; where the interval holds both one half and 0.6, it
-    cannot be told. A high AUROC over all completions proves nothing, for easy questions make sure completions. A warning
-    where the policy in use weighs by confidence, else a note. Misleads where log-probs are processed: then another confidence was judged.
+    That ranking (AUROC within questions) is all a vote by confidence has to go by. One half is chance. Found when the
+    whole 95 % interval lies below 0.6, so that there was enough to see a useful one and none is there; where the
+    interval holds both one half and 0.6, it cannot be told. A high AUROC over all completions proves nothing, for easy
+    questions make sure completions. A warning where the policy in use weighs by confidence, else a note. Misleads where
+    log-probs are processed: then another confidence was judged.
     """
 
     loop: ClassVar[Loop] = "inference"
@@ -60,7 +61,10 @@ class UselessConfidence:
             missing = f"{number} questions have right and wrong completions with confidences; {FEWEST} are needed"
             return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with questions that are sometimes solved")
         if gate.within.high >= self.useful:
-            missing = f"AUROC within questions is {gate.within.value:.2f} ({gate.within.low:.2f} to {gate.within.high:.2f}): useful or not"
+            missing = (
+                f"AUROC within questions is {gate.within.value:.2f} ({gate.within.low:.2f} to {gate.within.high:.2f}):"
+                " useful or not"
+            )
             return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with more questions")
         return self._finding(gate, drawn, weighs=weighs)
 
@@ -72,12 +76,21 @@ class UselessConfidence:
             Severity.WARNING if weighs else Severity.NOTE,
             "strong" if drawn.labelled else "likely",
             "inference",
-            f"Confidence {told}: of a right and a wrong completion of a question the right one is surer in {gate.within.value:.0%}.",
+            f"Confidence {told}: of a right and a wrong completion of a question the right one is surer in"
+            f" {gate.within.value:.0%}.",
             (
                 Fact("AUROC within questions", gate.within, "", f"{gate.questions} questions with both; 0.5 is chance"),
-                Fact("AUROC over all", gate.pooled, "", "high where easy questions make for sure completions; helps no vote"),
                 Fact(
-                    "completions", gate.completions, "", drawn.where if drawn.labelled else f"{drawn.where}; right is the commonest answer"
+                    "AUROC over all",
+                    gate.pooled,
+                    "",
+                    "high where easy questions make for sure completions; helps no vote",
+                ),
+                Fact(
+                    "completions",
+                    gate.completions,
+                    "",
+                    drawn.where if drawn.labelled else f"{drawn.where}; right is the commonest answer",
                 ),
             ),
             f"On new questions the AUROC within questions is above {self.useful:g}.",
@@ -113,7 +126,11 @@ def _gate(drawn: Draws) -> ConfidenceGate | None:
 
 def _plain_vote(*, weighs: bool) -> Prescription:
     return Prescription(
-        "Let completions vote alike, whatever their confidence" if weighs else "Do not weigh votes by confidence on this model",
+        (
+            "Let completions vote alike, whatever their confidence"
+            if weighs
+            else "Do not weigh votes by confidence on this model"
+        ),
         "A weight that does not follow being right only throws votes away.",
         (Change("vote_confidence", False),),
         "Log-probs need then not be asked for, which saves time on most servers.",

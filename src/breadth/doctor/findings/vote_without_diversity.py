@@ -21,24 +21,29 @@ _NAME = "vote-without-diversity"
 class VoteWithoutDiversity:
     """A vote of any width is one draw, paid for several times.
 
-    For sure (95 %, all widths at once) no vote scores five points more or less than one draw. Then there are two cases, told apart by how
-    often one of all the draws is right. If that, too, is within five points of one draw, the model has one answer to a question: no vote
-    and no selector can help, and what is wrong stays wrong until training supplies breadth. If it is more, right answers are there and
-    are outvoted: a selector (verifier, judge) could find them. A model that is right nearly everywhere agrees with itself too, and is
-    left alone; that is why right answers must be known. Misleads at temperature 0, where all draws are one.
+    For sure (95 %, all widths at once) no vote scores five points more or less than one draw. Then there are two cases,
+    told apart by how often one of all the draws is right. If that, too, is within five points of one draw, the model
+    has one answer to a question: no vote and no selector can help, and what is wrong stays wrong until training
+    supplies breadth. If it is more, right answers are there and are outvoted: a selector (verifier, judge) could find
+    them. A model that is right nearly everywhere agrees with itself too, and is left alone; that is why right answers
+    must be known. Misleads at temperature 0, where all draws are one.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
     margin: float = MARGIN
-    """Difference of scores that counts: what `breadth tune` accepts to lose for fewer tokens. Below it a vote is one draw, a perfect
+    """Difference of scores that counts: what `breadth tune` accepts to lose for fewer tokens.
+
+    Below it a vote is one draw, a perfect
     selector is no better than none, and what is left to be solved is not worth a word."""
     unread: float = 0.2
     """Share of samples without a readable answer above which nothing is said: `breadth tune` warns from there on, and two unread
     samples are not two that agree."""
     varied: float = 0.7
-    """Temperature to draw with where it was lower: the middle of the 0.6 to 0.8 that papers on voting use (arXiv 2203.11171)."""
+    """Temperature to draw with where it was lower: the middle of the 0.6 to 0.8 that papers on voting use (arXiv
+    2203.11171).
+    """
 
     def check(self, evidence: Evidence) -> Outcome:
         """Compare every vote with one draw, and both with what a perfect selector would reach."""
@@ -52,15 +57,21 @@ class VoteWithoutDiversity:
         widths = [width for width in drawn.widths if width > PAIR]
         if not widths:
             return CannotTell(
-                _NAME, f"{drawn.each} comparable samples of a question are there; votes begin at three", f"{TUNE} --widths 1,4,8"
+                _NAME,
+                f"{drawn.each} comparable samples of a question are there; votes begin at three",
+                f"{TUNE} --widths 1,4,8",
             )
         if drawn.unread > self.unread:
             return CannotTell(
-                _NAME, f"no answer could be read in {drawn.unread:.0%} of the samples", "--answer-format, or ask for stated answers"
+                _NAME,
+                f"no answer could be read in {drawn.unread:.0%} of the samples",
+                "--answer-format, or ask for stated answers",
             )
         if not drawn.labelled:
             return CannotTell(
-                _NAME, "right answers are not known: draws that agree may all be right", f"{TUNE}, with right answers in FILE"
+                _NAME,
+                "right answers are not known: draws that agree may all be right",
+                f"{TUNE}, with right answers in FILE",
             )
         gaps = together(drawn.votes(widths) - drawn.votes([1]))
         same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)
@@ -81,9 +92,11 @@ class VoteWithoutDiversity:
             Severity.WARNING,
             "strong",
             "inference",
-            f"{_unanimous(drawn):.0%} of the questions get one answer only in {drawn.each} draws, and {out.value:.0%} are wrong in all.",
+            f"{_unanimous(drawn):.0%} of the questions get one answer only in {drawn.each} draws, and {out.value:.0%}"
+            " are wrong in all.",
             (*_facts(drawn, vote, beyond), Fact("wrong in every draw", out, "%")),
-            "At the same temperature new questions get several answers, and a vote on them scores otherwise than one draw.",
+            "At the same temperature new questions get several answers, and a vote on them scores otherwise than one"
+            " draw.",
             f"A vote of {drawn.each} pays for {drawn.each} draws and is worth one.",
             (*self._warmer(drawn), *_train()),
         )
@@ -94,7 +107,8 @@ class VoteWithoutDiversity:
             Severity.NOTE,
             "strong",
             "inference",
-            f"A vote of {drawn.each} is worth one draw, and yet one of them is right {100 * beyond.value:.0f} points more often.",
+            f"A vote of {drawn.each} is worth one draw, and yet one of them is right {100 * beyond.value:.0f} points"
+            " more often.",
             _facts(drawn, vote, beyond),
             "On new questions votes score more than one draw.",
             f"A vote of {drawn.each} pays for {drawn.each} draws and is worth one.",
@@ -105,9 +119,17 @@ class VoteWithoutDiversity:
         if drawn.sampling.temperature >= self.varied:
             return ()
         now = drawn.sampling.temperature
-        why = "Greedy draws are all the same." if now == 0 else "Draws differ more, and only draws that differ can outvote each other."
+        why = (
+            "Greedy draws are all the same."
+            if now == 0
+            else "Draws differ more, and only draws that differ can outvote each other."
+        )
         change = (Change("temperature", self.varied),)
-        return (Prescription(f"Draw at temperature {self.varied:g} in the place of {now:g}", why, change, source="arXiv 2203.11171"),)
+        return (
+            Prescription(
+                f"Draw at temperature {self.varied:g} in the place of {now:g}", why, change, source="arXiv 2203.11171"
+            ),
+        )
 
 
 def _unanimous(drawn: Draws) -> float:
@@ -116,7 +138,9 @@ def _unanimous(drawn: Draws) -> float:
 
 def _facts(drawn: Draws, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
     return (
-        Fact(f"vote of {drawn.widths[-1]} less one draw", vote, "%", f"{drawn.where}; the interval allows for all widths"),
+        Fact(
+            f"vote of {drawn.widths[-1]} less one draw", vote, "%", f"{drawn.where}; the interval allows for all widths"
+        ),
         Fact(f"one of {drawn.each} right less one draw", beyond, "%", "what a perfect selector would gain"),
         *_spread(drawn),
     )
@@ -149,7 +173,8 @@ def _train() -> tuple[Prescription, ...]:
 def _select(beyond: Interval) -> Prescription:
     return Prescription(
         "Choose among the draws by a verifier or a judge (strategy best-of-n in policy.toml), not by a vote",
-        f"Right answers are among the draws and are outvoted; a perfect choice would gain {100 * beyond.value:.0f} points.",
+        f"Right answers are among the draws and are outvoted; a perfect choice would gain {100 * beyond.value:.0f}"
+        " points.",
         (),
         "A weak judge is worse than the vote, the more the wider it chooses.",
         "arXiv 2408.03314",

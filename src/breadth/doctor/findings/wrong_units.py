@@ -16,11 +16,13 @@ from breadth.doctor.lint.points import Point, headline, proof, remedies_of, seve
 class WrongUnits:
     """A number in the wrong unit.
 
-    Looked for: percent where a fraction is meant (top_p, min_p, shares of tokens, clips); the largest ratio written as a distance from 1,
-    or the other way round (CISPO in TRL); the clip of a token's ratio on the ratio of a whole response (GSPO); entropy in other units
-    than nats, temperature in percent, a cap of a few tokens; and numbers that YAML 1.1 reads as text (``1e-6`` without a dot).
+    Looked for: percent where a fraction is meant (top_p, min_p, shares of tokens, clips); the largest ratio written as
+    a distance from 1, or the other way round (CISPO in TRL); the clip of a token's ratio on the ratio of a whole
+    response (GSPO); entropy in other units than nats, temperature in percent, a cap of a few tokens; and numbers that
+    YAML 1.1 reads as text (``1e-6`` without a dot).
 
-    The numbers are impossible, or far outside of anything published; a learning rate has no such bounds, and none is judged.
+    The numbers are impossible, or far outside of anything published; a learning rate has no such bounds, and none is
+    judged.
     """
 
     loop: ClassVar[Loop] = "configuration"
@@ -32,7 +34,9 @@ class WrongUnits:
     widest_clip: float = 5.0
     """Distance from 1 that an upper clip has at most: published ones end at 1, and percents begin at 10."""
     sequence_clip: float = 0.04
-    """Clip of a response's ratio at most: a hundred times GSPO's 0.0004 (arXiv 2507.18071), and still below any clip of a token's."""
+    """Clip of a response's ratio at most: a hundred times GSPO's 0.0004 (arXiv 2507.18071), and still below any clip of
+    a token's.
+    """
     hottest: float = 10.0
     """Temperature at most: at 10 a token that was 20,000 times as likely as another is 2.7 times as likely."""
     shortest: int = 8
@@ -43,7 +47,11 @@ class WrongUnits:
     def check(self, evidence: Evidence) -> Outcome:
         """Hold every number against what it could be."""
         trainer = None if evidence.dialect is None else evidence.dialect.trainer
-        points = (*self._percents(evidence.knobs), *self._ratios(evidence.knobs, trainer), *self._others(evidence.knobs))
+        points = (
+            *self._percents(evidence.knobs),
+            *self._ratios(evidence.knobs, trainer),
+            *self._others(evidence.knobs),
+        )
         if not points:
             return None
         return Finding(
@@ -51,7 +59,9 @@ class WrongUnits:
             severity(points),
             "certain" if all(one.remedy is None for one in points) else "likely",
             "configuration",
-            headline(points, "number", "is in another unit than it is read in", "are in other units than they are read in"),
+            headline(
+                points, "number", "is in another unit than it is read in", "are in other units than they are read in"
+            ),
             proof(points),
             "The trainer logs the value that was meant when it starts.",
             "",
@@ -59,44 +69,84 @@ class WrongUnits:
         )
 
     def _percents(self, knobs: Knobs) -> Iterator[Point]:
-        bounds = {"top_p": 1.0, "min_p": 1.0, "entropy_share": 1.0, "covariance_share": self.widest_share, "clip_low": 1.0}
+        bounds = {
+            "top_p": 1.0,
+            "min_p": 1.0,
+            "entropy_share": 1.0,
+            "covariance_share": self.widest_share,
+            "clip_low": 1.0,
+        }
         for knob, most in {**bounds, "clip_high": self.widest_clip}.items():
             value = getattr(knobs, knob)
             ours = knob in knobs.theirs or (knob == "covariance_share" and value is not None)
-            if not ours or value is None or not most < value <= 100 or (knob.startswith("clip") and (knobs.clips is False or _caps(knobs))):
+            if (
+                not ours
+                or value is None
+                or not most < value <= 100
+                or (knob.startswith("clip") and (knobs.clips is False or _caps(knobs)))
+            ):
                 continue
             said = knobs.theirs.get(knob, f"the share of {knobs.covariance}, {value:g}")
-            why = f"{value:g} is read as a fraction: at most {most:g} makes sense; in percent it would be {value / 100:g}"
+            why = (
+                f"{value:g} is read as a fraction: at most {most:g} makes sense; in percent it would be {value / 100:g}"
+            )
             yield Point(said, why, grave=True, remedy=_instead(knob, value / 100))
 
     def _ratios(self, knobs: Knobs, trainer: str | None) -> Iterator[Point]:
-        if trainer == "trl" and _caps(knobs) and knobs.clip_high is not None and knobs.clip_high < 0 and "loss" in knobs.theirs:
+        if (
+            trainer == "trl"
+            and _caps(knobs)
+            and knobs.clip_high is not None
+            and knobs.clip_high < 0
+            and "loss" in knobs.theirs
+        ):
             cap = 1 + knobs.clip_high
-            why = f"with cispo TRL takes epsilon_high as the largest weight itself: every token's is cut to {cap:g}; ScaleRL takes 5"
+            why = (
+                f"with cispo TRL takes epsilon_high as the largest weight itself: every token's is cut to {cap:g};"
+                " ScaleRL takes 5"
+            )
             yield Point(
-                f"{knobs.given('loss')}; epsilon_high={cap:g}", why, grave=True, remedy=_instead("clip_high", 4.0, "arXiv 2510.13786")
+                f"{knobs.given('loss')}; epsilon_high={cap:g}",
+                why,
+                grave=True,
+                remedy=_instead("clip_high", 4.0, "arXiv 2510.13786"),
             )
         wide = knobs.clip_high is not None and knobs.clip_high > self.sequence_clip
         if knobs.sequence_ratio and wide and knobs.clips and not _caps(knobs):
             said = knobs.theirs.get("sequence_ratio", knobs.given("loss"))
-            why = f"the ratio of a whole response hardly leaves 1, and is clipped {knobs.clip_high:g} away from it; GSPO takes 0.0004"
+            why = (
+                f"the ratio of a whole response hardly leaves 1, and is clipped {knobs.clip_high:g} away from it; GSPO"
+                " takes 0.0004"
+            )
             changes = (Change("clip_low", 3e-4), Change("clip_high", 4e-4))
             remedy = Prescription(
-                "Clip the ratio of responses at GSPO's bounds", "Else it is never clipped.", changes, "", "arXiv 2507.18071"
+                "Clip the ratio of responses at GSPO's bounds",
+                "Else it is never clipped.",
+                changes,
+                "",
+                "arXiv 2507.18071",
             )
             yield Point(said, why, grave=False, remedy=remedy)
 
     def _others(self, knobs: Knobs) -> Iterator[Point]:
         if "temperature" in knobs.theirs and knobs.temperature is not None and knobs.temperature >= self.hottest:
             why = f"at a temperature of {knobs.temperature:g} tokens are drawn nearly at random"
-            yield Point(knobs.given("temperature"), why, grave=True, remedy=_instead("temperature", knobs.temperature / 100))
+            yield Point(
+                knobs.given("temperature"), why, grave=True, remedy=_instead("temperature", knobs.temperature / 100)
+            )
         if "longest" in knobs.theirs and knobs.longest is not None and knobs.longest < self.shortest:
             yield Point(knobs.given("longest"), f"a completion of {knobs.longest} tokens holds no answer", grave=True)
         if knobs.entropy_target is not None and knobs.entropy_target > self.most_nats:
-            why = f"no token has an entropy of {knobs.entropy_target:g} nats: the largest vocabularies end at {self.most_nats:g}"
+            why = (
+                f"no token has an entropy of {knobs.entropy_target:g} nats: the largest vocabularies end at"
+                f" {self.most_nats:g}"
+            )
             yield Point(knobs.given("entropy_target"), why, grave=True)
         for name, text in knobs.texts.items():
-            why = f"YAML 1.1 reads {text} as text, not as a number; TRL's command line turns it into one, GRPOConfig by itself does not"
+            why = (
+                f"YAML 1.1 reads {text} as text, not as a number; TRL's command line turns it into one, GRPOConfig by"
+                " itself does not"
+            )
             yield Point(f"{name}: {text}", f"{why}. Write {_dotted(text)}", grave=False)
 
 
@@ -106,7 +156,9 @@ def _caps(knobs: Knobs) -> bool:
 
 def _instead(knob: str, value: float, source: str = "") -> Prescription:
     tidy = float(f"{value:.6g}")
-    return Prescription(f"Set {knob.replace('_', ' ')} to {tidy:g}", "That is what it is read as.", (Change(knob, tidy),), "", source)
+    return Prescription(
+        f"Set {knob.replace('_', ' ')} to {tidy:g}", "That is what it is read as.", (Change(knob, tidy),), "", source
+    )
 
 
 def _dotted(text: str) -> str:

@@ -17,12 +17,18 @@ from breadth.runs.outcomes import Outcomes, outcomes
 class ZeroVarianceGroups:
     """Most groups have no difference in reward, and so no advantage.
 
-    By the trainer's own count. Says whether the flat groups are all wrong (too hard) or all right (used up), where the score or the
-    rollouts tell.
+    By the trainer's own count. Says whether the flat groups are all wrong (too hard) or all right (used up), where the
+    score or the rollouts tell.
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("overly-hard", "entropy-collapse", "entropy-explosion", "saturation", "truncation")
+    causes: ClassVar[tuple[str, ...]] = (
+        "overly-hard",
+        "entropy-collapse",
+        "entropy-explosion",
+        "saturation",
+        "truncation",
+    )
 
     half: float = 0.5
     """Share of flat groups above which, for sure, it is a warning: more is then paid for nothing than for something."""
@@ -47,8 +53,10 @@ class ZeroVarianceGroups:
             "training",
             f"{flat.end.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
             _facts(evidence, flat.start, flat.end, side),
-            "Groups that are drawn anew until their rewards differ make the score rise no faster for the same rollouts.",
-            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 1e-9):.1f} for each that taught something.",
+            "Groups that are drawn anew until their rewards differ make the score rise no faster for the same"
+            " rollouts.",
+            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 1e-9):.1f} for each that"
+            " taught something.",
             _prescriptions(evidence, side),
         )
 

@@ -26,7 +26,10 @@ def answers(windows: Sequence[Window]) -> Sequence[Section]:
         Column("effective answers"),
         Column("answers read", "%"),
     ]
-    note = "Per group, at equal sample sizes. Effective answers = exp(entropy), Miller-Madow; intervals from resampling problems."
+    note = (
+        "Per group, at equal sample sizes. Effective answers = exp(entropy), Miller-Madow; intervals from resampling"
+        " problems."
+    )
     return [Table("Different answers", columns, rows, note=note)]
 
 

@@ -29,8 +29,17 @@ def coverage(windows: Sequence[Window]) -> Sequence[Section]:
     rows = [_row(window, most) for window in graded]
     lines = [line for window in graded for line in _lines(window, most)]
     spans = "".join(f"{window.when} = {window.name}; " for window in graded)
-    note = f"{spans}groups of {most} samples; unbiased pass@k, exact maj@k with ties shared; intervals from resampling problems."
-    columns = [Column("rollouts of"), Column("problems"), Column("pass@1"), Column(f"pass@{most}"), Column(f"maj@{most}")]
+    note = (
+        f"{spans}groups of {most} samples; unbiased pass@k, exact maj@k with ties shared; intervals from resampling"
+        " problems."
+    )
+    columns = [
+        Column("rollouts of"),
+        Column("problems"),
+        Column("pass@1"),
+        Column(f"pass@{most}"),
+        Column(f"maj@{most}"),
+    ]
     silent = [Column("rollouts of"), Column("no sample right", "%"), Column("all right", "%")]
     chart = Curve("pass@k and maj@k", lines, Axis("samples drawn (k)"), Axis("solved"), log_x=True, note=note)
     taught = Table("Groups without a signal", silent, [_silent(window, most) for window in graded], note=SILENT)
@@ -45,7 +54,9 @@ def _common_size(window: Window) -> int:
 
 def _full(window: Window, size: int) -> tuple[npt.NDArray[np.bool_], Integers]:
     """Return which rollouts belong to groups of at least ``size``, and the problem of each such group."""
-    _, first, inverse, counts = np.unique(window.samples.groups, return_index=True, return_inverse=True, return_counts=True)
+    _, first, inverse, counts = np.unique(
+        window.samples.groups, return_index=True, return_inverse=True, return_counts=True
+    )
     enough = counts >= size
     return enough[inverse], window.samples.problems[first][enough]
 
@@ -76,14 +87,22 @@ def _vote_curve(window: Window, most: int, ks: Integers) -> tuple[Interval, ...]
     keep, problems = _full(window, most)
     if not (window.classes[keep] >= 0).any():
         return None
-    return _by_problem(problems, maj_at_k_by_problem(window.samples.groups[keep], window.classes[keep], window.samples.right[keep], ks))
+    return _by_problem(
+        problems, maj_at_k_by_problem(window.samples.groups[keep], window.classes[keep], window.samples.right[keep], ks)
+    )
 
 
 def _lines(window: Window, most: int) -> list[Series]:
     ks = np.array(chart_ks(most), dtype=np.int64)
     curves = {"pass@k": _pass_curve(window, most, ks), "maj@k": _vote_curve(window, most, ks)}
     return [
-        Series(f"{name}, {window.when}", ks.tolist(), [p.value for p in curve], [p.low for p in curve], [p.high for p in curve])
+        Series(
+            f"{name}, {window.when}",
+            ks.tolist(),
+            [p.value for p in curve],
+            [p.low for p in curve],
+            [p.high for p in curve],
+        )
         for name, curve in curves.items()
         if curve is not None
     ]

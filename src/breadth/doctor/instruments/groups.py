@@ -20,7 +20,13 @@ def groups(windows: Sequence[Window]) -> Sequence[Section]:
     numbers = list(dict.fromkeys(window.samples.groups[rows].tolist()))
     pictures = [_group(window, rows[window.samples.groups[rows] == number]) for number in numbers]
     pictures.sort(key=lambda picture: (_one_sided(picture), picture.name))
-    return [Groups(f"Groups of step {last}", pictures, note="Each row is a problem, each mark a rollout; the most mixed groups first.")]
+    return [
+        Groups(
+            f"Groups of step {last}",
+            pictures,
+            note="Each row is a problem, each mark a rollout; the most mixed groups first.",
+        )
+    ]
 
 
 def _one_sided(picture: Group) -> float:

@@ -20,7 +20,9 @@ INTERVENTIONS = {
     "kl_loss_coef": "a KL penalty",
     "use_kl_loss": "a KL penalty",
 }
-"""Settings that act on entropy: the law was only ever seen without them. Name in the trainer's configuration -> what it is."""
+"""Settings that act on entropy: the law was only ever seen without them. Name in the trainer's configuration -> what it
+is.
+"""
 
 
 def law(run: Run) -> Sequence[Section]:
@@ -30,7 +32,12 @@ def law(run: Run) -> Sequence[Section]:
         return []
     fit, reasons = found
     if reasons:
-        return [Facts("Entropy law: not valid here", [Fact(f"reason {number}", reason) for number, reason in enumerate(reasons, 1)])]
+        return [
+            Facts(
+                "Entropy law: not valid here",
+                [Fact(f"reason {number}", reason) for number, reason in enumerate(reasons, 1)],
+            )
+        ]
     return [Facts("Entropy law", _facts(fit))]
 
 
@@ -40,7 +47,9 @@ def fitted(run: Run) -> tuple[LawFit, list[str]] | None:
     steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
     if len(steps) < 3:
         return None
-    fit = fit_law(steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config)))
+    fit = fit_law(
+        steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config))
+    )
     return fit, [*fit.reasons, *_impossible(fit, run.header.reward_levels)]
 
 
@@ -61,7 +70,10 @@ def _impossible(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
     """Object to a ceiling that the reward cannot reach: the law is a straight line and knows no bounds, the reward does."""
     if fit.valid and levels and fit.ceiling.low > max(levels):
         best = max(levels)
-        yield f"It puts the ceiling at {fit.ceiling.value:.3g}, above {best:g}, the largest reward there is: the score saturates first."
+        yield (
+            f"It puts the ceiling at {fit.ceiling.value:.3g}, above {best:g}, the largest reward there is: the score"
+            " saturates first."
+        )
 
 
 def _facts(fit: LawFit) -> list[Fact]:

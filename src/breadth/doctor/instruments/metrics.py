@@ -19,7 +19,14 @@ DRAWN = ("entropy", "reward", "starved_groups", "truncated", "length", "kl_refer
 """Metrics shown as curves; the others are in the table."""
 QUIET = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
 """Schedules and bookkeeping: their trend says nothing about breadth."""
-UNITS = {"entropy": "nats", "kl_reference": "nats", "kl_old": "nats", "length": "tokens", "length_min": "tokens", "length_max": "tokens"}
+UNITS = {
+    "entropy": "nats",
+    "kl_reference": "nats",
+    "kl_old": "nats",
+    "length": "tokens",
+    "length_min": "tokens",
+    "length_max": "tokens",
+}
 
 SMALLEST_JUMP = 0.1
 """Jumps smaller than this share of the whole range are not marked."""
@@ -47,7 +54,12 @@ def _table(run: Run, names: Sequence[str]) -> Table:
         found = trend(series.steps, series.values)
         unit = f" ({UNITS[name]})" if name in UNITS else ""
         rows.append([spoken(name) + unit, possible(name, found.start), possible(name, found.end), found.verdict])
-    return Table("Metrics", columns, rows, note="Start and now are medians of the first and last eighth of the run, with 95% intervals.")
+    return Table(
+        "Metrics",
+        columns,
+        rows,
+        note="Start and now are medians of the first and last eighth of the run, with 95% intervals.",
+    )
 
 
 def _curve(run: Run, name: str) -> Curve | None:
@@ -57,7 +69,12 @@ def _curve(run: Run, name: str) -> Curve | None:
     events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in _jumps(series)]
     lines = [Line(spoken(name), series.steps.tolist(), series.values.tolist())]
     return Curve(
-        name.replace("_", " ").capitalize(), lines, Axis("step"), Axis(name, UNITS.get(name, "")), events=events, note=_note(run, name)
+        name.replace("_", " ").capitalize(),
+        lines,
+        Axis("step"),
+        Axis(name, UNITS.get(name, "")),
+        events=events,
+        note=_note(run, name),
     )
 
 

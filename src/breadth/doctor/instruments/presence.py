@@ -36,7 +36,9 @@ def presence(run: Run) -> Sequence[Section]:
     if remarks:
         lines = [_sentence(remark.file, remark.row, remark.problem, remark.remedy) for remark in remarks[:12]]
         more = max(0, len(remarks) - 12) + run.header.remarks_left_out
-        sections.append(Text("\n\n".join([*lines, f"... and {more} more." if more > 0 else ""]).strip(), "Remarks on the input"))
+        sections.append(
+            Text("\n\n".join([*lines, f"... and {more} more." if more > 0 else ""]).strip(), "Remarks on the input")
+        )
     return [section for section in sections if not isinstance(section, Facts) or section.facts]
 
 
@@ -53,18 +55,25 @@ def _there(run: Run) -> list[Fact]:
     steps = sorted({point.step for point in run.points})
     facts = [
         Fact("trainer", run.header.trainer or "not known"),
-        Fact("steps", f"{steps[0]:,} to {steps[-1]:,}, {len(steps):,} logged" if steps else Missing("no metrics were logged")),
+        Fact(
+            "steps",
+            f"{steps[0]:,} to {steps[-1]:,}, {len(steps):,} logged" if steps else Missing("no metrics were logged"),
+        ),
         Fact("starts", run.attempts, note="the newest attempt of each step counts" if run.attempts > 1 else ""),
         Fact("metrics", len(run.metric_names()) or Missing("no metrics were logged"), note=_known(run)),
     ]
     if run.rollout_files:
-        counted = run.query("SELECT count(*) n, count(DISTINCT problem) p, count(DISTINCT step) s FROM rollouts").to_pylist()[0]
+        counted = run.query(
+            "SELECT count(*) n, count(DISTINCT problem) p, count(DISTINCT step) s FROM rollouts"
+        ).to_pylist()[0]
         facts.append(Fact("rollouts", f"{counted['n']:,} of {counted['p']:,} problems at {counted['s']:,} steps"))
         facts.append(Fact("right or wrong", _grading(run)))
     kind = run.header.entropies.get("entropy")
     if kind:
         temperature = f"temperature {kind.temperature:g}" if kind.temperature is not None else "temperature not logged"
-        facts.append(Fact("entropy is", f"{kind.estimator}, {kind.aggregation}, {kind.token_set} tokens, {temperature}"))
+        facts.append(
+            Fact("entropy is", f"{kind.estimator}, {kind.aggregation}, {kind.token_set} tokens, {temperature}")
+        )
     return facts
 
 

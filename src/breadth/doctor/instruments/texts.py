@@ -37,8 +37,9 @@ def texts(run: Run, windows: Sequence[Window]) -> Sequence[Section]:
         Column("change their answer", "%"),
     ]
     note = (
-        "Degenerate = at least two detectors fire (loops, repetition, early or repeated answers, work skipped against the start). "
-        "Formats = effective number of surface formats. Change their answer = state one answer, then another, in one text."
+        "Degenerate = at least two detectors fire (loops, repetition, early or repeated answers, work skipped against"
+        " the start). Formats = effective number of surface formats. Change their answer = state one answer, then"
+        " another, in one text."
     )
     return [Table("Texts", columns, rows, note=note)]
 
@@ -48,7 +49,14 @@ def _row(window: Window, found: Sequence[str], reference: float) -> list[Cell]:
     degenerate = wilson(sum(one.degenerate for one in checked), len(checked))
     formats = [surface_format(text) for text in found]
     shares = [formats.count(name) for name in dict.fromkeys(formats)]
-    return [window.name, len(found), degenerate, _fires_most(checked), effective_formats(shares), fmean(map(_changes, found))]
+    return [
+        window.name,
+        len(found),
+        degenerate,
+        _fires_most(checked),
+        effective_formats(shares),
+        fmean(map(_changes, found)),
+    ]
 
 
 def _fires_most(checked: Sequence[Degeneracy]) -> str:

@@ -36,7 +36,11 @@ def contradictions(evidence: Evidence) -> Iterator[Point]:
     for clash in evidence.knobs.clashes:
         ran = evidence.run is not None and clash.weight == "refused"
         why = clash.why + {"refused": "; the trainer refuses to start"}.get(clash.weight, "") * (not ran)
-        yield Point(clash.settings, why + ("; the run started all the same" if ran else ""), grave=clash.weight != "slight" and not ran)
+        yield Point(
+            clash.settings,
+            why + ("; the run started all the same" if ran else ""),
+            grave=clash.weight != "slight" and not ran,
+        )
     rules: tuple[Callable[[Knobs], Iterator[Point]], ...] = (_alone, _reversed, _inside, _greedy, _no_room, _masked)
     for rule in rules:
         yield from rule(evidence.knobs)
@@ -63,10 +67,18 @@ def _alone(knobs: Knobs) -> Iterator[Point]:
 def _reversed(knobs: Knobs) -> Iterator[Point]:
     """Look for clip-higher turned round: likely tokens may fall further than unlikely ones may rise."""
     low, high = knobs.clip_low, knobs.clip_high
-    if low is None or high is None or knobs.clips is False or not {"clip_low", "clip_high"} <= knobs.theirs.keys() or high >= low:
+    if (
+        low is None
+        or high is None
+        or knobs.clips is False
+        or not {"clip_low", "clip_high"} <= knobs.theirs.keys()
+        or high >= low
+    ):
         return
     why = f"the ratio may fall by {low:g} and rise by {high:g} only: clip-higher the wrong way round"
-    remedy = Prescription(f"Exchange the two: {high:g} below, {low:g} above", "Unlikely tokens need the room.", _exchanged(low, high))
+    remedy = Prescription(
+        f"Exchange the two: {high:g} below, {low:g} above", "Unlikely tokens need the room.", _exchanged(low, high)
+    )
     yield Point(f"{knobs.given('clip_low')}; {knobs.given('clip_high')}", why, grave=True, remedy=remedy)
 
 
@@ -81,7 +93,9 @@ def _inside(knobs: Knobs) -> Iterator[Point]:
     if knobs.loss in ("cispo", "dppo_tv", "dppo_kl") or knobs.dual_clip > 1 + knobs.clip_high:
         return
     why = f"a cap of {knobs.dual_clip:g} on the ratio lies inside the clip, which ends at {1 + knobs.clip_high:g}"
-    remedy = Prescription("Raise the cap to 3, or take it out", "It is for ratios far beyond the clip.", (Change("dual_clip", 3.0),))
+    remedy = Prescription(
+        "Raise the cap to 3, or take it out", "It is for ratios far beyond the clip.", (Change("dual_clip", 3.0),)
+    )
     yield Point(knobs.given("dual_clip"), why, grave=True, remedy=remedy)
 
 
@@ -89,8 +103,15 @@ def _greedy(knobs: Knobs) -> Iterator[Point]:
     """Look for rollouts without chance: all responses of a prompt are then one."""
     if knobs.temperature != 0 or "temperature" not in knobs.theirs or knobs.group == 1:
         return
-    remedy = Prescription("Draw rollouts at a temperature of 1", "Responses must differ to be compared.", (Change("temperature", 1.0),))
-    yield Point(knobs.given("temperature"), "all responses of a prompt are the same at a temperature of 0", grave=True, remedy=remedy)
+    remedy = Prescription(
+        "Draw rollouts at a temperature of 1", "Responses must differ to be compared.", (Change("temperature", 1.0),)
+    )
+    yield Point(
+        knobs.given("temperature"),
+        "all responses of a prompt are the same at a temperature of 0",
+        grave=True,
+        remedy=remedy,
+    )
 
 
 def _no_room(knobs: Knobs) -> Iterator[Point]:
@@ -103,7 +124,9 @@ def _no_room(knobs: Knobs) -> Iterator[Point]:
     said = "; ".join(knobs.given(knob) for knob in ("longest_prompt", "longest", "context") if knob in knobs.theirs)
     why = f"prompt and completion may have {needed:,} tokens, the sampler has room for {knobs.context:,}"
     remedy = Prescription(
-        "Give the sampler room for both", "Long completions are cut below their cap.", (Change("longest", knobs.longest),)
+        "Give the sampler room for both",
+        "Long completions are cut below their cap.",
+        (Change("longest", knobs.longest),),
     )
     yield Point(said, why, grave=True, remedy=remedy)
 
@@ -111,7 +134,10 @@ def _no_room(knobs: Knobs) -> Iterator[Point]:
 def _masked(knobs: Knobs) -> Iterator[Point]:
     """Look for a penalty for length that never reaches the longest."""
     if knobs.mask_truncated and knobs.length_penalty:
-        why = "completions that were cut are left out of the loss, so the largest penalties for length are never learned from"
+        why = (
+            "completions that were cut are left out of the loss, so the largest penalties for length are never learned"
+            " from"
+        )
         said = "; ".join(dict.fromkeys((knobs.given("mask_truncated"), knobs.given("length_penalty"))))
         yield Point(said, why, grave=False)
 
@@ -123,7 +149,10 @@ def _elsewhere(knobs: Knobs) -> Iterator[Point]:
     bent = [knob for knob in bent if knob != "top_p" or (knobs.top_p or 0) < 1]
     if not bent or not uncorrected:
         return
-    why = "rollouts are drawn from a part of the distribution, or from a bent one, and the loss takes them as drawn from all of it"
+    why = (
+        "rollouts are drawn from a part of the distribution, or from a bent one, and the loss takes them as drawn from"
+        " all of it"
+    )
     remedy = Prescription(
         "Draw rollouts from the whole distribution",
         "Tokens that are never drawn only lose: cutting the tail at every step narrows the policy.",

@@ -21,7 +21,9 @@ DRIFTING = {
 """Losses that are the plain policy gradient wherever the policy has not moved since it sampled -> how that is said."""
 SHAPED = frozenset({"reward", "seq_reward", "seq_final_reward"})
 """Names under which trainers filter groups by what is trained on, penalties included."""
-RESPONSE = frozenset({"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"})
+RESPONSE = frozenset(
+    {"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"}
+)
 """Estimators whose advantage is one number a response."""
 
 
@@ -49,13 +51,25 @@ def _on_policy(evidence: Evidence) -> Iterator[Point]:
         return
     more = _several(evidence)
     cispo = knobs.loss == "cispo"
-    if "clip_high" in knobs.theirs and knobs.clips is not False and not cispo and (knobs.clip_high or 0) > (knobs.clip_low or 0.2):
+    if (
+        "clip_high" in knobs.theirs
+        and knobs.clips is not False
+        and not cispo
+        and (knobs.clip_high or 0) > (knobs.clip_low or 0.2)
+    ):
         why = "every update is strictly on-policy: the ratio is 1, and no clip is reached"
         yield Point(knobs.given("clip_high"), why, grave=True, remedy=more)
     if knobs.covariance == "kl-cov" or knobs.loss == "kl_cov":
-        yield Point(knobs.given("loss"), "KL-Cov has no gradient on strictly on-policy updates", grave=True, remedy=more)
+        yield Point(
+            knobs.given("loss"), "KL-Cov has no gradient on strictly on-policy updates", grave=True, remedy=more
+        )
     if "dual_clip" in knobs.theirs and knobs.dual_clip is not None and knobs.clips is not False and not cispo:
-        yield Point(knobs.given("dual_clip"), "a cap on the ratio, which is 1 on strictly on-policy updates", grave=False, remedy=more)
+        yield Point(
+            knobs.given("dual_clip"),
+            "a cap on the ratio, which is 1 on strictly on-policy updates",
+            grave=False,
+            remedy=more,
+        )
     loss = "gspo" if knobs.sequence_ratio else knobs.loss
     if loss in DRIFTING and ("loss" in knobs.theirs or "sequence_ratio" in knobs.theirs):
         said = knobs.theirs.get("sequence_ratio" if knobs.sequence_ratio else "loss", knobs.given("loss"))
@@ -78,7 +92,10 @@ def _one_response(evidence: Evidence) -> Iterator[Point]:
     if not knobs.covariance or knobs.micro_batch != 1 or knobs.estimator not in RESPONSE:
         return
     effect = "none is selected" if knobs.covariance == "clip-cov" else "rounding decides which are"
-    why = f"with one response in a micro-batch ({knobs.given('micro_batch')}) the covariance of every token is 0, and {effect}"
+    why = (
+        f"with one response in a micro-batch ({knobs.given('micro_batch')}) the covariance of every token is 0, and"
+        f" {effect}"
+    )
     remedy = Prescription(
         "Rank the tokens of the whole batch, not of each micro-batch",
         "Covariances then compare responses with different advantages.",
@@ -91,11 +108,20 @@ def _one_response(evidence: Evidence) -> Iterator[Point]:
 def _small_share(evidence: Evidence) -> Iterator[Point]:
     """Look for a share of less than one token of a micro-batch: one token is taken whatever it says."""
     knobs = evidence.knobs
-    if not knobs.covariance or not knobs.covariance_share or not knobs.micro_batch or knobs.micro_batch == 1 or not knobs.longest:
+    if (
+        not knobs.covariance
+        or not knobs.covariance_share
+        or not knobs.micro_batch
+        or knobs.micro_batch == 1
+        or not knobs.longest
+    ):
         return
     tokens = knobs.micro_batch * knobs.longest
     if knobs.covariance_share * tokens < 1:
-        why = f"{knobs.covariance_share:g} of at most {tokens:,} tokens in a micro-batch is less than one; one is taken all the same"
+        why = (
+            f"{knobs.covariance_share:g} of at most {tokens:,} tokens in a micro-batch is less than one; one is taken"
+            " all the same"
+        )
         yield Point(f"the share of {knobs.covariance}, {knobs.covariance_share:g}", why, grave=False)
 
 
@@ -114,7 +140,8 @@ def _outside(evidence: Evidence) -> Iterator[Point]:
         yield Point(said, why, grave=False, remedy=remedies.hold_entropy(float(seen.values[0])))
     elif target > high:
         why = (
-            f"entropy has never been above {high:.3g} nats in {len(seen):,} steps: the coefficient rises at every one, and follows nothing"
+            f"entropy has never been above {high:.3g} nats in {len(seen):,} steps: the coefficient rises at every one,"
+            " and follows nothing"
         )
         yield Point(said, why, grave=True, remedy=remedies.hold_entropy(float(seen.values[0])))
 
@@ -182,5 +209,9 @@ def _alternatives(evidence: Evidence) -> Iterator[Point]:
     wanted = max(policy.sampling.top_logprobs, 0 if policy.halt is None else policy.halt.top_logprobs)
     if wanted > most:
         why = "the server sends no log-probs" if most == 0 else f"the server was seen to send {most} at most"
-        remedy = None if most == 0 else Prescription(f"Ask for {most} alternatives", "More are refused.", (Change("top_logprobs", most),))
+        remedy = (
+            None
+            if most == 0
+            else Prescription(f"Ask for {most} alternatives", "More are refused.", (Change("top_logprobs", most),))
+        )
         yield Point(f"top_logprobs = {wanted}", why, grave=True, remedy=remedy)

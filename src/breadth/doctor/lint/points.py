@@ -46,5 +46,7 @@ def proof(points: Sequence[Point]) -> tuple[Fact, ...]:
 
 def remedies_of(points: Sequence[Point]) -> tuple[Prescription, ...]:
     """Return what to do, each action once, those of grave points first."""
-    found = {one.remedy.action: one.remedy for one in sorted(points, key=lambda one: not one.grave) if one.remedy is not None}
+    found = {
+        one.remedy.action: one.remedy for one in sorted(points, key=lambda one: not one.grave) if one.remedy is not None
+    }
     return tuple(found.values())

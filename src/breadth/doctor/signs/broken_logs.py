@@ -32,11 +32,20 @@ def no_number(evidence: Evidence) -> Finding | None:
         "training",
         f"NaN or infinity in the place of {names}, {where}.",
         tuple(
-            Fact(evidence.logged(one.name), f"no number at {one.points:,} points", "", f"steps {one.first:,} to {one.last:,}")
+            Fact(
+                evidence.logged(one.name),
+                f"no number at {one.points:,} points",
+                "",
+                f"steps {one.first:,} to {one.last:,}",
+            )
             for one in found
         ),
         "The same steps, run again from the checkpoint before them, give numbers.",
-        "The weights may hold NaN from there on: nothing that was trained since is of use." if last else "Nothing is known of these steps.",
+        (
+            "The weights may hold NaN from there on: nothing that was trained since is of use."
+            if last
+            else "Nothing is known of these steps."
+        ),
         (smaller_rate(evidence), *([go_back(begin)] if last else [])),
     )
 
@@ -52,10 +61,15 @@ def interleaved(evidence: Evidence, logged: Trend) -> Finding | None:
         Severity.WARNING,
         "strong",
         "training",
-        f"{found.steps:,} steps stand twice in this log, with entropies of about {found.low:.2g} and about {found.high:.2g}.",
+        f"{found.steps:,} steps stand twice in this log, with entropies of about {found.low:.2g} and about"
+        f" {found.high:.2g}.",
         (Fact("lower values", found.low, "nats", "median"), Fact("higher values", found.high, "nats", "median")),
         "Only one process wrote this log.",
         "Two runs, or two processes that count differently, write into it: what is read from it is a mixture.",
-        (Prescription("Give every run a log of its own, and let one process write it", "Then each can be judged by itself."),),
+        (
+            Prescription(
+                "Give every run a log of its own, and let one process write it", "Then each can be judged by itself."
+            ),
+        ),
         tuple(name for name, shows in shown.items() if shows),
     )

@@ -22,15 +22,18 @@ UNITS: dict[str, tuple[str, Bound]] = {
     "sampling/sampling_logp_difference/mean": ("mean |difference of log-probabilities|", lambda apart: apart**2 / 2),
     "train_rollout_logprob_abs_diff": ("mean |difference of log-probabilities|", lambda apart: apart**2 / 2),
     "rollout_probs_diff_mean": ("mean |difference of probabilities|", lambda apart: 2 * apart**2),
-    **dict.fromkeys(("mismatch_kl/all/mean", "vllm_kl", "gen_kl_error", "kl_sample_train_v2"), ("divergence", lambda apart: apart)),
+    **dict.fromkeys(
+        ("mismatch_kl/all/mean", "vllm_kl", "gen_kl_error", "kl_sample_train_v2"), ("divergence", lambda apart: apart)
+    ),
 }
 """How a trainer's metric ends -> what it is, and the divergence in nats a token that it proves at least.
 
-A mean of |log p - log q| of d proves d^2 / 2 to second order (the divergence is half the mean square); a mean |p - q| of d proves 2 d^2 by
-Pinsker, for the token itself is an event whose two probabilities differ by that much.
+A mean of |log p - log q| of d proves d^2 / 2 to second order (the divergence is half the mean square); a mean |p - q|
+of d proves 2 d^2 by Pinsker, for the token itself is an event whose two probabilities differ by that much.
 """
 WHOLE = 0.99
-"""Share of the rollouts that must have their lists: one in a hundred left out moves a mean by about a percent at most."""
+"""Share of the rollouts that must have their lists: one in a hundred left out moves a mean by about a percent at most.
+"""
 
 
 def proven_divergence(theirs: str) -> tuple[str, Bound] | None:
@@ -41,7 +44,8 @@ def proven_divergence(theirs: str) -> tuple[str, Bound] | None:
 def divergence_of_entropy(evidence: Evidence, found: Trend) -> Interval | None:
     """Return the divergence that the logged metric proves now over the entropy, the larger of then and now; None where a part is missing.
 
-    The larger, because a policy that has become sure of nearly everything has little entropy and the same rounding errors.
+    The larger, because a policy that has become sure of nearly everything has little entropy and the same rounding
+    errors.
     """
     unit, entropy = proven_divergence(evidence.logged("mismatch")), evidence.trend("entropy")
     if unit is None or entropy is None:
@@ -64,7 +68,10 @@ class Growth:
 
 
 def growth(series: Series) -> Growth | None:
-    """Return how many times its start a metric is; by its logarithm, as it grows by factors. None where it is not above 0 throughout."""
+    """Return how many times its start a metric is; by its logarithm, as it grows by factors.
+
+    None where it is not above 0 throughout.
+    """
     half = len(series) // 2
     if half < FEWEST_POINTS or series.values.min() <= 0:
         return None
@@ -100,9 +107,9 @@ class Surprise:
 def surprise(run: Run, window: Window) -> Surprise | None:
     """Compare how surprising tokens are with how surprising they should be on average; None without the two lists.
 
-    Given what was written before it, a token drawn from p has ``E[-log p] = H(p)``. So the sum over a rollout is a martingale that ends at
-    a stopping time, its mean is 0 for every prompt, and rollouts are independent: the interval resamples them. Drawn from q instead,
-    the mean is ``H(q) - H(p) + KL(q || p)``.
+    Given what was written before it, a token drawn from p has ``E[-log p] = H(p)``. So the sum over a rollout is a
+    martingale that ends at a stopping time, its mean is 0 for every prompt, and rollouts are independent: the interval
+    resamples them. Drawn from q instead, the mean is ``H(q) - H(p) + KL(q || p)``.
     """
     terms = {"gap": "-{0} - entropy", "nats": "entropy", "apart": "abs(-{0} - entropy)"}
     for name in ("logprob", "old_logprob"):
@@ -124,7 +131,9 @@ def surprise(run: Run, window: Window) -> Surprise | None:
 
 def divergence(run: Run, window: Window) -> Interval | None:
     """Return KL(sampler || trainer) as a share of the sampler's entropy, both estimated from what it drew; None below ten rollouts."""
-    sums = token_sums(run, window, {"apart": "old_logprob - logprob", "nats": "-old_logprob"}, ("old_logprob", "logprob"))
+    sums = token_sums(
+        run, window, {"apart": "old_logprob - logprob", "nats": "-old_logprob"}, ("old_logprob", "logprob")
+    )
     return _by_rollout(sums).ratio("apart", "nats", ANYTHING) if len(sums) >= FEWEST else None
 
 
@@ -135,15 +144,21 @@ def _by_rollout(sums: TokenSums) -> Resamples:
 def selection(evidence: Evidence, run: Run, window: Window) -> str:
     """Say why the rollouts may have been chosen by their outcome, which changes what their tokens look like; empty where they were not.
 
-    Of a problem that is solved 95 times in 100 only the groups with a failure survive a filter for flat groups, and failures are what
-    surprises.
+    Of a problem that is solved 95 times in 100 only the groups with a failure survive a filter for flat groups, and
+    failures are what surprises.
     """
     if evidence.knobs.filter_flat:
         return "groups without a difference in reward were drawn anew, and what is left was chosen by its outcome"
     column = "logprobs" if "logprobs" in run.columns else "old_logprobs"
     found: Kept = kept(run, window, column)
     if found.told < WHOLE * found.rollouts:
-        return f"only {found.told:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may depend on the outcome"
+        return (
+            f"only {found.told:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may"
+            " depend on the outcome"
+        )
     if evidence.knobs.filter_flat is None and not found.flat:
-        return "no group has equal rewards or advantages, so groups may have been left out by their outcome, and nothing says they were not"
+        return (
+            "no group has equal rewards or advantages, so groups may have been left out by their outcome, and nothing"
+            " says they were not"
+        )
     return ""

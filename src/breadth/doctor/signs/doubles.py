@@ -11,8 +11,11 @@ from breadth.doctor.evidence import FEWEST
 from breadth.runs.reader import Run
 
 APART = 4.0
-"""How many times the two values of a step must differ by what neighbouring steps of one level do, both as medians. Two draws of the same
-noise differ by 1.4 times as much, whatever its size (the mean distance of two normal draws over that of neighbouring minima)."""
+"""How many times the two values of a step must differ by what neighbouring steps of one level do, both as medians.
+
+Two draws of the same
+noise differ by 1.4 times as much, whatever its size (the mean distance of two normal draws over that of neighbouring
+minima)."""
 LEAST = 0.1
 """Share by which they must differ at all: the change that matters in `breadth.measure.trends`."""
 
@@ -34,7 +37,12 @@ def two_levels(run: Run, name: str) -> TwoLevels | None:
     values: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, set[int]] = defaultdict(set)
     for point in run.points:
-        if point.split == "train" and point.source == 0 and np.isfinite(value := point.values.get(name, np.nan)) and value > 0:
+        if (
+            point.split == "train"
+            and point.source == 0
+            and np.isfinite(value := point.values.get(name, np.nan))
+            and value > 0
+        ):
             values[point.step].append(value)
             starts[point.step].add(point.attempt)
     pairs = np.log([(min(found), max(found)) for _, found in sorted(values.items()) if len(found) > 1])

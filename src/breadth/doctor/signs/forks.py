@@ -37,7 +37,8 @@ class Forks:
 def measured_forks(run: Run, ends: Ends, forks: float) -> Forks | str:
     """Compare the share ``forks`` of the tokens that have the most entropy with those at the start, or say why that cannot be done.
 
-    Each window has its own edge. Where texts have grown, the share shrinks so that as many forks a text are compared as then.
+    Each window has its own edge. Where texts have grown, the share shrinks so that as many forks a text are compared as
+    then.
     """
     then, now = (entropy_edge(run, window, forks) for window in (ends.start, ends.now))
     if math.isnan(then.nats) or math.isnan(now.nats):
@@ -63,16 +64,19 @@ def _resampled(sums: list[TokenSums]) -> Resamples:
     columns: dict[str, FloatArray] = {}
     for end, one in enumerate(sums):
         before, after = (sum(len(other) for other in part) for part in (sums[:end], sums[end + 1 :]))
-        columns |= {f"{name} {end}": np.pad(column, (before, after)) for name, column in {**one.sums, "tokens": one.tokens}.items()}
+        columns |= {
+            f"{name} {end}": np.pad(column, (before, after))
+            for name, column in {**one.sums, "tokens": one.tokens}.items()
+        }
     return resample(columns, np.concatenate([one.problems for one in sums]))
 
 
 def _compared(found: Resamples, shares: tuple[float, float], edges: tuple[float, float], tokens: int) -> Forks:
     """Compare mean entropies of forks and of the rest.
 
-    The mean of the largest share s is ``e + mean(max(H - e, 0)) / s`` for the edge e above which s of the tokens lie. It is flat in e
-    there, so the edge's own error does not count, and tokens with equal entropies need no drawing of lots. Tokens that had no entropy
-    have kept what they had.
+    The mean of the largest share s is ``e + mean(max(H - e, 0)) / s`` for the edge e above which s of the tokens lie.
+    It is flat in e there, so the edge's own error does not count, and tokens with equal entropies need no drawing of
+    lots. Tokens that had no entropy have kept what they had.
     """
 
     def top(means: Columns, end: int) -> FloatArray:

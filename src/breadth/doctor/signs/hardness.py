@@ -25,7 +25,8 @@ class Hardness:
     groups: int
     """Groups it was counted in; 0 where it is a bound."""
     rise: Interval | None = None
-    """By how much more of the rollouts are right in the second half than in the first; None where it was not counted."""
+    """By how much more of the rollouts are right in the second half than in the first; None where it was not counted.
+    """
 
     def missing(self, share: float) -> float:
         """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
@@ -60,7 +61,11 @@ def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
     low, width = min(levels), max(levels) - min(levels)
     value, high, low_end = (min(max((end - low) / width, 0.0), 1.0) for end in (score.value, score.high, score.low))
     share = Interval(
-        (1 - value) ** group, (1 - high) ** group, (1 - low_end) ** group, score.level, "(1 - score)^G of the score's interval"
+        (1 - value) ** group,
+        (1 - high) ** group,
+        (1 - low_end) ** group,
+        score.level,
+        "(1 - score)^G of the score's interval",
     )
     return Hardness(share, None, value, float(group), 0)
 
@@ -82,5 +87,7 @@ def _rise(early: Outcomes, late: Outcomes) -> Interval:
     }
     found = resample(columns, np.concatenate([early.problems, late.problems]).astype(str))
     return found.interval(
-        lambda of: quotient(of["right 1"], of["drawn 1"]) - quotient(of["right 0"], of["drawn 0"]), "drawn 1", (-1.0, 1.0)
+        lambda of: quotient(of["right 1"], of["drawn 1"]) - quotient(of["right 0"], of["drawn 0"]),
+        "drawn 1",
+        (-1.0, 1.0),
     )

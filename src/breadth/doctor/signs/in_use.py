@@ -43,7 +43,10 @@ def in_use(evidence: Evidence, drawn: Draws, finding: str) -> InUse | CannotTell
     spent = spending(policy, float(drawn.tokens.mean()))
     if spent is None:
         kind = to_table(policy.strategy).get("kind", "one of your own")
-        return CannotTell(finding, f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured")
+        return CannotTell(
+            finding,
+            f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured",
+        )
     other = [] if judged is None else drawn_otherwise(policy, judged.evidence.plan.policy)
     if other:
         missing = f"the sweep was not drawn as the policy in use draws: {', '.join(other)}"
@@ -51,8 +54,12 @@ def in_use(evidence: Evidence, drawn: Draws, finding: str) -> InUse | CannotTell
     if spent.budget is not None:
         return _forced(spent, judged, finding)
     if spent.width > drawn.each:
-        missing = f"the policy in use draws up to {spent.width}; of every question {drawn.each} comparable samples are there"
-        return CannotTell(finding, missing, f"{TUNE} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}")
+        missing = (
+            f"the policy in use draws up to {spent.width}; of every question {drawn.each} comparable samples are there"
+        )
+        return CannotTell(
+            finding, missing, f"{TUNE} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}"
+        )
     return _stopping(spent, policy, drawn) if spent.early else vote_of(drawn, spent.width)
 
 
@@ -72,7 +79,10 @@ def _forced(spent: Spending, judged: Tuned | None, finding: str) -> InUse | Cann
 
 
 def _stopping(spent: Spending, policy: Policy, drawn: Draws) -> InUse:
-    """Replay a vote that stops early; draws in flight when it is decided are charged whole. A weighing by confidence is left out."""
+    """Replay a vote that stops early; draws in flight when it is decided are charged whole.
+
+    A weighing by confidence is left out.
+    """
     votes = StoredVotes.of_classes(drawn.classes, correct=drawn.worth, tokens=drawn.tokens)
     strategy = policy.strategy if isinstance(policy.strategy, AdaptiveVote) else AdaptiveVote(spent.width)
     played = replay(votes, {"in use": strategy}).outcomes["in use"].by_question

@@ -11,9 +11,13 @@ ALARM = 0.005
 """Chance of an alarm that one check may take where nothing is wrong: ten checks look at a sweep, and all of them together may alarm one
 healthy sweep in twenty."""
 MARGIN = 0.05
-"""Difference of scores below which two policies are as good as each other: what `breadth tune` accepts to lose for fewer tokens."""
+"""Difference of scores below which two policies are as good as each other: what `breadth tune` accepts to lose for
+fewer tokens.
+"""
 PAIR = 2
-"""Width of a vote that is never looked at: two that differ are a tie, so that it scores as one draw does, for twice the tokens."""
+"""Width of a vote that is never looked at: two that differ are a tie, so that it scores as one draw does, for twice the
+tokens.
+"""
 TUNE = "breadth tune URL --tasks FILE --out FOLDER"
 """What measures what a run folder does not hold."""
 

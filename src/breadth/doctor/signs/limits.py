@@ -40,7 +40,8 @@ class Limits:
     draws: int
     """Draws to which ``further`` is carried on."""
     further: Interval | None
-    """How often none of so many draws would be right, by the two fits; None where they do not foretell what was drawn."""
+    """How often none of so many draws would be right, by the two fits; None where they do not foretell what was drawn.
+    """
 
 
 def limits(judged: Tuned, drawn: Draws, scores: Floats, times: int) -> Limits:
@@ -65,15 +66,20 @@ def cross_fitted_best(table: Floats, seed: int = 0) -> Floats:
 def foretold(drawn: Draws, draws: int) -> Interval | None:
     """Return the share of questions out of reach of so many draws; None where the fits fail the test of honesty.
 
-    The test: made from the first half of each question's draws, what they foretell for all draws must hold what those came to.
+    The test: made from the first half of each question's draws, what they foretell for all draws must hold what those
+    came to.
     """
     half = drawn.each // 2
     if half < 2:
         return None
     right = drawn.worth == 1
     try:
-        early = extrapolate_pass_at_k(np.full(drawn.questions, half), right[:, :half].sum(axis=1), [drawn.each], replicates=REPLICATES)
-        late = extrapolate_pass_at_k(np.full(drawn.questions, drawn.each), right.sum(axis=1), [draws], replicates=REPLICATES)
+        early = extrapolate_pass_at_k(
+            np.full(drawn.questions, half), right[:, :half].sum(axis=1), [drawn.each], replicates=REPLICATES
+        )
+        late = extrapolate_pass_at_k(
+            np.full(drawn.questions, drawn.each), right.sum(axis=1), [draws], replicates=REPLICATES
+        )
     except MeasureError:  # every draw right, or none
         return None
     if float(drawn.reached(drawn.each).mean()) not in _bracket(early):
@@ -85,4 +91,8 @@ def foretold(drawn: Draws, draws: int) -> Interval | None:
 def _bracket(found: Extrapolation) -> Interval:
     """Return what lies between the two fits; where the draws demand questions that are never solved, what the fit with them says."""
     plain, inflated = found.beta_pass[0], found.zero_inflated_pass[0]
-    return inflated if found.impossible_problems_shown else Interval(plain.value, inflated.low, plain.high, plain.level, "two fits")
+    return (
+        inflated
+        if found.impossible_problems_shown
+        else Interval(plain.value, inflated.low, plain.high, plain.level, "two fits")
+    )

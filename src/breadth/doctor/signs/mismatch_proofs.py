@@ -58,7 +58,10 @@ def by_metric(evidence: Evidence, share: float, times: float) -> Looked:
         said = f"By {theirs} trainer and sampler diverge by at least {proven.value:.0%} of the entropy"
         return Proof(_severity(evidence, beyond=True), "strong", said, facts)
     if grown is not None and grown.times.low > times and grown.goes_on:
-        said = f"By {theirs} trainer and sampler differ {grown.times.value:.3g} times as much as at the start, and ever more"
+        said = (
+            f"By {theirs} trainer and sampler differ {grown.times.value:.3g} times as much as at the start, and ever"
+            " more"
+        )
         return Proof(_severity(evidence, beyond=False), "likely", said, facts)
     return None
 
@@ -83,7 +86,8 @@ def by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: f
     return Proof(
         Severity.NOTE if harmless else _severity(evidence, beyond=True),
         "strong" if sure and evidence.knobs.on_policy and not harmless else "likely",
-        f"Tokens are {abs(found.share.value):.0%} {'more' if sign > 0 else 'less'} surprising than their own entropy allows",
+        f"Tokens are {abs(found.share.value):.0%} {'more' if sign > 0 else 'less'} surprising than their own entropy"
+        " allows",
         _token_facts(evidence, found, ends),
         sign,
     )
@@ -99,7 +103,12 @@ def _metric_facts(evidence: Evidence, found: Trend, proven: Interval | None, gro
     unit = proven_divergence(evidence.logged("mismatch"))
     if proven is not None and unit is not None:
         facts.append(
-            Fact("divergence that proves, of the entropy", proven, "%", f"the metric is a {unit[0]}; entropy the larger of then and now")
+            Fact(
+                "divergence that proves, of the entropy",
+                proven,
+                "%",
+                f"the metric is a {unit[0]}; entropy the larger of then and now",
+            )
         )
     return tuple(facts)
 
@@ -112,7 +121,9 @@ def by_both(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> Looked:
     if not found.low > allowed:
         return None
     said = f"The sampler is {found.value:.0%} of its entropy away from the trainer"
-    fact = Fact("divergence, of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}")
+    fact = Fact(
+        "divergence, of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}"
+    )
     return Proof(_severity(evidence, beyond=True), "strong" if evidence.knobs.on_policy else "likely", said, (fact,))
 
 
@@ -130,7 +141,10 @@ def _beyond(share: Interval, allowed: float) -> bool:
 
 def _severity(evidence: Evidence, *, beyond: bool) -> Severity:
     """Worse where the score falls, milder where the difference is weighed away."""
-    falls = any(score is not None and score.verdict == "falling" for score in (evidence.trend("reward"), evidence.late("reward")))
+    falls = any(
+        score is not None and score.verdict == "falling"
+        for score in (evidence.trend("reward"), evidence.late("reward"))
+    )
     level = 2 - int(beyond) - int(falls) + int(bool(evidence.knobs.correct_mismatch))
     return SEVERITIES[min(level, 2)]
 
@@ -143,12 +157,19 @@ def _temperatures_explain(evidence: Evidence, sign: int) -> bool:
 
 def _token_facts(evidence: Evidence, found: Surprise, ends: Ends) -> tuple[Fact, ...]:
     facts = [
-        Fact("surprise less entropy", found.excess, "nats", f"{found.tokens:,} tokens of {found.rollouts:,} rollouts, {ends.now.name}"),
+        Fact(
+            "surprise less entropy",
+            found.excess,
+            "nats",
+            f"{found.tokens:,} tokens of {found.rollouts:,} rollouts, {ends.now.name}",
+        ),
         Fact("the same, of the entropy", found.share, "%", "0 for tokens drawn from the policy that scores them"),
     ]
     known = temperatures(evidence)
     if known is not None:
-        why = "the same, so they explain nothing" if known[0] == known[1] else "they differ, which alone may be all of it"
+        why = (
+            "the same, so they explain nothing" if known[0] == known[1] else "they differ, which alone may be all of it"
+        )
         facts.append(Fact("temperature of entropies, of rollouts", f"{known[0]:g}, {known[1]:g}", "", why))
     if evidence.knobs.top_p is not None and evidence.knobs.top_p < 1:
         facts.append(Fact("top-p of the rollouts", evidence.knobs.top_p, "", evidence.knobs.given("top_p")))

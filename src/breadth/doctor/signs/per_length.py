@@ -11,7 +11,8 @@ from breadth.measure.intervals import Interval, normal_quantile
 from breadth.measure.trends import Trend, factor_trend
 
 _NEAR = 0.25
-# How far from 1 the whole interval of the exponent may lie: a sum over a sequence has exactly 1; prompts that draw long and unsure
+# How far from 1 the whole interval of the exponent may lie: a sum over a sequence has exactly 1; prompts that draw long
+# and unsure
 # answers alike make a mean over tokens go with length too, but less than in proportion.
 
 
@@ -33,7 +34,8 @@ class PerLength:
 def per_length(evidence: Evidence) -> PerLength | None:
     """Compare entropy with the mean length; None where one of them is logged at fewer than eight common steps, or length never moves.
 
-    The exponent is read from the differences of neighbouring steps, where a common trend, such as a true collapse of both, leaves nothing.
+    The exponent is read from the differences of neighbouring steps, where a common trend, such as a true collapse of
+    both, leaves nothing.
     """
     entropy, length = evidence.series("entropy"), evidence.series("length")
     if entropy is None or length is None:

@@ -14,7 +14,8 @@ from breadth.measure.trends import trend
 from breadth.runs.reader import Series
 
 _FIRST = 32
-# The start is the first of so many parts, at least three points: what learns fast has made most of its way in the first eighth.
+# The start is the first of so many parts, at least three points: what learns fast has made most of its way in the first
+# eighth.
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Plateau:
 def plateau(series: Series, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
     """Return the first of the stretches (shares of the series, up to its end) that is level; None where none is, or nothing rose before.
 
-    It rose when the level lies more than ``clear`` standard deviations of a single point above the start, and is level when a change of
-    ``still`` times that rise is excluded by the interval of its slope, or of its end less its start: each can be wide where the other is
-    not, the first for sluggish noise and the second for much of it.
+    It rose when the level lies more than ``clear`` standard deviations of a single point above the start, and is level
+    when a change of ``still`` times that rise is excluded by the interval of its slope, or of its end less its start:
+    each can be wide where the other is not, the first for sluggish noise and the second for much of it.
     """
     start = float(np.median(series.values[: max(3, len(series) // _FIRST)]))
     for share in stretches:

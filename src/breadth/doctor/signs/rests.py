@@ -10,7 +10,8 @@ from breadth.measure.trends import Trend
 def resting(logged: Trend, better: Trend | None) -> tuple[str, ...]:
     """Name the findings that the logged series shows and a better one excludes; none where there is no better one.
 
-    To exclude takes more than not to show: the better series lies on the harmless side, and its interval clear of the next worse mark.
+    To exclude takes more than not to show: the better series lies on the harmless side, and its interval clear of the
+    next worse mark.
     """
     ratio = None if better is None else better.ratio
     if ratio is None:

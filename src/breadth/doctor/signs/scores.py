@@ -62,14 +62,17 @@ def is_training(evidence: Evidence) -> bool:
         return False
     if run.metric_names():
         return True
-    return bool(run.rollout_files) and len(run.query("SELECT DISTINCT step FROM rollouts WHERE split = 'train' LIMIT 2")) > 1
+    return (
+        bool(run.rollout_files)
+        and len(run.query("SELECT DISTINCT step FROM rollouts WHERE split = 'train' LIMIT 2")) > 1
+    )
 
 
 def held_out(evidence: Evidence) -> Moved | None:
     """Return how the held-out score has moved: by its logged metric, else by graded rollouts; None where neither is there.
 
-    Of several metrics those about right and wrong are taken, averaged over data sets. Where there are rollouts at a few steps only, the
-    first and the last are compared problem by problem.
+    Of several metrics those about right and wrong are taken, averaged over data sets. Where there are rollouts at a few
+    steps only, the first and the last are compared problem by problem.
     """
     logged = _logged(evidence)
     if logged is not None and len(logged) >= FEWEST:
@@ -120,7 +123,9 @@ def components(evidence: Evidence) -> tuple[Series, ...]:
     if run is None:
         return ()
     named = [name for name in run.metric_names() if _COMPONENT.search(name) and not _SPREAD.search(name)]
-    found = [series for series in (evidence.series(name) for name in named) if series is not None and len(series) >= FEWEST]
+    found = [
+        series for series in (evidence.series(name) for name in named) if series is not None and len(series) >= FEWEST
+    ]
     return tuple(found) if len(found) > 1 else tuple(_from_rollouts(run))
 
 
@@ -157,7 +162,9 @@ def _between(graded: Outcomes) -> Moved | None:
     if not len(graded) or graded.steps[0] == graded.steps[-1]:
         return None
     first, last = (graded.at(graded.steps[[end]]) for end in (0, -1))
-    before, after = (dict(zip(one.problems.tolist(), (one.right / one.drawn).tolist(), strict=True)) for one in (first, last))
+    before, after = (
+        dict(zip(one.problems.tolist(), (one.right / one.drawn).tolist(), strict=True)) for one in (first, last)
+    )
     both = [problem for problem in before if problem in after]
     if not both:
         return None

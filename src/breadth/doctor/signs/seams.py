@@ -15,7 +15,8 @@ from breadth.runs.reader import Run, Series
 
 Floats = npt.NDArray[np.float64]
 _AT_ONCE = 0.75
-# Share of a jump that the first point behind a seam must have made: that point was drawn by the checkpoint's own policy, before any update.
+# Share of a jump that the first point behind a seam must have made: that point was drawn by the checkpoint's own
+# policy, before any update.
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,9 @@ def holes(series: Series) -> dict[int, int]:
 def jump_at_seam(run: Run, series: Series) -> Seam | None:
     """Return the largest jump of a positive metric that stands exactly at a seam and was made at once; None where there is none.
 
-    Judged on the logarithm. No update lies between a checkpoint and the first point behind a restart, so a policy cannot have changed
-    there. Over a hole it can; there a jump counts that is more than twice what the series' slope makes of the missing steps.
+    Judged on the logarithm. No update lies between a checkpoint and the first point behind a restart, so a policy
+    cannot have changed there. Over a hole it can; there a jump counts that is more than twice what the series' slope
+    makes of the missing steps.
     """
     steps, values = series.steps[series.values > 0], series.values[series.values > 0]
     places = holes(series) | dict.fromkeys(seams(run, series.name), 0)

@@ -15,7 +15,8 @@ from breadth.runs.outcomes import outcomes
 from breadth.runs.reader import Series
 
 _ADDS_UP = 0.99
-# Share of the reward's variance that weighted components must explain for the weights to be believed: what rounding in a log leaves.
+# Share of the reward's variance that weighted components must explain for the weights to be believed: what rounding in
+# a log leaves.
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def parts(evidence: Evidence) -> tuple[Part, ...]:
     gain = moved(reward, "").change.value
     weights = _weights(reward, found)
     made_of = [
-        _part(one, None if weights is None else weight, gain) for one, weight in zip(found, weights or [1.0] * len(found), strict=True)
+        _part(one, None if weights is None else weight, gain)
+        for one, weight in zip(found, weights or [1.0] * len(found), strict=True)
     ]
     graded = _graded(evidence, gain) if not any(one.counts for one in made_of) else None
     return (*made_of, *([] if graded is None else [graded]))

@@ -44,7 +44,8 @@ class Spending:
 def spending(policy: Policy, each: float) -> Spending | None:
     """Say what a policy pays for where a draw writes ``each`` tokens; None where it is no vote and forces no thinking.
 
-    A vote by confidence counts as a vote of its width. Thinking that is only capped is not forced: the model may stop before.
+    A vote by confidence counts as a vote of its width. Thinking that is only capped is not forced: the model may stop
+    before.
     """
     match policy.strategy:
         case Single():
@@ -76,9 +77,11 @@ def recorded_policy(run: Run) -> Policy | None:
 def drawn_otherwise(policy: Policy, measured: Policy) -> list[str]:
     """Name what a policy draws otherwise than a sweep did; whether log-probs are asked for changes nothing."""
     told = [
-        f"{field.name.replace('_', ' ')} {getattr(policy.sampling, field.name)} in use, {getattr(measured.sampling, field.name)} measured"
+        f"{field.name.replace('_', ' ')} {getattr(policy.sampling, field.name)} in use,"
+        f" {getattr(measured.sampling, field.name)} measured"
         for field in fields(Sampling)
-        if field.name != "top_logprobs" and getattr(policy.sampling, field.name) != getattr(measured.sampling, field.name)
+        if field.name != "top_logprobs"
+        and getattr(policy.sampling, field.name) != getattr(measured.sampling, field.name)
     ]
     told += ["another model"] if policy.model and measured.model and policy.model != measured.model else []
     return told + (["another system prompt"] if policy.system != measured.system else [])

@@ -101,7 +101,14 @@ def sweep(evidence: Evidence) -> Tuned | None:
         return None
     try:
         return evidence.tuned
-    except (BreadthError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # a folder that somebody else wrote, or cut
+    except (
+        BreadthError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # a folder that somebody else wrote, or cut
         return None
 
 
@@ -112,13 +119,21 @@ def looked_at(evidence: Evidence, finding: str) -> Draws | CannotTell | None:
         return None
     judged, policy = sweep(evidence), recorded_policy(run)
     if judged is None and is_sweep(run):
-        return CannotTell(finding, "the sweep has no question with all its samples", "the same breadth tune command: it goes on from there")
+        return CannotTell(
+            finding,
+            "the sweep has no question with all its samples",
+            "the same breadth tune command: it goes on from there",
+        )
     if judged is None and policy is None:
         return CannotTell(finding, "the policy that run.toml names cannot be read", TUNE) if is_recorded(run) else None
     found = _plain(judged) if judged is not None else _recorded(run, policy)
     if found is None or found.questions < FEWEST:
         number = 0 if found is None else found.questions
-        return CannotTell(finding, f"{number} questions with samples are there; {FEWEST} are needed", f"{TUNE}, fifty questions or more")
+        return CannotTell(
+            finding,
+            f"{number} questions with samples are there; {FEWEST} are needed",
+            f"{TUNE}, fifty questions or more",
+        )
     return found
 
 
@@ -137,7 +152,11 @@ def written(evidence: Evidence) -> tuple[Written, ...]:
 
 def together(gaps: Floats) -> tuple[Interval, ...]:
     """Return intervals of several mean differences of scores that hold all at once, at 95 % (Bonferroni)."""
-    return curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000) if gaps.shape[1] else ()
+    return (
+        curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000)
+        if gaps.shape[1]
+        else ()
+    )
 
 
 def extra(text: str | None) -> dict[str, Any]:
@@ -154,14 +173,16 @@ def _plain(judged: Tuned) -> Draws:
     plain = found.plain
     where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain draws"
     widths = tuple(sorted({1, *plan.widths}))
-    return Draws(plain.classes, plain.worth, plain.tokens, plain.confidences, widths, found.labelled, plan.policy.sampling, where)
+    return Draws(
+        plain.classes, plain.worth, plain.tokens, plain.confidences, widths, found.labelled, plan.policy.sampling, where
+    )
 
 
 def _recorded(run: Run, policy: Policy | None) -> Draws | None:
     """Read the independent samples of a recorded run, the first of each question: as many as every question has.
 
-    Where the policy draws a fixed number, questions with fewer are left out, for those draws failed. Where it stops early, what it drew
-    beyond the smallest number was drawn because of the answers before, and is no fair sample.
+    Where the policy draws a fixed number, questions with fewer are left out, for those draws failed. Where it stops
+    early, what it drew beyond the smallest number was drawn because of the answers before, and is no fair sample.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(run):
@@ -179,7 +200,9 @@ def _recorded(run: Run, policy: Policy | None) -> Draws | None:
     sure = np.array([[_number(row["extra"].get("confidence")) for row in group] for group in whole])
     widths = tuple(sorted({*(2**power for power in range(each.bit_length())), each}))
     where = f"{len(whole)} questions x {each} recorded draws"
-    return Draws(classes, right if labelled else _agreeing(classes), tokens, sure, widths, labelled, policy.sampling, where)
+    return Draws(
+        classes, right if labelled else _agreeing(classes), tokens, sure, widths, labelled, policy.sampling, where
+    )
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
@@ -209,7 +232,10 @@ def _agreeing(classes: Ints) -> Floats:
 def _texts(arm: ArmEvidence, kept: Ints, truths: Sequence[str]) -> Written:
     each = arm.classes.shape[1]
     places, owners = (kept[:, None] * each + np.arange(each)).ravel(), np.repeat(kept, each)
-    texts, told = tuple(arm.texts[place] for place in places.tolist()), tuple(truths[owner] for owner in owners.tolist())
+    texts, told = (
+        tuple(arm.texts[place] for place in places.tolist()),
+        tuple(truths[owner] for owner in owners.tolist()),
+    )
     return Written(arm.arm.name, arm.arm.budget, owners, texts, told, arm.tokens.ravel()[places])
 
 
@@ -229,4 +255,6 @@ def _recorded_texts(run: Run) -> tuple[Written, ...]:
         return ()
     owners = np.unique([row["problem"] for row in rows], return_inverse=True)[1].astype(np.int64)
     texts, truths = (tuple(row[name] or "" for row in rows) for name in ("completion", "truth"))
-    return (Written("recorded draws", None, owners, texts, truths, np.array([float(row["tokens"] or 0) for row in rows])),)
+    return (
+        Written("recorded draws", None, owners, texts, truths, np.array([float(row["tokens"] or 0) for row in rows])),
+    )

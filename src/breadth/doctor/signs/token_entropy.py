@@ -13,9 +13,12 @@ from breadth.runs.outcomes import rollout_steps
 
 Floats = npt.NDArray[np.float64]
 MOST_STEPS = 64
-"""Steps that are read, spread over the run: enough for a trend, and little enough that a million rollouts take seconds."""
+"""Steps that are read, spread over the run: enough for a trend, and little enough that a million rollouts take seconds.
+"""
 MOST_TOKENS = 50_000_000
-"""Tokens that are read in all (200 MB); steps are left out, never rollouts of a step, whose mean was logged over all of them."""
+"""Tokens that are read in all (200 MB); steps are left out, never rollouts of a step, whose mean was logged over all of
+them.
+"""
 _COUNTED = """CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN list_sum(entropy)
               ELSE list_inner_product(entropy, mask::FLOAT[]) END"""
 _TOKENS = "CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN len(entropy) ELSE list_sum(mask::FLOAT[]) END"

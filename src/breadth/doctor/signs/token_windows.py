@@ -25,15 +25,22 @@ Names = npt.NDArray[np.object_]
 """Problem ids, one for each row."""
 
 FEWEST = 10
-"""Problems, or rollouts, below which nothing is read from resampling them: the interval is too narrow then (`mean_interval`)."""
+"""Problems, or rollouts, below which nothing is read from resampling them: the interval is too narrow then
+(`mean_interval`).
+"""
 ROLLOUTS = 4_000
-"""Rollouts of a window whose tokens are read: a mean over them is known to 1.6 % (1 / sqrt 4,000) of what one differs from the next."""
+"""Rollouts of a window whose tokens are read: a mean over them is known to 1.6 % (1 / sqrt 4,000) of what one differs
+from the next.
+"""
 CHARACTERS = 2_000_000
 """Characters of a window that are read at most, so that 400 very long texts take a few seconds and not a minute."""
 SHARE = (0.0, 1.0)
 _PER_TOKEN = {"entropy": "entropy", "logprob": "logprobs", "old_logprob": "old_logprobs", "counts": "mask"}
 # Name of a number of one token in `token_sums` -> the list it comes from.
-_TRL_TOKENS = 'BreadthGRPOTrainer(..., run="FOLDER") in the place of GRPOTrainer: it records log-probs and entropies of every token'
+_TRL_TOKENS = (
+    'BreadthGRPOTrainer(..., run="FOLDER") in the place of GRPOTrainer: it records log-probs and entropies of every'
+    " token"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +101,10 @@ def lacks_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | 
 def token_switch(evidence: Evidence) -> str:
     """Return what makes the user's trainer record a number for every token; empty where that is not known."""
     trainer = "" if evidence.run is None else evidence.run.header.trainer
-    ours = {"trl": _TRL_TOKENS, "generic": "write the lists 'logprobs' and 'entropy' beside every completion: one number a token, in nats"}
+    ours = {
+        "trl": _TRL_TOKENS,
+        "generic": "write the lists 'logprobs' and 'entropy' beside every completion: one number a token, in nats",
+    }
     return evidence.switch("logprobs") or ours.get(trainer, "")
 
 
@@ -116,8 +126,9 @@ class TokenSums:
 def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Sequence[str] = ("entropy",)) -> TokenSums:
     """Add terms up over the tokens of a bounded sample of a window's rollouts, the same ones every time.
 
-    Terms are SQL over ``entropy``, ``logprob`` and ``old_logprob`` of one token. A token counts where the mask says so and what is
-    ``needed`` is a finite number; a rollout whose lists differ in length is left out, for then nobody knows which number is whose.
+    Terms are SQL over ``entropy``, ``logprob`` and ``old_logprob`` of one token. A token counts where the mask says so
+    and what is ``needed`` is a finite number; a rollout whose lists differ in length is left out, for then nobody knows
+    which number is whose.
     """
     added = "".join(f', sum({term}) AS "{name}"' for name, term in terms.items())
     finite = " AND ".join(f"isfinite({name})" for name in needed)
@@ -232,7 +243,11 @@ def _texts(run: Run, window: Window) -> Texts:
     texts = table.column("completion").to_pylist()
     read = max(1, sum(total <= CHARACTERS for total in accumulate(map(len, texts))))
     right = [np.nan if value is None else value for value in table.column("right_").to_pylist()]
-    return Texts(_objects(table.column("problem").to_pylist()[:read]), tuple(texts[:read]), np.array(right[:read], dtype=np.float64))
+    return Texts(
+        _objects(table.column("problem").to_pylist()[:read]),
+        tuple(texts[:read]),
+        np.array(right[:read], dtype=np.float64),
+    )
 
 
 @dataclass(frozen=True)

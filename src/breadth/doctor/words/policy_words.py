@@ -33,7 +33,11 @@ class PolicyWords(WordsOnly):
         for change in changes:
             for table, key, value in _settings(change):
                 tables.setdefault(table, {})[key] = value
-        return tuple(line for table, pairs in tables.items() for line in (f"[{table}]", *(f"{key} = {pairs[key]}" for key in pairs)))
+        return tuple(
+            line
+            for table, pairs in tables.items()
+            for line in (f"[{table}]", *(f"{key} = {pairs[key]}" for key in pairs))
+        )
 
 
 def _settings(change: Change) -> list[tuple[str, str, str]]:

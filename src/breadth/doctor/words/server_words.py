@@ -24,8 +24,8 @@ COMMON = frozenset({"temperature", "top_p", "max_tokens"})
 class ServerWords(WordsOnly):
     """A server's dialect: it has no configuration file to read, and words what the doctor prescribes for inference.
 
-    That is ``thinking_budget`` (tokens), ``votes``, ``max_tokens``, ``top_logprobs``, ``logprobs_raw`` and ``loop_guard``, as far as the
-    server can do them, and what every server has.
+    That is ``thinking_budget`` (tokens), ``votes``, ``max_tokens``, ``top_logprobs``, ``logprobs_raw`` and
+    ``loop_guard``, as far as the server can do them, and what every server has.
     """
 
     trainer: str

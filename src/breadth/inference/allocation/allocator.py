@@ -67,11 +67,11 @@ Allocation: TypeAlias = Generator[Round, Mapping[str, Progress], None]
 class Allocator(ABC):
     """A frozen dataclass whose fields are the settings; calling it on the names of the tasks gives the allocation.
 
-    The allocation is started with ``next``. After each round, once every draw of it has ended (arrived or failed), it is sent
-    the progress of all its tasks by name; what came in a round is the difference. It does no I/O and keeps no account of the
-    budget: whoever drives it cuts a round that the budget cannot pay, in its order, and closes the allocation when nothing is
-    left. A task for which a round brought no further draw cannot be drawn for any more: it gets no more grants. A round
-    is never empty.
+    The allocation is started with ``next``. After each round, once every draw of it has ended (arrived or failed), it
+    is sent the progress of all its tasks by name; what came in a round is the difference. It does no I/O and keeps no
+    account of the budget: whoever drives it cuts a round that the budget cannot pay, in its order, and closes the
+    allocation when nothing is left. A task for which a round brought no further draw cannot be drawn for any more: it
+    gets no more grants. A round is never empty.
     """
 
     catalogue: ClassVar[Catalogue] = ALLOCATORS
@@ -84,8 +84,8 @@ class Allocator(ABC):
 def settled(progress: Progress, *, score: float, stop: StopRule, most: int) -> bool:
     """Say whether a task gets no more: it had its most draws, a judge is content, or, unjudged, its vote is decided.
 
-    A judge is content with a candidate it holds for right, or gave the score. A vote never settles what is judged: candidates
-    may agree on an answer that the judge has refused.
+    A judge is content with a candidate it holds for right, or gave the score. A vote never settles what is judged:
+    candidates may agree on an answer that the judge has refused.
     """
     if progress.draws >= most or progress.solved:
         return True

@@ -15,12 +15,12 @@ from breadth.inference.stopping.rule import StopRule
 class Elimination(Allocator):
     """Draw for all open tasks side by side; a task leaves when its best score is high enough or its vote is decided.
 
-    What easy tasks do not need is left to the hard ones: to settle tasks that need about 1/gap draws each costs the sum of 1/gap,
-    not the number of tasks times the largest (arXiv 2506.12721: about four times fewer draws at equal coverage). One draw a
-    round, for the paper finds small rounds better; a judge's score of 1, which is 'solved' for judges that say right or wrong;
-    unjudged tasks leave by self-consistency, with the Beta rule at 0.95 of Adaptive-Consistency (arXiv 2305.11860).
-    Harm: a judge's threshold below what wrong candidates reach drops tasks unsolved; a budget mostly ends on tasks that
-    cannot be solved at all, so set ``most``.
+    What easy tasks do not need is left to the hard ones: to settle tasks that need about 1/gap draws each costs the sum
+    of 1/gap, not the number of tasks times the largest (arXiv 2506.12721: about four times fewer draws at equal
+    coverage). One draw a round, for the paper finds small rounds better; a judge's score of 1, which is 'solved' for
+    judges that say right or wrong; unjudged tasks leave by self-consistency, with the Beta rule at 0.95 of
+    Adaptive-Consistency (arXiv 2305.11860). Harm: a judge's threshold below what wrong candidates reach drops tasks
+    unsolved; a budget mostly ends on tasks that cannot be solved at all, so set ``most``.
     """
 
     draws: int = 1
@@ -42,9 +42,13 @@ class Elimination(Allocator):
         seen: Mapping[str, Progress] = {}
         active = list(tasks)
         while active:
-            granted = tuple(Grant(name, min(self.draws, self.most - seen.get(name, Progress()).draws)) for name in active)
+            granted = tuple(
+                Grant(name, min(self.draws, self.most - seen.get(name, Progress()).draws)) for name in active
+            )
             now = dict((yield granted))  # a copy: the driver may keep writing into its own
             active = [
-                name for name in moved(seen, now, granted) if not settled(now[name], score=self.score, stop=self.stop, most=self.most)
+                name
+                for name in moved(seen, now, granted)
+                if not settled(now[name], score=self.score, stop=self.stop, most=self.most)
             ]
             seen = now

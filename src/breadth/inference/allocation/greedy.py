@@ -16,12 +16,13 @@ from breadth.inference.stopping.rule import StopRule
 class GreedyMarginal(Allocator):
     """Give each draw to the task with the largest p (1 - p)^n: the chance p that a draw solves it, and that n drawn before it do not.
 
-    The gain of a further draw falls with every draw, so that taking the largest each time is the best allocation for the p given
-    (arXiv 2410.04707: the same quality for up to half the draws). p is the mean of a Beta posterior: ``chances`` (predicted, or
-    measured on an earlier run) counts for ``strength`` draws, and each draw that failed lowers it; n counts only what the round
-    has granted already, for what has come back is in p. ``strength`` 2 is a uniform prior's weight, our choice: a fitted Beta
-    (a, b) is chance a / (a + b) with strength a + b. An unjudged task counts as solved once its vote is decided.
-    Harm: a chance predicted too low starves its task for good where ``strength`` is high; and hard tasks are starved on purpose.
+    The gain of a further draw falls with every draw, so that taking the largest each time is the best allocation for
+    the p given (arXiv 2410.04707: the same quality for up to half the draws). p is the mean of a Beta posterior:
+    ``chances`` (predicted, or measured on an earlier run) counts for ``strength`` draws, and each draw that failed
+    lowers it; n counts only what the round has granted already, for what has come back is in p. ``strength`` 2 is a
+    uniform prior's weight, our choice: a fitted Beta (a, b) is chance a / (a + b) with strength a + b. An unjudged task
+    counts as solved once its vote is decided. Harm: a chance predicted too low starves its task for good where
+    ``strength`` is high; and hard tasks are starved on purpose.
     """
 
     chances: Mapping[str, float] = field(default_factory=dict)
@@ -31,7 +32,9 @@ class GreedyMarginal(Allocator):
     strength: float = 2.0
     """Draws that a predicted chance is worth."""
     wave: int = 8
-    """Draws in a round; eight at once is our choice. With the whole budget in one wave the allocation is made beforehand."""
+    """Draws in a round; eight at once is our choice. With the whole budget in one wave the allocation is made
+    beforehand.
+    """
     price: float = 0.0
     """Chance to solve below which a draw is not worth its cost."""
     score: float = 1.0
@@ -74,10 +77,13 @@ class GreedyMarginal(Allocator):
         return tuple(Grant(name, count) for name, count in counts.items() if count)
 
 
-def greedy_counts(chances: Mapping[str, float], draws: int, *, room: Mapping[str, int] | None = None, price: float = 0.0) -> dict[str, int]:
+def greedy_counts(
+    chances: Mapping[str, float], draws: int, *, room: Mapping[str, int] | None = None, price: float = 0.0
+) -> dict[str, int]:
     """Return how many of some draws each task gets when each goes to the largest p (1 - p)^n; of equal gains the first task's.
 
-    ``room`` caps the draws of a task. A gain of zero, or below the price, gets nothing: fewer draws than there are may be granted.
+    ``room`` caps the draws of a task. A gain of zero, or below the price, gets nothing: fewer draws than there are may
+    be granted.
     """
     counts = dict.fromkeys(chances, 0)
     heap = [(-chance, place, name) for place, (name, chance) in enumerate(chances.items())]

@@ -16,10 +16,11 @@ from breadth.inference.stopping.rule import StopRule
 class RoundRobin(Allocator):
     """Keep the open tasks in a queue: the first few get one attempt each, the unsolved go back to its end.
 
-    Of all orders that do not know which task is easy this solves the most tasks for the attempts made: easy ones fall in
-    the first pass, and nobody is stuck on a hard one (reset-and-discard, arXiv 2601.21522; the theorem is for attempts of equal cost).
-    Unlike elimination it does not wait for a whole pass: at most ``width`` attempts are out, so a budget that dies within a
-    pass has served the front of the queue. Eight in flight is our choice, as for the adaptive vote.
+    Of all orders that do not know which task is easy this solves the most tasks for the attempts made: easy ones fall
+    in the first pass, and nobody is stuck on a hard one (reset-and-discard, arXiv 2601.21522; the theorem is for
+    attempts of equal cost). Unlike elimination it does not wait for a whole pass: at most ``width`` attempts are out,
+    so a budget that dies within a pass has served the front of the queue. Eight in flight is our choice, as for the
+    adaptive vote.
     Harm: it never gives a task up, so what is left of a long run goes to tasks that cannot be solved; set ``most``.
     """
 
@@ -45,6 +46,8 @@ class RoundRobin(Allocator):
             granted = tuple(Grant(queue.popleft()) for _ in range(min(self.width, len(queue))))
             now = dict((yield granted))  # a copy: the driver may keep writing into its own
             queue.extend(
-                name for name in moved(seen, now, granted) if not settled(now[name], score=self.score, stop=self.stop, most=self.most)
+                name
+                for name in moved(seen, now, granted)
+                if not settled(now[name], score=self.score, stop=self.stop, most=self.most)
             )
             seen = now

@@ -19,10 +19,11 @@ from breadth.inference.voting import Standing
 class BetaLead(StopRule):
     """Stop when the leader beats the runner-up with posterior probability ``threshold``.
 
-    P = 1 - I_1/2(v1 + 1, v2 + 1): of the votes for the first two answers, v1 and v2, the share of the leader exceeds one half
-    under a uniform prior (arXiv 2305.11860). Unanimity stops at the fourth vote with 0.95. The default is the paper's.
-    Harm: the leader is chosen after looking at the votes and the test is repeated at each of them, so the chance of a wrong stop
-    is not one minus the threshold; on stored votes it is smaller on easy questions and larger on hard ones.
+    P = 1 - I_1/2(v1 + 1, v2 + 1): of the votes for the first two answers, v1 and v2, the share of the leader exceeds
+    one half under a uniform prior (arXiv 2305.11860). Unanimity stops at the fourth vote with 0.95. The default is the
+    paper's. Harm: the leader is chosen after looking at the votes and the test is repeated at each of them, so the
+    chance of a wrong stop is not one minus the threshold; on stored votes it is smaller on easy questions and larger on
+    hard ones.
     """
 
     threshold: float = 0.95

@@ -26,17 +26,19 @@ class Certificate(StopRule):
     """Stop when the evidence for the leader over every rival is so strong that chance gives it with probability ``risk`` at most.
 
     Evidence for answer i over answer j is a wealth that cannot grow on average while i is not the more frequent one:
-    E(n_i, n_j) = 2^(n_i + n_j + 1) times the integral of q^n_i (1 - q)^n_j over q from 1/2 to 1, the likelihood of i's share of the two
-    under a uniform prior on (1/2, 1) over that of one half. By Ville's inequality it exceeds 1/a at any time with probability a
-    at most (the e-process of arXiv 2510.17472; ConSol's mixture test, arXiv 2503.17587, with a0 = b0 = 1 and without its H0 side).
-    Over how many pairs? Only the true mode has to be beaten, so rivals need no correction, but any other answer might
-    be the false leader, and their number is not known. So the risk is spread in the order in which answers first appear: the a-th may
-    stop at E = 3 2^(a-1) / risk. (The weights 1/3, 1/6, ... times E at first appearance, 1.5 at most, add up to at most 1, so
-    the weighted wealth starts at 1 and Ville's inequality bounds the whole.) Hence, for independent votes: the chance ever to
-    stop at an answer that is not the most frequent one is at most ``risk``, for every number of answers and every look. With 0.05 unanimity
-    stops at the ninth vote.
-    The default is the usual level of a test. Harm: the guarantee is for the hardest question there can be, so it costs about twice
-    the votes of `BetaLead`; what a strategy's limit cuts off is not certified; draws that arrive by length are not independent.
+    E(n_i, n_j) = 2^(n_i + n_j + 1) times the integral of q^n_i (1 - q)^n_j over q from 1/2 to 1, the likelihood of i's
+    share of the two under a uniform prior on (1/2, 1) over that of one half. By Ville's inequality it exceeds 1/a at
+    any time with probability a at most (the e-process of arXiv 2510.17472; ConSol's mixture test, arXiv 2503.17587,
+    with a0 = b0 = 1 and without its H0 side). Over how many pairs? Only the true mode has to be beaten, so rivals need
+    no correction, but any other answer might be the false leader, and their number is not known. So the risk is spread
+    in the order in which answers first appear: the a-th may stop at E = 3 2^(a-1) / risk. (The weights 1/3, 1/6, ...
+    times E at first appearance, 1.5 at most, add up to at most 1, so the weighted wealth starts at 1 and Ville's
+    inequality bounds the whole.) Hence, for independent votes: the chance ever to stop at an answer that is not the
+    most frequent one is at most ``risk``, for every number of answers and every look. With 0.05 unanimity stops at the
+    ninth vote.
+    The default is the usual level of a test. Harm: the guarantee is for the hardest question there can be, so it costs
+    about twice the votes of `BetaLead`; what a strategy's limit cuts off is not certified; draws that arrive by length
+    are not independent.
     """
 
     risk: float = 0.05
@@ -63,7 +65,8 @@ class Certificate(StopRule):
 @lru_cache(maxsize=1 << 16)
 def evidence(first: int, second: int) -> float:
     """Return the wealth for the first of two answers, E above; 1 without votes."""
-    # The integral over (1/2, 1) is B(a, b) P(Binomial(n + 1, 1/2) <= first), n = first + second; 1/B = (n + 1) C(n, first).
+    # The integral over (1/2, 1) is B(a, b) P(Binomial(n + 1, 1/2) <= first), n = first + second; 1/B = (n + 1) C(n,
+    # first).
     votes = first + second
     try:
         return ways_up_to(first, votes + 1) / ((votes + 1) * comb(votes, first))

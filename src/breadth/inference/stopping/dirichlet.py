@@ -23,10 +23,10 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 class Dirichlet(StopRule):
     """Stop when the leader has the largest share with posterior probability ``threshold``, over the five leading answers.
 
-    The shares have a Dirichlet posterior with one added to each count (arXiv 2305.11860). With fewer than three answers it is the
-    Beta rule, as in the authors' code; theirs integrates nested or draws at random, here the chance is the integral of one
-    variable: shares are Gamma variables divided by their sum, so it is the leader's density times the others' distribution
-    functions. The default is the paper's.
+    The shares have a Dirichlet posterior with one added to each count (arXiv 2305.11860). With fewer than three answers
+    it is the Beta rule, as in the authors' code; theirs integrates nested or draws at random, here the chance is the
+    integral of one variable: shares are Gamma variables divided by their sum, so it is the leader's density times the
+    others' distribution functions. The default is the paper's.
     Harm: as for `BetaLead`: the leader is chosen after looking, and the test repeats at every vote.
     """
 
@@ -61,7 +61,9 @@ class Dirichlet(StopRule):
         chances = [beta_lead(first, other) for other in others or [0]]
         if min(chances) < self.threshold:  # ahead of all is no likelier than ahead of one
             return False
-        if len(chances) == 1 or 1 - sum(1 - chance for chance in chances) >= self.threshold:  # nor less than if losses never coincide
+        if (
+            len(chances) == 1 or 1 - sum(1 - chance for chance in chances) >= self.threshold
+        ):  # nor less than if losses never coincide
             return True
         return largest_share(*counts) >= self.threshold
 

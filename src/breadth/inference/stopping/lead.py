@@ -18,10 +18,11 @@ from breadth.inference.voting import Standing
 class Lead(StopRule):
     """Stop when the leader is ``votes`` ahead of the runner-up.
 
-    The cheapest rule to explain. It is also what ConSol (arXiv 2503.17587) does: with the constants its code ships, which are
-    those of a sequential test (p1 = 0.5001, alpha = 0.05, beta = 0.949976), every count needs a lead of exactly three and the
-    side of the null hypothesis lies beyond its cap; the mixture form it ships needs three as well. Hence the default.
-    Harm: a lead of three is worth less at 20 votes than at 3, so on hard questions it stops too early.
+    The cheapest rule to explain. It is also what ConSol (arXiv 2503.17587) does: with the constants its code ships,
+    which are those of a sequential test (p1 = 0.5001, alpha = 0.05, beta = 0.949976), every count needs a lead of
+    exactly three and the side of the null hypothesis lies beyond its cap; the mixture form it ships needs three as
+    well. Hence the default. Harm: a lead of three is worth less at 20 votes than at 3, so on hard questions it stops
+    too early.
     """
 
     votes: int = 3

@@ -50,7 +50,8 @@ class Paths:
         top = np.zeros((len(rows), KEPT), dtype=np.int32)
         ranked = np.zeros((*self.classes.shape, KEPT), dtype=np.int32)
         for draw, label in self.by_draw():
-            # Of equal counts the first in rank grows, so the order stays; a count below the five kept leaves them as they are.
+            # Of equal counts the first in rank grows, so the order stays; a count below the five kept leaves them as
+            # they are.
             same = top == self.earlier[:, draw, None]
             grows = (label >= 0) & same.any(axis=1)
             top[rows[grows], same.argmax(axis=1)[grows]] += 1

@@ -21,20 +21,22 @@ from breadth.inference.voting import Standing
 class Risk(StopRule):
     """State how often the answer may differ from that of the full vote of ``most``; get it with the fewest votes.
 
-    Over questions like those of the library the answer is no mode of the full vote with probability ``risk``, on average: hard questions
-    more, easy ones less. The rule is a table over (leader, runner-up, rest): optimal stopping by backward induction, with the price of
-    a disagreement set so that the model's disagreement is the stated one. The model is the library's shapes (maximum likelihood from
-    stored votes) and, with chance 1 / (questions + 1), a question unlike them; that share keeps thirty questions from promising
-    what they cannot show. Where stopping at one frequent standing (2 to 0, say) is too much and going on too little, the
-    task's coin decides (`tossed`), so the risk is met and not undercut at a cost; a strategy that tosses none goes on.
-    Ours; closest are the optimal Bayesian rule (arXiv 2602.05395, see `Shapes`), which bounds the chance question by question and
-    knows no last vote, and the Lagrangian allocation of arXiv 2604.14853. On stored votes, library from other questions, a stated 1, 2 and
-    5 % became 1.02, 2.08 and 4.92 % on GSM8K, and 1.06, 2.10 and 5.37 % on MedQA, which was not looked at while the method was chosen:
-    expect a little more than stated.
-    Without a library it is `BetaLead` with threshold 1 - risk, which on stored votes undercuts the risk and costs more; the
-    basis says so.
-    The default of 2 % is about what eight votes lose against forty on GSM8K. Harm: questions harder than the library's get a higher risk
-    than stated; the full vote may be wrong itself. Give the strategy the same ``most``. A vote that cannot be read is not counted.
+    Over questions like those of the library the answer is no mode of the full vote with probability ``risk``, on
+    average: hard questions more, easy ones less. The rule is a table over (leader, runner-up, rest): optimal stopping
+    by backward induction, with the price of a disagreement set so that the model's disagreement is the stated one. The
+    model is the library's shapes (maximum likelihood from stored votes) and, with chance 1 / (questions + 1), a
+    question unlike them; that share keeps thirty questions from promising what they cannot show. Where stopping at one
+    frequent standing (2 to 0, say) is too much and going on too little, the task's coin decides (`tossed`), so the risk
+    is met and not undercut at a cost; a strategy that tosses none goes on. Ours; closest are the optimal Bayesian rule
+    (arXiv 2602.05395, see `Shapes`), which bounds the chance question by question and knows no last vote, and the
+    Lagrangian allocation of arXiv 2604.14853. On stored votes, library from other questions, a stated 1, 2 and 5 %
+    became 1.02, 2.08 and 4.92 % on GSM8K, and 1.06, 2.10 and 5.37 % on MedQA, which was not looked at while the method
+    was chosen: expect a little more than stated.
+    Without a library it is `BetaLead` with threshold 1 - risk, which on stored votes undercuts the risk and costs more;
+    the basis says so.
+    The default of 2 % is about what eight votes lose against forty on GSM8K. Harm: questions harder than the library's
+    get a higher risk than stated; the full vote may be wrong itself. Give the strategy the same ``most``. A vote that
+    cannot be read is not counted.
     """
 
     risk: float = 0.02
@@ -72,7 +74,10 @@ class Risk(StopRule):
         """Say where the posterior comes from."""
         if self.library.empty:
             return f"no library of past questions: {self._without.basis}"
-        return f"chance to be the answer of the full vote of {self.most}, by a library of {self.library.questions} questions"
+        return (
+            f"chance to be the answer of the full vote of {self.most}, by a library of {self.library.questions}"
+            " questions"
+        )
 
     def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
         """Look all standings up at once."""
@@ -99,7 +104,10 @@ class Risk(StopRule):
 
     @property
     def table(self) -> StopTable:
-        """Where it stops, and the disagreement and votes to expect; worked out once in a process, in about two seconds. Needs a library."""
+        """Where it stops, and the disagreement and votes to expect; worked out once in a process, in about two seconds.
+
+        Needs a library.
+        """
         return stop_table(self.library, self.most, self.risk)
 
     @property

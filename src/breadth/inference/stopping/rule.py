@@ -41,7 +41,9 @@ class StopRule(ABC):
 
     catalogue: ClassVar[Catalogue] = STOP_RULES
     by_counts: ClassVar[bool] = False
-    """Whether it looks only at the number of votes and the five largest counts, not at their order: replays are faster then."""
+    """Whether it looks only at the number of votes and the five largest counts, not at their order: replays are faster
+    then.
+    """
 
     @abstractmethod
     def decided(self, standing: Standing) -> bool:

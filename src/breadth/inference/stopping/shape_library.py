@@ -18,7 +18,9 @@ from breadth.base.errors import MeasureError
 Floats = NDArray[np.float64]
 
 CONCENTRATIONS: tuple[float, ...] = tuple(float(value) for value in np.geomspace(0.03, 30, 10))
-"""Concentrations of the restaurant processes that stand for questions unlike those of a library: from one answer to a hundred."""
+"""Concentrations of the restaurant processes that stand for questions unlike those of a library: from one answer to a
+hundred.
+"""
 _LEAST = 1e-12
 # Share of an answer that a shape does not have: a question with more answers than a shape is unlikely, not impossible.
 
@@ -26,8 +28,8 @@ _LEAST = 1e-12
 def shape_likelihoods(counts: Sequence[Sequence[int]], shares: Floats) -> Floats:
     """Return (questions, shapes): the chance of each question's votes, up to a factor a row.
 
-    Counts are put on shares by size, in all ways where shares are equal; the first two also the other way round, for in a close race
-    the more frequent answer is often behind. Other swaps are far less likely and would cost a factorial.
+    Counts are put on shares by size, in all ways where shares are equal; the first two also the other way round, for in
+    a close race the more frequent answer is often behind. Other swaps are far less likely and would cost a factorial.
     """
     width = max(shares.shape[1], max(map(len, counts)))
     votes = np.zeros((len(counts), width))
@@ -56,7 +58,9 @@ def novelty_likelihoods(counts: Sequence[Sequence[int]]) -> Floats:
     With concentration c and votes n_1 .. n_k of n in all: c^k (n_1 - 1)! ... (n_k - 1)! / (c (c + 1) ... (c + n - 1)).
     """
     grid = np.array(CONCENTRATIONS)
-    rows = [len(vector) * np.log(grid) - np.log(grid + np.arange(sum(vector))[:, None]).sum(axis=0) for vector in counts]
+    rows = [
+        len(vector) * np.log(grid) - np.log(grid + np.arange(sum(vector))[:, None]).sum(axis=0) for vector in counts
+    ]
     return _scaled(np.array(rows))
 
 
@@ -71,7 +75,9 @@ MOST_SHAPES = 64
 MOST_VECTORS = 400
 """Different counts of votes that become candidates; more are thinned evenly."""
 UNSEEN = (0.05, 0.5, 2.0)
-"""Votes added for answers not seen, one candidate each: how much of a question is still unseen is left to the likelihood."""
+"""Votes added for answers not seen, one candidate each: how much of a question is still unseen is left to the
+likelihood.
+"""
 ROUNDS = 200
 """Steps of the fit; weights move by less than 1e-3 after them."""
 
@@ -88,14 +94,21 @@ class ShapeLibrary:
     weights: tuple[float, ...] = ()
     """Share of questions of each shape."""
     novelty: tuple[float, ...] = ()
-    """What a question unlike any of these may be: weight of each concentration of a Chinese-restaurant process (0.03 to 30)."""
+    """What a question unlike any of these may be: weight of each concentration of a Chinese-restaurant process (0.03 to
+    30).
+    """
     questions: int = 0
     """Questions it was fitted from; the next is unlike them with chance 1 / (questions + 1)."""
 
     def __post_init__(self) -> None:
         require(self, "weights", len(self.weights) == len(self.shapes), "one weight a shape")
         require(self, "weights", all(weight > 0 for weight in self.weights), "weights above 0")
-        require(self, "shapes", all(_is_shape(shape) for shape in self.shapes), "shares above 0, largest first, with a sum of at most 1")
+        require(
+            self,
+            "shapes",
+            all(_is_shape(shape) for shape in self.shapes),
+            "shares above 0, largest first, with a sum of at most 1",
+        )
         grid = len(self.novelty) == len(CONCENTRATIONS) and sum(self.novelty) > 0 <= min(self.novelty)
         require(self, "novelty", grid or not self.novelty, f"{len(CONCENTRATIONS)} weights from 0 up, or none")
         require(self, "questions", self.questions >= 0, "a number of questions")
@@ -113,24 +126,35 @@ class ShapeLibrary:
     def fit(cls, counts: Iterable[Sequence[int]]) -> ShapeLibrary:
         """Fit a library to stored votes: for each question the votes that each of its answers got, in any order.
 
-        Candidates are the questions' own shares, with 0.05, 0.5 or 2 votes added for answers not seen; their weights are those that make
-        the stored votes likeliest (nonparametric maximum likelihood by EM, Kiefer and Wolfowitz 1956), a question being scored with its
-        counts on the shares by size, and with the first two swapped. That takes out the sampling noise which the shares of 40
-        votes carry, and leaves few shapes; the 64 heaviest are kept. Forty votes a question and fifty questions make a library worth
-        having; with fewer questions the part for unlike questions counts for more. Questions without a vote are left out.
+        Candidates are the questions' own shares, with 0.05, 0.5 or 2 votes added for answers not seen; their weights
+        are those that make the stored votes likeliest (nonparametric maximum likelihood by EM, Kiefer and Wolfowitz
+        1956), a question being scored with its counts on the shares by size, and with the first two swapped. That takes
+        out the sampling noise which the shares of 40 votes carry, and leaves few shapes; the 64 heaviest are kept.
+        Forty votes a question and fifty questions make a library worth having; with fewer questions the part for unlike
+        questions counts for more. Questions without a vote are left out.
         """
         votes = Counter(tuple(sorted((int(n) for n in row if n > 0), reverse=True)) for row in counts)
         votes.pop((), None)
         if not votes:
-            raise MeasureError("There is no question with a vote to fit shapes to.", "Give the votes of each answer, question by question.")
+            raise MeasureError(
+                "There is no question with a vote to fit shapes to.",
+                "Give the votes of each answer, question by question.",
+            )
         vectors, repeats = sorted(votes), np.array([votes[vector] for vector in sorted(votes)], dtype=np.float64)
-        thinned = [vectors[place] for place in np.unique(np.linspace(0, len(vectors) - 1, MOST_VECTORS).round().astype(int)).tolist()]
+        thinned = [
+            vectors[place]
+            for place in np.unique(np.linspace(0, len(vectors) - 1, MOST_VECTORS).round().astype(int)).tolist()
+        ]
         shapes = sorted({_smoothed(vector, unseen) for vector in thinned for unseen in UNSEEN})
         likelihoods = shape_likelihoods(vectors, np.array([spread_out(shape) for shape in _padded(shapes)]))
         heaviest = np.sort(np.argsort(-_mixture(likelihoods, repeats), kind="stable")[:MOST_SHAPES])
         # Fitted again, so that the questions of shapes that were dropped go to those they are likest.
         weights = _mixture(likelihoods[:, heaviest], repeats)
-        kept = [(shapes[place], float(weight)) for place, weight in zip(heaviest.tolist(), weights, strict=True) if weight > 1e-6]
+        kept = [
+            (shapes[place], float(weight))
+            for place, weight in zip(heaviest.tolist(), weights, strict=True)
+            if weight > 1e-6
+        ]
         novelty = _mixture(novelty_likelihoods(vectors), repeats, spare=0.1)
         return cls(
             tuple(shape for shape, _ in kept),

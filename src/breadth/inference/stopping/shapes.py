@@ -23,14 +23,15 @@ from breadth.inference.voting import Standing
 class Shapes(StopRule):
     """Stop when the leader is a question's most frequent answer with posterior probability 1 - ``delta``, given past questions' shapes.
 
-    The prior is a library of shapes p1 >= p2 >= ... with weights; the evidence the largest count, the second largest and the rest. The
-    posterior is exact: which answer has which count is summed over all assignments (arXiv 2602.05395, form L = 3, which is as
-    good as all counts when delta is small and takes far fewer votes than the Beta rule). An answer that shares the largest
-    share of its shape counts as most frequent. The paper weighs 40-vote shapes of past questions equally; here the library's weights
-    are fitted, see `ShapeLibrary.fit`. Without a library, or at a standing that no shape can give, it is `BetaLead` with
-    threshold 1 - delta. The default is the 0.95 of Adaptive-Consistency.
-    Harm: only as good as the library is like the questions. It bounds each question's chance, not the average, and knows no last
-    vote; to state an average risk against a full vote use `Risk`.
+    The prior is a library of shapes p1 >= p2 >= ... with weights; the evidence the largest count, the second largest
+    and the rest. The posterior is exact: which answer has which count is summed over all assignments (arXiv 2602.05395,
+    form L = 3, which is as good as all counts when delta is small and takes far fewer votes than the Beta rule). An
+    answer that shares the largest share of its shape counts as most frequent. The paper weighs 40-vote shapes of past
+    questions equally; here the library's weights are fitted, see `ShapeLibrary.fit`. Without a library, or at a
+    standing that no shape can give, it is `BetaLead` with threshold 1 - delta. The default is the 0.95 of
+    Adaptive-Consistency.
+    Harm: only as good as the library is like the questions. It bounds each question's chance, not the average, and
+    knows no last vote; to state an average risk against a full vote use `Risk`.
     """
 
     delta: float = 0.05
@@ -82,16 +83,17 @@ Ints = NDArray[np.int64]
 def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: int) -> float | None:
     """Return the chance that the leading answer has its question's largest share; None where no shape can give these counts.
 
-    Which answer holds which count is unknown, so all assignments are summed: answer i has the leader's count, j the runner-up's, and the
-    rest is spread over the others, none above the runner-up. Where several answers hold the runner-up's count, each of the ways to name
-    two of them is equally likely: a weight 1 / C(c + m, c), with m answers of the rest at that count and c of the named two (one, or both
-    in a tie). Written as a series in x, one factor per answer, the weight is an integral over y:
+    Which answer holds which count is unknown, so all assignments are summed: answer i has the leader's count, j the
+    runner-up's, and the rest is spread over the others, none above the runner-up. Where several answers hold the
+    runner-up's count, each of the ways to name two of them is equally likely: a weight 1 / C(c + m, c), with m answers
+    of the rest at that count and c of the named two (one, or both in a tie). Written as a series in x, one factor per
+    answer, the weight is an integral over y:
 
         S(i, j) = [x^rest] of the integral over y in (0, 1) of
                   w(y) * product over the others of (sum_{r < n2} (px)^r / r! + y (px)^n2 / n2!)
 
-    with w = 1 for c = 1 and 2 (1 - y) for c = 2. It is a polynomial in y, so Gauss-Legendre nodes give it exactly, and all terms are
-    positive.
+    with w = 1 for c = 1 and 2 (1 - y) for c = 2. It is a polynomial in y, so Gauss-Legendre nodes give it exactly, and
+    all terms are positive.
     """
     if runner_up == 0:
         every, modal = _unanimous(kinds(library), leader)

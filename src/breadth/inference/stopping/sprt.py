@@ -19,15 +19,16 @@ from breadth.inference.voting import Standing
 class Sprt(StopRule):
     """Test, vote by vote, whether the leader has ``share`` of the votes for the first two answers, or only half.
 
-    Log likelihood ratio = v1 ln(2 share) + v2 ln(2 (1 - share)). At ln((1 - beta) / alpha) or above the leader is accepted; at
-    ln(beta / (1 - alpha)) or below the two count as equal. Wald's test ends on either side, and so does this rule: the votes so far
-    say that telling the two apart would cost more than the test was set up to pay, and the answer is the leader as it stands, a tie
-    drawn. ``give_up=False`` goes on instead. With the defaults a vote for the leader is worth 0.405, one for the runner-up
-    -0.693, and 2.944 accepts: unanimity stops at the eighth vote, a tie at 11 to 11.
-    ConSol (arXiv 2503.17587) proposes the test; the constants of its code make it `Lead` with three votes. The mixture over shares
-    that it also offers is the `Certificate`. The defaults here are ours: errors of 5 % each, at odds of three to one.
-    Harm: the two answers are chosen after looking, so alpha and beta are not the error rates that Wald's theorem gives; for a
-    guarantee use `Certificate`.
+    Log likelihood ratio = v1 ln(2 share) + v2 ln(2 (1 - share)). At ln((1 - beta) / alpha) or above the leader is
+    accepted; at ln(beta / (1 - alpha)) or below the two count as equal. Wald's test ends on either side, and so does
+    this rule: the votes so far say that telling the two apart would cost more than the test was set up to pay, and the
+    answer is the leader as it stands, a tie drawn. ``give_up=False`` goes on instead. With the defaults a vote for the
+    leader is worth 0.405, one for the runner-up -0.693, and 2.944 accepts: unanimity stops at the eighth vote, a tie at
+    11 to 11.
+    ConSol (arXiv 2503.17587) proposes the test; the constants of its code make it `Lead` with three votes. The mixture
+    over shares that it also offers is the `Certificate`. The defaults here are ours: errors of 5 % each, at odds of
+    three to one. Harm: the two answers are chosen after looking, so alpha and beta are not the error rates that Wald's
+    theorem gives; for a guarantee use `Certificate`.
     """
 
     share: float = 0.75

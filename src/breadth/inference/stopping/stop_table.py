@@ -148,10 +148,11 @@ class StopTable:
 def stop_table(library: ShapeLibrary, most: int, risk: float) -> StopTable:
     """Return the table for a stated risk.
 
-    For a price of one disagreement in votes the best table follows by backward induction: stop where the chance that the leader is no
-    mode of the full vote, times the price, is below one vote and what follows it. The price is bisected until the disagreement to
-    expect is the stated risk. Between two prices the disagreement jumps where a frequent standing (2 to 0, say) changes
-    sides; the two tables around the jump are then mixed over questions, which is what optimal rules under a constraint do.
+    For a price of one disagreement in votes the best table follows by backward induction: stop where the chance that
+    the leader is no mode of the full vote, times the price, is below one vote and what follows it. The price is
+    bisected until the disagreement to expect is the stated risk. Between two prices the disagreement jumps where a
+    frequent standing (2 to 0, say) changes sides; the two tables around the jump are then mixed over questions, which
+    is what optimal rules under a constraint do.
     """
     field = lattice(library, most)
     low, high = 0.0, np.log(HIGHEST_PRICE)

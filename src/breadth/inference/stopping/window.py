@@ -19,10 +19,11 @@ from breadth.inference.voting import Standing
 class Window(StopRule):
     """Cut the votes into windows of ``size``; stop when all votes of one whole window are the same.
 
-    arXiv 2401.10480 (ESC), whose window of five is the default. A vote without a readable answer fills no place in a window.
-    Where we differ: the paper answers with the window's answer; here as everywhere the answer is that of all votes, so a late
-    unanimous window does not overrule an earlier and larger majority.
-    Harm: the first votes of a window that has already split are drawn to no purpose; the Beta rule needs fewer for the same agreement.
+    arXiv 2401.10480 (ESC), whose window of five is the default. A vote without a readable answer fills no place in a
+    window. Where we differ: the paper answers with the window's answer; here as everywhere the answer is that of all
+    votes, so a late unanimous window does not overrule an earlier and larger majority.
+    Harm: the first votes of a window that has already split are drawn to no purpose; the Beta rule needs fewer for the
+    same agreement.
     """
 
     size: int = 5
@@ -55,8 +56,8 @@ class Window(StopRule):
 def expected_window_draws(shares: Sequence[float], size: int = 5, most: int = 40) -> float:
     """Return the draws that `Window` needs on average when each answer comes with its share, ``most`` draws at most.
 
-    With Q the chance that a window agrees: sum over windows of size * i * Q (1 - Q)^(i - 1), the last taking all that is left
-    (the control scheme of arXiv 2401.10480, which estimates the shares from the first window).
+    With Q the chance that a window agrees: sum over windows of size * i * Q (1 - Q)^(i - 1), the last taking all that
+    is left (the control scheme of arXiv 2401.10480, which estimates the shares from the first window).
     """
     windows, left = divmod(most, size)
     if size < 1 or windows < 1 or left:

@@ -16,11 +16,13 @@ from breadth.inference.voting import Poll, majority
 class AdaptiveVote(Strategy):
     """Keep a few draws in flight; stop as soon as the leading answer is unlikely to be overtaken.
 
-    The rule is asked after every arrival, not at the end of a wave; what is still in flight when it says yes is cancelled, and charged
-    up to there. No more draws are in flight than could decide the vote if all agreed, so an easy question wastes nothing (the idea
-    is ConSol's, arXiv 2503.17587). At most 40 draws and the Beta rule at 0.95 are the defaults of Adaptive-Consistency
-    (arXiv 2305.11860); eight in flight, and eight unread before it gives up, are our choice.
-    Harm: short completions arrive first, so with a width above 1 an early decision leans towards answers that are quick to write.
+    The rule is asked after every arrival, not at the end of a wave; what is still in flight when it says yes is
+    cancelled, and charged up to there. No more draws are in flight than could decide the vote if all agreed, so an easy
+    question wastes nothing (the idea is ConSol's, arXiv 2503.17587). At most 40 draws and the Beta rule at 0.95 are the
+    defaults of Adaptive-Consistency (arXiv 2305.11860); eight in flight, and eight unread before it gives up, are our
+    choice.
+    Harm: short completions arrive first, so with a width above 1 an early decision leans towards answers that are quick
+    to write.
     """
 
     most: int = 40
@@ -30,7 +32,9 @@ class AdaptiveVote(Strategy):
     stop: StopRule = BetaLead()
     """When the vote is decided."""
     unread: int = 8
-    """Give up after this many draws none of which had a readable answer: there is nothing to vote on, as with a request for a poem."""
+    """Give up after this many draws none of which had a readable answer: there is nothing to vote on, as with a request
+    for a poem.
+    """
 
     def __post_init__(self) -> None:
         require(self, "most", self.most >= 1, "at least one draw")

@@ -26,14 +26,14 @@ LONGEST = 200
 class BatchExploration(Strategy):
     """Draw in rounds; from the second on, list the answers given so far and ask for another way, or for a confirmation by other means.
 
-    With a judge the candidate with the largest u = score - penalty (c - 1) / n wins, where c of n candidates share its answer. Our
-    adaptation to inference of a training reward that charges for an answer repeated within a batch (arXiv 2509.06941); no rule for
-    decoding is published. Rounds of 4, five answers listed and a penalty of 0.5 are starting points without published figures: measure.
-    Listing nothing is independent sampling, and with a penalty of 0 the plain best-of-N. Confirming is always allowed, lest the right
-    answer be driven out.
-    Candidates after the first round saw others' answers: no stop rule and no posterior that assumes independence is applied to them.
-    Harm: it buys coverage with the accuracy of the single draw. Use it with a judge that can tell right from wrong; by vote alone
-    it may well be worse than an adaptive vote.
+    With a judge the candidate with the largest u = score - penalty (c - 1) / n wins, where c of n candidates share its
+    answer. Our adaptation to inference of a training reward that charges for an answer repeated within a batch (arXiv
+    2509.06941); no rule for decoding is published. Rounds of 4, five answers listed and a penalty of 0.5 are starting
+    points without published figures: measure. Listing nothing is independent sampling, and with a penalty of 0 the
+    plain best-of-N. Confirming is always allowed, lest the right answer be driven out.
+    Candidates after the first round saw others' answers: no stop rule and no posterior that assumes independence is
+    applied to them. Harm: it buys coverage with the accuracy of the single draw. Use it with a judge that can tell
+    right from wrong; by vote alone it may well be worse than an adaptive vote.
     """
 
     batch: int = 4
@@ -85,7 +85,12 @@ class BatchExploration(Strategy):
             answer = decided_answer(poll, Never(), "")
         else:
             answer = majority(poll)
-            notes += ("Later rounds knew the answers of earlier ones: their agreement is no evidence, and no confidence is given.",)
+            notes += (
+                (
+                    "Later rounds knew the answers of earlier ones: their agreement is no evidence, and no confidence"
+                    " is given."
+                ),
+            )
         return replace(answer, notes=(*answer.notes, *notes))
 
     def _utility(self, poll: Poll) -> Callable[[Candidate], float | None]:

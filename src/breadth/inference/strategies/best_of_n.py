@@ -17,11 +17,12 @@ from breadth.inference.voting import Poll, best_scored, weighted_best, worth
 class BestOfN(Strategy):
     """Draw n completions, have them judged, take the best: of the answers by summed score, or of the single completions.
 
-    Weighted adds the scores of completions that agree, argmax over answers of the sum of r (arXiv 2408.03314), and is the default: the best
-    single score of many is the one the judge errs most about, and that regret grows like the root of n times the judge's error
-    (Huang et al. 2025). Eight as in `Vote`. Only completions with a readable answer are judged, unless none has one. A judge that says
-    no more than solved or not counts as 1 or 0. When the judge fails on all, the plain vote decides and a note says so.
-    Harm: with a weak judge and a large n it is worse than the plain vote, unweighted first.
+    Weighted adds the scores of completions that agree, argmax over answers of the sum of r (arXiv 2408.03314), and is
+    the default: the best single score of many is the one the judge errs most about, and that regret grows like the root
+    of n times the judge's error (Huang et al. 2025). Eight as in `Vote`. Only completions with a readable answer are
+    judged, unless none has one. A judge that says no more than solved or not counts as 1 or 0. When the judge fails on
+    all, the plain vote decides and a note says so. Harm: with a weak judge and a large n it is worse than the plain
+    vote, unweighted first.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"judge"})
@@ -45,7 +46,9 @@ class BestOfN(Strategy):
         judged: list[Candidate] = (yield Judge(tuple(readable or drawn), self.judge)) if drawn else []
         verdicts = iter(judged)
         poll = Poll(task)
-        poll.add(next(verdicts, candidate) if candidate.key is not None or not readable else candidate for candidate in drawn)
+        poll.add(
+            next(verdicts, candidate) if candidate.key is not None or not readable else candidate for candidate in drawn
+        )
         return replace(self._chosen(poll), stopped=stopped)
 
     def _chosen(self, poll: Poll) -> Answer:
@@ -54,5 +57,8 @@ class BestOfN(Strategy):
             answer = decided_answer(poll, Never(), "")
             return replace(answer, notes=(*answer.notes, "The judge scored no completion: the plain vote decided."))
         answer = (weighted_best if self.weighted and poll.arrivals else best_scored)(poll, worth)
-        note = f"The judge scored {len(poll.arrivals) - failed} of {len(poll.arrivals)} completions; the others could not win."
+        note = (
+            f"The judge scored {len(poll.arrivals) - failed} of {len(poll.arrivals)} completions; the others could not"
+            " win."
+        )
         return replace(answer, notes=(*answer.notes, note)) if failed else answer

@@ -21,14 +21,15 @@ PATIENCE = 3
 class BudgetForcing(Strategy):
     """Put a cue behind thinking that ends too early, cut thinking that goes on too long, then draw the answer.
 
-    Each time the thinking ends while cues are left or the minimum is not reached, the cue ('Wait') is put behind it and it goes on, for
-    what is left of the maximum; at the maximum it is closed by force and 'Final Answer:' follows. Minimum = maximum = t is 'exactly
-    t tokens', a minimum alone 'at least t' (both with no cues); cues alone are 'wait and think more' (arXiv 2501.19393, 2506.04210).
-    Tokens are those drawn: marks and cues are given. s1's own evaluation lets the total grow beyond its cap and cuts it afterwards;
-    here every continuation gets only what is left. One cue, and 100 tokens kept for the answer, are that evaluation's settings.
-    A model that does not mark its thinking (`PLAIN`) answers in its last piece; only when cut is the answer drawn apart.
-    Harm: past an optimum, forced thinking makes answers vary and accuracy fall: of a 1.5B model on GSM8K from 87 % to 70 %
-    (arXiv 2506.04210), where the same tokens spent on independent traces gain. Measure first; see parallel thinking.
+    Each time the thinking ends while cues are left or the minimum is not reached, the cue ('Wait') is put behind it and
+    it goes on, for what is left of the maximum; at the maximum it is closed by force and 'Final Answer:' follows.
+    Minimum = maximum = t is 'exactly t tokens', a minimum alone 'at least t' (both with no cues); cues alone are 'wait
+    and think more' (arXiv 2501.19393, 2506.04210). Tokens are those drawn: marks and cues are given. s1's own
+    evaluation lets the total grow beyond its cap and cuts it afterwards; here every continuation gets only what is
+    left. One cue, and 100 tokens kept for the answer, are that evaluation's settings. A model that does not mark its
+    thinking (`PLAIN`) answers in its last piece; only when cut is the answer drawn apart. Harm: past an optimum, forced
+    thinking makes answers vary and accuracy fall: of a 1.5B model on GSM8K from 87 % to 70 % (arXiv 2506.04210), where
+    the same tokens spent on independent traces gain. Measure first; see parallel thinking.
     """
 
     cues: int = 1
@@ -45,14 +46,21 @@ class BudgetForcing(Strategy):
     def __post_init__(self) -> None:
         require(self, "cues", self.cues >= 0, "0 or more cues")
         require(self, "minimum", self.minimum >= 0, "0 or more tokens")
-        require(self, "maximum", self.maximum is None or self.maximum >= max(1, self.minimum), "at least one token and the minimum")
+        require(
+            self,
+            "maximum",
+            self.maximum is None or self.maximum >= max(1, self.minimum),
+            "at least one token and the minimum",
+        )
 
     def __call__(self, task: Task) -> Run:
         """Think, then answer."""
         trace = Trace(task, self.thinking)
         ending, cues = yield from self._think(trace)
         figures = {"cues": float(cues), "thinking_tokens": float(trace.tokens), "forced": float(ending == "cut")}
-        notes = (f"The model thought {trace.tokens} tokens, fewer than the {self.minimum} asked for.",) * (trace.tokens < self.minimum)
+        notes = (f"The model thought {trace.tokens} tokens, fewer than the {self.minimum} asked for.",) * (
+            trace.tokens < self.minimum
+        )
         complete = ending == "reply" or (ending == "closed" and not self.thinking.close)
         if ending in ("closed", "cut") and not complete:
             trace.text = self.thinking.cut(trace.text) if ending == "cut" else self.thinking.closed(trace.text)
@@ -63,7 +71,9 @@ class BudgetForcing(Strategy):
         cap, cues, idle = self._cap(trace.task), 0, 0
         while trace.tokens < cap:
             sampling = self.thinking.sampling(trace.task.sampling, cap - trace.tokens)
-            drawn: list[Candidate] = yield Ask(1, prefix=trace.text, sampling=sampling, independent=False, purpose="thinking")
+            drawn: list[Candidate] = yield Ask(
+                1, prefix=trace.text, sampling=sampling, independent=False, purpose="thinking"
+            )
             if not drawn:
                 return "nothing", cues
             piece = trace.take(drawn[0], self.thinking.thought(drawn[0]))

@@ -19,7 +19,8 @@ class Stage:
     model: str = ""
     """Model to ask; empty for the task's."""
     confidence: float = 0.95
-    """Confidence from which its answer is taken; an answer without confidence never is, unless the stage is the last."""
+    """Confidence from which its answer is taken; an answer without confidence never is, unless the stage is the last.
+    """
 
     def __post_init__(self) -> None:
         require(self, "confidence", 0 <= self.confidence <= 1, "a probability")
@@ -29,11 +30,12 @@ class Stage:
 class Cascade(Strategy):
     """Answer by the first stage; go on to the next while the answer is not confident enough.
 
-    Votes of stages are not mixed: a small model's votes would outnumber a large one's, and the posterior of a vote holds for draws of one
-    kind. The last stage's answer is taken as it is; where a stage can read none (its budget died, or nothing was readable) the latest
-    earlier one stands. A confidence of 0.95 is what the adaptive vote stops at, so that a first stage of it goes on exactly when its vote
-    was not decided.
-    Harm: the confidence is that of the vote, not of being right: a small model that agrees on a wrong answer is never asked again.
+    Votes of stages are not mixed: a small model's votes would outnumber a large one's, and the posterior of a vote
+    holds for draws of one kind. The last stage's answer is taken as it is; where a stage can read none (its budget
+    died, or nothing was readable) the latest earlier one stands. A confidence of 0.95 is what the adaptive vote stops
+    at, so that a first stage of it goes on exactly when its vote was not decided.
+    Harm: the confidence is that of the vote, not of being right: a small model that agrees on a wrong answer is never
+    asked again.
     """
 
     stages: tuple[Stage, ...]

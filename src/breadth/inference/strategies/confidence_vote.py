@@ -57,7 +57,8 @@ class WeightedPoll:
     def answer(self) -> Answer:
         """Return the answer with the most weight.
 
-        Its confidence asks whether it is what the kept completions say most often; weights are no votes, so they are left out of it.
+        Its confidence asks whether it is what the kept completions say most often; weights are no votes, so they are
+        left out of it.
         """
         answer = majority(self.poll, weights=self.weights)
         if answer.key is None:
@@ -74,13 +75,13 @@ WEIGHTS = ("confidence", "rank", "equal")
 class ConfidenceVote(Strategy):
     """Draw n completions, leave out the least sure of them, and let the others vote by how sure they were (DeepConf offline).
 
-    Of the completions with a readable answer those stay whose confidence reaches the percentile 100 (1 - keep); an answer's weight
-    is the sum of the confidences behind it (arXiv 2508.15260). The public code's last word is the plain majority of those kept, as with
-    ``weights = "equal"``. Confidence is used only while ``gate`` is open for this gauge and model, or with ``trust``; otherwise this is
-    `Vote`, and a note says why. No gate is no evidence.
+    Of the completions with a readable answer those stay whose confidence reaches the percentile 100 (1 - keep); an
+    answer's weight is the sum of the confidences behind it (arXiv 2508.15260). The public code's last word is the plain
+    majority of those kept, as with ``weights = "equal"``. Confidence is used only while ``gate`` is open for this gauge
+    and model, or with ``trust``; otherwise this is `Vote`, and a note says why. No gate is no evidence.
 
-    Keeping 90 % is the paper's cautious setting, within -0.21 to +0.73 points of the plain vote; 32 completions are ours, the paper
-    draws 512.
+    Keeping 90 % is the paper's cautious setting, within -0.21 to +0.73 points of the plain vote; 32 completions are
+    ours, the paper draws 512.
     Harm: keeping 10 % throws away nine votes of ten, and loses where the model is wrong with confidence.
     """
 
@@ -117,11 +118,15 @@ class ConfidenceVote(Strategy):
         drawn: list[Candidate] = yield Ask(self.n, sampling=self.gauge.asked(task.sampling))
         answer = self._sifted(task, drawn)
         notes = (*answer.notes, ruling.note) if answer.figures else answer.notes
-        return replace(answer, notes=notes, candidates=tuple(drawn), stopped="most" if len(drawn) >= self.n else "budget")
+        return replace(
+            answer, notes=notes, candidates=tuple(drawn), stopped="most" if len(drawn) >= self.n else "budget"
+        )
 
     def _sifted(self, task: Task, drawn: list[Candidate]) -> Answer:
         voters = [candidate for candidate in drawn if candidate.key is not None]
-        sure = {place: score for place, candidate in enumerate(voters) if not math.isnan(score := self.gauge.of(candidate))}
+        sure = {
+            place: score for place, candidate in enumerate(voters) if not math.isnan(score := self.gauge.of(candidate))
+        }
         if not sure or 2 * len(sure) < len(voters):
             return plain_vote(task, drawn, len(voters) - len(sure))
         threshold = keep_threshold(list(sure.values()), self.keep)
@@ -152,5 +157,8 @@ def unweighed(missing: int, drawn: Sequence[Candidate]) -> tuple[str, ...]:
     """Say how many completions could not vote for want of a confidence, and how many had one tenth or more of their tokens clipped."""
     few = f"{missing} completions with an answer came without token confidences and did not vote."
     clipped = sum(candidate.message.get("clipped_logprobs", 0) * 10 > candidate.tokens for candidate in drawn)
-    masked = f"{clipped} completions came with log-probs masked or fewer than asked for: their confidence is not that of the model itself."
+    masked = (
+        f"{clipped} completions came with log-probs masked or fewer than asked for: their confidence is not that of the"
+        " model itself."
+    )
     return (few,) * bool(missing) + (masked,) * bool(clipped)

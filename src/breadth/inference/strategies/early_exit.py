@@ -23,8 +23,8 @@ MEASURES = ("mean", "geometric", "min")
 class Trial:
     r"""Try the answer in the middle of thinking: '**Final Answer** \boxed' and a few greedy tokens, whose probabilities say how sure it is.
 
-    The first token, the brace, is left out; a trial of one token has no confidence and counts as 0. Settings of arXiv 2504.15895's
-    public code, which samples its trials at temperature 1; the paper's are greedy, as here.
+    The first token, the brace, is left out; a trial of one token has no confidence and counts as 0. Settings of arXiv
+    2504.15895's public code, which samples its trials at temperature 1; the paper's are greedy, as here.
     """
 
     measure: Literal["mean", "geometric", "min"] = "mean"
@@ -39,9 +39,13 @@ class Trial:
 
     def ask(self, task: Task, text: str, close: str) -> Ask:
         """Return the request for a trial behind a reply's text, where ``close`` ends thinking (empty: nothing does)."""
-        sampling = replace(task.sampling, temperature=0.0, max_tokens=self.tokens, stop=(), top_logprobs=1, thinking_tokens=None)
+        sampling = replace(
+            task.sampling, temperature=0.0, max_tokens=self.tokens, stop=(), top_logprobs=1, thinking_tokens=None
+        )
         halt = Phrase((close,)) if self._must_close(close) else ClosedBrace()
-        return Ask(1, prefix=on_new_line(text) + OPENING, sampling=sampling, halt=halt, independent=False, purpose="trial")
+        return Ask(
+            1, prefix=on_new_line(text) + OPENING, sampling=sampling, halt=halt, independent=False, purpose="trial"
+        )
 
     def confidence(self, trial: Candidate, close: str) -> float | None:
         """Return how sure a trial is, from 0 to 1; None when it came without log-probs."""
@@ -89,29 +93,40 @@ class Tried:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know."""
-        return () if self.useful else ("A trial came without log-probs, so nothing told how sure it was: the model thought to its end.",)
+        return (
+            ()
+            if self.useful
+            else ("A trial came without log-probs, so nothing told how sure it was: the model thought to its end.",)
+        )
 
     @property
     def figures(self) -> dict[str, float]:
         """The numbers."""
-        return {"trials": self.trials, "trial_tokens": self.tokens, "trial_confidence": self.confidence, "exited": float(self.exited)}
+        return {
+            "trials": self.trials,
+            "trial_tokens": self.tokens,
+            "trial_confidence": self.confidence,
+            "exited": float(self.exited),
+        }
 
 
 MARGIN = 50
-"""Thinking tokens so near to the limit that it is closed instead of tried (DEER's); half the limit where that is less."""
+"""Thinking tokens so near to the limit that it is closed instead of tried (DEER's); half the limit where that is less.
+"""
 
 
 @dataclass(frozen=True)
 class EarlyExit(Strategy):
     """Watch the thinking for words that turn it ('Wait'); at each, try the answer, and go to it when the trial is sure.
 
-    A trial above the threshold closes the thinking before the word, and the answer is drawn; else the trial is thrown away (and charged)
-    and the thinking goes on. After so many trials it is left alone; at 90 % of the completion's cap, or where the model stops without
-    closing it, it is closed for it.
-    Threshold 0.95, 10 trials of 20 tokens, 90 % are the public code's of arXiv 2504.15895: thinking shorter by 19 to 80 %, accuracy up by
-    0.3 to 5 points over 11 models at 16,384 tokens. A model that closes its thinking itself answers in the same completion.
-    Where the server sends no log-probs a trial tells nothing: the model thinks to its end, and the answer says so.
-    Harm: an over-confident model leaves too early. A model that never says the words is never tried.
+    A trial above the threshold closes the thinking before the word, and the answer is drawn; else the trial is thrown
+    away (and charged) and the thinking goes on. After so many trials it is left alone; at 90 % of the completion's cap,
+    or where the model stops without closing it, it is closed for it.
+    Threshold 0.95, 10 trials of 20 tokens, 90 % are the public code's of arXiv 2504.15895: thinking shorter by 19 to 80
+    %, accuracy up by 0.3 to 5 points over 11 models at 16,384 tokens. A model that closes its thinking itself answers
+    in the same completion. Where the server sends no log-probs a trial tells nothing: the model thinks to its end, and
+    the answer says so. Harm: an over-confident model leaves too early. A model that never says the words is never
+    tried.
     """
 
     threshold: float = 0.95
@@ -123,7 +138,9 @@ class EarlyExit(Strategy):
     share: float = 0.9
     """Share of the completion's cap that thinking may take."""
     turns: tuple[str, ...] = ("Wait",)
-    """Words at which to try; 'Alternatively' is another of the paper's, and a blank line does for models that do not mark thinking."""
+    """Words at which to try; 'Alternatively' is another of the paper's, and a blank line does for models that do not
+    mark thinking.
+    """
     thinking: Thinking = Thinking()
     """How the model marks its thinking."""
 
@@ -147,9 +164,13 @@ class EarlyExit(Strategy):
         usual = trace.task.sampling
         limit = int(self.share * usual.max_tokens)
         while trace.tokens < limit:
-            halt = Phrase(self.turns, until=self.thinking.close) if tried.useful and tried.trials < self.trials else None
+            halt = (
+                Phrase(self.turns, until=self.thinking.close) if tried.useful and tried.trials < self.trials else None
+            )
             sampling = replace(usual, max_tokens=limit - trace.tokens, thinking_tokens=None)
-            drawn: list[Candidate] = yield Ask(1, prefix=trace.text, sampling=sampling, halt=halt, independent=False, purpose="thinking")
+            drawn: list[Candidate] = yield Ask(
+                1, prefix=trace.text, sampling=sampling, halt=halt, independent=False, purpose="thinking"
+            )
             if not drawn:
                 return "nothing"
             piece = trace.take(drawn[0])

@@ -22,19 +22,21 @@ _FEWEST = 4  # votes that a consensus takes, as unanimity does under the Beta ru
 class OnlineConfidenceVote(Strategy):
     """Learn from a warm-up how sure completions of this question are; end later ones that fall below; stop when the weight agrees.
 
-    s = the percentile 100 (1 - keep) of the warm-up's lowest group confidences. A later completion is ended as soon as a full window's
-    mean is below s; it is charged and never votes. Those at or above s, of the warm-up and later, vote with their confidence as weight,
-    until the leader has the share ``consensus`` of it (DeepConf online, arXiv 2508.15260). No more are in flight than could bring the
-    leader there. The public code has no consensus stop, and its last word is the plain majority of those kept. Like it, and unlike the
-    letter of the paper, we leave out a later completion below s that was too short to be ended, as those of the warm-up are; and
-    fewer than four votes are no consensus here, for keep = 0.1 leaves two of the warm-up.
-    Confidence is used only while ``gate`` is open for this gauge and model, or with ``trust``; otherwise this is `AdaptiveVote`, and a
-    note says why. No gate is no evidence, and neither is the warm-up itself (see `breadth.inference.confidence.rule`).
+    s = the percentile 100 (1 - keep) of the warm-up's lowest group confidences. A later completion is ended as soon as
+    a full window's mean is below s; it is charged and never votes. Those at or above s, of the warm-up and later, vote
+    with their confidence as weight, until the leader has the share ``consensus`` of it (DeepConf online, arXiv
+    2508.15260). No more are in flight than could bring the leader there. The public code has no consensus stop, and its
+    last word is the plain majority of those kept. Like it, and unlike the letter of the paper, we leave out a later
+    completion below s that was too short to be ended, as those of the warm-up are; and fewer than four votes are no
+    consensus here, for keep = 0.1 leaves two of the warm-up.
+    Confidence is used only while ``gate`` is open for this gauge and model, or with ``trust``; otherwise this is
+    `AdaptiveVote`, and a note says why. No gate is no evidence, and neither is the warm-up itself (see
+    `breadth.inference.confidence.rule`).
 
-    Warm-up 16, consensus 0.95 and keeping 90 % (its cautious setting) are the paper's; 256 completions the public code's (paper: 512);
-    eight in flight is our choice. The public code also rounds token confidences to three decimals; we do not.
-    Harm: completions shorter than the window are never ended: set the window to a fraction of their length, and fit the gate with
-    it. Keeping 10 % loses where the model is wrong with confidence.
+    Warm-up 16, consensus 0.95 and keeping 90 % (its cautious setting) are the paper's; 256 completions the public
+    code's (paper: 512); eight in flight is our choice. The public code also rounds token confidences to three decimals;
+    we do not. Harm: completions shorter than the window are never ended: set the window to a fraction of their length,
+    and fit the gate with it. Keeping 10 % loses where the model is wrong with confidence.
     """
 
     warm_up: int = 16
@@ -44,7 +46,9 @@ class OnlineConfidenceVote(Strategy):
     width: int = 8
     """Completions in flight at once after the warm-up, at most."""
     keep: float = 0.9
-    """Share of the warm-up that sets the bar; 1 ends nothing and leaves nothing out. The paper's eta is 100 times this: 10 or 90."""
+    """Share of the warm-up that sets the bar; 1 ends nothing and leaves nothing out. The paper's eta is 100 times this:
+    10 or 90.
+    """
     consensus: float = 0.95
     """Share of the weight at which to stop; 1 draws all."""
     gauge: Gauge = Gauge()
@@ -86,10 +90,18 @@ class OnlineConfidenceVote(Strategy):
         self._take(votes, first, bar)
         stopped = yield from self._draw_on(task, votes, seen, bar)
         answer = self._answer(task, votes, seen)
-        figures = {"threshold": bar, "kept": len(votes.poll.arrivals), "halted": sum(candidate.finish == "halt" for candidate in seen)}
-        return replace(answer, candidates=tuple(seen), notes=(*answer.notes, ruling.note), figures=figures, stopped=stopped)
+        figures = {
+            "threshold": bar,
+            "kept": len(votes.poll.arrivals),
+            "halted": sum(candidate.finish == "halt" for candidate in seen),
+        }
+        return replace(
+            answer, candidates=tuple(seen), notes=(*answer.notes, ruling.note), figures=figures, stopped=stopped
+        )
 
-    def _draw_on(self, task: Task, votes: WeightedPoll, seen: list[Candidate], bar: float) -> Generator[Ask, list[Candidate], str]:
+    def _draw_on(
+        self, task: Task, votes: WeightedPoll, seen: list[Candidate], bar: float
+    ) -> Generator[Ask, list[Candidate], str]:
         halt = LowConfidence(bar, self.gauge.window, self.gauge.top_logprobs) if self.keep < 1 else None
         asked = len(seen)
         while self.consensus == 1 or votes.share < self.consensus or len(votes.poll.arrivals) < _FEWEST:

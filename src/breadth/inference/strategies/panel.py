@@ -17,9 +17,9 @@ from breadth.inference.voting import Poll
 class Panel(Strategy):
     """Run a strategy several times side by side, each run on its own, and vote over their answers.
 
-    Each run counts once, whatever it drew on the way. Combines what lengthens or shortens a trace (`BudgetForcing`, `EarlyExit`) with what
-    averages over traces (a vote). Eight as in `Vote`. Its runs answer separately, so their votes are independent even where the
-    draws of one run are not.
+    Each run counts once, whatever it drew on the way. Combines what lengthens or shortens a trace (`BudgetForcing`,
+    `EarlyExit`) with what averages over traces (a vote). Eight as in `Vote`. Its runs answer separately, so their votes
+    are independent even where the draws of one run are not.
     Harm: none beyond its cost, which is that of all runs; the runs do not stop early when they agree.
     """
 

@@ -13,7 +13,9 @@ from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll
 
 SLACK = 2
-"""Mean lengths that a trace may at least take while others share the tokens with it: few traces are twice as long as the mean."""
+"""Mean lengths that a trace may at least take while others share the tokens with it: few traces are twice as long as
+the mean.
+"""
 
 
 @dataclass
@@ -42,7 +44,8 @@ class TokenPurse:
     def offer(self, most: int, longest: int) -> tuple[int, int]:
         """Return how many traces to start, at most ``most``, and the cap of each, at most ``longest``; (0, 0) when none fits.
 
-        One is started as soon as a trace of mean length fits, and gets all that is free; several only with room for twice the mean each.
+        One is started as soon as a trace of mean length fits, and gets all that is free; several only with room for
+        twice the mean each.
         """
         if most < 1 or self.free < self.mean:
             return 0, 0
@@ -56,7 +59,8 @@ class TokenPurse:
     def settle(self, tokens: int) -> None:
         """Take in a trace that has ended.
 
-        Which one it was is not known: the smallest cap it can have had is released, so that what is promised is never underrated.
+        Which one it was is not known: the smallest cap it can have had is released, so that what is promised is never
+        underrated.
         """
         able = [cap for cap in self.out if cap >= tokens] or self.out
         if able:
@@ -69,12 +73,14 @@ class TokenPurse:
 class ParallelThinking(Strategy):
     """Draw independent traces as long as the tokens last, and vote: the fair rival of thinking longer.
 
-    A pilot trace tells the natural length. Then traces run side by side while a further one of the mean length so far fits in what is
-    left; each is capped so that the caps of all that are out and the tokens spent never exceed the budget. A trace cut at its cap does
-    not vote, but is charged and counts for the mean. At 16,384 tokens, the default, a 1.5B model reached about 92 % on GSM8K by such a
-    vote and about 70 % by being made to think on (arXiv 2506.04210; how tokens are set aside for traces that run at once is ours).
-    Eight at once is our choice, as for the adaptive vote.
-    Harm: the cap falls on long traces, so the vote leans towards answers that are quick to reach, most when the budget holds few traces.
+    A pilot trace tells the natural length. Then traces run side by side while a further one of the mean length so far
+    fits in what is left; each is capped so that the caps of all that are out and the tokens spent never exceed the
+    budget. A trace cut at its cap does not vote, but is charged and counts for the mean. At 16,384 tokens, the default,
+    a 1.5B model reached about 92 % on GSM8K by such a vote and about 70 % by being made to think on (arXiv 2506.04210;
+    how tokens are set aside for traces that run at once is ours). Eight at once is our choice, as for the adaptive
+    vote.
+    Harm: the cap falls on long traces, so the vote leans towards answers that are quick to reach, most when the budget
+    holds few traces.
     """
 
     tokens: int = 16_384
@@ -99,7 +105,9 @@ class ParallelThinking(Strategy):
             if not count and not purse.out:
                 return answer_of_uncut(task, seen, "most")
             purse.give(count, cap)
-            arrived: list[Candidate] = yield Ask(count, sampling=replace(task.sampling, max_tokens=cap) if count else None, wait=1)
+            arrived: list[Candidate] = yield Ask(
+                count, sampling=replace(task.sampling, max_tokens=cap) if count else None, wait=1
+            )
             if not arrived:
                 return answer_of_uncut(task, seen, "budget")
             seen += arrived
@@ -115,7 +123,10 @@ def answer_of_uncut(task: Task, seen: list[Candidate], stopped: str) -> Answer:
     everything.add(seen)
     notes: tuple[str, ...] = ()
     if not whole.arrivals and everything.arrivals:
-        whole, notes = everything, ("No trace that ended by itself has a readable answer: traces cut at their cap were voted on.",)
+        whole, notes = (
+            everything,
+            ("No trace that ended by itself has a readable answer: traces cut at their cap were voted on.",),
+        )
     answer = decided_answer(whole if whole.arrivals else everything, Never(), stopped)
     cut = float(sum(candidate.finish == "length" for candidate in seen))
     figures = {"traces": float(len(seen)), "cut": cut, "tokens": float(sum(candidate.tokens for candidate in seen))}

@@ -42,10 +42,11 @@ WAYS = (
 class PromptVariation(Strategy):
     """Let an adaptive vote draw each of its traces with one of several prompts, chosen by lot.
 
-    The prompt of each trace is drawn uniformly by the task's seed, independently of all others. So the traces are independent draws from
-    one mixture, and stop rules and posteriors hold for it; with a fixed rotation they would not. It widens what the model tries at
-    hardly any cost in tokens, where its own sampling is narrow. The four ways given are neutral phrasings of ours, without published
-    figures: give your own (paraphrases, roles, orders of examples, languages) and measure.
+    The prompt of each trace is drawn uniformly by the task's seed, independently of all others. So the traces are
+    independent draws from one mixture, and stop rules and posteriors hold for it; with a fixed rotation they would not.
+    It widens what the model tries at hardly any cost in tokens, where its own sampling is narrow. The four ways given
+    are neutral phrasings of ours, without published figures: give your own (paraphrases, roles, orders of examples,
+    languages) and measure.
     Harm: a bad variant costs its share of the draws, and lowers the leading answer's share; the vote then takes longer.
     """
 
@@ -69,7 +70,9 @@ class PromptVariation(Strategy):
                 request = run.send(reply)
             except StopIteration as end:
                 answer: Answer = end.value
-                return replace(answer, figures={f"variant {number}": float(count) for number, count in sorted(asked.items())})
+                return replace(
+                    answer, figures={f"variant {number}": float(count) for number, count in sorted(asked.items())}
+                )
             numbers = lots.integers(len(self.variants), size=request.n).tolist() if isinstance(request, Ask) else []
             asked.update(numbers)
             reply = yield from self._drawn(task.prompt, request, numbers)

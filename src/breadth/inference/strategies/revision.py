@@ -41,11 +41,13 @@ class FlipMatrix:
 def flip_matrix(chains: Sequence[Sequence[str | None]], truths: Sequence[str]) -> FlipMatrix:
     """Count the flips in chains of answer keys, each graded by the key of its truth.
 
-    Revision without new information loses about as many right answers as it finds (arXiv 2310.01798); accuracy alone hides it.
-    `breadth.measure.oscillation` counts the same within one trace, where answers come with positions.
+    Revision without new information loses about as many right answers as it finds (arXiv 2310.01798); accuracy alone
+    hides it. `breadth.measure.oscillation` counts the same within one trace, where answers come with positions.
     """
     if len(chains) != len(truths):
-        raise MeasureError(f"There are {len(chains)} chains and {len(truths)} truths.", "Give each chain the key of its right answer.")
+        raise MeasureError(
+            f"There are {len(chains)} chains and {len(truths)} truths.", "Give each chain the key of its right answer."
+        )
     counts = {(was, became): 0 for was in (True, False) for became in (True, False)}
     for chain, truth in zip(chains, truths, strict=True):
         right = [key == truth for key in chain]
@@ -62,8 +64,8 @@ def changes(chain: Sequence[str | None]) -> tuple[int, int]:
 
 
 INSTRUCTION = (
-    "Go through your solution above once more. If you find a mistake, correct it and solve the problem again; if you find none, say so. "
-    "End with your final answer, in the same form as before."
+    "Go through your solution above once more. If you find a mistake, correct it and solve the problem again; if you"
+    " find none, say so. End with your final answer, in the same form as before."
 )
 
 
@@ -71,13 +73,14 @@ INSTRUCTION = (
 class Revision(Strategy):
     """Answer, then revise the answer a few times with the last ones in view; take the best of the whole chain, not the last.
 
-    Each round shows the last ``keep`` replies, each with the instruction and what the judge said of it. The chain ends at its rounds or
-    when the judge holds a reply for right. The best is the judge's, or the answer given most often. Four kept is the setting of
-    arXiv 2408.03314, whose model was trained to revise; the prompt for models that were not is ours, feedback and refinement in one
-    (self-refine uses two). Four rounds is our choice. How often the answer changed, and went back to an earlier one, is in the figures;
-    `flip_matrix` grades chains. Replies of a chain saw one another, so no confidence follows from their vote.
-    Harm: without new information (a judge's words) revision turns right answers wrong about as often as wrong ones right
-    (arXiv 2310.01798); an adaptive vote with as many draws is the better use of them.
+    Each round shows the last ``keep`` replies, each with the instruction and what the judge said of it. The chain ends
+    at its rounds or when the judge holds a reply for right. The best is the judge's, or the answer given most often.
+    Four kept is the setting of arXiv 2408.03314, whose model was trained to revise; the prompt for models that were not
+    is ours, feedback and refinement in one (self-refine uses two). Four rounds is our choice. How often the answer
+    changed, and went back to an earlier one, is in the figures; `flip_matrix` grades chains. Replies of a chain saw one
+    another, so no confidence follows from their vote. Harm: without new information (a judge's words) revision turns
+    right answers wrong about as often as wrong ones right (arXiv 2310.01798); an adaptive vote with as many draws is
+    the better use of them.
     """
 
     rounds: int = 4
@@ -111,11 +114,16 @@ class Revision(Strategy):
         answer = selected(poll, by=self.judge, weighted=self.weighted)
         changed, returned = changes([candidate.key for candidate in chain])
         figures = {"rounds": float(len(chain)), "changes": float(changed), "returns": float(returned)}
-        note = ("The replies of a chain saw one another: their agreement is no evidence, and no confidence is given.",) * (len(chain) > 1)
+        note = (
+            "The replies of a chain saw one another: their agreement is no evidence, and no confidence is given.",
+        ) * (len(chain) > 1)
         return replace(answer, stopped=stopped, figures=figures, notes=(*answer.notes, *note))
 
     def _ask(self, prompt: Prompt, chain: list[Candidate]) -> Ask:
         if not chain:
             return Ask(1)
-        turns = [(reply.whole, "\n\n".join(filter(None, (reply.feedback, self.instruction)))) for reply in chain[-self.keep :]]
+        turns = [
+            (reply.whole, "\n\n".join(filter(None, (reply.feedback, self.instruction))))
+            for reply in chain[-self.keep :]
+        ]
         return Ask(1, prompt=with_turns(prompt, turns), independent=False, purpose="revision")

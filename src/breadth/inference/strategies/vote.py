@@ -17,8 +17,8 @@ class Vote(Strategy):
     """Draw n completions at once and take the answer that most of them give (self-consistency, arXiv 2203.11171).
 
     Eight is the low end of what is usual (8 to 64; the paper shows 40): the first few votes bring most of the gain.
-    Harm: on a question where a wrong answer is the likeliest one, more votes make the wrong answer surer. Easy questions get as many
-    draws as hard ones; `AdaptiveVote` stops when the vote is decided.
+    Harm: on a question where a wrong answer is the likeliest one, more votes make the wrong answer surer. Easy
+    questions get as many draws as hard ones; `AdaptiveVote` stops when the vote is decided.
     """
 
     n: int = 8

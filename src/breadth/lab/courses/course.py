@@ -12,12 +12,17 @@ from breadth.training.chain import Chain
 TRAINED_SEED, BESIDE_SEED = 77, 78
 """Seeds of the problems that are trained on, and of those beside them; none of either is held out."""
 SEVERAL, SEVERAL_RATE = 4, 3e-4
-"""Updates a generation where remedies act only on a policy that has moved, and the rate there, by `breadth lab run choices-several`."""
+"""Updates a generation where remedies act only on a policy that has moved, and the rate there, by
+`breadth lab run choices-several`.
+"""
 
 
 @dataclass(frozen=True)
 class Course:
-    """Settings of a run. Two courses that differ in nothing but the chain are the same experiment with and without a remedy."""
+    """Settings of a run.
+
+    Two courses that differ in nothing but the chain are the same experiment with and without a remedy.
+    """
 
     chain: Chain
     """Advantages and loss."""
@@ -46,7 +51,12 @@ class Course:
         require(self, "group", self.group >= 2, "2 or more, to be compared with each other")
         require(self, "rate", 0 < self.rate < 1, "a number above 0, below 1")
         require(self, "level", self.level in LEVELS, f"one of {', '.join(LEVELS)}")
-        require(self, "prompts", self.prompts * self.group % self.updates == 0, "so many that prompts x group divides into the updates")
+        require(
+            self,
+            "prompts",
+            self.prompts * self.group % self.updates == 0,
+            "so many that prompts x group divides into the updates",
+        )
         require(self, "seed", self.seed >= 0, "0 or more")
 
     def beside(self, count: int, prime: int) -> list[Problem]:

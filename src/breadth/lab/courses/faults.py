@@ -17,11 +17,15 @@ class Fault:
     """How a run differs from what its settings say; the defaults are no fault at all."""
 
     drawn_at: float | None = None
-    """Temperature that replies are drawn at, while log-probs and loss take it to be 1: TRL's ``generation_kwargs`` does that silently."""
+    """Temperature that replies are drawn at, while log-probs and loss take it to be 1: TRL's ``generation_kwargs`` does
+    that silently.
+    """
     restarted_from: int | None = None
     """Step at which the run was killed and begun again from the last checkpoint, which repeats some steps."""
     averaged_over_padding: bool = False
-    """Whether, from the restart on, the entropy that is logged is the mean over padded positions too, as without a mask."""
+    """Whether, from the restart on, the entropy that is logged is the mean over padded positions too, as without a
+    mask.
+    """
     solved: tuple[float, float] | None = None
     """Train only on problems of which the base solves a share outside this open range; None takes them as they come."""
 

@@ -17,8 +17,8 @@ Rollouts = Callable[[Sequence[str], Any], dict[str, Any]]
 def rollouts_of(reasoner: Reasoner, longest: int) -> Rollouts:
     """Return TRL's ``rollout_func`` for a reasoner: one reply to each prompt given, drawn from the weights as they are then.
 
-    Seeds come from torch's own chance, which checkpoints keep: a run that goes on draws what it would have drawn. The temperature is that
-    of the trainer's generation, whatever its loss takes it to be.
+    Seeds come from torch's own chance, which checkpoints keep: a run that goes on draws what it would have drawn. The
+    temperature is that of the trainer's generation, whatever its loss takes it to be.
     """
     import torch
 
@@ -26,7 +26,9 @@ def rollouts_of(reasoner: Reasoner, longest: int) -> Rollouts:
         given = {prompt: tuple(reasoner.tokenizer(prompt)["input_ids"]) for prompt in dict.fromkeys(prompts)}
         sampling = Sampling(temperature=trainer.generation_config.temperature, top_p=1.0, max_tokens=longest)
         seeds = torch.randint(2**62, (len(prompts),)).tolist()
-        drawn = draw_all(reasoner, [Job(given[prompt], sampling, seed) for prompt, seed in zip(prompts, seeds, strict=True)])
+        drawn = draw_all(
+            reasoner, [Job(given[prompt], sampling, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+        )
         return {
             "prompt_ids": [list(given[prompt]) for prompt in prompts],
             "completion_ids": [one.ids.tolist() for one in drawn],

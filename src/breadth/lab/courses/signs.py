@@ -19,9 +19,19 @@ QUERY = """
     SELECT step, "group", reward, truncated, list_sum(entropy) AS entropy, -list_sum(logprobs) AS surprise, len(entropy) AS counted
     FROM rollouts WHERE split = 'train' ORDER BY step
 """
-NUMBERS = ("passed_start", "passed_end", "entropy_start", "entropy_ratio", "logged_ratio", "truncated", "flat", "surprise")
+NUMBERS = (
+    "passed_start",
+    "passed_end",
+    "entropy_start",
+    "entropy_ratio",
+    "logged_ratio",
+    "truncated",
+    "flat",
+    "surprise",
+)
 """Mean reward of the first and of the last generations; entropy of the first, and of the last over it, by the tokens; the same ratio as
-logged; share of replies cut; share of groups whose rewards are all equal; mean -log p of the tokens drawn, over their mean entropy."""
+logged; share of replies cut; share of groups whose rewards are all equal; mean -log p of the tokens drawn, over their
+mean entropy."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,10 @@ class Sign:
     def words(self, numbers: Mapping[str, float | None]) -> str:
         """Say what was found and what is wanted."""
         value = numbers[self.number]
-        wanted = [*([] if self.least is None else [f"{self.least:g} or more"]), *([] if self.most is None else [f"{self.most:g} or less"])]
+        wanted = [
+            *([] if self.least is None else [f"{self.least:g} or more"]),
+            *([] if self.most is None else [f"{self.most:g} or less"]),
+        ]
         found = "not there" if value is None else f"{value:.3g}"
         return f"no: {self.number} is {found}, wanted {' and '.join(wanted)}"
 

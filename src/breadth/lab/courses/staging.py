@@ -18,7 +18,12 @@ Prepare = Callable[[Any], None]
 
 
 def train_in_stages(
-    course: Course, folder: Path, base: Path | None, stages: Sequence[int] = (), told: Told | None = None, prepare: Prepare | None = None
+    course: Course,
+    folder: Path,
+    base: Path | None,
+    stages: Sequence[int] = (),
+    told: Told | None = None,
+    prepare: Prepare | None = None,
 ) -> dict[int, Path]:
     """Run a course and return where the policy lies at each stage and at the end, by step; what has ended is not run again."""
     kept = {step: folder / STAGES / str(step) for step in stages if step < course.steps}

@@ -26,17 +26,24 @@ from breadth.lab.task.vocabulary import words_of
 SAVED_EVERY = 20
 """Optimizer steps between checkpoints."""
 MOST_PARTS, PART = 8, 8
-"""Forward passes an optimizer step is cut into, replies of like length together, and the fewest replies of one: twice as fast on a core."""
+"""Forward passes an optimizer step is cut into, replies of like length together, and the fewest replies of one: twice
+as fast on a core.
+"""
 COURSE, ORIGIN, CHECKPOINTS, TRAINED, RUN = "course.toml", "base.sha256", "checkpoints", "policy", "run"
-"""In the folder of a course: its settings, which base it began with, TRL's checkpoints while it runs, the trained reasoner, the run."""
+"""In the folder of a course: its settings, which base it began with, TRL's checkpoints while it runs, the trained
+reasoner, the run.
+"""
 Prepare = Callable[[Any, Reasoner], None]
 """Changes a trainer, given with the reasoner it trains, before it begins."""
 
 
-def train(course: Course, folder: Path, base: Path | None = None, told: Told | None = None, prepare: Prepare | None = None) -> Reasoner:
+def train(
+    course: Course, folder: Path, base: Path | None = None, told: Told | None = None, prepare: Prepare | None = None
+) -> Reasoner:
     """Run a course from a base (by default the one that ships) and return the trained reasoner.
 
-    A course that has ended before is loaded, one that was interrupted goes on; a folder of another course or base is refused.
+    A course that has ended before is loaded, one that was interrupted goes on; a folder of another course or base is
+    refused.
     """
     if finished(course, folder, base):
         return load(folder / TRAINED)
@@ -58,24 +65,33 @@ def finished(course: Course, folder: Path, base: Path | None = None) -> bool:
     if not path.exists():
         return False
     if settings.load(Course, path) != course:
-        raise BrokenFileError(path, "is another course than the one asked for.", "Name another folder, or move this one away.")
+        raise BrokenFileError(
+            path, "is another course than the one asked for.", "Name another folder, or move this one away."
+        )
     origin = folder / ORIGIN
     if origin.exists() and origin.read_text(encoding="utf-8").strip() != digest(base):
-        raise BrokenFileError(origin, "names another base than the one given.", "Name another folder, or move this one away.")
+        raise BrokenFileError(
+            origin, "names another base than the one given.", "Name another folder, or move this one away."
+        )
     return (folder / TRAINED).is_dir()
 
 
 def grader(prime: int) -> Callable[..., list[float]]:
     """Return the reward: 1 for a reply that is complete, keeps to the grammar and gives the right answer; 0 for anything else.
 
-    It reads token by token, not the decoded text: decoding leaves marks out, so a reply cut before its end, or with a mark in the middle
-    of its thinking, would read like a whole one.
+    It reads token by token, not the decoded text: decoding leaves marks out, so a reply cut before its end, or with a
+    mark in the middle of its thinking, would read like a whole one.
     """
     words = words_of(prime)
 
-    def right_answers(prompts: Sequence[str], completion_ids: Sequence[Sequence[int]], gold: Sequence[int], **_: Any) -> list[float]:
+    def right_answers(
+        prompts: Sequence[str], completion_ids: Sequence[Sequence[int]], gold: Sequence[int], **_: Any
+    ) -> list[float]:
         replies = zip(prompts, completion_ids, gold, strict=True)
-        return [float(parse(read_problem(prompt), [words[one] for one in ids]).answer == answer) for prompt, ids, answer in replies]
+        return [
+            float(parse(read_problem(prompt), [words[one] for one in ids]).answer == answer)
+            for prompt, ids, answer in replies
+        ]
 
     return right_answers
 

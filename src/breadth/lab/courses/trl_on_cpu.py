@@ -36,7 +36,11 @@ def arguments(checkpoints: Path, chain: Chain, **own: Any) -> Any:
 
 def keep_quiet() -> None:
     """Let libraries look for nothing on the network and not warn of what is used on purpose; what a user has set stays."""
-    for name, value in {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}.items():
+    for name, value in {
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }.items():
         os.environ.setdefault(name, value)
 
 
@@ -47,7 +51,9 @@ def listener(told: Told) -> Any:
     class Listener(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
         """Passes on what the trainer logs."""
 
-        def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float] | None = None, **_: Any) -> None:
+        def on_log(
+            self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float] | None = None, **_: Any
+        ) -> None:
             if logs and "reward" in logs:
                 told(state.global_step, logs)
 

@@ -42,18 +42,27 @@ def role_curve(results: DemoResults) -> Curve:
         [
             line
             for name, one in arms.items()
-            for line in (Series(f"forks, {name}", one.steps, one.planning), Series(f"mechanical, {name}", one.steps, one.execution))
+            for line in (
+                Series(f"forks, {name}", one.steps, one.planning),
+                Series(f"mechanical, {name}", one.steps, one.execution),
+            )
         ],
         STEP,
         Axis("entropy of a token", "nats"),
-        note="A grammar tells which tokens choose (forks) and which state a value (mechanical). Which of the two loses entropy is the "
-        "question: breadth over routes is worth keeping, doubt about a sum is not.",
+        note=(
+            "A grammar tells which tokens choose (forks) and which state a value (mechanical). Which of the two loses"
+            " entropy is the question: breadth over routes is worth keeping, doubt about a sum is not."
+        ),
     )
 
 
 def coverage_curve(results: DemoResults) -> Curve:
     """Return pass@k of the base and both arms."""
-    policies = {PLAIN: results.plain, PROTECTED: results.protected, "base": results.base}  # the arms look as in the other curves
+    policies = {
+        PLAIN: results.plain,
+        PROTECTED: results.protected,
+        "base": results.base,
+    }  # the arms look as in the other curves
     return Curve(
         "pass@k on held-out problems",
         [_coverage(name, one) for name, one in policies.items()],
@@ -81,8 +90,11 @@ def budget_curves(results: DemoResults) -> list[Curve]:
             Axis("right answers", "%"),
             log_x=True,
             events=mark,
-            note=f"Left alone, a reply takes {results.plain.tokens.value:.0f} tokens. Where thinking ends earlier it is told to try again; "
-            "at the budget it is cut. The votes, of either arm, write no more tokens than a long thought of as many as they stand at.",
+            note=(
+                f"Left alone, a reply takes {results.plain.tokens.value:.0f} tokens. Where thinking ends earlier it is"
+                " told to try again; at the budget it is cut. The votes, of either arm, write no more tokens than a"
+                " long thought of as many as they stand at."
+            ),
         ),
         Curve(
             "Entropy of answers against forced thinking, plain arm",
@@ -116,7 +128,8 @@ def _trace(name: str, one: Measured) -> Trace:
         tokens,
         "entropy",
         "nats",
-        "The first reply to the first problem, not a chosen one. Tokens with an equals sign state a value; nearly all others choose.",
+        "The first reply to the first problem, not a chosen one. Tokens with an equals sign state a value; nearly all"
+        " others choose.",
     )
 
 

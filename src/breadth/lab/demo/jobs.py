@@ -101,7 +101,14 @@ def force_thinking(tell: Tell, plan: Plan, folder: Path, path: Path, tokens: int
     tell(StageBegun(f"exactly {tokens} tokens of thinking"))
     sampling = replace(PLAIN, thinking_tokens=tokens, max_tokens=tokens + 16)
     reasoner = load(folder / TRAINED)
-    found = evaluate(reasoner, problems(plan, reasoner), plan.budget_samples, seed=plan.seed, sampling=sampling, least_thinking=tokens)
+    found = evaluate(
+        reasoner,
+        problems(plan, reasoner),
+        plan.budget_samples,
+        seed=plan.seed,
+        sampling=sampling,
+        least_thinking=tokens,
+    )
     forced = Forced.of(tokens, found)
     records.dump(forced, path)
     return forced
@@ -123,7 +130,9 @@ def _answered(tell: Tell, plan: Plan, reasoner: Reasoner, path: Path) -> BothWay
         from breadth.lab.measuring.both_ways import answer_both_ways
 
         tell(StageBegun("one long thought, and votes for the same tokens"))
-        return answer_both_ways(reasoner, problems(plan, reasoner), thinking=plan.thinking, repeats=plan.repeats, seed=plan.seed)
+        return answer_both_ways(
+            reasoner, problems(plan, reasoner), thinking=plan.thinking, repeats=plan.repeats, seed=plan.seed
+        )
 
     return records.kept(BothWays, path, answer)
 

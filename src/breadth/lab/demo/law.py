@@ -10,7 +10,8 @@ from breadth.measure.entropy_law import LawFit, fit_law, predict_tail
 from breadth.report.sections import Axis, Curve, Event, Fact, Section, Series, Severity, Verdict
 
 EARLY = 0.15
-"""Share of the course that the forecast is made from, as in the published demonstration (2505.22617: 36 of 236 steps)."""
+"""Share of the course that the forecast is made from, as in the published demonstration (2505.22617: 36 of 236 steps).
+"""
 FEWEST = 5
 """Generations a forecast needs at least: three more than the law has parameters."""
 WINDOW = 5
@@ -26,7 +27,8 @@ def law(results: DemoResults) -> list[Section]:
         return [
             Verdict(
                 Severity.CANNOT_TELL,
-                f"The course is too short to forecast it by the entropy law: {early} generations are its first {EARLY:.0%}.",
+                f"The course is too short to forecast it by the entropy law: {early} generations are its first"
+                f" {EARLY:.0%}.",
                 f"The law needs {FEWEST}; run the demo without --fast.",
             )
         ]
@@ -37,7 +39,10 @@ def law(results: DemoResults) -> list[Section]:
 
 def _verdict(course: Training, whole: LawFit, early: int) -> Verdict:
     tail = predict_tail(course.steps, course.entropy, course.reward, early)
-    rival, error = min({"early mean": tail.mean, "last early score": tail.last, "straight line": tail.line}.items(), key=lambda one: one[1])
+    rival, error = min(
+        {"early mean": tail.mean, "last early score": tail.last, "straight line": tail.line}.items(),
+        key=lambda one: one[1],
+    )
     ahead = tail.law < error
     head = (
         f"The entropy law, fitted to the first {EARLY:.0%} of the plain course, "
@@ -45,7 +50,9 @@ def _verdict(course: Training, whole: LawFit, early: int) -> Verdict:
         f"{'any simple rival' if ahead else f'its simplest rival, the {rival}'}."
     )
     body = "Given the later entropies, as the law asks. " + (
-        "Over the whole course it holds." if whole.valid else f"Over the whole course it does not hold: {' '.join(whole.reasons)}"
+        "Over the whole course it holds."
+        if whole.valid
+        else f"Over the whole course it does not hold: {' '.join(whole.reasons)}"
     )
     numbers = [
         Fact("typical error of the forecast", tail.law),
@@ -68,7 +75,10 @@ def _picture(course: Training, whole: LawFit, first: LawFit, early: int) -> Curv
         Axis("optimizer step"),
         Axis("right replies", "%"),
         events=[Event(course.steps[early - 1], "fitted up to here")],
-        note=f"score = b - a exp(entropy). The score is the mean of the last {WINDOW} generations; the fits see each as it was.",
+        note=(
+            f"score = b - a exp(entropy). The score is the mean of the last {WINDOW} generations; the fits see each as"
+            " it was."
+        ),
     )
 
 

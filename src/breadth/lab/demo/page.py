@@ -42,7 +42,9 @@ def demo_page(results: DemoResults, command: str, judged: Sequence[Section] = ()
 
 def short_page(results: DemoResults, judged: Sequence[Section] = ()) -> Page:
     """Return what fits a terminal: the tables and what they mean, narrow enough for eighty columns."""
-    tables = [_narrow(table) for table in (two_by_two(results.corners), effects(results.corners), coverage_table(results))]
+    tables = [
+        _narrow(table) for table in (two_by_two(results.corners), effects(results.corners), coverage_table(results))
+    ]
     ours = [narrowing(results), protection(results), overthinking(results)]
     return Page(TITLE, [*tables, *ours, *judged, meaning(results.corners)], _subtitle(results))
 
@@ -56,9 +58,9 @@ def two_by_two(table: Corners) -> Table:
             ["plain GRPO", table.plain_extended.accuracy, table.plain_parallel.accuracy],
             ["protected", table.protected_extended.accuracy, table.protected_parallel.accuracy],
         ],
-        f"95% intervals over {table.problems} problems, {counted(table.repeats, 'answer')} to each in each corner. The long thought is "
-        f"forced to exactly {table.thinking} tokens; the vote, over independent thoughts, may write no more than it did on the same "
-        "problem.",
+        f"95% intervals over {table.problems} problems, {counted(table.repeats, 'answer')} to each in each corner. The"
+        f" long thought is forced to exactly {table.thinking} tokens; the vote, over independent thoughts, may write no"
+        " more than it did on the same problem.",
     )
 
 
@@ -76,8 +78,9 @@ def effects(table: Corners) -> Table:
         "What each remedy is worth",
         [Column("remedy"), Column("more right answers"), *over_seeds, Column("by chance", decimals=4)],
         [[name, one.value, *([one.over_seeds] if over_seeds else []), one.p_value] for name, one in rows.items()],
-        "Differences between corners, each problem compared with itself. The interaction is how much more the vote gains after protected "
-        "training. By chance: how often tossing the sign of each problem's difference gives one as large.",
+        "Differences between corners, each problem compared with itself. The interaction is how much more the vote"
+        " gains after protected training. By chance: how often tossing the sign of each problem's difference gives one"
+        " as large.",
     )
 
 
@@ -89,11 +92,18 @@ def spending(table: Corners, remark: str = "") -> Table:
         "protected, long thought": table.protected_extended,
         "protected, vote": table.protected_parallel,
     }
-    columns = [Column("corner"), Column("tokens", decimals=0), Column("saved", "%", decimals=0), Column("no answer", "%", decimals=0)]
+    columns = [
+        Column("corner"),
+        Column("tokens", decimals=0),
+        Column("saved", "%", decimals=0),
+        Column("no answer", "%", decimals=0),
+    ]
     rows: list[list[Cell]] = [[name, one.tokens, one.saved, one.unread] for name, one in corners.items()]
     notes = [
-        "Tokens are those written for an answer. The vote is adaptive: it stops when the leading answer is unlikely to be overtaken, and "
-        "what it does not need it saves.",
+        (
+            "Tokens are those written for an answer. The vote is adaptive: it stops when the leading answer is unlikely"
+            " to be overtaken, and what it does not need it saves."
+        ),
         remark,
     ]
     if table.repeats > 1:
@@ -110,9 +120,12 @@ def coverage_table(results: DemoResults) -> Table:
     return Table(
         "What training does to the policy",
         [Column("policy"), Column("pass@1"), Column(f"maj@{plan.votes}"), Column(f"pass@{plan.samples}")],
-        [[name, one.at(1).pass_rate, one.at(plan.votes).majority_rate, one.at(plan.samples).pass_rate] for name, one in policies.items()],
-        f"{plan.samples} replies to each of {plan.problems} problems that neither pretraining nor training has seen; 95% intervals over "
-        "problems.",
+        [
+            [name, one.at(1).pass_rate, one.at(plan.votes).majority_rate, one.at(plan.samples).pass_rate]
+            for name, one in policies.items()
+        ],
+        f"{plan.samples} replies to each of {plan.problems} problems that neither pretraining nor training has seen;"
+        " 95% intervals over problems.",
     )
 
 
@@ -121,10 +134,17 @@ def breadth_table(results: DemoResults) -> Table:
     policies = {"base": results.base, "plain GRPO": results.plain, "protected": results.protected}
     return Table(
         "How broad the policy is",
-        [Column("policy"), Column("forks", "nats"), Column("mechanical", "nats"), Column("answers", "nats"), Column("tokens")],
+        [
+            Column("policy"),
+            Column("forks", "nats"),
+            Column("mechanical", "nats"),
+            Column("answers", "nats"),
+            Column("tokens"),
+        ],
         [[name, one.planning, one.execution, one.answer_entropy, one.tokens] for name, one in policies.items()],
-        "On the held-out problems. Forks and mechanical: the mean entropy of tokens that choose (route, operand, operator, one more "
-        "attempt) and of tokens that state a value. Answers: the entropy of the answers to one problem. Tokens are those of a reply.",
+        "On the held-out problems. Forks and mechanical: the mean entropy of tokens that choose (route, operand,"
+        " operator, one more attempt) and of tokens that state a value. Answers: the entropy of the answers to one"
+        " problem. Tokens are those of a reply.",
     )
 
 
@@ -132,21 +152,25 @@ def _narrow(table: Table) -> Table:
     """Return a table whose intervals have two decimals, whatever their width would deserve."""
     rows = [[interval(cell, decimals=2) if isinstance(cell, Interval) else cell for cell in row] for row in table.rows]
     return Table(
-        table.title, [Column(one.name, one.unit, "left" if not place else "right") for place, one in enumerate(table.columns)], rows
+        table.title,
+        [Column(one.name, one.unit, "left" if not place else "right") for place, one in enumerate(table.columns)],
+        rows,
     )
 
 
 def _subtitle(results: DemoResults) -> str:
     plan = results.plan
     return (
-        f"A tiny reasoner, {plan.steps} steps of GRPO through TRL in each of two arms, {plan.problems} held-out problems, "
-        f"seed {plan.seed}, {results.seconds / 60:.1f} minutes"
+        f"A tiny reasoner, {plan.steps} steps of GRPO through TRL in each of two arms, {plan.problems} held-out"
+        f" problems, seed {plan.seed}, {results.seconds / 60:.1f} minutes"
     )
 
 
 def _provenance(results: DemoResults, command: str) -> list[Fact]:
     plan = results.plan
-    trained = f"{plan.prompts} problems x {plan.group} replies a step, learning rate {plan.rate:g}, {plan.trained} problems"
+    trained = (
+        f"{plan.prompts} problems x {plan.group} replies a step, learning rate {plan.rate:g}, {plan.trained} problems"
+    )
     return [
         Fact("command", command),
         Fact("seed", plan.seed),

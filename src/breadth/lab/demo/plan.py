@@ -18,7 +18,8 @@ ARMS: tuple[ArmName, ...] = ("plain", "protected")
 
 
 ANCHOR = 0.15
-"""Price of a nat away from the base in the protected arm; chosen among 0.05, 0.15 and 0.4 by `breadth lab run choices`."""
+"""Price of a nat away from the base in the protected arm; chosen among 0.05, 0.15 and 0.4 by `breadth lab run choices`.
+"""
 
 
 def chain_of(arm: ArmName) -> Chain:
@@ -42,7 +43,9 @@ class Plan:
     """A demo."""
 
     steps: int = 100
-    """Optimizer steps of each arm: as many as five minutes allow; plain's own best are 120, by `breadth lab run choices`."""
+    """Optimizer steps of each arm: as many as five minutes allow; plain's own best are 120, by
+    `breadth lab run choices`.
+    """
     rate: float = 1e-3
     """Learning rate of both: plain's own best of those tried there."""
     prompts: int = 8
@@ -68,7 +71,9 @@ class Plan:
     budget_samples: int = 8
     """Replies to each problem at each budget."""
     thinking: int = 192
-    """Thinking tokens of the long thought in the four corners: some seven replies of usual length could be written for them."""
+    """Thinking tokens of the long thought in the four corners: some seven replies of usual length could be written for
+    them.
+    """
     repeats: int = 4
     """Answers to each problem in each corner."""
     level: Level = "medium"
@@ -80,7 +85,9 @@ class Plan:
         for field in ("steps", "problems", "samples", "budget_samples", "thinking", "repeats"):
             require(self, field, getattr(self, field) >= 1, "1 or more")
         require(self, "votes", 1 <= self.votes <= self.samples, "a number of replies, at most the samples")
-        require(self, "budgets", len(self.budgets) >= 2 and self.budgets[0] >= 1, "two budgets or more, from 1 token up")
+        require(
+            self, "budgets", len(self.budgets) >= 2 and self.budgets[0] >= 1, "two budgets or more, from 1 token up"
+        )
         require(self, "budgets", self.budgets == tuple(sorted(set(self.budgets))), "each budget once, in rising order")
         require(self, "level", self.level in LEVELS, f"one of {', '.join(LEVELS)}")
         require(self, "skipped", self.skipped >= 0, "0 or more")
@@ -113,5 +120,14 @@ class Plan:
 
 FULL = Plan()
 """At most five minutes on two slow cores."""
-FAST = Plan(steps=44, group=8, trained=24, problems=40, samples=32, budgets=(8, 16, 32, 64, 128, 256), budget_samples=4, repeats=2)
+FAST = Plan(
+    steps=44,
+    group=8,
+    trained=24,
+    problems=40,
+    samples=32,
+    budgets=(8, 16, 32, 64, 128, 256),
+    budget_samples=4,
+    repeats=2,
+)
 """Under ninety seconds: fewer problems to train on, so that the policy narrows in as few steps; wider intervals."""

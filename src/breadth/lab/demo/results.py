@@ -62,7 +62,11 @@ class Forced:
         answers = found.stated_answers()
         gold = np.array([problem.answer(found.prime) for problem in found.problems])
         right = (answers == gold[:, None]).mean(1)
-        return cls(tokens, tuple(map(float, right)), tuple(answer_entropy(np.unique(row, return_inverse=True)[1]) for row in answers))
+        return cls(
+            tokens,
+            tuple(map(float, right)),
+            tuple(answer_entropy(np.unique(row, return_inverse=True)[1]) for row in answers),
+        )
 
     @property
     def accuracy_rate(self) -> Interval:

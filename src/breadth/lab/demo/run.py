@@ -87,7 +87,9 @@ def _open(asked: Asked, folder: Path) -> None:
         there = _read(path)
         if there != asked:
             raise BrokenFileError(
-                path, f"is of another demo ({_difference(there, asked)}).", "Name another folder with --out, or move this one away."
+                path,
+                f"is of another demo ({_difference(there, asked)}).",
+                "Name another folder with --out, or move this one away.",
             )
         return
     if any(one.name != LOCK for one in folder.iterdir()):
@@ -106,7 +108,9 @@ def _read(path: Path) -> Asked | None:
 def _difference(there: Asked | None, asked: Asked) -> str:
     """Say in what two demos differ, the most telling first."""
     if there is None or there.version != asked.version:
-        return "of another version of breadth" if there is None else f"of breadth {there.version}, this is {asked.version}"
+        return (
+            "of another version of breadth" if there is None else f"of breadth {there.version}, this is {asked.version}"
+        )
     if there.base != asked.base:
         return "from another base"
     ours, theirs = settings.to_table(asked.plan), settings.to_table(there.plan)
@@ -114,12 +118,16 @@ def _difference(there: Asked | None, asked: Asked) -> str:
     return f"{name} = {theirs[name]}, now {ours[name]}"
 
 
-def _train(workers: Workers, plan: Plan, folder: Path, base: Path | None, heard: Heard) -> tuple[list[TrainedArm], Measured]:
+def _train(
+    workers: Workers, plan: Plan, folder: Path, base: Path | None, heard: Heard
+) -> tuple[list[TrainedArm], Measured]:
     names = [*ARMS, BASE]
     for name in names:
         _made(folder / name)
     calls = [Call(train_arm, (plan, name, folder / name, base)) for name in ARMS]
-    found = workers.run([*calls, Call(measure_base, (plan, folder / BASE, base))], lambda place, said: heard(names[place], said))
+    found = workers.run(
+        [*calls, Call(measure_base, (plan, folder / BASE, base))], lambda place, said: heard(names[place], said)
+    )
     return found[:2], found[2]
 
 
@@ -140,7 +148,9 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _results(asked: Asked, arms: list[TrainedArm], base: Measured, forced: tuple[Forced, ...], seconds: float) -> DemoResults:
+def _results(
+    asked: Asked, arms: list[TrainedArm], base: Measured, forced: tuple[Forced, ...], seconds: float
+) -> DemoResults:
     plan, (plain, protected) = asked.plan, arms
     return DemoResults(
         version=asked.version,
@@ -152,7 +162,11 @@ def _results(asked: Asked, arms: list[TrainedArm], base: Measured, forced: tuple
         forced=forced,
         plain_training=plain.training,
         protected_training=protected.training,
-        versions={"breadth": asked.version, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        versions={
+            "breadth": asked.version,
+            "python": platform.python_version(),
+            **{name: version(name) for name in LIBRARIES},
+        },
         base_digest=asked.base,
         seconds=round(seconds, 1),
     )

@@ -40,7 +40,9 @@ class Screen:
         """What each call does now."""
         self._began = time.monotonic()
         self._live = (
-            Live(console=console, get_renderable=self.render, refresh_per_second=4, transient=True) if console.is_terminal else None
+            Live(console=console, get_renderable=self.render, refresh_per_second=4, transient=True)
+            if console.is_terminal
+            else None
         )
 
     def __enter__(self) -> Screen:
@@ -48,7 +50,9 @@ class Screen:
             self._live.start(refresh=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -87,7 +91,10 @@ class Screen:
         axis = Axis("step")
 
         def lines(of: str) -> list[Series]:
-            return [Series(NAMES[arm], [one.step for one in told], [getattr(one, of) for one in told]) for arm, told in self.steps.items()]
+            return [
+                Series(NAMES[arm], [one.step for one in told], [getattr(one, of) for one in told])
+                for arm, told in self.steps.items()
+            ]
 
         return [
             Curve("entropy (nats)", lines("entropy"), axis, Axis("entropy", "nats")),
@@ -102,9 +109,21 @@ class Screen:
             doing = _step_words(told[-1], self.plan.steps) if told and stage == "training" else stage
             mark = line_symbol(place, len(ARMS), ascii_only=pen.ascii_only) if name in ARMS else " "
             color = TERMINAL_COLORS[line_style(place).color] if name in ARMS else ""
-            rows.append(Text.assemble((f"{pen.safe(mark)} {NAMES[name]:<16}", color), pen.safe(doing), overflow="ellipsis", no_wrap=True))
+            rows.append(
+                Text.assemble(
+                    (f"{pen.safe(mark)} {NAMES[name]:<16}", color), pen.safe(doing), overflow="ellipsis", no_wrap=True
+                )
+            )
         elapsed = time.monotonic() - self._began
-        return [*rows, Text(f"  {elapsed:.0f} s; Ctrl-C stops, and the same command goes on", "dim", overflow="ellipsis", no_wrap=True)]
+        return [
+            *rows,
+            Text(
+                f"  {elapsed:.0f} s; Ctrl-C stops, and the same command goes on",
+                "dim",
+                overflow="ellipsis",
+                no_wrap=True,
+            ),
+        ]
 
 
 def _chart(curve: Curve, pen: Pen, height: int) -> list[Text]:

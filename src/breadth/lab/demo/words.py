@@ -28,12 +28,24 @@ def meaning(table: Corners) -> Verdict:
 
 def _conclusion(votes_pay: bool, kept_pays: bool) -> str:
     if votes_pay and kept_pays:
-        return "Each remedy pays: the same tokens are worth more in a vote, and protected training gives the vote more to work with."
+        return (
+            "Each remedy pays: the same tokens are worth more in a vote, and protected training gives the vote more to"
+            " work with."
+        )
     if votes_pay:
-        return "The same tokens are worth more in a vote than in one long thought; that protected training adds to it does not show here."
+        return (
+            "The same tokens are worth more in a vote than in one long thought; that protected training adds to it does"
+            " not show here."
+        )
     if kept_pays:
-        return "Protected training gives the vote more to work with; that a vote beats one long thought in both arms does not show here."
-    return "Neither that a vote beats one long thought in both arms nor that protected training helps it shows in this run."
+        return (
+            "Protected training gives the vote more to work with; that a vote beats one long thought in both arms does"
+            " not show here."
+        )
+    return (
+        "Neither that a vote beats one long thought in both arms nor that protected training helps it shows in this"
+        " run."
+    )
 
 
 def narrowing(results: DemoResults) -> Verdict:
@@ -42,7 +54,11 @@ def narrowing(results: DemoResults) -> Verdict:
     lost = _gap(plain, base, k)
     gained = _gap(plain, base, 1)
     share = plain.entropy.value / base.entropy.value if base.entropy.value else float("nan")
-    fewer = f"entropy fell to {number(share, '%')} of the base's" if share < 1 else f"entropy is {number(share, '%')} of the base's"
+    fewer = (
+        f"entropy fell to {number(share, '%')} of the base's"
+        if share < 1
+        else f"entropy is {number(share, '%')} of the base's"
+    )
     if lost.shows and lost.value.value < 0:
         head, severity = f"Plain GRPO bought pass@1 with breadth: {fewer}, and pass@{k} fell.", Severity.WARNING
         if not (gained.shows and gained.value.value > 0):
@@ -58,8 +74,18 @@ def protection(results: DemoResults) -> Verdict:
     kept, paid = table.pass_k_kept, table.pass_1_change
     held = kept.shows and kept.value.value > 0
     dear = paid.shows and paid.value.value < 0
-    head = f"Protected training keeps more pass@{k} than plain" if held else f"That protected training keeps more pass@{k} does not show"
-    tail = "at the cost of pass@1" if dear else "and pays nothing that shows in pass@1" if held else "and neither does a cost in pass@1"
+    head = (
+        f"Protected training keeps more pass@{k} than plain"
+        if held
+        else f"That protected training keeps more pass@{k} does not show"
+    )
+    tail = (
+        "at the cost of pass@1"
+        if dear
+        else "and pays nothing that shows in pass@1"
+        if held
+        else "and neither does a cost in pass@1"
+    )
     severity = Severity.GOOD if held and not dear else Severity.NOTE
     numbers = [
         Fact(f"pass@{k}, protected less plain", kept.value),
@@ -85,10 +111,16 @@ def overthinking(results: DemoResults) -> Verdict:
 
 def _hump_words(hump: HumpTest, best: int, longest: int) -> tuple[Severity, str]:
     if hump.positive:
-        return Severity.WARNING, f"Thinking longer makes the plain arm worse: accuracy is best at {best} tokens and lower at {longest}."
+        return (
+            Severity.WARNING,
+            f"Thinking longer makes the plain arm worse: accuracy is best at {best} tokens and lower at {longest}.",
+        )
     if not hump.can_tell:
         return Severity.CANNOT_TELL, "Too few problems differ between budgets to tell whether forced thinking hurts."
-    return Severity.NOTE, f"That accuracy falls again up to {longest} tokens of forced thinking does not show in this run."
+    return (
+        Severity.NOTE,
+        f"That accuracy falls again up to {longest} tokens of forced thinking does not show in this run.",
+    )
 
 
 @dataclass(frozen=True)
@@ -107,13 +139,17 @@ VOTE = _Phrases(
     "no difference between a vote and one long thought shows",
     ("after plain training", "after protected training"),
 )
-PROTECTION = _Phrases("protection adds to", "protection takes from", "no effect of protection shows on", ("the vote", "the long thought"))
+PROTECTION = _Phrases(
+    "protection adds to", "protection takes from", "no effect of protection shows on", ("the vote", "the long thought")
+)
 
 
 def _states(told: _Phrases, first: Effect, second: Effect) -> str:
     """Tell a comparison at both places, in one breath where the same came of it."""
     one, other = (getattr(told, _state(effect)) for effect in (first, second))
-    here, there = (f"{place} ({_signed(effect.quoted)})" for place, effect in zip(told.places, (first, second), strict=True))
+    here, there = (
+        f"{place} ({_signed(effect.quoted)})" for place, effect in zip(told.places, (first, second), strict=True)
+    )
     if one == other:
         return f"{one} {here} {'or' if _state(first) == 'unseen' else 'and'} {there}"
     return f"{one} {here}, while {other} {there}"
@@ -141,7 +177,9 @@ def _signed(value: Interval) -> str:
 
 def _seeds(table: Corners) -> str:
     if table.seeds > 1:
-        return f"Intervals are over {table.seeds} seeds of training; what is said to show does so over problems as well."
+        return (
+            f"Intervals are over {table.seeds} seeds of training; what is said to show does so over problems as well."
+        )
     return "Intervals are over problems, for one seed of training: another seed may differ by more than they say."
 
 

@@ -59,7 +59,11 @@ ARMS: dict[str, Arm] = {
     PLAIN: Arm(_grpo(), f"plain GRPO, {SEVERAL} updates a generation", SEVERAL),
     "clip-higher": Arm(_grpo(clip=ClippedPolicy(high=0.28)), "upper clip 0.28 (DAPO); needs several updates", SEVERAL),
     "gppo": Arm(_grpo(clip=GradientPreserving()), "bounded gradients through the clip; needs several updates", SEVERAL),
-    "kl-cov": Arm(_grpo(KLCov(), clip=ClippedPolicy(low=1.0, high=float("inf"))), "KL-Cov as published; needs several updates", SEVERAL),
+    "kl-cov": Arm(
+        _grpo(KLCov(), clip=ClippedPolicy(low=1.0, high=float("inf"))),
+        "KL-Cov as published; needs several updates",
+        SEVERAL,
+    ),
     "clip-cov": Arm(
         _grpo(ClipCov(share=2e-3), clip=ClippedPolicy(low=1.0, high=1.0)),
         "Clip-Cov; share 0.002, ten times the published: a batch here has a few thousand tokens",
@@ -72,10 +76,13 @@ ARMS: dict[str, Arm] = {
     "forking": Arm(_grpo(ForkingTokens()), "policy loss on the fifth of the tokens with the most entropy"),
     "ucb": Arm(_grpo(credit=(OutcomeBonus(),)), "bonus for answers seldom given before"),
     "batch-penalty": Arm(_grpo(credit=(RepeatPenalty(),)), "penalty for answers that others of the group give"),
-    "anchor": Arm(_grpo(ReferenceKL(ANCHOR)), f"{ANCHOR} for every nat away from the base: the protected arm of the demo"),
+    "anchor": Arm(
+        _grpo(ReferenceKL(ANCHOR)), f"{ANCHOR} for every nat away from the base: the protected arm of the demo"
+    ),
     "thermostat": Arm(_grpo(ForkThermostat()), "entropy of the forking tokens held in a band"),
     "planning-thermostat": Arm(
-        _grpo(ForkThermostat(forks="planning")), "the same on the tokens that plan, which the lab knows and others must guess"
+        _grpo(ForkThermostat(forks="planning")),
+        "the same on the tokens that plan, which the lab knows and others must guess",
     ),
 }
 """Every arm by name, controls first."""

@@ -31,13 +31,15 @@ Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 class Choices:
     """The experiment and its sizes.
 
-    Rules against fooling ourselves: remedies have to beat the best plain arm, and no choice is made on problems held out.
+    Rules against fooling ourselves: remedies have to beat the best plain arm, and no choice is made on problems held
+    out.
     """
 
     name: str = "choices"
     """What to type."""
     statement: str = (
-        "Chosen without a look at what is held out: the rate and steps at which plain GRPO does best, and the price of the anchor."
+        "Chosen without a look at what is held out: the rate and steps at which plain GRPO does best, and the price of"
+        " the anchor."
     )
     """What it tests."""
     seeds: int = 3
@@ -57,7 +59,11 @@ class Choices:
 
     def trials(self, bench: Bench) -> tuple[Trial, ...]:
         """List every candidate at every seed, seed by seed."""
-        return tuple(self._trial(name, rate, price, seed, bench) for seed in range(bench.seeds) for name, rate, price in self._candidates())
+        return tuple(
+            self._trial(name, rate, price, seed, bench)
+            for seed in range(bench.seeds)
+            for name, rate, price in self._candidates()
+        )
 
     def page(self, done: Sequence[Done], bench: Bench) -> Page:
         """Say what is best by the rules, and show all."""
@@ -65,10 +71,15 @@ class Choices:
         for one in done:
             found[one.trial.arm].append(one.result)
         runs: Runs = {name: ended for name, ended in found.items() if ended}
-        sections: list[Section] = [*self._verdicts(runs), self._table(runs), _beside(runs), self._curve(runs)] if runs else [_nothing()]
+        sections: list[Section] = (
+            [*self._verdicts(runs), self._table(runs), _beside(runs), self._curve(runs)] if runs else [_nothing()]
+        )
         facts = [Fact("base", bench.weights), Fact("seeds", max(map(len, runs.values()), default=0))]
         return Page(
-            "Choices" if self.updates == 1 else f"Choices with {self.updates} updates a generation", sections, self.statement, facts
+            "Choices" if self.updates == 1 else f"Choices with {self.updates} updates a generation",
+            sections,
+            self.statement,
+            facts,
         )
 
     @property
@@ -77,19 +88,32 @@ class Choices:
 
     def _candidates(self) -> list[tuple[str, float, float]]:
         """List name, rate and price."""
-        return [*((_rate(one), one, 0.0) for one in self.rates), *((_price(one), self._middle, one) for one in self.prices)]
+        return [
+            *((_rate(one), one, 0.0) for one in self.rates),
+            *((_price(one), self._middle, one) for one in self.prices),
+        ]
 
     def _trial(self, name: str, rate: float, price: float, seed: int, bench: Bench) -> Trial:
         from breadth.lab.courses.course import Course
 
-        course = Course(protected_by(price), **{"steps": self.steps, "rate": rate, "updates": self.updates, "seed": seed, **self.course})
-        return Trial(f"{name}/seed-{seed}", WORK, {"weights": bench.weights, "course": settings.to_table(course)}, course.steps)
+        course = Course(
+            protected_by(price),
+            **{"steps": self.steps, "rate": rate, "updates": self.updates, "seed": seed, **self.course},
+        )
+        return Trial(
+            f"{name}/seed-{seed}", WORK, {"weights": bench.weights, "course": settings.to_table(course)}, course.steps
+        )
 
     def _steps(self) -> list[int]:
         return [*range(self.every, self.steps, self.every), self.steps]
 
     def _verdicts(self, runs: Runs) -> list[Verdict]:
-        plain = {(rate, step): _score(runs[_rate(rate)], step) for rate in self.rates if _rate(rate) in runs for step in self._steps()}
+        plain = {
+            (rate, step): _score(runs[_rate(rate)], step)
+            for rate in self.rates
+            if _rate(rate) in runs
+            for step in self._steps()
+        }
         if not plain:
             return [_nothing()]
         rate, step = max(plain, key=lambda place: plain[place].value)
@@ -102,28 +126,44 @@ class Choices:
             *(["the smallest or largest rate tried"] if rate in (min(self.rates), max(self.rates)) else []),
             *(["the last step"] if step == self.steps else []),
         ]
-        body = f"The best is at {' and at '.join(edges)}: it may lie beyond." if edges else "The best lies inside what was tried."
+        body = (
+            f"The best is at {' and at '.join(edges)}: it may lie beyond."
+            if edges
+            else "The best lies inside what was tried."
+        )
         regime = "" if self.updates == 1 else f" with {self.updates} updates a generation"
-        headline = f"Plain GRPO{regime} scores best on its own training problems at a rate of {rate:g} after {step} steps."
+        headline = (
+            f"Plain GRPO{regime} scores best on its own training problems at a rate of {rate:g} after {step} steps."
+        )
         return Verdict(Severity.NOTE, headline, body, [Fact("train pass@1", score)])
 
     def _price(self, runs: Runs, priced: Sequence[float], rate: float) -> Verdict:
         """Choose the price from whose policy a vote makes most: score and breadth in one number."""
         found = {name: over_beside(runs[name], VOTED) for name in (_rate(self._middle), *map(_price, priced))}
         best = max(priced, key=lambda price: found[_price(price)].value)
-        rule = f"The rule: that whose vote for {FULL.thinking} tokens, as the corners have, is best on problems not trained on."
+        rule = (
+            f"The rule: that whose vote for {FULL.thinking} tokens, as the corners have, is best on problems not"
+            " trained on."
+        )
         if found[_price(best)].value < found[_rate(self._middle)].value:
             rule += " None is better than plain."
         if rate != self._middle:
-            rule += f" Prices were tried at a rate of {self._middle:g}; plain does best at {rate:g}, so try them there before using one."
+            rule += (
+                f" Prices were tried at a rate of {self._middle:g}; plain does best at {rate:g}, so try them there"
+                " before using one."
+            )
         facts = [Fact(f"vote, {_words(name)}", voted) for name, voted in found.items()]
         return Verdict(Severity.NOTE, f"The price of the anchor is {best:g}.", rule, facts)
 
     def _table(self, runs: Runs) -> Table:
-        rows: list[list[Cell]] = [[str(step), *(_score(ended, step) for ended in runs.values())] for step in self._steps()]
+        rows: list[list[Cell]] = [
+            [str(step), *(_score(ended, step) for ended in runs.values())] for step in self._steps()
+        ]
         columns = [Column("steps"), *(Column(_words(name)) for name in runs)]
         priced = f" Prices are at a rate of {self._middle:g}." if self.prices else ""
-        note = f"Mean of the last {WINDOW} generations; intervals over seeds. The best of many is a little lucky.{priced}"
+        note = (
+            f"Mean of the last {WINDOW} generations; intervals over seeds. The best of many is a little lucky.{priced}"
+        )
         return Table("Train pass@1", columns, rows, note)
 
     def _curve(self, runs: Runs) -> Curve:
@@ -133,7 +173,9 @@ class Choices:
             length = min(len(one["steps"]) for one in curves)
             means = np.mean([smoothed(one["passed"][:length], WINDOW) for one in curves], axis=0)
             lines.append(Series(_words(name), curves[0]["steps"][:length], means.tolist()))
-        return Curve("Train pass@1 while training", lines, Axis("optimizer step"), Axis("pass@1"), note="Means over seeds.")
+        return Curve(
+            "Train pass@1 while training", lines, Axis("optimizer step"), Axis("pass@1"), note="Means over seeds."
+        )
 
 
 def train_only(asked: Mapping[str, Any], folder: Any, base: Any, told: Any) -> dict[str, Any]:
@@ -159,8 +201,8 @@ def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
 
 def _beside(runs: Runs) -> Table:
     note = (
-        f"{BESIDE} problems that are neither trained on nor held out, {REPLIES} replies to each; intervals over seeds. As many vote "
-        "as fit into the tokens, by their mean length."
+        f"{BESIDE} problems that are neither trained on nor held out, {REPLIES} replies to each; intervals over seeds."
+        " As many vote as fit into the tokens, by their mean length."
     )
     return beside_table("course", {_words(name): ended for name, ended in runs.items()}, REPLIES, note)
 
@@ -178,7 +220,9 @@ def _words(name: str) -> str:
 
 
 def _nothing() -> Verdict:
-    return Verdict(Severity.CANNOT_TELL, "No course has ended yet.", "Run the experiment again: it goes on where it stopped.")
+    return Verdict(
+        Severity.CANNOT_TELL, "No course has ended yet.", "Run the experiment again: it goes on where it stopped."
+    )
 
 
 CHOICES = Choices()

@@ -46,17 +46,25 @@ def policies_table(found: Policies, k: int, votes: int) -> Table:
         Column("mechanical", "nats"),
         Column("tokens"),
     ]
-    return Table("The policies on held-out problems", columns, rows, "Intervals over seeds of training; the base's over problems.")
+    return Table(
+        "The policies on held-out problems",
+        columns,
+        rows,
+        "Intervals over seeds of training; the base's over problems.",
+    )
 
 
 def claims(found: Policies, table: Corners) -> Table:
     """Return every claim with its number and whether it shows."""
-    rows: list[list[Cell]] = [[what, number, "shows" if shows else "does not show"] for what, number, shows in _claims(found, table)]
+    rows: list[list[Cell]] = [
+        [what, number, "shows" if shows else "does not show"] for what, number, shows in _claims(found, table)
+    ]
     return Table(
         "What should show",
         [Column("claim"), Column("difference"), Column("verdict")],
         rows,
-        "A claim shows when its interval over problems and its interval over seeds (Student's t, which stands here) both leave out zero.",
+        "A claim shows when its interval over problems and its interval over seeds (Student's t, which stands here)"
+        " both leave out zero.",
     )
 
 

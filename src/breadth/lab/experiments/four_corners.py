@@ -31,7 +31,8 @@ class FourCorners:
     name: str = "corners"
     """What to type."""
     statement: str = (
-        "Plain or protected training, one long thought or a vote for the same tokens: what each remedy is worth, and in which loop."
+        "Plain or protected training, one long thought or a vote for the same tokens: what each remedy is worth, and in"
+        " which loop."
     )
     """What it tests."""
     title: str = "The four corners"
@@ -80,18 +81,27 @@ class FourCorners:
         facts = [Fact("base", bench.weights), Fact("seeds", ", ".join(map(str, seeds)) or "none"), self._asked()]
         if not seeds:
             verdict = Verdict(
-                Severity.CANNOT_TELL, "At no seed have both arms ended.", "Run the experiment again: it goes on where it stopped."
+                Severity.CANNOT_TELL,
+                "At no seed have both arms ended.",
+                "Run the experiment again: it goes on where it stopped.",
             )
             return Page(self.title, [verdict], self.statement, facts)
         plain, protected = ([found[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
         tables = {
-            budget: corners([one[budget] for one in plain], [one[budget] for one in protected], k=self.plan.samples, votes=self.plan.votes)
+            budget: corners(
+                [one[budget] for one in plain],
+                [one[budget] for one in protected],
+                k=self.plan.samples,
+                votes=self.plan.votes,
+            )
             for budget in sorted(plain[0])
         }
         table = tables[self.plan.thinking]
         sections: list[Section] = [meaning(table), two_by_two(table), effects(table)]
         if base is not None:
-            before = Policies(base, [one[self.plan.thinking] for one in plain], [one[self.plan.thinking] for one in protected])
+            before = Policies(
+                base, [one[self.plan.thinking] for one in plain], [one[self.plan.thinking] for one in protected]
+            )
             sections += [claims(before, table), policies_table(before, self.plan.samples, self.plan.votes)]
         sections += [spending(table), _budgets(tables)]
         return Page(self.title, sections, self.statement, facts)
@@ -121,7 +131,9 @@ def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Cal
     from breadth.lab.demo.jobs import answered, train_arm
 
     plan = settings.from_table(Plan, asked["plan"])
-    train_in_stages(plan.course(asked["arm"]), folder, base, range(EVERY, plan.steps, EVERY), lambda step, _: told(step))
+    train_in_stages(
+        plan.course(asked["arm"]), folder, base, range(EVERY, plan.steps, EVERY), lambda step, _: told(step)
+    )
     arm = train_arm(lambda _: None, plan, asked["arm"], folder, base).arm
     others = [answered(replace(plan, thinking=budget), folder) for budget in asked["others"]]
     return {"arm": records.to_row(arm), "others": [records.to_row(one) for one in others]}
@@ -151,17 +163,29 @@ def _budgets(tables: Mapping[int, Corners]) -> Table:
         ]
         for budget, table in tables.items()
     ]
-    columns = ["thinking tokens", "plain, long thought", "plain, vote", "protected, long thought", "protected, vote", "protection, by vote"]
-    return Table("At other budgets", [Column(name) for name in columns], rows, "Intervals over problems, the mean of seeds.")
+    columns = [
+        "thinking tokens",
+        "plain, long thought",
+        "plain, vote",
+        "protected, long thought",
+        "protected, vote",
+        "protection, by vote",
+    ]
+    return Table(
+        "At other budgets", [Column(name) for name in columns], rows, "Intervals over problems, the mean of seeds."
+    )
 
 
 CORNERS = FourCorners()
 """As it is run."""
 CONFIRMATION = FourCorners(
     "confirmation",
-    "The four corners once more, with everything frozen: held-out problems and training seeds that no choice was made with.",
+    "The four corners once more, with everything frozen: held-out problems and training seeds that no choice was made"
+    " with.",
     "The four corners, confirmed",
     first=CORNERS.seeds,
     plan=replace(CORNERS.plan, problems=400, skipped=CORNERS.plan.problems),
 )
-"""The same on what nobody had seen when price, rule and budget were fixed: the corners' own problems had been looked at before."""
+"""The same on what nobody had seen when price, rule and budget were fixed: the corners' own problems had been looked at
+before.
+"""

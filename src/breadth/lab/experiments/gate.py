@@ -87,7 +87,12 @@ class Passage:
         return all(check.met for check in self.checks)
 
 
-def pass_gate(reasoner: Reasoner, gate: Gate = Gate(), trained: Path | None = None, told: Told = lambda _: None) -> Passage:  # noqa: B008 - frozen
+def pass_gate(
+    reasoner: Reasoner,
+    gate: Gate = Gate(),
+    trained: Path | None = None,
+    told: Told = lambda _: None,  # noqa: B008
+) -> Passage:
     """Measure a base; with the folder of a plain course that kept its stages, measure what training made of it too."""
     problems = held_out(reasoner.teacher.facts.prime, gate.level)[: gate.problems]
     told("replies to the problems held out")
@@ -104,12 +109,16 @@ def gate_page(passage: Passage, gate: Gate, command: str) -> Page:
     """Put what was found on a page."""
     missed = [check.what for check in passage.checks if not check.met]
     headline = f"Not met: {', '.join(missed)}." if missed else f"All {len(passage.checks)} conditions are met."
-    rows: list[list[Cell]] = [[check.what, check.wanted, check.found, "yes" if check.met else "no", check.note] for check in passage.checks]
+    rows: list[list[Cell]] = [
+        [check.what, check.wanted, check.found, "yes" if check.met else "no", check.note] for check in passage.checks
+    ]
     columns = [Column(name) for name in ("what", "wanted", "found", "met", "note")]
     hump = passage.hump
     sections: list[Section] = [
         Verdict(
-            Severity.WARNING if missed else Severity.GOOD, headline, "Met is judged by the value found; the interval says how sure that is."
+            Severity.WARNING if missed else Severity.GOOD,
+            headline,
+            "Met is judged by the value found; the interval says how sure that is.",
         ),
         Table("The gate", columns, rows),
         Curve(
@@ -134,7 +143,9 @@ def _base_checks(base: Evaluation, gate: Gate) -> Iterator[Check]:
     yield _within(f"pass@{gate.samples}", base.pass_at(gate.samples), gate.breadth)
     shares = sorted(base.styles().values())
     rarest = _rarest(base)
-    yield Check("rarer format's share", f"{gate.alive:g} or more", rarest, len(shares) > 1 and rarest.value >= gate.alive)
+    yield Check(
+        "rarer format's share", f"{gate.alive:g} or more", rarest, len(shares) > 1 and rarest.value >= gate.alive
+    )
 
 
 def _within(what: str, found: Interval, wanted: tuple[float, float]) -> Check:
@@ -146,7 +157,10 @@ def _within(what: str, found: Interval, wanted: tuple[float, float]) -> Check:
 
 def _rarest(base: Evaluation) -> Interval:
     """Return the share of the rarer surface format, with the interval over problems."""
-    rows = [[trace.attempts[0].style for trace in traces if trace.attempts and trace.attempts[0].style] for traces in base.traces]
+    rows = [
+        [trace.attempts[0].style for trace in traces if trace.attempts and trace.attempts[0].style]
+        for traces in base.traces
+    ]
     names = [name for row in rows for name in row]
     if not names:
         return Interval(0.0, 0.0, 1.0, method="no format was seen")
@@ -188,11 +202,17 @@ def _trained_checks(base: Evaluation, folder: Path, gate: Gate, told: Told) -> I
         looks[name] = evaluate(load(place), base.problems, gate.samples)
     k = gate.samples
     lost = paired_difference(looks[TRAINED].pass_by_problem(k), base.pass_by_problem(k))
-    yield Check(f"pass@{k} after plain training less before", "below 0 for sure", lost.difference, lost.difference.high < 0)
+    yield Check(
+        f"pass@{k} after plain training less before", "below 0 for sure", lost.difference, lost.difference.high < 0
+    )
     gains = {name: mean_interval(look.majority_by_problem(8) - look.pass_by_problem(1)) for name, look in looks.items()}
     best = max(gains, key=lambda name: gains[name].value)
     yield Check(
-        "maj@8 less pass@1 while training", f"{gate.votes:g} or more somewhere", gains[best], gains[best].value >= gate.votes, f"at {best}"
+        "maj@8 less pass@1 while training",
+        f"{gate.votes:g} or more somewhere",
+        gains[best],
+        gains[best].value >= gate.votes,
+        f"at {best}",
     )
 
 

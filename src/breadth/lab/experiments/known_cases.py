@@ -52,7 +52,14 @@ CASES: dict[str, Case] = {
         "A high learning rate over the same eight problems again and again, until the score stands still.",
         _course(rate=1e-3, problems=8, steps=80),  # at 2e-3 two runs of nineteen got their entropy back
         (Sign("entropy_ratio", most=0.5),),
-        also=("fork-collapse", "diversity-transfer", "overconfidence", "zero-variance-groups", "format-collapse", "drift"),
+        also=(
+            "fork-collapse",
+            "diversity-transfer",
+            "overconfidence",
+            "zero-variance-groups",
+            "format-collapse",
+            "drift",
+        ),
     ),
     "entropy-explosion": Case(
         "An entropy bonus so large that it outweighs the reward.",
@@ -87,7 +94,8 @@ CASES: dict[str, Case] = {
         fault=Fault(drawn_at=1.5),
     ),
     "unreliable-metric": Case(
-        "Killed and begun again; from there on the entropy that is logged is averaged over padding too. The policy hardly moves.",
+        "Killed and begun again; from there on the entropy that is logged is averaged over padding too. The policy"
+        " hardly moves.",
         _course(rate=2e-5),
         (Sign("logged_ratio", most=0.85), Sign("entropy_ratio", least=0.9)),
         fault=Fault(restarted_from=26, averaged_over_padding=True),
@@ -95,7 +103,11 @@ CASES: dict[str, Case] = {
     "healthy": Case(
         "A gentle rate over many problems, with the entropy of the forking tokens held.",
         _course(PLAIN.plus(ForkThermostat()), rate=3e-4),
-        (Sign("entropy_ratio", least=0.7, most=1.3), Sign("truncated", most=0.1), Sign("surprise", least=0.9, most=1.1)),
+        (
+            Sign("entropy_ratio", least=0.7, most=1.3),
+            Sign("truncated", most=0.1),
+            Sign("surprise", least=0.9, most=1.1),
+        ),
     ),
 }
 """Label -> case. The labels are the names of the findings a detector should come to; ``healthy`` is none of them."""
@@ -145,7 +157,8 @@ def _choose(trainer: Any, case: Case, base: Path | None) -> None:
     kept = [place for place, share in enumerate(shares) if share <= low or share >= high]
     if len(kept) < case.course.prompts:
         raise SettingsError(
-            f"{len(kept)} of {len(problems)} problems are solved as seldom or as often as asked; a generation takes {case.course.prompts}.",
+            f"{len(kept)} of {len(problems)} problems are solved as seldom or as often as asked; a generation takes"
+            f" {case.course.prompts}.",
             "Draw more problems, or widen what is asked for.",
         )
     trainer.train_dataset = trainer.train_dataset.select(kept)

@@ -23,7 +23,9 @@ class KnownTruth:
 
     name: str = "known-truth"
     """What to type."""
-    statement: str = "Eight real runs, each with a failure of known cause (one with none), for detectors to be judged by."
+    statement: str = (
+        "Eight real runs, each with a failure of known cause (one with none), for detectors to be judged by."
+    )
     """What it tests."""
     seeds: int = 3
     """Repetitions of every case."""
@@ -49,15 +51,32 @@ class KnownTruth:
         rows: list[list[Cell]] = []
         for one in done:
             label, _, seed = one.trial.name.partition("/seed-")
-            rows.append([label, seed, "; ".join(one.result["missing"]) or "yes", *(one.result["numbers"][name] for name in SHOWN)])
-        columns = [Column(one) for one in ("truth", "seed", "is it there", "pass@1 first", "pass@1 last", "entropy, last / first")]
-        columns += [Column("logged entropy, last / first"), Column("cut", "%"), Column("flat groups", "%"), Column("surprise / entropy")]
+            rows.append(
+                [
+                    label,
+                    seed,
+                    "; ".join(one.result["missing"]) or "yes",
+                    *(one.result["numbers"][name] for name in SHOWN),
+                ]
+            )
+        columns = [
+            Column(one)
+            for one in ("truth", "seed", "is it there", "pass@1 first", "pass@1 last", "entropy, last / first")
+        ]
+        columns += [
+            Column("logged entropy, last / first"),
+            Column("cut", "%"),
+            Column("flat groups", "%"),
+            Column("surprise / entropy"),
+        ]
         note = (
-            "First and last are means of five generations. Surprise is the mean of -log p of the tokens drawn: it equals the entropy where "
-            "replies are drawn from the policy that is trained."
+            "First and last are means of five generations. Surprise is the mean of -log p of the tokens drawn: it"
+            " equals the entropy where replies are drawn from the policy that is trained."
         )
         facts = [Fact("base", bench.weights), Fact("runs", len(done))]
-        return Page("Runs of known truth", [_verdict(done), Table("The runs", columns, rows, note)], self.statement, facts)
+        return Page(
+            "Runs of known truth", [_verdict(done), Table("The runs", columns, rows, note)], self.statement, facts
+        )
 
 
 def run_case(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Any) -> dict[str, Any]:
@@ -70,13 +89,19 @@ def run_case(asked: Mapping[str, Any], folder: Path, base: Path | None, told: An
     train_case(case, folder, base, told)
     mark(folder / RUN, asked["label"], case)
     numbers = numbers_of(folder / RUN)
-    return {"numbers": numbers, "missing": [sign.words(numbers) for sign in case.signs if not sign.shows(numbers)], "why": case.why}
+    return {
+        "numbers": numbers,
+        "missing": [sign.words(numbers) for sign in case.signs if not sign.shows(numbers)],
+        "why": case.why,
+    }
 
 
 def _verdict(done: Sequence[Done]) -> Verdict:
     without = [one.trial.name for one in done if one.result["missing"]]
     if not done:
-        return Verdict(Severity.CANNOT_TELL, "No run has ended yet.", "Run the experiment again: it goes on where it stopped.")
+        return Verdict(
+            Severity.CANNOT_TELL, "No run has ended yet.", "Run the experiment again: it goes on where it stopped."
+        )
     if without:
         return Verdict(
             Severity.WARNING,

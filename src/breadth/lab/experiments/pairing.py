@@ -18,8 +18,8 @@ PAIR = ("anchor", "ucb")
 def best_pair(votes: Mapping[str, float]) -> tuple[str, str] | None:
     """Return the two single arms of one regime that can be joined and whose votes beside are best together; the better one first.
 
-    The vote for the tokens of the corners is the rule by which the price of the anchor was chosen: score, breadth and short replies in one
-    number. None where no two can be joined.
+    The vote for the tokens of the corners is the rule by which the price of the anchor was chosen: score, breadth and
+    short replies in one number. None where no two can be joined.
     """
     found = {pair: votes[pair[0]] + votes[pair[1]] for pair in _joinable(votes)}
     best = max(found, key=lambda pair: found[pair], default=None)
@@ -30,10 +30,14 @@ def joined(first: str, second: str) -> Arm:
     """Return both remedies as one arm; raises a MechanismError where they cannot be joined."""
     one, other = ARMS[first], ARMS[second]
     if one.updates != other.updates:
-        raise MechanismError(f"{first} and {second} are of two regimes.", "Join arms with as many updates a generation.")
+        raise MechanismError(
+            f"{first} and {second} are of two regimes.", "Join arms with as many updates a generation."
+        )
     added = [*_added(one), *_added(other)]
     own = [mechanism for mechanism in added if mechanism.role is Role.SURROGATE]
-    surrogate = own or [mechanism for mechanism in ARMS[one.control].chain.mechanisms if mechanism.role is Role.SURROGATE]
+    surrogate = own or [
+        mechanism for mechanism in ARMS[one.control].chain.mechanisms if mechanism.role is Role.SURROGATE
+    ]
     credit = [*_estimator(one), *(mechanism for mechanism in added if mechanism.seat is Seat.CREDIT)]
     terms = [mechanism for mechanism in added if mechanism.seat is Seat.LOSS and mechanism.role is not Role.SURROGATE]
     return replace(one, chain=Chain((*credit, *surrogate, *terms)), what=f"{first} and {second} together")

@@ -18,7 +18,8 @@ class Remedies:
     name: str = "remedies"
     """What to type."""
     statement: str = (
-        "Twelve remedies, and two of them together, against plain GRPO: entropy, pass@k, votes and diversity on problems held out."
+        "Twelve remedies, and two of them together, against plain GRPO: entropy, pass@k, votes and diversity on"
+        " problems held out."
     )
     """What it tests."""
     seeds: int = 5

@@ -34,7 +34,9 @@ def curves(arms: dict[str, MeasuredArm], done: Sequence[Done]) -> list[Curve]:
     return [
         entropy,
         Curve("Score at each look", scored, Axis("generation"), Axis("pass@1"), note=f"{note} On problems held out."),
-        Curve("Coverage at each look", covered, Axis("generation"), Axis("pass@8"), note=f"{note} On problems held out."),
+        Curve(
+            "Coverage at each look", covered, Axis("generation"), Axis("pass@8"), note=f"{note} On problems held out."
+        ),
     ]
 
 
@@ -51,7 +53,9 @@ def _entropy(name: str, done: Sequence[Done]) -> Series:
     length = min((len(one["steps"]) for one in found), default=0)
     if not length:
         return Series(name, (), ())
-    table = np.array([[np.nan if value is None else value for value in one["planning"][:length]] for one in found]).mean(0)
+    table = np.array(
+        [[np.nan if value is None else value for value in one["planning"][:length]] for one in found]
+    ).mean(0)
     width = min(WIDTH, max(1, length // 4))
     ends = range(width, length + 1, width)
     return Series(
@@ -63,8 +67,12 @@ def _entropy(name: str, done: Sequence[Done]) -> Series:
 
 def _passed(name: str, arm: MeasuredArm, k: int) -> Series:
     """Average pass@k at each step at which every seed was looked at."""
-    by_seed = [{look.step: float(np.mean(look.passed(min(k, look.samples)))) for look in looks} for looks in arm.looks.values()]
+    by_seed = [
+        {look.step: float(np.mean(look.passed(min(k, look.samples)))) for look in looks} for looks in arm.looks.values()
+    ]
     steps = sorted(set.intersection(*(set(one) for one in by_seed)))
     return Series(
-        name, [step / ALL_ARMS[name].updates for step in steps], [float(np.mean([one[step] for one in by_seed])) for step in steps]
+        name,
+        [step / ALL_ARMS[name].updates for step in steps],
+        [float(np.mean([one[step] for one in by_seed])) for step in steps],
     )

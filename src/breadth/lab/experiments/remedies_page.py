@@ -51,9 +51,14 @@ def _verdict(arms: dict[str, MeasuredArm], most: int) -> Verdict:
         if breadth is not None and score is not None and breadth.low > 0 and score.high >= 0:
             better.append(name)
     if not arms or max(len(arm.looks) for arm in arms.values()) < 2:
-        return Verdict(Severity.CANNOT_TELL, "One seed or none has ended: nothing can be said yet.", "Run it with more --seeds.")
+        return Verdict(
+            Severity.CANNOT_TELL, "One seed or none has ended: nothing can be said yet.", "Run it with more --seeds."
+        )
     if better:
-        headline = f"Against the control of their regime these keep more pass@{most} and do not lose pass@1 for sure: {', '.join(better)}."
+        headline = (
+            f"Against the control of their regime these keep more pass@{most} and do not lose pass@1 for sure:"
+            f" {', '.join(better)}."
+        )
         return Verdict(Severity.GOOD, headline, "Intervals are over seeds, not corrected for the number of arms.")
     return Verdict(Severity.NOTE, f"No arm keeps more pass@{most} than the control of its regime for sure.")
 
@@ -69,8 +74,20 @@ def _scores(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Table
     for name, arm in arms.items():
         cells = (first[name], arm.over_seeds(_passed(few)), breadth[name], arm.over_seeds(lambda look: look.voted(few)))
         rows.append([name, ALL_ARMS[name].updates, *cells, places[name], wide[name]])
-    names = ("arm", "updates", "pass@1", f"pass@{few}", f"pass@{most}", f"maj@{few}", "place by pass@1", f"place by pass@{most}")
-    note = "Intervals: Student's t over seeds. Arms whose intervals overlap share places. Updates: optimizer steps a generation."
+    names = (
+        "arm",
+        "updates",
+        "pass@1",
+        f"pass@{few}",
+        f"pass@{most}",
+        f"maj@{few}",
+        "place by pass@1",
+        f"place by pass@{most}",
+    )
+    note = (
+        "Intervals: Student's t over seeds. Arms whose intervals overlap share places. Updates: optimizer steps a"
+        " generation."
+    )
     return Table("At the end of the course, on problems held out", [Column(one) for one in names], rows, note)
 
 
@@ -82,16 +99,33 @@ def _gains(arms: dict[str, MeasuredArm], most: int) -> Table:
         if control is None or control is arm:
             continue
         gains = [
-            gain for k in (1, most) for gain in (arm.gain_over_seeds(control, _passed(k)), arm.gain_over_problems(control, _passed(k)))
+            gain
+            for k in (1, most)
+            for gain in (arm.gain_over_seeds(control, _passed(k)), arm.gain_over_problems(control, _passed(k)))
         ]
         rows.append([name, ALL_ARMS[name].control, *gains, ALL_ARMS[name].what])
     if PLAIN in arms and ON_POLICY in arms:
         own, other = arms[PLAIN], arms[ON_POLICY]
-        gains = [gain for k in (1, most) for gain in (own.gain_over_seeds(other, _passed(k)), own.gain_over_problems(other, _passed(k)))]
+        gains = [
+            gain
+            for k in (1, most)
+            for gain in (own.gain_over_seeds(other, _passed(k)), own.gain_over_problems(other, _passed(k)))
+        ]
         rows.insert(0, [PLAIN, ON_POLICY, *gains, ALL_ARMS[PLAIN].what])
-    names = ("arm", "against", "pass@1, seeds", "pass@1, problems", f"pass@{most}, seeds", f"pass@{most}, problems", "what it is")
+    names = (
+        "arm",
+        "against",
+        "pass@1, seeds",
+        "pass@1, problems",
+        f"pass@{most}, seeds",
+        f"pass@{most}, problems",
+        "what it is",
+    )
     return Table(
-        "Against the control, paired by seed", [Column(one) for one in names], rows, "Each difference with its interval over either."
+        "Against the control, paired by seed",
+        [Column(one) for one in names],
+        rows,
+        "Each difference with its interval over either.",
     )
 
 
@@ -100,16 +134,34 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
     draws = min(16, most)
     rows: list[list[Cell]] = []
     if base is not None:
-        own: list[Cell] = [base.entropy, base.planning, base.execution, float(np.mean(base.distinct(draws))), base.formed]
+        own: list[Cell] = [
+            base.entropy,
+            base.planning,
+            base.execution,
+            float(np.mean(base.distinct(draws))),
+            base.formed,
+        ]
         rows.append(["base", *own, Missing("The base is what the others are compared with.")])
     for name, arm in arms.items():
-        numbers = [arm.number(of, NATS) for of in (lambda look: look.entropy, lambda look: look.planning, lambda look: look.execution)]
+        numbers = [
+            arm.number(of, NATS)
+            for of in (lambda look: look.entropy, lambda look: look.planning, lambda look: look.execution)
+        ]
         distinct = arm.over_seeds(lambda look: look.distinct(draws), bounds=NATS)
         rows.append([name, *numbers, distinct, arm.number(lambda look: look.formed, (0.0, 1.0)), _gap(arm, base)])
-    names = ("arm", "entropy", "of planning", "of execution", f"different answers of {draws}", "well formed", "transfer gap")
+    names = (
+        "arm",
+        "entropy",
+        "of planning",
+        "of execution",
+        f"different answers of {draws}",
+        "well formed",
+        "transfer gap",
+    )
     note = (
-        "Entropy in nats a token; planning tokens choose (the forks), execution tokens state a value. Transfer gap: different answers "
-        "lost on problems that neither base nor policy solves, at the seeds that have any; all intervals over seeds."
+        "Entropy in nats a token; planning tokens choose (the forks), execution tokens state a value. Transfer gap:"
+        " different answers lost on problems that neither base nor policy solves, at the seeds that have any; all"
+        " intervals over seeds."
     )
     return Table("Where entropy is left", [Column(one) for one in names], rows, note)
 
@@ -119,7 +171,11 @@ def _gap(arm: MeasuredArm, base: Look | None) -> Cell:
         return Missing("The base has not been looked at.")
     gaps = [transfer_gap(look.arm, base.arm).every.shared.value for look in arm.last.values()]
     found = [gap for gap in gaps if np.isfinite(gap)]
-    return over_seeds(found) if len(found) > 1 else Missing("At one seed or none is a problem left that both leave unsolved.")
+    return (
+        over_seeds(found)
+        if len(found) > 1
+        else Missing("At one seed or none is a problem left that both leave unsolved.")
+    )
 
 
 def _passed(k: int) -> Measure:

@@ -24,6 +24,15 @@ def over_beside(trials: Sequence[Judged], what: str) -> Interval:
 
 def beside_table(head: str, courses: Mapping[str, Sequence[Judged]], replies: int, note: str) -> Table:
     """Return a row a course; ``replies`` are those to each problem."""
-    columns = {PASSED: "pass@1", VOTED: f"vote for {FULL.thinking} tokens", COVERED: f"pass@{replies}", TOKENS: "tokens of a reply"}
-    rows: list[list[Cell]] = [[name, *(over_beside(trials, what) for what in columns)] for name, trials in courses.items()]
-    return Table("Beside the problems trained on, at the end", [Column(head), *map(Column, columns.values())], rows, note)
+    columns = {
+        PASSED: "pass@1",
+        VOTED: f"vote for {FULL.thinking} tokens",
+        COVERED: f"pass@{replies}",
+        TOKENS: "tokens of a reply",
+    }
+    rows: list[list[Cell]] = [
+        [name, *(over_beside(trials, what) for what in columns)] for name, trials in courses.items()
+    ]
+    return Table(
+        "Beside the problems trained on, at the end", [Column(head), *map(Column, columns.values())], rows, note
+    )

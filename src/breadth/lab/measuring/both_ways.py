@@ -112,7 +112,13 @@ class Ways:
     def tasks(self, questions: Sequence[Question], sampling: Sampling) -> list[Task]:
         """Return a task for each question and repeat, question by question."""
         return [
-            Task(question.prompt, f"{place}-{repeat}", sampling=sampling, reading=self.reading, seed=self.seed * self.repeats + repeat)
+            Task(
+                question.prompt,
+                f"{place}-{repeat}",
+                sampling=sampling,
+                reading=self.reading,
+                seed=self.seed * self.repeats + repeat,
+            )
             for place, question in enumerate(questions)
             for repeat in range(self.repeats)
         ]
@@ -126,7 +132,9 @@ class Ways:
         ]
 
 
-def answer_both_ways(reasoner: Reasoner, problems: Sequence[Problem], *, thinking: int, repeats: int = 4, seed: int = 0) -> BothWays:
+def answer_both_ways(
+    reasoner: Reasoner, problems: Sequence[Problem], *, thinking: int, repeats: int = 4, seed: int = 0
+) -> BothWays:
     """Let the reasoner answer problems both ways; an end of thinking before the budget becomes one more attempt."""
     prime = reasoner.teacher.facts.prime
     questions = [Question(problem.text, str(problem.answer(prime)), MARKS) for problem in problems]
@@ -136,11 +144,11 @@ def answer_both_ways(reasoner: Reasoner, problems: Sequence[Problem], *, thinkin
 def answer_questions(opened: Callable[[], Sampler], questions: Sequence[Question], ways: Ways) -> BothWays:
     """Answer each question several times by a thought of exactly so many tokens, then by a vote for no more than that has cost.
 
-    Both go through the driver, with the sampler that is opened here and closed in the end. The long thought is budget forcing: thinking
-    that ends before the budget is made to go on, and at the budget it is cut. The vote is adaptive: independent replies one after the
-    other, until the leading answer is unlikely to be overtaken or another reply of usual length no longer fits into what the long thought
-    has used; what it does not need it saves. One after the other, so that nothing depends on which of several arrives first: the same
-    seed gives the same answers.
+    Both go through the driver, with the sampler that is opened here and closed in the end. The long thought is budget
+    forcing: thinking that ends before the budget is made to go on, and at the budget it is cut. The vote is adaptive:
+    independent replies one after the other, until the leading answer is unlikely to be overtaken or another reply of
+    usual length no longer fits into what the long thought has used; what it does not need it saves. One after the
+    other, so that nothing depends on which of several arrives first: the same seed gives the same answers.
     """
     return asyncio.run(_both(opened, list(questions), ways))
 
@@ -155,16 +163,22 @@ async def _both(opened: Callable[[], Sampler], questions: list[Question], ways: 
         short = await _solved(sampler, [AdaptiveVote(width=1)] * len(tasks), tasks, spent)
     finally:
         await sampler.close()
-    return BothWays(ways.thinking, _replies(long, questions, ways.repeats, spent), _replies(short, questions, ways.repeats, spent))
+    return BothWays(
+        ways.thinking, _replies(long, questions, ways.repeats, spent), _replies(short, questions, ways.repeats, spent)
+    )
 
 
-async def _solved(sampler: Sampler, strategies: Sequence[Strategy], tasks: Sequence[Task], most: Sequence[int] | None) -> list[Solved]:
+async def _solved(
+    sampler: Sampler, strategies: Sequence[Strategy], tasks: Sequence[Task], most: Sequence[int] | None
+) -> list[Solved]:
     """Solve tasks, each by its own strategy within its own budget; a draw that breaks breaks the whole, for it is no wrong answer."""
     driver, places = Driver(sampler), asyncio.Semaphore(AT_ONCE)
 
     async def one(place: int, task: Task) -> Solved:
         async with places:
-            solved = await driver.solve(strategies[place], task, budget=Budget(output_tokens=None if most is None else most[place]))
+            solved = await driver.solve(
+                strategies[place], task, budget=Budget(output_tokens=None if most is None else most[place])
+            )
         if solved.last_error is not None:
             raise solved.last_error
         return solved

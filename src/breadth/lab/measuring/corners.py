@@ -157,13 +157,17 @@ def corners(plain: Sequence[Arm], protected: Sequence[Arm], *, k: int, votes: in
 def _check(plain: Sequence[Arm], protected: Sequence[Arm]) -> None:
     if not plain or len(plain) != len(protected):
         raise MeasureError(
-            f"There are {len(plain)} plain and {len(protected)} protected reasoners.", "Give one of each for every seed, in the same order."
+            f"There are {len(plain)} plain and {len(protected)} protected reasoners.",
+            "Give one of each for every seed, in the same order.",
         )
-    shapes = {(np.shape(_replies(arm, way).right), arm.both_ways.thinking) for arm in (*plain, *protected) for way in WAYS}
+    shapes = {
+        (np.shape(_replies(arm, way).right), arm.both_ways.thinking) for arm in (*plain, *protected) for way in WAYS
+    }
     questions = {arm.measured.question for arm in (*plain, *protected)}
     if len(shapes) > 1 or len(questions) > 1:
         raise MeasureError(
-            "The reasoners were not asked the same problems equally often with the same budget.", "Measure all of them with one plan."
+            "The reasoners were not asked the same problems equally often with the same budget.",
+            "Measure all of them with one plan.",
         )
 
 

@@ -69,7 +69,9 @@ class Evaluation:
         So a client reads a reply, who does not know the grammar.
         """
         words = words_of(self.prime)
-        return np.array([[_stated([words[number] for number in one.ids[-3:].tolist()]) for one in drawn] for drawn in self.drawn])
+        return np.array(
+            [[_stated([words[number] for number in one.ids[-3:].tolist()]) for one in drawn] for drawn in self.drawn]
+        )
 
     @cached_property
     def tokens(self) -> NDArray[np.int64]:
@@ -134,7 +136,11 @@ class Evaluation:
         totals, counts = np.zeros(len(self.problems)), np.zeros(len(self.problems))
         for place, (drawn, traces) in enumerate(zip(self.drawn, self.traces, strict=True)):
             for reply, trace in zip(drawn, traces, strict=True):
-                kept = np.ones(len(reply.ids), np.bool_) if role is None else np.array([one is role for one in trace.roles])
+                kept = (
+                    np.ones(len(reply.ids), np.bool_)
+                    if role is None
+                    else np.array([one is role for one in trace.roles])
+                )
                 totals[place] += reply.entropies[kept].sum(dtype=np.float64)
                 counts[place] += kept.sum()
         return totals, counts
@@ -159,11 +165,20 @@ def voted(answers: NDArray[np.int64], right: NDArray[np.bool_], k: int) -> Float
 
 
 def evaluate(
-    reasoner: Reasoner, problems: Sequence[Problem], samples: int, *, seed: int = 0, sampling: Sampling = PLAIN, least_thinking: int = 0
+    reasoner: Reasoner,
+    problems: Sequence[Problem],
+    samples: int,
+    *,
+    seed: int = 0,
+    sampling: Sampling = PLAIN,
+    least_thinking: int = 0,
 ) -> Evaluation:
     """Draw so many replies to each problem and take them apart; thinking may be forced to be longer."""
     if not problems or samples < 1:
-        raise MeasureError(f"{samples} replies to {len(problems)} problems are asked for.", "Ask for one or more replies to one or more.")
+        raise MeasureError(
+            f"{samples} replies to {len(problems)} problems are asked for.",
+            "Ask for one or more replies to one or more.",
+        )
     vocabulary = reasoner.tokenizer.get_vocab()
     words = {number: word for word, number in vocabulary.items()}
     begin = reasoner.tokenizer.bos_token_id
@@ -176,6 +191,7 @@ def evaluate(
     drawn = draw_all(reasoner, jobs)
     rows = [tuple(drawn[place * samples : (place + 1) * samples]) for place in range(len(problems))]
     traces = tuple(
-        tuple(parse(problem, [words[int(one)] for one in reply.ids]) for reply in row) for problem, row in zip(problems, rows, strict=True)
+        tuple(parse(problem, [words[int(one)] for one in reply.ids]) for reply in row)
+        for problem, row in zip(problems, rows, strict=True)
     )
     return Evaluation(tuple(problems), reasoner.teacher.facts.prime, tuple(rows), traces)

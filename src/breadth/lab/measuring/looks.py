@@ -82,7 +82,9 @@ class Look:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Look:
         """Read what `to_row` gave; a number that was none is NaN again."""
-        numbers = {name: float("nan") if row[name] is None else row[name] for name in ("entropy", "planning", "execution")}
+        numbers = {
+            name: float("nan") if row[name] is None else row[name] for name in ("entropy", "planning", "execution")
+        }
         return cls(**{**row, **numbers})
 
     @property

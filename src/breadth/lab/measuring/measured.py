@@ -79,7 +79,9 @@ class Measured:
         """Return what k replies are worth."""
         found = next((one for one in self.curve if one.k == k), None)
         if found is None:
-            raise MeasureError(f"Nothing was measured at k = {k}.", f"Ask for one of {', '.join(str(one.k) for one in self.curve)}.")
+            raise MeasureError(
+                f"Nothing was measured at k = {k}.", f"Ask for one of {', '.join(str(one.k) for one in self.curve)}."
+            )
         return found
 
 
@@ -91,7 +93,11 @@ def measured(evaluation: Evaluation, ks: tuple[int, ...]) -> Measured:
     return Measured(
         samples=evaluation.samples,
         curve=tuple(
-            AtK(k, tuple(map(float, evaluation.pass_by_problem(k))), tuple(map(float, evaluation.majority_by_problem(k))))
+            AtK(
+                k,
+                tuple(map(float, evaluation.pass_by_problem(k))),
+                tuple(map(float, evaluation.majority_by_problem(k))),
+            )
             for k in sorted(ks)
         ),
         entropy=evaluation.entropy_interval(),

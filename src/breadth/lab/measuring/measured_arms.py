@@ -43,7 +43,11 @@ class MeasuredArm:
     def number(self, of: Callable[[Look], float], bounds: Bounds) -> Interval:
         """Return a number that a look has no value for each problem of, with the interval over seeds; NaN where a look has none."""
         values = np.array([of(look) for look in self.last.values()])
-        return over_seeds(values, bounds=bounds) if np.isfinite(values).all() else Interval(float("nan"), *bounds, 0.95, "undefined")
+        return (
+            over_seeds(values, bounds=bounds)
+            if np.isfinite(values).all()
+            else Interval(float("nan"), *bounds, 0.95, "undefined")
+        )
 
     def paired(self, other: MeasuredArm) -> list[tuple[Look, Look]]:
         """Return the last looks of both arms at each seed that both have."""

@@ -15,8 +15,9 @@ from breadth.measure.validate import finite
 def over_seeds(values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, level: float = 0.95) -> Interval:
     """Return the mean of one value a seed with Student's t interval, cut at the values the quantity cannot leave.
 
-    One seed tells nothing of the spread: the interval is then all the bounds allow. Misleads where the values of a few seeds are far
-    from normal; three seeds give an interval four standard errors wide to either side, and that is honest.
+    One seed tells nothing of the spread: the interval is then all the bounds allow. Misleads where the values of a few
+    seeds are far from normal; three seeds give an interval four standard errors wide to either side, and that is
+    honest.
     """
     from scipy.special import stdtrit
 
@@ -26,11 +27,16 @@ def over_seeds(values: npt.ArrayLike, *, bounds: Bounds = ANYTHING, level: float
     if count == 1:
         return Interval(mean, *bounds, level, "one seed")
     reach = float(stdtrit(count - 1, (1 + level) / 2)) * float(found.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, max(bounds[0], mean - reach), min(bounds[1], mean + reach), level, f"Student's t over {count} seeds")
+    return Interval(
+        mean, max(bounds[0], mean - reach), min(bounds[1], mean + reach), level, f"Student's t over {count} seeds"
+    )
 
 
 def ranks(intervals: Mapping[str, Interval]) -> dict[str, str]:
-    """Return the places each arm may have, the largest value first: arms whose intervals overlap share theirs, e.g. ``1-4``."""
+    """Return the places each arm may have, the largest value first: arms whose intervals overlap share theirs, e.g.
+
+    ``1-4``.
+    """
     placed = {}
     for name, own in intervals.items():
         better = sum(other.low > own.high for other in intervals.values())

@@ -62,7 +62,9 @@ def pretrain(
     for step in range(lessons.steps):
         inputs, labels = next(batches)
         for group in optimizer.param_groups:
-            group["lr"] = lessons.rate * min(1.0, (step + 1) / 100) * 0.5 * (1 + math.cos(math.pi * step / lessons.steps))
+            group["lr"] = (
+                lessons.rate * min(1.0, (step + 1) / 100) * 0.5 * (1 + math.cos(math.pi * step / lessons.steps))
+            )
         logits = model(input_ids=torch.from_numpy(inputs)).logits  # padded on the right: no token sees the padding
         following = torch.from_numpy(labels)[:, 1:].flatten()
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), following, ignore_index=IGNORED)
@@ -83,7 +85,10 @@ def _batches(
     rng = np.random.default_rng((lessons.seed, 13))  # a stream of its own: the same seed draws other things elsewhere
     never = frozenset(problem.canonical for problem in held_out)
     while True:
-        shelf = sorted((_lesson(teacher, never, vocabulary, rng) for _ in range(SHELF * lessons.batch)), key=lambda pair: len(pair[0]))
+        shelf = sorted(
+            (_lesson(teacher, never, vocabulary, rng) for _ in range(SHELF * lessons.batch)),
+            key=lambda pair: len(pair[0]),
+        )
         for place in rng.permutation(SHELF):
             yield _padded(shelf[place * lessons.batch : (place + 1) * lessons.batch], vocabulary["<pad>"])
 

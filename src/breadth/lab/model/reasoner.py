@@ -105,7 +105,9 @@ def _write(reasoner: Reasoner, folder: Path) -> None:
     reasoner.tokenizer.save_pretrained(folder)
     (folder / TASK).write_text(settings.dumps(reasoner.teacher), encoding="utf-8")
     for path in folder.iterdir():
-        path.chmod((folder / TASK).stat().st_mode)  # safetensors writes for its owner alone; who may read the rest may read the weights
+        path.chmod(
+            (folder / TASK).stat().st_mode
+        )  # safetensors writes for its owner alone; who may read the rest may read the weights
     sums = {path.name: hash_of(path) for path in sorted(folder.iterdir())}
     (folder / SUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
 
@@ -152,11 +154,15 @@ def _sums(folder: Path) -> dict[str, str]:
     try:
         sums = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BrokenFileError(path, f"cannot be read: {error.strerror or error}; so this is no complete reasoner.", REMEDY) from error
+        raise BrokenFileError(
+            path, f"cannot be read: {error.strerror or error}; so this is no complete reasoner.", REMEDY
+        ) from error
     except (ValueError, RecursionError) as error:
         raise BrokenFileError(path, f"is no list of checksums: {error}.", REMEDY) from error
     if not isinstance(sums, dict) or any(Path(name).name != name for name in sums):
-        raise BrokenFileError(path, "is no list of checksums: it needs the names of files and what they hash to.", REMEDY)
+        raise BrokenFileError(
+            path, "is no list of checksums: it needs the names of files and what they hash to.", REMEDY
+        )
     if missing := [name for name in HASHED if name not in sums]:
         raise BrokenFileError(path, f"has no checksum of {', '.join(missing)}.", REMEDY)
     return sums

@@ -63,7 +63,9 @@ def rollouts_of(policy: Policy, longest: int) -> Callable[[Sequence[str], Any], 
         policy.model.eval()
         drawn = draw_replies(policy, list(counts), max(counts.values()), longest, int(torch.randint(2**62, ())))
         policy.model.train(was_training)
-        waiting: dict[str, Iterator[Reply]] = {prompt: iter(replies) for prompt, replies in zip(counts, drawn, strict=True)}
+        waiting: dict[str, Iterator[Reply]] = {
+            prompt: iter(replies) for prompt, replies in zip(counts, drawn, strict=True)
+        }
         return {
             "prompt_ids": [list(policy.tokenizer(prompt)["input_ids"]) for prompt in prompts],
             "completion_ids": [next(waiting[prompt]).ids for prompt in prompts],
@@ -106,9 +108,19 @@ class _Rows:
         if not bool(kept.all()):
             places = kept.nonzero()[:, 0]
             self.cache.batch_select_indices(places)
-            tokens, self.mask, self.last, self.numbers = tokens[places], self.mask[places], self.last[places], self.numbers[places]
+            tokens, self.mask, self.last, self.numbers = (
+                tokens[places],
+                self.mask[places],
+                self.last[places],
+                self.numbers[places],
+            )
         self.mask, self.last = torch.cat([self.mask, torch.ones_like(tokens)], 1), self.last + 1
-        read = {"attention_mask": self.mask, "position_ids": self.last, "past_key_values": self.cache, "use_cache": True}
+        read = {
+            "attention_mask": self.mask,
+            "position_ids": self.last,
+            "past_key_values": self.cache,
+            "use_cache": True,
+        }
         self.logits = self.model(input_ids=tokens, **read).logits[:, -1]
 
 

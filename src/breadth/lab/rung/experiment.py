@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 WORK, BASE_WORK = "breadth.lab.rung.experiment:run_arm", "breadth.lab.rung.experiment:run_base"
 BASE, MODEL = "base", "model"
-"""Name of the trial that measures the base; in the folder of the experiment, with its hash: the base as transformers loads it."""
+"""Name of the trial that measures the base; in the folder of the experiment, with its hash: the base as transformers
+loads it.
+"""
 BREADTH, BOTH_WAYS = "breadth.json", "both_ways.json"
 """In the folder of a trial, beside what training leaves there."""
 STEPS_A_LOOK, STEPS_BOTH_WAYS = 4, 15
@@ -30,15 +32,16 @@ STEPS_A_LOOK, STEPS_BOTH_WAYS = 4, 15
 class SecondRung:
     """The experiment and its sizes.
 
-    Trials run side by side with a thread each, not one after the other with two: reading and writing tokens one by one, Adam and all the
-    small steps between the large products gain little from a second thread, and two trainings that share nothing gain all of it. The
-    longest trial is first, and measuring the base comes last, beside it.
+    Trials run side by side with a thread each, not one after the other with two: reading and writing tokens one by one,
+    Adam and all the small steps between the large products gain little from a second thread, and two trainings that
+    share nothing gain all of it. The longest trial is first, and measuring the base comes last, beside it.
     """
 
     name: str = "smollm2"
     """What to type."""
     statement: str = (
-        "A real small model on sums: what plain and protected GRPO do to its breadth, and what a long thought and a vote make of it."
+        "A real small model on sums: what plain and protected GRPO do to its breadth, and what a long thought and a"
+        " vote make of it."
     )
     """What it tests."""
     seeds: int = 1
@@ -58,7 +61,9 @@ class SecondRung:
             for seed in range(bench.seeds)
             for arm in reversed(ARMS)  # the protected arm pays for its reference policy, too
         )
-        return *arms, Trial(BASE, BASE_WORK, {"weights": bench.weights, "plan": settings.to_table(self.plan)}, STEPS_A_LOOK)
+        return *arms, Trial(
+            BASE, BASE_WORK, {"weights": bench.weights, "plan": settings.to_table(self.plan)}, STEPS_A_LOOK
+        )
 
     def page(self, done: Sequence[Done], bench: Bench) -> Page:
         """Make the page of the seeds at which both arms have ended."""

@@ -53,13 +53,17 @@ def measure(policy: Policy, plan: RungPlan, run: Path, step: int) -> Breadth:
 def breadth_of(problems: Sequence[Sum], replies: Sequence[Sequence[Reply]], ks: Sequence[int]) -> Breadth:
     """Sum replies up, as many to each problem."""
     answers = _answers(replies)
-    right = np.array([[one.answer == problem.answer for one in row] for problem, row in zip(problems, replies, strict=True)])
+    right = np.array(
+        [[one.answer == problem.answer for one in row] for problem, row in zip(problems, replies, strict=True)]
+    )
     tokens = np.array([[len(one.ids) for one in row] for row in replies], np.float64)
     nats = np.array([sum(float(one.entropies.sum(dtype=np.float64)) for one in row) for row in replies])
     owners = np.repeat(np.arange(len(answers)), answers.shape[1])
     measured = Measured(
         samples=answers.shape[1],
-        curve=tuple(AtK(k, tuple(map(float, passed(right, k))), tuple(map(float, voted(answers, right, k)))) for k in sorted(ks)),
+        curve=tuple(
+            AtK(k, tuple(map(float, passed(right, k))), tuple(map(float, voted(answers, right, k)))) for k in sorted(ks)
+        ),
         entropy=ratio_interval(nats, tokens.sum(1)),
         planning=UNKNOWN,
         execution=UNKNOWN,
@@ -77,10 +81,13 @@ def breadth_of(problems: Sequence[Sum], replies: Sequence[Sequence[Reply]], ks: 
 def answer_sums(policy: Policy, plan: RungPlan) -> BothWays:
     """Answer held-out problems by one long thought and by vote, through the driver and the sampler for models in this process.
 
-    The model does not mark its thinking and knows no word for thinking again. What makes it go on is the question once more, on a line of
-    its own, as sums stand one below the other in its prompt: it sees its earlier attempts, and the last one counts.
+    The model does not mark its thinking and knows no word for thinking again. What makes it go on is the question once
+    more, on a line of its own, as sums stand one below the other in its prompt: it sees its earlier attempts, and the
+    last one counts.
     """
-    questions = [Question(one.prompt, one.answer, Thinking("", "", f"\n{one.text}", one.text)) for one in held_out(plan.asked)]
+    questions = [
+        Question(one.prompt, one.answer, Thinking("", "", f"\n{one.text}", one.text)) for one in held_out(plan.asked)
+    ]
     alone = Sampling(temperature=1.0, top_p=1.0, max_tokens=plan.longest)
     ways = Ways(plan.thinking, plan.repeats, plan.seed, alone, plan.longest, READING)
     return answer_questions(lambda: TransformersSampler(policy.model, policy.tokenizer), questions, ways)
@@ -114,5 +121,9 @@ def _answers(replies: Sequence[Sequence[Reply]]) -> NDArray[np.int64]:
     """Return a number for each answer, the same for the same, -1 where there is none: [problems, samples]."""
     numbers: dict[str, int] = {}
     return np.array(
-        [[-1 if one.answer is None else numbers.setdefault(one.answer, len(numbers)) for one in row] for row in replies], np.int64
+        [
+            [-1 if one.answer is None else numbers.setdefault(one.answer, len(numbers)) for one in row]
+            for row in replies
+        ],
+        np.int64,
     )

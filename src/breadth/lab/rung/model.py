@@ -45,7 +45,9 @@ def fingerprint(place: Path) -> str:
     if place.is_dir():
         files = sorted(path for path in place.iterdir() if path.is_file())
         if not (place / "config.json").is_file():
-            raise BrokenFileError(place, "holds no config.json, so no model of transformers.", "Name a GGUF file or such a folder.")
+            raise BrokenFileError(
+                place, "holds no config.json, so no model of transformers.", "Name a GGUF file or such a folder."
+            )
         return hashlib.sha256("".join(f"{path.name} {hash_of(path)}\n" for path in files).encode()).hexdigest()
     try:
         with place.open("rb") as stream:
@@ -54,7 +56,9 @@ def fingerprint(place: Path) -> str:
         remedy = "Name the GGUF file of SmolLM2-135M-Instruct; tools/fetch_model.py fetches it."
         raise BrokenFileError(place, f"cannot be read: {error.strerror or error}.", remedy) from error
     if begins != MAGIC:
-        raise BrokenFileError(place, "is no GGUF file: it does not begin with that word.", "Fetch it again, or name another.")
+        raise BrokenFileError(
+            place, "is no GGUF file: it does not begin with that word.", "Fetch it again, or name another."
+        )
     return hash_of(place)
 
 
@@ -64,14 +68,16 @@ def check_libraries(place: Path) -> None:
         raise MissingExtraError(JOB, "train")
     if not place.is_dir() and find_spec("gguf") is None:
         raise SettingsError(
-            "Reading a GGUF file needs the package gguf, which is not installed.", 'Install it with: pip install "gguf>=0.17"'
+            "Reading a GGUF file needs the package gguf, which is not installed.",
+            'Install it with: pip install "gguf>=0.17"',
         )
 
 
 def unpack(place: Path, folder: Path) -> None:
     """Write a model to a folder as transformers loads it, whole or not at all; what is there already is left as it is.
 
-    TRL loads the reference policy from a folder, and unpacking four-bit weights takes longer than reading what was unpacked.
+    TRL loads the reference policy from a folder, and unpacking four-bit weights takes longer than reading what was
+    unpacked.
     """
     if not folder.exists():
         save(_read(place), folder)
@@ -110,7 +116,9 @@ def _ending_at_newline(policy: Policy) -> Policy:
     model, tokenizer = policy.model, policy.tokenizer
     ids = tokenizer("\n", add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
-        raise SettingsError(f"The model reads a line break as {len(ids)} tokens; it has to be one.", "Take SmolLM2-135M-Instruct.")
+        raise SettingsError(
+            f"The model reads a line break as {len(ids)} tokens; it has to be one.", "Take SmolLM2-135M-Instruct."
+        )
     (end,) = ids
     if tokenizer.eos_token_id != end:
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token

@@ -51,13 +51,27 @@ def rung_page(found: Found, statement: str) -> Page:
     """Return the whole report, by as much as has ended."""
     if not found.plain:
         head, remedy = "At no seed have both arms ended.", "Run the same command again: it goes on where it stopped."
-        return Page(TITLE, [Verdict(Severity.CANNOT_TELL, head, remedy), *_before(found)], statement, _provenance(found))
+        return Page(
+            TITLE, [Verdict(Severity.CANNOT_TELL, head, remedy), *_before(found)], statement, _provenance(found)
+        )
     plan = found.plan
-    table = corners([one.arm for one in found.plain], [one.arm for one in found.protected], k=plan.samples, votes=plan.votes)
-    sections: list[Section] = [meaning(table), two_by_two(table), effects(table), spending(table, LONG), policies(found), training(found)]
+    table = corners(
+        [one.arm for one in found.plain], [one.arm for one in found.protected], k=plan.samples, votes=plan.votes
+    )
+    sections: list[Section] = [
+        meaning(table),
+        two_by_two(table),
+        effects(table),
+        spending(table, LONG),
+        policies(found),
+        training(found),
+    ]
     if found.base is not None:
         base, plain = found.base.measured, [one.arm for one in found.plain]
-        sections[3:3] = [narrowing(base, plain, plan.samples), claims(Policies(base, plain, [one.arm for one in found.protected]), table)]
+        sections[3:3] = [
+            narrowing(base, plain, plan.samples),
+            claims(Policies(base, plain, [one.arm for one in found.protected]), table),
+        ]
     return Page(TITLE, sections, statement, _provenance(found))
 
 
@@ -65,7 +79,10 @@ def narrowing(base: Measured, plain: Sequence[Arm], k: int) -> Verdict:
     """Say what plain training did to the base."""
     gained, lost = (change(plain, base, count) for count in (1, k))
     share = float(np.mean([arm.measured.entropy.value for arm in plain])) / base.entropy.value
-    told = f"plain GRPO leaves {number(share, '%')} of the base's entropy; {_told('pass@1', gained)}, {_told(f'pass@{k}', lost)}"
+    told = (
+        f"plain GRPO leaves {number(share, '%')} of the base's entropy; {_told('pass@1', gained)},"
+        f" {_told(f'pass@{k}', lost)}"
+    )
     worse = lost.shows and lost.value.value < 0
     facts = [Fact("pass@1, plain less base", gained.value), Fact(f"pass@{k}, plain less base", lost.value)]
     return Verdict(Severity.WARNING if worse else Severity.NOTE, f"On held-out sums {told}.", "", facts)
@@ -82,8 +99,9 @@ def policies(found: Found) -> Table:
         "The policies on held-out sums",
         [Column("policy"), *(Column(name, {"entropy": "nats", "cut": "%"}.get(name, "")) for name in columns)],
         rows,
-        f"{plan.samples} replies to each of {plan.problems} problems at temperature 1; 95% intervals over {over}. Different answers are "
-        "those among all replies to a problem; cut is the share of replies that did not end by themselves.",
+        f"{plan.samples} replies to each of {plan.problems} problems at temperature 1; 95% intervals over {over}."
+        " Different answers are those among all replies to a problem; cut is the share of replies that did not end by"
+        " themselves.",
     )
 
 
@@ -91,14 +109,20 @@ def training(found: Found) -> Table:
     """Return how the training of both arms went, at its beginning and at its end."""
     rows: list[list[Cell]] = []
     for name, arms in _arms(found):
-        for what, series in (("right", "reward"), ("entropy", "entropy"), ("cut", "cut"), ("groups without a difference", "flat")):
+        for what, series in (
+            ("right", "reward"),
+            ("entropy", "entropy"),
+            ("cut", "cut"),
+            ("groups without a difference", "flat"),
+        ):
             ends = np.array([one.went.ends(series) for one in arms]).mean(0)
             rows.append([f"{name}: {what}", float(ends[0]), float(ends[1])])
     return Table(
         "How training went, on the problems trained on",
         [Column("series"), Column(f"first {WINDOW} generations"), Column(f"last {WINDOW}")],
         rows,
-        "From the run folders: shares of replies or of groups; entropy in nats a token. The mean of seeds where there are several.",
+        "From the run folders: shares of replies or of groups; entropy in nats a token. The mean of seeds where there"
+        " are several.",
     )
 
 
@@ -137,7 +161,10 @@ def _told(what: str, effect: Effect) -> str:
 
 def _provenance(found: Found) -> list[Fact]:
     plan = found.plan
-    trained = f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.rate:g}, all weights"
+    trained = (
+        f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.rate:g}, all"
+        " weights"
+    )
     return [
         Fact("base weights", f"sha256 {found.bench.weights}"),
         Fact("seeds", len(found.plain)),

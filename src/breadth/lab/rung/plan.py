@@ -15,8 +15,11 @@ class RungPlan:
     steps: int = 40
     """Optimizer steps of each arm, one a generation: strictly on-policy."""
     rate: float = 1e-5
-    """Learning rate of both arms, constant after five steps. Published GRPO runs on this very model take 5e-6 to 2e-5 with Adam
-    (model cards and the course of TRL's makers); larger models take 1e-6. Not tuned here: forty steps are too dear for a sweep."""
+    """Learning rate of both arms, constant after five steps.
+
+    Published GRPO runs on this very model take 5e-6 to 2e-5 with Adam
+    (model cards and the course of TRL's makers); larger models take 1e-6. Not tuned here: forty steps are too dear for
+    a sweep."""
     prompts: int = 4
     """Problems of a generation."""
     group: int = 8
@@ -26,7 +29,9 @@ class RungPlan:
     trained: int = 160
     """Problems trained on, in all: each is met once in forty steps."""
     longest: int = 16
-    """Tokens of a reply at most; adding step by step takes eleven. All replies of a step are trained at the length of the longest."""
+    """Tokens of a reply at most; adding step by step takes eleven. All replies of a step are trained at the length of
+    the longest.
+    """
     problems: int = 48
     """Held-out problems that pass@k is measured on."""
     samples: int = 32
@@ -49,7 +54,9 @@ class RungPlan:
             require(self, field, 1 <= getattr(self, field) <= most, f"from 1 to {most}")
         require(self, "rate", 0 < self.rate < 1, "a number above 0, below 1")
         require(self, "group", self.group >= 2, "2 or more, to be compared with each other")
-        require(self, "parts", self.prompts * self.group % self.parts == 0, "so many that prompts x group divides into them")
+        require(
+            self, "parts", self.prompts * self.group % self.parts == 0, "so many that prompts x group divides into them"
+        )
         require(self, "votes", self.votes <= self.samples, "a number of replies, at most the samples")
         require(self, "seed", self.seed >= 0, "0 or more")
 

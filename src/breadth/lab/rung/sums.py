@@ -11,7 +11,9 @@ import numpy as np
 from breadth.inference.records import Reading
 
 TERMS, LARGEST = 3, 9
-"""How many numbers are added, each from 1 to the largest. Of such sums the model gets one in ten right, of two-digit ones next to none."""
+"""How many numbers are added, each from 1 to the largest. Of such sums the model gets one in ten right, of two-digit
+ones next to none.
+"""
 POOL, MOST = 64, 400
 """Problems held out, in all; problems that may be trained on."""
 SHUFFLE = 77
@@ -45,7 +47,10 @@ class Sum:
 
     @property
     def prompt(self) -> str:
-        """What the model continues: a worked example and the question. Every token of it is paid for with each reply trained on."""
+        """What the model continues: a worked example and the question.
+
+        Every token of it is paid for with each reply trained on.
+        """
         return f"{EXAMPLE.worked}\n{self.text}"
 
 

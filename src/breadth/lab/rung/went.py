@@ -44,7 +44,9 @@ def went(run: Path) -> Went:
     for row in Run.open(run).query(QUERY).to_pylist():
         generations[row["step"]].append(row)
     if not generations:
-        raise MeasureError(f"{run} holds no rollouts of a training.", "Move the arm's folder away and run the experiment again.")
+        raise MeasureError(
+            f"{run} holds no rollouts of a training.", "Move the arm's folder away and run the experiment again."
+        )
     kept = [rows for _, rows in sorted(generations.items())]
     return Went(
         tuple(sorted(generations)),

@@ -42,8 +42,9 @@ def uniforms(seeds: NDArray[np.uint64], places: NDArray[np.int64]) -> NDArray[np
 def chosen(logits: Tensor, rows: NDArray[Any]) -> Choice:
     """Choose a token for each row of logits: temperature, min-p, top-k, top-p, chance; temperature 0 takes the likeliest.
 
-    ``rows`` has the fields seed, written, temperature, top_p, top_k and min_p. A token is found by inverting the cumulative distribution,
-    in the order of the vocabulary, at the row's own `uniforms`; so what is drawn depends on the row alone, but for the rounding of logits.
+    ``rows`` has the fields seed, written, temperature, top_p, top_k and min_p. A token is found by inverting the
+    cumulative distribution, in the order of the vocabulary, at the row's own `uniforms`; so what is drawn depends on
+    the row alone, but for the rounding of logits.
     """
     raw = logits.double().log_softmax(-1)
     likely = raw.exp()

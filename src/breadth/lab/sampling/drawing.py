@@ -19,7 +19,9 @@ ENDINGS: tuple[Ending, ...] = ("", "stop", "length")
 READ_TOGETHER = 16384
 """Prompt tokens read in one pass, padding included: bounds the memory it takes."""
 SHARE = 16
-"""A full house takes new rows in once a sixteenth of it is free: reading a few prompts costs nearly as much as reading many."""
+"""A full house takes new rows in once a sixteenth of it is free: reading a few prompts costs nearly as much as reading
+many.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Step:
     broken: NDArray[np.bool_]
     """Rows whose logits were not finite: they end here, and their token is void."""
     top: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
-    """The likeliest tokens and their log-probs, likeliest first; as many as the row with the greatest wish has asked for."""
+    """The likeliest tokens and their log-probs, likeliest first; as many as the row with the greatest wish has asked
+    for.
+    """
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,9 @@ class Batch:
         """Note the tokens written and return why each row ends, if it does; an opening mark inside thinking is a thought like another."""
         rows, marks = self.rows, self.marks
         thinking = rows["thought"] >= 0
-        rows["thought"] = np.where(thinking, np.where(ids == marks.close, -1, rows["thought"] + 1), np.where(ids == marks.open, 0, -1))
+        rows["thought"] = np.where(
+            thinking, np.where(ids == marks.close, -1, rows["thought"] + 1), np.where(ids == marks.open, 0, -1)
+        )
         rows["token"] = ids
         rows["length"] += 1
         rows["written"] += 1
@@ -171,7 +177,9 @@ def draw_all(reasoner: Reasoner, jobs: Sequence[Job], most: int = 1024) -> list[
     import torch
 
     if most < 1:
-        raise SettingsError(f"At most {most} completions are to be drawn at once.", "Let it be 1 or more; 1024 is usual.")
+        raise SettingsError(
+            f"At most {most} completions are to be drawn at once.", "Let it be 1 or more; 1024 is usual."
+        )
     with torch.inference_mode():
         batch = Batch(reasoner)
         for job in jobs:
@@ -195,7 +203,11 @@ def newcomers(running: int, waiting: int, most: int) -> int:
 
 def broken_error() -> ServerError:
     """Return what is said of a row whose logits are not finite."""
-    return ServerError("The model's logits are not finite.", "Its weights are broken: load others, or lower the learning rate.", status=500)
+    return ServerError(
+        "The model's logits are not finite.",
+        "Its weights are broken: load others, or lower the learning rate.",
+        status=500,
+    )
 
 
 def _completions(steps: Sequence[Step], count: int) -> list[Drawn]:

@@ -51,7 +51,10 @@ class Ticket:
     """Held while the listener is told something."""
 
     def cancel(self) -> None:
-        """Draw no further. Once this returns, nothing more is heard of the job; may be called from any thread, and from ``heard``."""
+        """Draw no further.
+
+        Once this returns, nothing more is heard of the job; may be called from any thread, and from ``heard``.
+        """
         with self.lock:
             self.open = False
 
@@ -79,7 +82,8 @@ class Ticket:
 class Engine:
     """Draws completions of one reasoner in a thread of its own, all that are open together, with continuous batching.
 
-    What a job draws depends on the job alone, not on what else is drawn. Weights are those the model has when the engine is made.
+    What a job draws depends on the job alone, not on what else is drawn. Weights are those the model has when the
+    engine is made.
     """
 
     def __init__(self, reasoner: Reasoner, *, most: int = 512, threads: int = 1) -> None:
@@ -104,7 +108,9 @@ class Engine:
         return len(self._tickets) + len(self._waiting)
 
     def submit(self, job: Job, heard: Callable[[Token], None], failed: Callable[[Exception], None]) -> Ticket:
-        """Hand a job in. Both callbacks are called in the engine's thread, which they hold up; nothing is called once it is cancelled.
+        """Hand a job in.
+
+        Both callbacks are called in the engine's thread, which they hold up; nothing is called once it is cancelled.
 
         Raises ServerError for a job that cannot be drawn, or when the engine is closed.
         """
@@ -191,7 +197,11 @@ class Engine:
                 ticket.fail(broken_error())
                 continue
             wish = ticket.job.sampling.top_logprobs
-            top = () if tops is None or not wish else tuple(zip(tops[0][place][:wish], tops[1][place][:wish], strict=True))
+            top = (
+                ()
+                if tops is None or not wish
+                else tuple(zip(tops[0][place][:wish], tops[1][place][:wish], strict=True))
+            )
             ticket.tell(Token(token, logprob, entropy, top, forced, ENDINGS[ending]))
 
     def _fail_all(self, error: Exception) -> None:
@@ -203,7 +213,11 @@ class Engine:
         self._tickets.clear()
         said = error
         if not isinstance(error, ServerError):
-            said = ServerError(f"Drawing broke: {error}", "Look at what caused it; the jobs behind it are drawn all the same.", status=500)
+            said = ServerError(
+                f"Drawing broke: {error}",
+                "Look at what caused it; the jobs behind it are drawn all the same.",
+                status=500,
+            )
             said.__cause__ = error
         for ticket in tickets:
             ticket.fail(said)

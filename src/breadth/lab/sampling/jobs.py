@@ -44,11 +44,15 @@ class Job:
     ids: tuple[int, ...]
     """The prompt, and whatever of the reply is given."""
     sampling: Sampling
-    """How to draw. At ``thinking_tokens`` the closing mark is forced; penalties are refused; ``stop`` is the caller's to heed."""
+    """How to draw. At ``thinking_tokens`` the closing mark is forced; penalties are refused; ``stop`` is the caller's
+    to heed.
+    """
     seed: int = 0
     """Of its chance, token by token: a hash of seed and place in the completion."""
     least_thinking: int = 0
-    """Before so many thinking tokens an end of thinking (its mark, or the end of the reply) is turned into one more attempt."""
+    """Before so many thinking tokens an end of thinking (its mark, or the end of the reply) is turned into one more
+    attempt.
+    """
 
     def __post_init__(self) -> None:
         require(self, "least_thinking", self.least_thinking >= 0, "0 or more tokens")
@@ -92,9 +96,13 @@ def check(job: Job, context: int, vocabulary: int) -> None:
     elif (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1, 0, 0):
         problem = "The reasoner is drawn from without penalties, and a penalty is set."
     elif sampling.thinking_tokens is not None and job.least_thinking > sampling.thinking_tokens:
-        problem = f"At least {job.least_thinking} thinking tokens are asked for, and at most {sampling.thinking_tokens}."
+        problem = (
+            f"At least {job.least_thinking} thinking tokens are asked for, and at most {sampling.thinking_tokens}."
+        )
     if problem:
-        raise ServerError(problem, "Change the request; no other of its kind can be drawn either.", status=400, fatal=True)
+        raise ServerError(
+            problem, "Change the request; no other of its kind can be drawn either.", status=400, fatal=True
+        )
 
 
 def begun(jobs: Iterable[tuple[int, Job]], marks: Marks, context: int) -> NDArray[Any]:

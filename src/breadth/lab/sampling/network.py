@@ -22,7 +22,8 @@ PROBE = 8
 class Cache:
     """Keys and values of all rows: of each row its own positions from 0 on, so rows of any length stand side by side.
 
-    What lies behind the end of a row is masked, never read; it is finite all the same, for nothing times not-a-number is not nothing.
+    What lies behind the end of a row is masked, never read; it is finite all the same, for nothing times not-a-number
+    is not nothing.
     """
 
     def __init__(self, layers: int, heads: int, size: int) -> None:
@@ -82,7 +83,9 @@ class Block:
         return cls(
             _copy(torch.cat([scaled, attention.k_proj.weight, attention.v_proj.weight]) * layer.input_layernorm.weight),
             _copy(attention.o_proj.weight),
-            _copy(torch.cat([forward.gate_proj.weight, forward.up_proj.weight]) * layer.post_attention_layernorm.weight),
+            _copy(
+                torch.cat([forward.gate_proj.weight, forward.up_proj.weight]) * layer.post_attention_layernorm.weight
+            ),
             _copy(forward.down_proj.weight),
             heads,
             layer.input_layernorm.variance_epsilon,
@@ -112,14 +115,18 @@ class Network:
         config = model.config
         if config.model_type != "llama" or config.num_key_value_heads != config.num_attention_heads:
             raise _unlike(
-                f"The model is a {config.model_type} of {config.num_attention_heads} query and {config.num_key_value_heads} key heads."
+                f"The model is a {config.model_type} of {config.num_attention_heads} query and"
+                f" {config.num_key_value_heads} key heads."
             )
         with torch.inference_mode():
             self.heads: int = config.num_attention_heads
             """Attention heads of a layer."""
             self.context: int = config.max_position_embeddings
             """Positions there are."""
-            self.embedding, self.head = _copy(model.model.embed_tokens.weight), _copy(model.lm_head.weight * model.model.norm.weight)
+            self.embedding, self.head = (
+                _copy(model.model.embed_tokens.weight),
+                _copy(model.lm_head.weight * model.model.norm.weight),
+            )
             """Token -> stream, and stream -> token."""
             self.blocks = [Block.of(layer, self.heads) for layer in model.model.layers]
             """The layers."""
@@ -173,7 +180,10 @@ class Network:
         ours = self.step(ids[0, -1:], torch.tensor([ids.shape[1] - 1]), cache)
         theirs = model(input_ids=ids).logits[:, -1].float()
         if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4, equal_nan=True):
-            raise _unlike(f"Our logits and those of this {type(model).__name__} differ by {float((ours - theirs).abs().max()):.2g}.")
+            raise _unlike(
+                f"Our logits and those of this {type(model).__name__} differ by"
+                f" {float((ours - theirs).abs().max()):.2g}."
+            )
 
 
 def _unlike(problem: str) -> ServerError:
@@ -182,7 +192,10 @@ def _unlike(problem: str) -> ServerError:
 
 
 def _attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Return what one query a row and head sees. Two batched products beat the fused kernel here: it is made for many queries."""
+    """Return what one query a row and head sees.
+
+    Two batched products beat the fused kernel here: it is made for many queries.
+    """
     rows, heads, width, _ = keys.shape
     scores = torch.bmm(queries.reshape(rows * heads, 1, -1), keys.flatten(0, 1).transpose(1, 2))
     shares = scores.view(rows, heads, width).add_(mask).softmax(-1)

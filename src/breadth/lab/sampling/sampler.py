@@ -26,9 +26,10 @@ TOP = 20
 class ReasonerSampler:
     """Draws from the reasoner; all draws that are awaited at one time are drawn together, in a thread of their own.
 
-    Tokens are words set apart by spaces; a continuation brings the space that its prefix lacks. Log-probs are raw, confidences are from
-    the true top k, the entropy of every step is in ``message["entropies"]``. The same draw gives the same completion in any company.
-    Weights are those the model has when the sampler is made. ``thinking_tokens`` is kept: at it the closing mark is forced.
+    Tokens are words set apart by spaces; a continuation brings the space that its prefix lacks. Log-probs are raw,
+    confidences are from the true top k, the entropy of every step is in ``message["entropies"]``. The same draw gives
+    the same completion in any company. Weights are those the model has when the sampler is made. ``thinking_tokens`` is
+    kept: at it the closing mark is forced.
     """
 
     def __init__(self, reasoner: Reasoner, *, most: int = 512, threads: int = 1) -> None:

@@ -23,8 +23,8 @@ Told: TypeAlias = list[tuple[Writing, list[Piece]]]
 class Listening:
     """Has every reply of a request drawn while the context lasts; leaving it cancels what is still being drawn.
 
-    The engine speaks in its own thread, token by token. They are put in a queue, and the event loop is woken once for all that have come
-    since it last looked, however many.
+    The engine speaks in its own thread, token by token. They are put in a queue, and the event loop is woken once for
+    all that have come since it last looked, however many.
     """
 
     def __init__(self, engine: Engine, wanted: Wanted, writings: Sequence[Writing]) -> None:
@@ -37,7 +37,9 @@ class Listening:
     def __enter__(self) -> Self:
         from breadth.lab.sampling.engine import Job
 
-        sampling = replace(self._wanted.sampling, stop=())  # a stop text may begin and end inside tokens: the writing looks for it
+        sampling = replace(
+            self._wanted.sampling, stop=()
+        )  # a stop text may begin and end inside tokens: the writing looks for it
         try:
             for index, seed in enumerate(self._wanted.seeds()):
                 note = partial(self._note, index)

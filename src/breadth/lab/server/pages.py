@@ -60,9 +60,17 @@ async def _told(request: web.Request, handler: Page) -> web.StreamResponse:
 def _refused(error: web.HTTPException, request: web.Request) -> Refusal:
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         most = request.app[LAB].settings.body
-        return Refusal(413, f"The body is larger than the {most / 1e6:g} MB this server reads: shorten the prompt.", code="body_too_large")
+        return Refusal(
+            413,
+            f"The body is larger than the {most / 1e6:g} MB this server reads: shorten the prompt.",
+            code="body_too_large",
+        )
     if isinstance(error, web.HTTPMethodNotAllowed):
-        return Refusal(405, f"Use {' or '.join(sorted(error.allowed_methods))} here, not {error.method}.", code="method_not_allowed")
+        return Refusal(
+            405,
+            f"Use {' or '.join(sorted(error.allowed_methods))} here, not {error.method}.",
+            code="method_not_allowed",
+        )
     if isinstance(error, web.HTTPNotFound):
         pages = f"{CHAT}, {COMPLETIONS}, /v1/models, /props, /health"
         return Refusal(404, f"There is no such page. There are: {pages}.", code="unknown_path")
@@ -97,7 +105,9 @@ async def _complete(request: web.Request) -> web.StreamResponse:
         return web.Response(body=replies.whole(writings, pieces), content_type="application/json")
 
 
-async def _stream(request: web.Request, listening: Listening, writings: list[Writing], replies: Replies) -> web.StreamResponse:
+async def _stream(
+    request: web.Request, listening: Listening, writings: list[Writing], replies: Replies
+) -> web.StreamResponse:
     """Send a reply token by token; what goes wrong now is an event, and the stream ends without its end mark."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
@@ -122,14 +132,27 @@ async def _models(request: web.Request) -> web.Response:
     weights = sum(tensor.numel() for tensor in server.reasoner.model.parameters())
     about = {"n_ctx": server.context, "n_vocab": server.wording.size, "n_params": weights}
     return _json(
-        {"object": "list", "data": [{"id": server.settings.name, "object": "model", "created": 0, "owned_by": "breadth", "meta": about}]}
+        {
+            "object": "list",
+            "data": [
+                {"id": server.settings.name, "object": "model", "created": 0, "owned_by": "breadth", "meta": about}
+            ],
+        }
     )
 
 
 async def _props(request: web.Request) -> web.Response:
     """Say what is served and how it draws unless told otherwise, where llama.cpp says it."""
     server = request.app[LAB]
-    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "max_tokens": -1, "stop": [], "speculative.types": "none"}
+    defaults = {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "max_tokens": -1,
+        "stop": [],
+        "speculative.types": "none",
+    }
     return _json(
         {
             "default_generation_settings": {

@@ -19,7 +19,9 @@ class Replies:
 
     def __init__(self, wanted: Wanted, model: str) -> None:
         self._wanted = wanted
-        self._stream_kind, whole = ("chat.completion.chunk", "chat.completion") if wanted.chat else ("text_completion", "text_completion")
+        self._stream_kind, whole = (
+            ("chat.completion.chunk", "chat.completion") if wanted.chat else ("text_completion", "text_completion")
+        )
         name = ("chatcmpl-" if wanted.chat else "cmpl-") + secrets.token_hex(12)
         self._head = {"id": name, "object": whole, "created": int(time.time()), "model": model}
         self._lengths = [len(wanted.before) if not wanted.chat else 0] * wanted.replies
@@ -33,7 +35,9 @@ class Replies:
         """Return the event that opens a streamed reply; plain completions have none."""
         if not self._wanted.chat:
             return b""
-        return self._event({"index": writing.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None})
+        return self._event(
+            {"index": writing.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+        )
 
     def piece(self, writing: Writing, piece: Piece) -> bytes:
         """Return the event of one token."""
@@ -41,7 +45,9 @@ class Replies:
         if self._wanted.chat:
             added = {"delta": {"reasoning_content" if piece.thought else "content": piece.shown}}
         entries = [] if piece.entry is None else [piece.entry]
-        return self._event({"index": writing.index, **added, "logprobs": self._logprobs(writing.index, entries), "finish_reason": None})
+        return self._event(
+            {"index": writing.index, **added, "logprobs": self._logprobs(writing.index, entries), "finish_reason": None}
+        )
 
     def last(self, writing: Writing) -> bytes:
         """Return the event that ends a streamed reply."""
@@ -62,8 +68,15 @@ class Replies:
         told: dict[str, Any] = {"text": text}
         if self._wanted.chat:
             thought = "".join(piece.shown for piece in pieces if piece.thought)
-            told = {"message": {"role": "assistant", "content": text} | ({"reasoning_content": thought} if thought else {})}
-        return {"index": writing.index, **told, "logprobs": self._logprobs(writing.index, entries), "finish_reason": writing.finish}
+            told = {
+                "message": {"role": "assistant", "content": text} | ({"reasoning_content": thought} if thought else {})
+            }
+        return {
+            "index": writing.index,
+            **told,
+            "logprobs": self._logprobs(writing.index, entries),
+            "finish_reason": writing.finish,
+        }
 
     def _logprobs(self, index: int, entries: Sequence[Entry]) -> dict[str, Any] | None:
         """Return log-probs in the form of chats, or in the older one of plain completions: parallel lists."""

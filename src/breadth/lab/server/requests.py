@@ -73,7 +73,10 @@ class Wanted:
 
     def seeds(self) -> list[int]:
         """Return a seed for each reply; the first is the request's own, so that it does not depend on how many are wanted."""
-        return [self.seed, *(int(np.random.SeedSequence((self.seed, place)).generate_state(1)[0]) for place in range(1, self.replies))]
+        return [
+            self.seed,
+            *(int(np.random.SeedSequence((self.seed, place)).generate_state(1)[0]) for place in range(1, self.replies)),
+        ]
 
 
 def read_wanted(call: Call, wording: Wording, context: int) -> Wanted:
@@ -103,14 +106,25 @@ def read_wanted(call: Call, wording: Wording, context: int) -> Wanted:
     )
     options = call.fields.get("stream_options") or {}
     return Wanted(
-        call.path, tokens, before, sampling, call.each, _seed(call), call.stream, bool(options.get("include_usage")), alternatives
+        call.path,
+        tokens,
+        before,
+        sampling,
+        call.each,
+        _seed(call),
+        call.stream,
+        bool(options.get("include_usage")),
+        alternatives,
     )
 
 
 def _refuse_unheeded(fields: Mapping[str, Any]) -> None:
     for name, values in NEUTRAL.items():
         if name in fields and fields[name] not in values:
-            raise _wrong(name, f"left out, or {orjson.dumps(values[0]).decode()}: this server does not do what else it may ask for")
+            raise _wrong(
+                name,
+                f"left out, or {orjson.dumps(values[0]).decode()}: this server does not do what else it may ask for",
+            )
 
 
 def _chat(call: Call, wording: Wording) -> tuple[tuple[int, ...], str]:
@@ -119,7 +133,10 @@ def _chat(call: Call, wording: Wording) -> tuple[tuple[int, ...], str]:
     asked = question_words([text_of(message.get("content")) for message in messages if message.get("role") == "user"])
     if not asked:
         raise Refusal(
-            400, "No message of the user's asks anything: write '( 3 + 4 ) * ( 5 + 6 ) ='.", param="messages", code="invalid_value"
+            400,
+            "No message of the user's asks anything: write '( 3 + 4 ) * ( 5 + 6 ) ='.",
+            param="messages",
+            code="invalid_value",
         )
     last = messages[-1]
     before = text_of(last.get("content")) if last.get("role") == "assistant" else ""

@@ -1,7 +1,8 @@
 """The tiny reasoner over HTTP: an OpenAI-compatible server in one process, with thinking, log-probs, prefix continuation and budgets.
 
-It speaks llama.cpp's dialect: a last message of the assistant's is continued, ``reasoning_budget_tokens`` caps thinking, and ``/props``
-says what it is and how it draws unless told otherwise, by which clients know the dialect. It does not claim to be llama.cpp.
+It speaks llama.cpp's dialect: a last message of the assistant's is continued, ``reasoning_budget_tokens`` caps
+thinking, and ``/props`` says what it is and how it draws unless told otherwise, by which clients know the dialect. It
+does not claim to be llama.cpp.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from breadth.lab.task.wording import Wording
 from breadth.runtime.proxy.faults import Refusal
 
 ReasoningFormat = Literal["none", "deepseek"]
-"""Where thinking stands in a chat's reply: in its content, marks and all, or apart in ``reasoning_content`` (llama.cpp's names)."""
+"""Where thinking stands in a chat's reply: in its content, marks and all, or apart in ``reasoning_content``
+(llama.cpp's names).
+"""
 COME_BACK = 1.0
 """Seconds after which a client that was one too many may try again."""
 GLANCE = 0.02
@@ -51,7 +54,8 @@ class ServerSettings:
     at_once: int = 512
     """Replies drawn at once; more wait."""
     most: int = 2048
-    """Replies drawn and waiting at most; more are told to come back (429), so that nobody waits for minutes unawares."""
+    """Replies drawn and waiting at most; more are told to come back (429), so that nobody waits for minutes unawares.
+    """
     body: int = 1_000_000
     """Bytes of a request at most; the longest prompt that fits the context is some 20,000."""
     drain: float = 10.0
@@ -84,7 +88,9 @@ class LabServer:
         """Tokens of prompt and reply together at most."""
         self._port = settings.port
         # Cancelled as soon as the client leaves: that ends the draws for it.
-        self._runner = web.AppRunner(application(self), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            application(self), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+        )
         self._site: web.TCPSite | None = None
 
     @property
@@ -104,7 +110,9 @@ class LabServer:
         self._port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Take nothing new, let what is in flight finish for a while, then end it."""
         self.draining = True
         loop = asyncio.get_running_loop()
@@ -119,9 +127,14 @@ class LabServer:
     def room(self, replies: int) -> Iterator[None]:
         """Take a place for replies; refuse them when there is none."""
         if self.draining:
-            raise Refusal(503, "The server is about to end: ask again in a moment.", code="draining", retry_after=COME_BACK)
+            raise Refusal(
+                503, "The server is about to end: ask again in a moment.", code="draining", retry_after=COME_BACK
+            )
         if self.in_flight + replies > self.settings.most:
-            said = f"{self.in_flight} replies are being drawn or waiting, of {self.settings.most} at most: try again, or ask for fewer."
+            said = (
+                f"{self.in_flight} replies are being drawn or waiting, of {self.settings.most} at most: try again, or"
+                " ask for fewer."
+            )
             raise Refusal(429, said, code="too_many_requests", retry_after=COME_BACK)
         self.in_flight += replies
         try:
@@ -144,5 +157,6 @@ def _cannot_listen(settings: ServerSettings, error: OSError) -> SettingsError:
         problem = f"Port {settings.port} of {settings.host} is taken by another program."
         return SettingsError(problem, "Choose another with --port, or 0 for a free one.")
     return SettingsError(
-        f"Cannot listen on {settings.host}, port {settings.port}: {error.strerror or error}.", "Choose another --host or --port."
+        f"Cannot listen on {settings.host}, port {settings.port}: {error.strerror or error}.",
+        "Choose another --host or --port.",
     )

@@ -39,7 +39,10 @@ class Piece:
 
 
 class Writing:
-    """One reply of a request. Thinking is set apart from the answer when ``apart``, else it stands in the text with its marks."""
+    """One reply of a request.
+
+    Thinking is set apart from the answer when ``apart``, else it stands in the text with its marks.
+    """
 
     def __init__(self, wanted: Wanted, wording: Wording, index: int = 0, *, apart: bool = False) -> None:
         self.index = index
@@ -77,14 +80,18 @@ class Writing:
         thought = opens or self._thinks
         self.thinking += thought and not opens and not closes
         shown = raw.lstrip() if self._fresh and self._apart else raw
-        piece = Piece(raw, "" if self._apart and (opens or closes) else shown, thought and self._apart, self._entry(token, raw))
+        piece = Piece(
+            raw, "" if self._apart and (opens or closes) else shown, thought and self._apart, self._entry(token, raw)
+        )
         self._thinks, self._fresh, self._before = thought and not closes, opens or closes, raw[-1:]
         return piece
 
     def _entry(self, token: Token, raw: str) -> Entry | None:
         if self._alternatives is None:
             return None
-        top = tuple((self._wording.text(other, self._before), logprob) for other, logprob in token.top[: self._alternatives])
+        top = tuple(
+            (self._wording.text(other, self._before), logprob) for other, logprob in token.top[: self._alternatives]
+        )
         return Entry(raw, token.logprob, top)
 
     def _stopped(self) -> int | None:
@@ -95,7 +102,9 @@ class Writing:
     def _doubtful(self) -> int:
         """Return how many characters at the end may be the beginning of a stop text."""
         text = "".join(piece.raw for piece in self._held)
-        return max((size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size])), default=0)
+        return max(
+            (size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size])), default=0
+        )
 
     def _release(self, doubtful: int) -> list[Piece]:
         """Give out the pieces that end before the last so many characters."""

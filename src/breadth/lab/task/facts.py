@@ -18,11 +18,13 @@ RIVALS = (0.5, 0.3, 0.2)
 
 @dataclass(frozen=True)
 class Facts:
-    """Two tables of facts. A firm fact is always recalled right; a shaky one seldom, mostly as one of three false values of its own.
+    """Two tables of facts.
 
-    ``3 + 5`` and ``5 + 3`` are two facts: one may be firm and the other shaky, so the order in which operands are taken matters as the
-    route does. The chance of recalling v for a shaky fact is ``right`` if v is the truth, ``believed`` times (0.5, 0.3, 0.2) if v is one
-    of the three rivals, plus what is left spread evenly over all values.
+    A firm fact is always recalled right; a shaky one seldom, mostly as one of three false values of its own.
+
+    ``3 + 5`` and ``5 + 3`` are two facts: one may be firm and the other shaky, so the order in which operands are taken
+    matters as the route does. The chance of recalling v for a shaky fact is ``right`` if v is the truth, ``believed``
+    times (0.5, 0.3, 0.2) if v is one of the three rivals, plus what is left spread evenly over all values.
     """
 
     prime: int = 29
@@ -37,7 +39,12 @@ class Facts:
     """Decides which facts are shaky and what they are mistaken for."""
 
     def __post_init__(self) -> None:
-        require(self, "prime", self.prime >= 5 and all(self.prime % divisor for divisor in range(2, self.prime)), "a prime from 5 up")
+        require(
+            self,
+            "prime",
+            self.prime >= 5 and all(self.prime % divisor for divisor in range(2, self.prime)),
+            "a prime from 5 up",
+        )
         require(self, "shaky", 0 <= self.shaky <= 1, "a share from 0 to 1")
         require(self, "right", 0 <= self.right <= 1, "a chance from 0 to 1")
         require(self, "believed", 0 <= self.believed <= 1 - self.right + 1e-12, "a chance, with 'right' at most 1")

@@ -56,7 +56,9 @@ class Attempt:
     operations: tuple[Operation, ...]
     """What was written."""
     followed: bool
-    """Whether every operation is a step of the route with the operands that are due, and the route was walked to its end."""
+    """Whether every operation is a step of the route with the operands that are due, and the route was walked to its
+    end.
+    """
 
     @property
     def result(self) -> int | None:
@@ -163,7 +165,9 @@ class _Reader:
                 return None
             self.roles.append(role)
         first, second, third, value = self.words[start : start + WIDTH]
-        style, sign, one, other = ("prefix", first, second, third) if first in SIGNS else ("infix", second, first, third)
+        style, sign, one, other = (
+            ("prefix", first, second, third) if first in SIGNS else ("infix", second, first, third)
+        )
         return style, Operation(sign, int(one), int(other), int(value[1:]))
 
     def _ending(self) -> bool:
@@ -200,8 +204,8 @@ def _follows(problem: Problem, route: str, operations: Sequence[Operation]) -> b
 def _leads_on(progress: Progress, operations: Sequence[Operation]) -> bool:
     """Say whether the operations are steps still to take, under some reading of those that fit several steps.
 
-    Equal terms make such: with a = b the products ``a * c`` and ``b * c`` read alike, but shaky facts may give them different values, and
-    which is which shows only in the sums behind them.
+    Equal terms make such: with a = b the products ``a * c`` and ``b * c`` read alike, but shaky facts may give them
+    different values, and which is which shows only in the sums behind them.
     """
     if not operations:
         return True

@@ -35,7 +35,12 @@ class Problem:
 
     def __post_init__(self) -> None:
         require(self, "left", len(self.left) == 2, "two terms")
-        require(self, "right", len(self.right) == 2 or (len(self.right) == 1 and self.added is None), "two terms, or one and nothing added")
+        require(
+            self,
+            "right",
+            len(self.right) == 2 or (len(self.right) == 1 and self.added is None),
+            "two terms, or one and nothing added",
+        )
 
     @property
     def level(self) -> Level:
@@ -74,11 +79,15 @@ def draw_problem(rng: np.random.Generator, prime: int, level: Level = "medium") 
     return Problem((a, b), right, e if level == "hard" else None)
 
 
-def draw_problems(count: int, prime: int, level: Level, seed: int, without: frozenset[Problem] = frozenset()) -> list[Problem]:
+def draw_problems(
+    count: int, prime: int, level: Level, seed: int, without: frozenset[Problem] = frozenset()
+) -> list[Problem]:
     """Draw different problems, none of them among those to leave out; what merely commutes is not different."""
     left_out = _drawable(without, prime, level)
     if count > (there := count_problems(prime, level) - len(left_out)):
-        raise SettingsError(f"There are {there} {level} problems below {prime} to draw from, not {count}.", f"Ask for {there} or fewer.")
+        raise SettingsError(
+            f"There are {there} {level} problems below {prime} to draw from, not {count}.", f"Ask for {there} or fewer."
+        )
     rng = np.random.default_rng((seed, 14))  # a stream of its own: the same seed draws other things elsewhere
     found: dict[Problem, Problem] = {}
     while len(found) < count:
@@ -106,7 +115,9 @@ def _drawable(problems: frozenset[Problem], prime: int, level: Level) -> frozens
     """Return those of some problems that could be drawn, in their canonical form."""
     there = (problem.canonical for problem in problems if problem.level == level)
     return frozenset(
-        one for one in there if all(0 < number < prime for number in (*one.left, *one.right, *([] if one.added is None else [one.added])))
+        one
+        for one in there
+        if all(0 < number < prime for number in (*one.left, *one.right, *([] if one.added is None else [one.added])))
     )
 
 
@@ -118,4 +129,6 @@ def read_problem(text: str) -> Problem:
         problem = Problem((numbers[0], numbers[1]), tuple(numbers[2:4]), numbers[4] if len(numbers) > 4 else None)
         if problem.words == words:
             return problem
-    raise SettingsError(f"'{text[:80]}' is no problem of Routes.", "Pose it as '( 3 + 4 ) * ( 5 + 6 ) =', words set apart by spaces.")
+    raise SettingsError(
+        f"'{text[:80]}' is no problem of Routes.", "Pose it as '( 3 + 4 ) * ( 5 + 6 ) =', words set apart by spaces."
+    )

@@ -8,7 +8,9 @@ from functools import cache
 from breadth.lab.task.problems import Problem
 
 ROUTES = ("add", "left", "right", "expand")
-"""Add first and multiply once; multiply each term of the left sum by the right sum; the left sum by each term of the right; expand."""
+"""Add first and multiply once; multiply each term of the left sum by the right sum; the left sum by each term of the
+right; expand.
+"""
 
 
 @dataclass(frozen=True)
@@ -90,4 +92,8 @@ class Progress:
     def matching(self, sign: str, first: int, second: int) -> list[Step]:
         """List the steps that may be taken now with these operands, in either order; equal terms make it several."""
         wanted = ((first, second), (second, first))
-        return [step for step in self.ready() if step.sign == sign and (self.values[step.first], self.values[step.second]) in wanted]
+        return [
+            step
+            for step in self.ready()
+            if step.sign == sign and (self.values[step.first], self.values[step.second]) in wanted
+        ]

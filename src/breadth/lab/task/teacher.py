@@ -23,18 +23,19 @@ class Written:
     words: tuple[str, ...]
     """Its tokens, from the opening of the thinking to the end."""
     imposed: int | None = None
-    """Place of a token that is not the teacher's own choice, so not to be learnt: the end of a thinking that was cut."""
+    """Place of a token that is not the teacher's own choice, so not to be learnt: the end of a thinking that was cut.
+    """
 
 
 @dataclass(frozen=True)
 class Teacher:
     """Writes traces: attempts along random routes until one feels right, then the answer of the last one.
 
-    The teacher knows, more often than not, whether an attempt went right: he stops behind a right one with chance ``content`` and behind a
-    wrong one with chance ``careless``. A reader of many traces cannot know that, but can learn which facts are firm; so the reasoner's
-    own choice to stop is worth something, and overruling it costs. Some thinking is cut at a random place, so that the reasoner has seen
-    what it looks like to answer without having finished: with the result of the last finished attempt, else with the last value found,
-    else with a guess.
+    The teacher knows, more often than not, whether an attempt went right: he stops behind a right one with chance
+    ``content`` and behind a wrong one with chance ``careless``. A reader of many traces cannot know that, but can learn
+    which facts are firm; so the reasoner's own choice to stop is worth something, and overruling it costs. Some
+    thinking is cut at a random place, so that the reasoner has seen what it looks like to answer without having
+    finished: with the result of the last finished attempt, else with the last value found, else with a guess.
     """
 
     facts: Facts = Facts()

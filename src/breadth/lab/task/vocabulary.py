@@ -10,8 +10,8 @@ from breadth.lab.task.routes import ROUTES
 
 PAD, UNKNOWN, BEGIN = "<pad>", "<unk>", "<bos>"
 CHAT = (
-    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %} {{ message['content'] }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %} {% endif %}"
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %} {{ message['content'] }}{% endif"
+    " %}{% endfor %}{% if add_generation_prompt %} {% endif %}"
 )
 """A chat is the problems its user poses, nothing else: the reasoner knows no roles."""
 
@@ -19,7 +19,22 @@ CHAT = (
 def words_of(prime: int) -> list[str]:
     """List the tokens, by number; the padding is token 0."""
     numbers = [str(number) for number in range(prime)]
-    return [PAD, UNKNOWN, BEGIN, END, OPEN, CLOSE, AGAIN, *ROUTES, "(", ")", *SIGNS, "=", *numbers, *(f"={number}" for number in numbers)]
+    return [
+        PAD,
+        UNKNOWN,
+        BEGIN,
+        END,
+        OPEN,
+        CLOSE,
+        AGAIN,
+        *ROUTES,
+        "(",
+        ")",
+        *SIGNS,
+        "=",
+        *numbers,
+        *(f"={number}" for number in numbers),
+    ]
 
 
 def build_tokenizer(prime: int) -> Any:
@@ -30,9 +45,16 @@ def build_tokenizer(prime: int) -> Any:
     words = {word: number for number, word in enumerate(words_of(prime))}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, words[BEGIN])])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A", special_tokens=[(BEGIN, words[BEGIN])]
+    )
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, padding_side="left"
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        bos_token=BEGIN,
+        eos_token=END,
+        padding_side="left",
     )
     fast.chat_template = CHAT
     return fast

@@ -46,7 +46,15 @@ class Looks:
     """How long the problems are."""
 
     def __post_init__(self) -> None:
-        for field in ("problems", "samples", "problems_between", "samples_between", "problems_beside", "samples_beside", "every"):
+        for field in (
+            "problems",
+            "samples",
+            "problems_between",
+            "samples_between",
+            "problems_beside",
+            "samples_beside",
+            "every",
+        ):
             require(self, field, getattr(self, field) >= 1, "1 or more")
 
     @property

@@ -51,7 +51,9 @@ class Trial:
     name: str
     """Arm and seed, e.g. ``plain/seed-0``: the folder's place in the experiment's."""
     work: str
-    """``"module:function"``, called with the settings, the folder, the base's folder and whom to tell of units done; returns the result."""
+    """``"module:function"``, called with the settings, the folder, the base's folder and whom to tell of units done;
+    returns the result.
+    """
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Everything the result depends on, as TOML can hold it."""
     units: int = 1

@@ -60,7 +60,9 @@ def found(folder: Path) -> Found | None:
         row = orjson.loads(path.read_bytes())
         return Found(row["result"], float(row["seconds"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BrokenFileError(path, f"is no result of a trial: {error}.", "Delete it; the trial is then run again.") from error
+        raise BrokenFileError(
+            path, f"is no result of a trial: {error}.", "Delete it; the trial is then run again."
+        ) from error
 
 
 def write_found(folder: Path, result: Mapping[str, Any], seconds: float) -> None:
@@ -111,9 +113,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BrokenFileError(path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions.") from error
+        raise BrokenFileError(
+            path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions."
+        ) from error
     except ValueError as error:
-        raise BrokenFileError(path, f"is not TOML: {error}.", "Move the folder away and run the experiment again.") from error
+        raise BrokenFileError(
+            path, f"is not TOML: {error}.", "Move the folder away and run the experiment again."
+        ) from error
 
 
 def _write_toml(path: Path, table: Mapping[str, Any]) -> None:

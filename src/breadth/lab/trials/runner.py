@@ -54,13 +54,24 @@ class Crew:
 
     def start(self, trial: Trial, folder: Path, base: Path | None) -> subprocess.Popen[str] | None:
         """Start the process of a trial, unless all is to end."""
-        command = [sys.executable, "-m", "breadth.lab.trials.worker", str(folder / trial.name), *([] if base is None else [str(base)])]
+        command = [
+            sys.executable,
+            "-m",
+            "breadth.lab.trials.worker",
+            str(folder / trial.name),
+            *([] if base is None else [str(base)]),
+        ]
         with self.lock:
             if self.closing:
                 return None
             # In a session of its own: Ctrl-C reaches this process only, which then ends the others in order.
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, **ONE_THREAD}
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, **ONE_THREAD},
             )
             self.running[trial.name] = process
             return process
@@ -89,11 +100,17 @@ class Watch:
     """A trial has ended, well or not."""
 
 
-def run_trials(trials: Sequence[Trial], folder: Path, base: Path | None, jobs: int, watch: Watch = Watch()) -> list[Failure]:  # noqa: B008 - frozen
+def run_trials(
+    trials: Sequence[Trial],
+    folder: Path,
+    base: Path | None,
+    jobs: int,
+    watch: Watch = Watch(),  # noqa: B008
+) -> list[Failure]:
     """Run the trials that have not ended yet, so many at once, and return those that failed; the others go on meanwhile.
 
-    A folder whose trials have other settings is refused before anything runs. When interrupted, all processes are ended; the same call
-    goes on from there.
+    A folder whose trials have other settings is refused before anything runs. When interrupted, all processes are
+    ended; the same call goes on from there.
     """
     with locked(folder):
         prepare(trials, folder)
@@ -125,7 +142,9 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise WriteError(folder, "is being worked in by another run.", "Wait for it, or name another folder with --out.") from error
+            raise WriteError(
+                folder, "is being worked in by another run.", "Wait for it, or name another folder with --out."
+            ) from error
         yield
 
 
@@ -133,7 +152,7 @@ def _run(crew: Crew, trial: Trial, folder: Path, base: Path | None, watch: Watch
     process = crew.start(trial, folder, base)
     if process is None:
         return None
-    assert process.stdout is not None  # noqa: S101 - piped above
+    assert process.stdout is not None
     try:
         reason = _listen(process.stdout, lambda units: watch.units(trial, units))
         status = process.wait()
@@ -171,6 +190,10 @@ def _failure(trial: Trial, folder: Path, status: int, reason: str) -> Failure:
         return Failure(trial, reason, folder / FAILED)
     if status < 0:
         name = signal.Signals(-status).name
-        why = "; that is what a machine does that runs out of memory: try fewer --jobs" if -status == signal.SIGKILL else ""
+        why = (
+            "; that is what a machine does that runs out of memory: try fewer --jobs"
+            if -status == signal.SIGKILL
+            else ""
+        )
         return Failure(trial, f"Its process was killed by {name}{why}.", folder / LOG)
     return Failure(trial, f"Its process ended with status {status} and without a result.", folder / LOG)

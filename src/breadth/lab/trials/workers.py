@@ -57,7 +57,8 @@ class Workers:
     def run(self, calls: Sequence[Call], heard: Heard) -> list[Any]:
         """Do all calls, as many at once as there are workers, and return what they return, in order.
 
-        What a call raises is raised here, and the others are dropped. A worker that dies takes its call with it: that is said.
+        What a call raises is raised here, and the others are dropped. A worker that dies takes its call with it: that
+        is said.
         """
         waiting, busy, results = deque(enumerate(calls)), dict[Connection, tuple[int, _Worker]](), [None] * len(calls)
         while waiting or busy:
@@ -82,7 +83,9 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for worker in self._all:
             worker.process.terminate()
         for worker in self._all:
@@ -115,7 +118,8 @@ class _Worker:
             self.process.join(PATIENCE)
             raise BreadthError(
                 f"A worker process ended before its work was done (exit status {self.process.exitcode}).",
-                "Run the same command again: it goes on from there. If it was killed, there may be too little memory: close something.",
+                "Run the same command again: it goes on from there. If it was killed, there may be too little memory:"
+                " close something.",
             ) from error
         return kind, said
 

@@ -31,7 +31,8 @@ class Keys:
         for key in (given := list(keys)):
             if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
                 raise SettingsError(
-                    f"A key is too short or has other characters than letters, digits and signs (it has {len(key)} characters).",
+                    f"A key is too short or has other characters than letters, digits and signs (it has {len(key)}"
+                    " characters).",
                     f"Give each key at least {SHORTEST} plain characters, such as those of: openssl rand -hex 24",
                 )
         return cls(frozenset(_digest(key) for key in given))
@@ -42,7 +43,9 @@ class Keys:
             return
         scheme, _, key = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
-            raise Refusal(401, "No key was given: send the header 'Authorization: Bearer <key>'.", code="missing_api_key")
+            raise Refusal(
+                401, "No key was given: send the header 'Authorization: Bearer <key>'.", code="missing_api_key"
+            )
         given = _digest(key.strip())
         if not any([hmac.compare_digest(given, digest) for digest in self.digests]):  # noqa: C419 - a list, so that each is compared
             raise Refusal(401, "The key is not accepted here.", code="invalid_api_key")
@@ -53,7 +56,9 @@ def read_keys(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BrokenFileError(path, f"the keys cannot be read: {error}.", "Give a text file with one key a line.") from error
+        raise BrokenFileError(
+            path, f"the keys cannot be read: {error}.", "Give a text file with one key a line."
+        ) from error
     keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not keys:
         raise BrokenFileError(path, "there is no key in it.", "Write one key a line.")
@@ -75,7 +80,8 @@ def require_key(host: str, keys: Keys) -> None:
     if not keys.digests and not is_loopback(host):
         raise SettingsError(
             f"Without a key, {host} would let everybody on the network use the upstream at your cost.",
-            "Give a key (--keys-file, or BREADTH_KEY in the environment), or listen on 127.0.0.1, or say --allow-unauthenticated.",
+            "Give a key (--keys-file, or BREADTH_KEY in the environment), or listen on 127.0.0.1, or say"
+            " --allow-unauthenticated.",
         )
 
 
@@ -93,9 +99,13 @@ class Limits:
     body: int = 8_000_000
     """Bytes of a request's body at most: a long chat with a picture or two; more is refused before it is read."""
     clients: int = 256
-    """Requests answered at once at most; more are told to come back (429), so that those being answered are not starved."""
+    """Requests answered at once at most; more are told to come back (429), so that those being answered are not
+    starved.
+    """
     draws: int = 256
-    """Draws for one request at most, whatever its policy says. Papers vote over 40 to 512 draws (arXiv 2203.11171, 2508.15260)."""
+    """Draws for one request at most, whatever its policy says. Papers vote over 40 to 512 draws (arXiv 2203.11171,
+    2508.15260).
+    """
     seconds: float = 600.0
     """Deadline of a request; what has arrived by then is answered with. The openai SDK gives up after as long."""
     heartbeat: float = 5.0

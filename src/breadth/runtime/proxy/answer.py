@@ -38,7 +38,8 @@ def whole_body(path: str, solved: Solved, about: dict[str, Any]) -> dict[str, An
 def stream_events(path: str, solved: Solved, about: dict[str, Any], *, with_usage: bool) -> Iterator[bytes]:
     """Yield the events of a streamed reply: the text in pieces, its end, the usage where it was asked for.
 
-    The object ``breadth`` comes with the last event, so that a client which asked for no usage never meets an event without choices.
+    The object ``breadth`` comes with the last event, so that a client which asked for no usage never meets an event
+    without choices.
     """
     head = _head(path, solved, "chat.completion.chunk" if path == CHAT else "text_completion")
     for choice in _pieces(path, solved):
@@ -79,7 +80,12 @@ def finish_reason(solved: Solved) -> str:
 def _head(path: str, solved: Solved, kind: str) -> dict[str, Any]:
     name = ("chatcmpl-" if path == CHAT else "cmpl-") + solved.trace
     chosen = solved.answer.chosen
-    return {"id": name, "object": kind, "created": int(time.time()), "model": (chosen.model if chosen else "") or solved.task.model}
+    return {
+        "id": name,
+        "object": kind,
+        "created": int(time.time()),
+        "model": (chosen.model if chosen else "") or solved.task.model,
+    }
 
 
 def _chat_choice(solved: Solved) -> dict[str, Any]:
@@ -101,7 +107,9 @@ def _pieces(path: str, solved: Solved) -> Iterator[dict[str, Any]]:
     yield from ({"delta": {"reasoning_content": piece}} for piece in _cut(message.get("reasoning_content", "")))
     yield from ({"delta": {"content": piece}} for piece in _cut(solved.answer.text))
     if "tool_calls" in message:
-        yield {"delta": {"tool_calls": [{"index": place} | dict(call) for place, call in enumerate(message["tool_calls"])]}}
+        yield {
+            "delta": {"tool_calls": [{"index": place} | dict(call) for place, call in enumerate(message["tool_calls"])]}
+        }
 
 
 def _cut(text: str) -> Iterator[str]:
@@ -133,7 +141,9 @@ class Answering:
         if self.call.stream:
             return await self._streamed(request, task)
         solved = await self._solve(task)
-        return web.Response(body=orjson.dumps(whole_body(self.call.path, solved, self._about(solved))), content_type="application/json")
+        return web.Response(
+            body=orjson.dumps(whole_body(self.call.path, solved, self._about(solved))), content_type="application/json"
+        )
 
     def _task(self) -> Task:
         policy = self.chosen.policy

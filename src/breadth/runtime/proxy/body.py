@@ -138,7 +138,9 @@ class Call:
         """Return the question as a task."""
         prompt = self.prompt
         if prompt is None:
-            raise Refusal(400, "A policy answers one prompt of text: send one string, or use the policy single.", param="prompt")
+            raise Refusal(
+                400, "A policy answers one prompt of text: send one string, or use the policy single.", param="prompt"
+            )
         if system and not isinstance(prompt, str):
             prompt = ({"role": "system", "content": system}, *prompt)
         reading = reading if self.wishes.reading is None else Reading(self.wishes.reading)
@@ -189,7 +191,11 @@ def _wishes(table: Any) -> Wishes:
 
 
 def _without_nulls(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _without_nulls(value) if isinstance(value, dict) else value for name, value in table.items() if value is not None}
+    return {
+        name: _without_nulls(value) if isinstance(value, dict) else value
+        for name, value in table.items()
+        if value is not None
+    }
 
 
 def _chosen(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +206,9 @@ def _chosen(fields: Mapping[str, Any]) -> dict[str, Any]:
             continue
         ours = ALIASES.get(name, name)
         kind = NUMBERS[ours]
-        value = _typed(fields, name, (int, float) if kind is float else int, "a number" if kind is float else "a whole number")
+        value = _typed(
+            fields, name, (int, float) if kind is float else int, "a number" if kind is float else "a whole number"
+        )
         chosen.setdefault(ours, kind(value))
     stop = fields.get("stop")
     if stop is not None:
@@ -223,18 +231,27 @@ def _chat(messages: Any) -> Prompt:
         if not isinstance(message.get("content"), (str, list, type(None))):
             raise _wrong(f"{where}.content", message["content"], "a text or a list of parts")
     if not any(_says_something(message) for message in messages):
-        raise Refusal(400, "The messages hold nothing to answer: all of them are empty.", param="messages", code="invalid_value")
+        raise Refusal(
+            400, "The messages hold nothing to answer: all of them are empty.", param="messages", code="invalid_value"
+        )
     return tuple(messages)
 
 
 def _says_something(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    pictured = isinstance(content, list) and any(isinstance(part, dict) and part.get("type") not in (None, "text") for part in content)
+    pictured = isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") not in (None, "text") for part in content
+    )
     return pictured or bool(text_of(content).strip()) or bool(message.get("tool_calls"))
 
 
 def _text(prompt: Any) -> Prompt | None:
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, int, list)) and not isinstance(prompt[0], bool):
+    if (
+        isinstance(prompt, list)
+        and prompt
+        and isinstance(prompt[0], (str, int, list))
+        and not isinstance(prompt[0], bool)
+    ):
         return prompt[0] if len(prompt) == 1 and isinstance(prompt[0], str) and prompt[0] else None
     if not isinstance(prompt, str) or not prompt:
         raise _wrong("prompt", prompt, "a text that is not empty")
@@ -251,4 +268,9 @@ def _typed(fields: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
 
 def _wrong(name: str, value: Any, wanted: str) -> Refusal:
     got = "nothing" if value is None else repr(value)
-    return Refusal(400, f"'{name}' must be {wanted}; got {got if len(got) <= 80 else got[:77] + '...'}.", param=name, code="invalid_value")
+    return Refusal(
+        400,
+        f"'{name}' must be {wanted}; got {got if len(got) <= 80 else got[:77] + '...'}.",
+        param=name,
+        code="invalid_value",
+    )

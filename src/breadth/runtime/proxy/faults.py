@@ -15,9 +15,12 @@ from breadth.runtime.driver import Solved
 from breadth.runtime.samplers.wire import event
 
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-"""Status -> ``type`` of the error object; other client errors are ``invalid_request_error``, the rest ``server_error``."""
+"""Status -> ``type`` of the error object; other client errors are ``invalid_request_error``, the rest ``server_error``.
+"""
 _OURS = frozenset({401, 402, 403, 407})
-"""What an upstream says about the proxy's own key or account: no fault of the client, who would look for it in his own key."""
+"""What an upstream says about the proxy's own key or account: no fault of the client, who would look for it in his own
+key.
+"""
 CLOSE = 0.05
 """Seconds before the deadline that count as it: a draw's own limit ends it a little earlier than the request's."""
 _ABOUT_OURS = re.compile(rf"answered with status ({'|'.join(map(str, sorted(_OURS)))})\b")
@@ -27,7 +30,15 @@ _KEY_REFUSED = "The upstream does not accept this proxy's own key or account: te
 class Refusal(Exception):  # noqa: N818 - a reply, raised where it is decided
     """A request that is not answered, and why."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: float | None = None):
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ):
         super().__init__(message)
         self.status = status
         """HTTP status."""
@@ -52,7 +63,9 @@ class Refusal(Exception):  # noqa: N818 - a reply, raised where it is decided
         headers = {} if self.retry_after is None else {"Retry-After": str(max(math.ceil(self.retry_after), 0))}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return web.Response(status=self.status, body=orjson.dumps(self.body), content_type="application/json", headers=headers)
+        return web.Response(
+            status=self.status, body=orjson.dumps(self.body), content_type="application/json", headers=headers
+        )
 
     @property
     def event(self) -> bytes:
@@ -90,7 +103,12 @@ def unanswered(solved: Solved, seconds: float | None, upstreams: Sequence[str] =
 
 def too_small() -> Refusal:
     """Return how it is told that a budget allows nothing."""
-    return Refusal(400, "The budget allows not a single draw: raise it, or leave it out.", param="breadth.budget", code="budget_too_small")
+    return Refusal(
+        400,
+        "The budget allows not a single draw: raise it, or leave it out.",
+        param="breadth.budget",
+        code="budget_too_small",
+    )
 
 
 def late(seconds: float) -> Refusal:

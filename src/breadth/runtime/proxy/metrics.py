@@ -1,4 +1,7 @@
-"""What the proxy counts, for Prometheus: requests, draws and what became of them, tokens, seconds. No label holds a client's text."""
+"""What the proxy counts, for Prometheus: requests, draws and what became of them, tokens, seconds.
+
+No label holds a client's text.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,25 @@ class Metrics:
         """What ``/metrics`` prints."""
         told = self.registry
         self.requests = Counter(
-            "breadth_requests", "Requests answered, by path, policy and HTTP status.", ["path", "policy", "status"], registry=told
+            "breadth_requests",
+            "Requests answered, by path, policy and HTTP status.",
+            ["path", "policy", "status"],
+            registry=told,
         )
-        self.draws = Counter("breadth_draws", "Draws from the upstream by outcome: arrived, failed, discarded.", ["outcome"], registry=told)
+        self.draws = Counter(
+            "breadth_draws",
+            "Draws from the upstream by outcome: arrived, failed, discarded.",
+            ["outcome"],
+            registry=told,
+        )
         self.saved = Counter(
-            "breadth_draws_saved", "Draws that policies were allowed and did not need, the vote being decided.", registry=told
+            "breadth_draws_saved",
+            "Draws that policies were allowed and did not need, the vote being decided.",
+            registry=told,
         )
-        self.seconds = Histogram("breadth_request_seconds", "Seconds from request to reply.", ["policy"], buckets=SECONDS, registry=told)
+        self.seconds = Histogram(
+            "breadth_request_seconds", "Seconds from request to reply.", ["policy"], buckets=SECONDS, registry=told
+        )
         self.in_flight = Gauge("breadth_requests_in_flight", "Requests being answered.", registry=told)
         for outcome in ("arrived", "failed", "discarded"):
             self.draws.labels(outcome)
@@ -68,11 +83,19 @@ class Account(Collector):
     def collect(self) -> Iterable[Metric]:
         """Give the totals."""
         spent = self._ledger.spent
-        tokens = CounterMetricFamily("breadth_tokens", "Tokens, of aborted draws too: in, of those cached, out.", labels=["direction"])
-        for direction, count in (("in", spent.input_tokens), ("cached", spent.cached_tokens), ("out", spent.output_tokens)):
+        tokens = CounterMetricFamily(
+            "breadth_tokens", "Tokens, of aborted draws too: in, of those cached, out.", labels=["direction"]
+        )
+        for direction, count in (
+            ("in", spent.input_tokens),
+            ("cached", spent.cached_tokens),
+            ("out", spent.output_tokens),
+        ):
             tokens.add_metric([direction], count)
         yield tokens
-        yield CounterMetricFamily("breadth_upstream_requests", "Requests made to the upstream, retries included.", value=spent.calls)
+        yield CounterMetricFamily(
+            "breadth_upstream_requests", "Requests made to the upstream, retries included.", value=spent.calls
+        )
         yield CounterMetricFamily("breadth_money", "What that cost by the prices of the policy.", value=spent.money)
 
 

@@ -33,7 +33,8 @@ from breadth.runtime.solve_context import likely_tokens
 def outgoing(call: Call, chosen: Chosen, model: str, dialect: Dialect, cap: int | None = None) -> dict[str, Any]:
     """Return the body for the upstream; ``cap`` is the most tokens it may write where a budget says so.
 
-    How to draw is filled in from a policy's file only: a policy in words (``single``) leaves it to the upstream's own defaults.
+    How to draw is filled in from a policy's file only: a policy in words (``single``) leaves it to the upstream's own
+    defaults.
     """
     body = _drawn_as_filed(call, chosen, dialect) | dict(call.fields)
     if model:
@@ -67,8 +68,8 @@ def _thinking(call: Call, chosen: Chosen, dialect: Dialect) -> dict[str, Any]:
 class Passage:
     """An upstream's events on their way to a client.
 
-    They are passed on byte for byte as they come. Only the last one is kept back until the stream has ended, for the object ``breadth``
-    goes into it. A client that asked for no usage gets no event with nothing but usage.
+    They are passed on byte for byte as they come. Only the last one is kept back until the stream has ended, for the
+    object ``breadth`` goes into it. A client that asked for no usage gets no event with nothing but usage.
     """
 
     def __init__(self, meter: Meter, *, with_usage: bool) -> None:
@@ -127,7 +128,9 @@ def _last(content: dict[str, Any]) -> bool:
 
 def _brings_text(choice: dict[str, Any]) -> bool:
     delta = choice.get("delta")
-    return bool(choice.get("text")) or (isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role"))
+    return bool(choice.get("text")) or (
+        isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
+    )
 
 
 STOPPED = "passed on"
@@ -229,7 +232,11 @@ class Passing:
 
     def _solved(self, spend: Spend, outcome: str) -> Solved:
         need = self.call.raw_need
-        notes = () if self.chosen.single or not need else (f"A request with {need} is passed on for a single draw: no policy votes on it.",)
+        notes = (
+            ()
+            if self.chosen.single or not need
+            else (f"A request with {need} is passed on for a single draw: no policy votes on it.",)
+        )
         arrived = (Candidate("", tokens=spend.output_tokens),) if outcome == "arrived" else ()
         failed, discarded = int(outcome == "failed"), int(outcome == "discarded" and self.meter.calls > 0)
         task = Task(self.call.prompt or "", "request", self.model)

@@ -66,7 +66,9 @@ class Proxy:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         attempts: int = 3,
     ) -> None:
-        sampler.longest_wait = min(sampler.longest_wait, PATIENCE)  # somebody waits for the reply: he is told to come back instead
+        sampler.longest_wait = min(
+            sampler.longest_wait, PATIENCE
+        )  # somebody waits for the reply: he is told to come back instead
         self.sampler = sampler
         """Where draws come from."""
         self.policies = policies
@@ -105,11 +107,17 @@ class Proxy:
             model, suffix = self.policies.split(model, await self._known_models())
         chosen = self.policies.choose(call.wishes.policy or suffix)
         if call.replies > self.limits.draws:
-            message = f"The request asks for {call.replies} replies, but this server draws at most {self.limits.draws} times for one."
+            message = (
+                f"The request asks for {call.replies} replies, but this server draws at most {self.limits.draws} times"
+                " for one."
+            )
             raise Refusal(400, message, param="n", code="too_many_draws")
         if call.each > 1 and not chosen.single:
             raise Refusal(
-                400, f"The policy {chosen.label} gives one answer: leave n out, or use the policy single.", param="n", code="invalid_value"
+                400,
+                f"The policy {chosen.label} gives one answer: leave n out, or use the policy single.",
+                param="n",
+                code="invalid_value",
             )
         return chosen, model or chosen.policy.model
 

@@ -32,7 +32,8 @@ class Chosen:
     policy: Policy
     """What to do."""
     label: str
-    """What it is called in metrics and logs: a name the server was given, or the strategy's; never what a client wrote."""
+    """What it is called in metrics and logs: a name the server was given, or the strategy's; never what a client wrote.
+    """
     sampled: bool = False
     """Whether the operator wrote down how to draw (a file); otherwise a request that is passed on says so itself."""
 
@@ -99,7 +100,10 @@ class Policies:
     def _within(self, chosen: Chosen) -> Chosen:
         for name, value in _counts(chosen.policy.strategy):
             if value > self.most:
-                message = f"The policy asks for {name} = {value}, but this server draws at most {self.most} times for a request."
+                message = (
+                    f"The policy asks for {name} = {value}, but this server draws at most {self.most} times for a"
+                    " request."
+                )
                 raise Refusal(400, message, param="breadth.policy", code="too_many_draws")
         return chosen
 
@@ -108,7 +112,9 @@ def _chosen(text: str, name: str = "") -> Chosen:
     try:
         policy = Policy.named(text)
     except OSError as error:
-        raise BrokenFileError(text, f"the policy cannot be read: {error.strerror}.", "Check the name of the file.") from error
+        raise BrokenFileError(
+            text, f"the policy cannot be read: {error.strerror}.", "Check the name of the file."
+        ) from error
     return Chosen(policy, name or strategy_name(policy.strategy), sampled=text.endswith(".toml"))
 
 
@@ -116,7 +122,11 @@ def _read(text: str) -> Chosen:
     try:
         return _chosen(text)
     except (BreadthError, TypeError, AttributeError) as error:  # the latter two: settings nested where none can be
-        said = f"{error.problem} {error.remedy}" if isinstance(error, BreadthError) else f"The policy {text!r} cannot be read."
+        said = (
+            f"{error.problem} {error.remedy}"
+            if isinstance(error, BreadthError)
+            else f"The policy {text!r} cannot be read."
+        )
         raise Refusal(400, said, param="breadth.policy", code="bad_policy") from error
 
 
@@ -178,4 +188,7 @@ def listing(models: Iterable[str], policies: Iterable[str]) -> dict[str, Any]:
     names = list(models)
     entries = [(name, "upstream") for name in names]
     entries += [(f"{name}@{policy}", "breadth") for policy in policies for name in names]
-    return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in entries]}
+    return {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in entries],
+    }

@@ -94,7 +94,9 @@ def _broken(request: web.Request, note: Note) -> web.StreamResponse:
     """Return the reply when the fault is ours; a stream that has begun is cut off, for its client must not take it for whole."""
     note.status = 500
     if note.stream is None:
-        return Refusal(500, f"The proxy itself failed; its log has the reason under {note.trace}.", code="internal").response
+        return Refusal(
+            500, f"The proxy itself failed; its log has the reason under {note.trace}.", code="internal"
+        ).response
     if request.transport is not None:
         request.transport.close()
     return note.stream
@@ -104,7 +106,11 @@ def _refused(error: web.HTTPException, proxy: Proxy) -> Refusal:
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return _too_large(proxy.limits.body)
     if isinstance(error, web.HTTPMethodNotAllowed):
-        return Refusal(405, f"Use {' or '.join(sorted(error.allowed_methods))} here, not {error.method}.", code="method_not_allowed")
+        return Refusal(
+            405,
+            f"Use {' or '.join(sorted(error.allowed_methods))} here, not {error.method}.",
+            code="method_not_allowed",
+        )
     if isinstance(error, web.HTTPNotFound):
         return Refusal(404, f"There is no such page. There are: {', '.join(sorted(PATHS))}.", code="unknown_path")
     return Refusal(error.status, error.reason)
@@ -149,7 +155,9 @@ async def _complete(request: web.Request) -> web.StreamResponse:
 async def _read(request: web.Request, proxy: Proxy) -> bytes:
     """Return the body; one that is too large is refused by its announced length, before a byte of it is read."""
     if request.content_type != "application/json":
-        raise Refusal(415, f"The body must be JSON; its Content-Type says {request.content_type}.", code="bad_content_type")
+        raise Refusal(
+            415, f"The body must be JSON; its Content-Type says {request.content_type}.", code="bad_content_type"
+        )
     if (request.content_length or 0) > proxy.limits.body:
         raise _too_large(proxy.limits.body)
     try:
@@ -225,7 +233,9 @@ class Server:
         """What answers."""
         self._host, self._port = host, port
         # Cancelled as soon as the client leaves: that ends the draws for it.
-        self._runner = web.AppRunner(application(proxy), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            application(proxy), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+        )
         self._site: web.TCPSite | None = None
 
     @property
@@ -245,7 +255,9 @@ class Server:
         self._port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.drain(0.0 if error is not None else self.proxy.limits.drain)
 
     async def drain(self, seconds: float) -> None:
@@ -274,5 +286,9 @@ async def told_to_end() -> None:
 
 def _cannot_listen(host: str, port: int, error: OSError) -> SettingsError:
     if error.errno == errno.EADDRINUSE:
-        return SettingsError(f"Port {port} of {host} is taken by another program.", "Choose another with --port, or 0 for a free one.")
-    return SettingsError(f"Cannot listen on {host}, port {port}: {error.strerror or error}.", "Choose another --host or --port.")
+        return SettingsError(
+            f"Port {port} of {host} is taken by another program.", "Choose another with --port, or 0 for a free one."
+        )
+    return SettingsError(
+        f"Cannot listen on {host}, port {port}: {error.strerror or error}.", "Choose another --host or --port."
+    )

@@ -31,7 +31,9 @@ from breadth.runtime.samplers.wire import Events
 T = TypeVar("T")
 REMEDY = "Look at the upstream's log, and at what stands between us."
 PATIENCE = 10.0
-"""Seconds waited at most before another attempt; an upstream that asks for longer has its refusal passed on, for the client to wait."""
+"""Seconds waited at most before another attempt; an upstream that asks for longer has its refusal passed on, for the
+client to wait.
+"""
 LARGEST_REPLY = 128 * 2**20
 """Bytes of a reply that is not streamed at most: some 60,000 tokens with 20 log-probs each."""
 
@@ -149,7 +151,9 @@ class Relay:
             raise
         if len(said) > LARGEST_REPLY:
             response.close()
-            raise ServerError(f"{endpoint.url} sent a reply of more than {LARGEST_REPLY // 2**20} MiB.", REMEDY, fatal=True)
+            raise ServerError(
+                f"{endpoint.url} sent a reply of more than {LARGEST_REPLY // 2**20} MiB.", REMEDY, fatal=True
+            )
         return parsed(said, endpoint.url)
 
     async def _begun(self, endpoint: Endpoint, path: str, body: bytes) -> Flow:
@@ -159,7 +163,9 @@ class Relay:
                 return await _first(endpoint, response)
             except (aiohttp.ClientError, OSError) as error:
                 response.close()
-                raise ServerError(f"{endpoint.url} broke off before its first event ({quoted(str(error))}).", REMEDY) from error
+                raise ServerError(
+                    f"{endpoint.url} broke off before its first event ({quoted(str(error))}).", REMEDY
+                ) from error
             except BaseException:
                 response.close()
                 raise
@@ -172,7 +178,9 @@ class Relay:
             async with response:
                 said = await read_up_to(response, LARGEST_REFUSAL)
         except (aiohttp.ClientError, OSError) as error:
-            raise ServerError(f"{endpoint.url} cannot be reached: {reason(error)}.", "Start the upstream, or check its address.") from error
+            raise ServerError(
+                f"{endpoint.url} cannot be reached: {reason(error)}.", "Start the upstream, or check its address."
+            ) from error
         raise refusal(endpoint.url, response.status, response.headers, said)
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -186,12 +194,16 @@ def parsed(said: bytes, url: str) -> dict[str, Any]:
     try:
         found = orjson.loads(said)
     except orjson.JSONDecodeError as error:
-        raise ServerError(f"{url} sent a reply that is no JSON: {quoted(said[:200].decode('utf-8', 'replace'))}", REMEDY) from error
+        raise ServerError(
+            f"{url} sent a reply that is no JSON: {quoted(said[:200].decode('utf-8', 'replace'))}", REMEDY
+        ) from error
     if not isinstance(found, dict) or found.get("error") or found.get("object") == "error":
         raise broken_off(url, found.get("error", found) if isinstance(found, dict) else found)
     choices = found.get("choices")
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise ServerError(f"{url} sent a reply without choices: {quoted(said[:200].decode('utf-8', 'replace'))}", REMEDY)
+        raise ServerError(
+            f"{url} sent a reply without choices: {quoted(said[:200].decode('utf-8', 'replace'))}", REMEDY
+        )
     return found
 
 
@@ -209,7 +221,9 @@ async def _first(endpoint: Endpoint, response: aiohttp.ClientResponse) -> Flow:
     """Wait for the first event, so that a stream which fails at once can be tried again."""
     if response.content_type != STREAM:
         said = (await read_up_to(response, LARGEST_REFUSAL)).decode("utf-8", "replace")
-        raise ServerError(f"{endpoint.url} sent {quoted(response.content_type)} instead of a stream: {quoted(said)}", REMEDY)
+        raise ServerError(
+            f"{endpoint.url} sent {quoted(response.content_type)} instead of a stream: {quoted(said)}", REMEDY
+        )
     events = Events()
     waiting: list[bytes] = []
     while not waiting and (chunk := await response.content.readany()):

@@ -17,7 +17,17 @@ from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
 from breadth.runtime.sampler import Draw, Meter
 from breadth.runtime.samplers.refusals import broken_off
-from breadth.runtime.samplers.wire import CHUNKS, Choice, Chunk, Delta, Logprobs, TokenLogprob, ToolDelta, Usage, in_chat_form
+from breadth.runtime.samplers.wire import (
+    CHUNKS,
+    Choice,
+    Chunk,
+    Delta,
+    Logprobs,
+    TokenLogprob,
+    ToolDelta,
+    Usage,
+    in_chat_form,
+)
 
 DONE = b"[DONE]"
 """Data of the event that ends a stream."""
@@ -26,9 +36,9 @@ DONE = b"[DONE]"
 class Assembly:
     """Takes events in and holds what they add up to.
 
-    Tokens are counted as they come: the log-prob entries of an event, or one for an event that brings text. That is a little less than
-    the truth (characters of several tokens, the end token and what a stop text swallowed have no event of their own), so the server's
-    own count replaces it as soon as it is sent.
+    Tokens are counted as they come: the log-prob entries of an event, or one for an event that brings text. That is a
+    little less than the truth (characters of several tokens, the end token and what a stop text swallowed have no event
+    of their own), so the server's own count replaces it as soon as it is sent.
     """
 
     def __init__(
@@ -83,7 +93,9 @@ class Assembly:
     def used(self) -> Meter:
         """What this completion alone used so far."""
         tokens, prompt, cached = self._before
-        return Meter(1, self.meter.prompt_tokens - prompt, self.meter.cached_tokens - cached, self.meter.tokens - tokens)
+        return Meter(
+            1, self.meter.prompt_tokens - prompt, self.meter.cached_tokens - cached, self.meter.tokens - tokens
+        )
 
     @property
     def scored(self) -> bool:
@@ -101,7 +113,8 @@ class Assembly:
                 chunk = decode(event)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ServerError(
-                    f"{self._url} sent an event that cannot be read: {error}.", "Look at its log, and at what stands between us."
+                    f"{self._url} sent an event that cannot be read: {error}.",
+                    "Look at its log, and at what stands between us.",
                 ) from error
             if event == self._last:
                 self._add_repeat(chunk.choices or [])
@@ -123,8 +136,9 @@ class Assembly:
     def drop_repeats(self) -> None:
         """Drop events that were sent twice, where that can be told: the server's count is short of ours by just such events.
 
-        Chunks carry no number of their own, and two equal tokens in a row are nothing odd. So an event is taken for a duplicate only if
-        it is its forerunner byte for byte, and the tokens counted exceed the server's count, and without all such events they do not.
+        Chunks carry no number of their own, and two equal tokens in a row are nothing odd. So an event is taken for a
+        duplicate only if it is its forerunner byte for byte, and the tokens counted exceed the server's count, and
+        without all such events they do not.
         """
         written = None if self.usage is None else self.usage.completion_tokens
         extra = sum(after[-1] - before[-1] for before, after in self._suspects)
@@ -163,7 +177,9 @@ class Assembly:
         """Take in the log-probs of a token and show them to the watcher."""
         tops: list[Any] = [one.logprob for one in entry.top_logprobs or ()]
         try:
-            confidence = -sum(tops) / len(tops) if len(tops) == self._top and min(tops) >= FLOOR else self._confidence(tops)
+            confidence = (
+                -sum(tops) / len(tops) if len(tops) == self._top and min(tops) >= FLOOR else self._confidence(tops)
+            )
         except (TypeError, ValueError):  # null, for minus infinity; or none at all
             confidence = self._confidence(tops)
         logprob = entry.logprob
@@ -233,7 +249,9 @@ class Assembly:
         if usage.prompt_tokens is not None:
             self.meter.prompt_tokens = prompt + usage.prompt_tokens
         if usage.prompt_tokens_details is not None:
-            self.meter.cached_tokens = cached + min(usage.prompt_tokens_details.cached_tokens or 0, self.meter.prompt_tokens - prompt)
+            self.meter.cached_tokens = cached + min(
+                usage.prompt_tokens_details.cached_tokens or 0, self.meter.prompt_tokens - prompt
+            )
 
 
 def _texts(entries: list[TokenLogprob], text: str) -> list[str]:
@@ -257,7 +275,8 @@ FINISHES: dict[str, Finish] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-"""What servers say -> why a completion ended. Any other word counts as ``stop`` and is kept in the candidate's message."""
+"""What servers say -> why a completion ended. Any other word counts as ``stop`` and is kept in the candidate's message.
+"""
 FAILURES = frozenset({"abort", "error", "cancelled", "insufficient_system_resource"})
 """What servers say when they gave a completion up."""
 THINKING_SLACK = 16
@@ -268,8 +287,8 @@ _OPEN, _CLOSE = "<think>", "</think>"
 def completed(assembly: Assembly, draw: Draw, *, url: str, seconds: float) -> Candidate:
     """Return the candidate of a stream that has ended; raises ServerError when it did not end as a whole one does.
 
-    Whole is a completion with a reason for its end, or whose stream closed with the end mark; in the latter case it counts as ended by
-    itself, or as cut when it has all the tokens it was allowed.
+    Whole is a completion with a reason for its end, or whose stream closed with the end mark; in the latter case it
+    counts as ended by itself, or as cut when it has all the tokens it was allowed.
     """
     assembly.drop_repeats()
     finish = _finish(assembly, draw, url)
@@ -339,7 +358,11 @@ def _finish(assembly: Assembly, draw: Draw, url: str) -> Finish:
         return "halt"
     said = assembly.finish
     if said in FAILURES or (said is None and not assembly.done):
-        how = f"gave the completion up ({said})" if said else "broke its stream off, with neither a reason for the end nor an end mark,"
+        how = (
+            f"gave the completion up ({said})"
+            if said
+            else "broke its stream off, with neither a reason for the end nor an end mark,"
+        )
         raise ServerError(
             f"{url} {how} after {assembly.counted} tokens.",
             "Look at the server's log, and at what stands between us; nothing of the completion is used.",

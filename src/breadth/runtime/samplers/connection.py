@@ -51,7 +51,8 @@ class Patience:
         if now < due:
             self._timer = self._loop.call_at(min(due, now + self._idle), self._look)
         elif not again:
-            # After a pause of the whole process the word may be there and only not yet read: its reader's turn comes before ours.
+            # After a pause of the whole process the word may be there and only not yet read: its reader's turn comes
+            # before ours.
             self._timer = self._loop.call_soon(partial(self._look, again=True))
         else:
             self.lost = True
@@ -63,7 +64,8 @@ FIRST_REST = 1.0
 LONGEST_REST = 30.0
 """Seconds that it rests at most."""
 LONGEST_QUIET = 600.0
-"""Seconds that it is left alone at most, whatever it asks for: then one more request tells whether it still wants that."""
+"""Seconds that it is left alone at most, whatever it asks for: then one more request tells whether it still wants that.
+"""
 
 
 class Endpoint:
@@ -141,7 +143,9 @@ def base_url(url: str) -> str:
     """Return an address as it is used: with a scheme, without a closing slash, without ``/v1``."""
     address = url.strip() if "://" in url else f"http://{url.strip()}"
     if not _usable(address):
-        raise SettingsError(f"{url!r} is not the address of a server.", "Write it like http://localhost:8000 or https://host/v1.")
+        raise SettingsError(
+            f"{url!r} is not the address of a server.", "Write it like http://localhost:8000 or https://host/v1."
+        )
     return address.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -180,7 +184,10 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, url: str, path: str, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
-        """Send a request and return the beginning of its reply: status 200 and a stream. Raises ServerError for anything else."""
+        """Send a request and return the beginning of its reply: status 200 and a stream.
+
+        Raises ServerError for anything else.
+        """
         data = _encoded(body)
         try:
             async with asyncio.timeout(self.first_seconds):
@@ -203,7 +210,9 @@ class Connection:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(url, error, MODELS_SECONDS) from error
         except msgspec.DecodeError as error:
-            raise ServerError(f"{url}/v1/models is no list of models: {error}.", "Check that this is a model server's address.") from error
+            raise ServerError(
+                f"{url}/v1/models is no list of models: {error}.", "Check that this is a model server's address."
+            ) from error
 
     async def close(self) -> None:
         """Close every connection."""
@@ -230,15 +239,20 @@ def bearer(key: str | None) -> dict[str, str]:
     """Return the header that carries a key, none without one; a line end behind it, as files and shells leave one, is taken off."""
     plain = (key or "").strip()
     if not plain.isprintable():
-        raise SettingsError("The key for the server has control characters in it.", "Give it as one line, just as the server's owner did.")
+        raise SettingsError(
+            "The key for the server has control characters in it.",
+            "Give it as one line, just as the server's owner did.",
+        )
     return {"Authorization": f"Bearer {plain}"} if plain else {}
 
 
-async def sent(session: aiohttp.ClientSession, address: str, data: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+async def sent(
+    session: aiohttp.ClientSession, address: str, data: bytes, headers: Mapping[str, str]
+) -> aiohttp.ClientResponse:
     """Send a request; again at once when a kept connection turns out to be closed.
 
-    Some servers (llama.cpp) promise to keep a connection open after a stream and close it all the same, which is seen only when the
-    next request is on its way.
+    Some servers (llama.cpp) promise to keep a connection open after a stream and close it all the same, which is seen
+    only when the next request is on its way.
     """
     stale = 0
     while True:
@@ -252,7 +266,10 @@ async def sent(session: aiohttp.ClientSession, address: str, data: bytes, header
 
 
 async def read_up_to(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Return a body; of one of more than ``most`` bytes the beginning, a little more than that. One read alone gives what has come."""
+    """Return a body; of one of more than ``most`` bytes the beginning, a little more than that.
+
+    One read alone gives what has come.
+    """
     pieces, size = [], 0
     while size <= most and (piece := await response.content.readany()):
         pieces.append(piece)
@@ -266,13 +283,16 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         return msgspec.json.encode(body)
     except (UnicodeEncodeError, RecursionError) as error:
         problem = f"The request cannot be sent as JSON: {error}."
-        raise ServerError(problem, "Mend what it names: text must be whole characters, and not nested without end.", fatal=True) from error
+        raise ServerError(
+            problem, "Mend what it names: text must be whole characters, and not nested without end.", fatal=True
+        ) from error
 
 
 def hang_up(response: aiohttp.ClientResponse) -> None:
     """Close the connection of a reply in mid-stream, so that the server hears of it now.
 
-    Closing a transport alone takes effect a turn of the loop later, and a turn is long where hundreds of streams are read.
+    Closing a transport alone takes effect a turn of the loop later, and a turn is long where hundreds of streams are
+    read.
     """
     connection = response.connection
     transport = None if connection is None else connection.transport
@@ -292,7 +312,8 @@ async def _refused(response: aiohttp.ClientResponse, url: str) -> ServerError:
     if response.status != 200:
         return refusal(url, response.status, response.headers, said)
     return ServerError(
-        f"{url} answered with {quoted(response.content_type)} instead of a stream of events: {quoted(said.decode('utf-8', 'replace'))}",
+        f"{url} answered with {quoted(response.content_type)} instead of a stream of events:"
+        f" {quoted(said.decode('utf-8', 'replace'))}",
         "Check that the address is that of a model server that can stream.",
         status=200,
     )
@@ -301,9 +322,14 @@ async def _refused(response: aiohttp.ClientResponse, url: str) -> ServerError:
 def _unreachable(url: str, error: Exception, seconds: float) -> ServerError:
     """Return the error for a server that did not answer at all."""
     if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
-        return ServerError(f"{url} did not answer in {seconds:g} s.", "See whether the server hangs, or allow it more time.")
+        return ServerError(
+            f"{url} did not answer in {seconds:g} s.", "See whether the server hangs, or allow it more time."
+        )
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
-        return ServerError(f"{url} closed the connection without an answer.", "Look at the server's log, and at what stands between us.")
+        return ServerError(
+            f"{url} closed the connection without an answer.",
+            "Look at the server's log, and at what stands between us.",
+        )
     remedy = "Start the server, or check the address and the port."
     return ServerError(f"{url} cannot be reached: {reason(error)}.", remedy)
 

@@ -70,20 +70,23 @@ def _identity(draw: Draw) -> int:
 DRAIN_SECONDS = 0.1
 """Seconds to wait for the end of a stream whose end mark was seen, so that its connection can be used again."""
 RUNAWAY = 16
-"""Times its cap in events (a token may be sent in pieces), and `SLACK` more, after which a completion is cut: the cap is not heeded."""
+"""Times its cap in events (a token may be sent in pieces), and `SLACK` more, after which a completion is cut: the cap
+is not heeded.
+"""
 SLACK = 1024
 
 
 class OpenAISampler:
     """Draws completions from one server or several of the same model.
 
-    Every draw is a streaming request of its own (n = 1), so cancelling it closes its connection at once and the server stops writing.
-    A draw goes to the least loaded server; one that fails rests while others get the work. Server errors, rate limits (Retry-After is
-    kept to), streams that break off, cannot be read or fall silent are tried again after a growing wait; what no repetition mends is
-    not. An incomplete completion never becomes a candidate, and an error never becomes text.
+    Every draw is a streaming request of its own (n = 1), so cancelling it closes its connection at once and the server
+    stops writing. A draw goes to the least loaded server; one that fails rests while others get the work. Server
+    errors, rate limits (Retry-After is kept to), streams that break off, cannot be read or fall silent are tried again
+    after a growing wait; what no repetition mends is not. An incomplete completion never becomes a candidate, and an
+    error never becomes text.
 
-    The three attempts are the openai SDK's default. Silence is borne for long, for a long prompt is read, and a full server keeps
-    requests waiting, before the first byte comes; the deadline of a draw ends it earlier.
+    The three attempts are the openai SDK's default. Silence is borne for long, for a long prompt is read, and a full
+    server keeps requests waiting, before the first byte comes; the deadline of a draw ends it earlier.
     """
 
     def __init__(
@@ -140,7 +143,8 @@ class OpenAISampler:
             if not limit.expired():
                 raise
             raise ServerError(
-                f"A draw took longer than the {seconds:g} s it may take: {meter.tokens} tokens in {meter.calls} requests.",
+                f"A draw took longer than the {seconds:g} s it may take: {meter.tokens} tokens in {meter.calls}"
+                " requests.",
                 "Allow more seconds or fewer tokens, or draw less at a time.",
             ) from error
 
@@ -183,10 +187,17 @@ class OpenAISampler:
 
     async def _pause(self, seconds: float, deadline: float | None, error: ServerError | None) -> None:
         """Wait before the next attempt, unless that is too long to be worth it."""
-        left = self.longest_wait if deadline is None else min(self.longest_wait, deadline - asyncio.get_running_loop().time())
+        left = (
+            self.longest_wait
+            if deadline is None
+            else min(self.longest_wait, deadline - asyncio.get_running_loop().time())
+        )
         if seconds > left:
             raise error or ServerError(
-                f"Every server asks to be left alone for {seconds:.0f} s more.", "Try again later.", status=429, retry_after=seconds
+                f"Every server asks to be left alone for {seconds:.0f} s more.",
+                "Try again later.",
+                status=429,
+                retry_after=seconds,
             )
         if seconds > 0:
             await asyncio.sleep(seconds)
@@ -232,7 +243,9 @@ class OpenAISampler:
                 raise self._lost(endpoint.url, assembly, patience, TimeoutError())
         except asyncio.CancelledError:
             with suppress(ServerError, aiohttp.ClientError, OSError):
-                assembly.take(events.feed(response.content.read_nowait()))  # it came before the end, and so is to be paid
+                assembly.take(
+                    events.feed(response.content.read_nowait())
+                )  # it came before the end, and so is to be paid
             raise
         except (aiohttp.ClientError, OSError) as error:
             if assembly.finish is None:  # after the reason for the end only the count is missing
@@ -281,7 +294,9 @@ class OpenAISampler:
             how = f"fell silent for {patience.seconds:g} s"
         else:
             how = f"broke its stream off ({quoted(str(error)) or type(error).__name__})"
-        return ServerError(f"{url} {how} after {assembly.counted} tokens.", "Look at the server's log, and at what stands between us.")
+        return ServerError(
+            f"{url} {how} after {assembly.counted} tokens.", "Look at the server's log, and at what stands between us."
+        )
 
 
 def _tried(error: ServerError, attempts: int) -> ServerError:
@@ -289,5 +304,8 @@ def _tried(error: ServerError, attempts: int) -> ServerError:
     if attempts == 1:
         return error
     return ServerError(
-        f"{error.problem} (attempt {attempts} of {attempts})", error.remedy, status=error.status, retry_after=error.retry_after
+        f"{error.problem} (attempt {attempts} of {attempts})",
+        error.remedy,
+        status=error.status,
+        retry_after=error.retry_after,
     )

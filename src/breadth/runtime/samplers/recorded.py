@@ -16,13 +16,16 @@ from breadth.runtime.sampler import Draw, Meter
 class RecordedSampler:
     """Hands out stored candidates of the prompt that is asked for, each once, in stored order or in one drawn by a seed.
 
-    It can only give what was drawn: another prompt, a beginning of the reply that was not given then, more draws than are stored and a
-    cap below a stored completion's length are refused in words. A halt rule is run over the stored log-probs and confidences, token by
-    token without their texts; a completion it ends keeps the same share of its characters as of its tokens.
+    It can only give what was drawn: another prompt, a beginning of the reply that was not given then, more draws than
+    are stored and a cap below a stored completion's length are refused in words. A halt rule is run over the stored
+    log-probs and confidences, token by token without their texts; a completion it ends keeps the same share of its
+    characters as of its tokens.
     """
 
     def __init__(self, stored: Iterable[tuple[Prompt, Sequence[Candidate]]], *, shuffle: int | None = None) -> None:
-        self._stored = {prompt_key(prompt): _ordered(list(drawn), shuffle, place) for place, (prompt, drawn) in enumerate(stored)}
+        self._stored = {
+            prompt_key(prompt): _ordered(list(drawn), shuffle, place) for place, (prompt, drawn) in enumerate(stored)
+        }
         self._given = dict.fromkeys(self._stored, 0)
         every = [candidate for drawn in self._stored.values() for candidate in drawn]
         has: dict[str, Callable[[Candidate], bool]] = {
@@ -53,11 +56,14 @@ class RecordedSampler:
         candidate = stored[place]
         if candidate.prefix != draw.prefix:
             raise ServerError(
-                "The reply is to continue a given beginning, and none such is stored.", "Draw this strategy from a server.", fatal=True
+                "The reply is to continue a given beginning, and none such is stored.",
+                "Draw this strategy from a server.",
+                fatal=True,
             )
         if candidate.tokens > draw.sampling.max_tokens:
             raise ServerError(
-                f"The next stored completion has {candidate.tokens} tokens, and {draw.sampling.max_tokens} are allowed.",
+                f"The next stored completion has {candidate.tokens} tokens, and {draw.sampling.max_tokens} are"
+                " allowed.",
                 "Allow as many tokens as when the completions were drawn, or a larger budget.",
                 fatal=True,
             )
@@ -89,8 +95,14 @@ def _ordered(drawn: list[Candidate], shuffle: int | None, place: int) -> list[Ca
 def _nothing(draw: Draw, stored: int) -> ServerError:
     if not stored:
         asked = prompt_key(draw.prompt)[-80:].replace("\0", " ")
-        return ServerError(f"No completion of this prompt is stored: ...{asked!r}.", "Draw it from a server.", fatal=True)
-    return ServerError(f"All {stored} stored completions of the prompt have been handed out.", "Store more, or ask for fewer.", fatal=True)
+        return ServerError(
+            f"No completion of this prompt is stored: ...{asked!r}.", "Draw it from a server.", fatal=True
+        )
+    return ServerError(
+        f"All {stored} stored completions of the prompt have been handed out.",
+        "Store more, or ask for fewer.",
+        fatal=True,
+    )
 
 
 def _halted(candidate: Candidate, draw: Draw) -> Candidate:

@@ -49,7 +49,8 @@ class Backoff:
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
     """Return the seconds a reply asks to be left alone (``Retry-After`` as seconds or as a date, or ``retry-after-ms``); None for none.
 
-    A date is compared with ``now`` (seconds since 1970; the clock's by default). What cannot be read counts as not asked.
+    A date is compared with ``now`` (seconds since 1970; the clock's by default). What cannot be read counts as not
+    asked.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -71,7 +72,10 @@ def _number(said: str | None) -> float | None:
 
 
 def _until(said: str, now: float) -> float | None:
-    """Return the seconds until an HTTP date, at least 0; None when it is no date. One without a zone is in UTC, as all of HTTP's are."""
+    """Return the seconds until an HTTP date, at least 0; None when it is no date.
+
+    One without a zone is in UTC, as all of HTTP's are.
+    """
     try:
         date = parsedate_to_datetime(said)
         moment = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()
@@ -85,10 +89,13 @@ LONGEST_QUOTE = 300
 _PASSING = frozenset({408, 409, 425, 429})
 """Client errors that may pass by themselves."""
 _TOO_LONG = re.compile(
-    r"context.?(length|size|window)|maximum (model |input |prompt )?length|max_model_len|too long|longer than the model", re.IGNORECASE
+    r"context.?(length|size|window)|maximum (model |input |prompt )?length|max_model_len|too long|longer than the"
+    r" model",
+    re.IGNORECASE,
 )
 _NO_MODEL = re.compile(
-    r"model\b.*(not exist|not found|unknown|no such|not available|not served)|(not found|unknown).*\bmodel\b", re.IGNORECASE
+    r"model\b.*(not exist|not found|unknown|no such|not available|not served)|(not found|unknown).*\bmodel\b",
+    re.IGNORECASE,
 )
 
 
@@ -145,7 +152,10 @@ def _remedy(status: int, said: str, spent: bool) -> str:
     if spent:
         return "The account behind the key has nothing left: raise its limit, or use another key."
     if status in (400, 413, 422) and _TOO_LONG.search(said):
-        return "The prompt does not fit the model's context with what it may write: shorten it, or lower max_tokens, or serve more context."
+        return (
+            "The prompt does not fit the model's context with what it may write: shorten it, or lower max_tokens, or"
+            " serve more context."
+        )
     if status == 404 and not _NO_MODEL.search(said):
         return "Nothing is served under this path: check the address, which is the part before /v1."
     if _NO_MODEL.search(said):

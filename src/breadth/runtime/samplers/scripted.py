@@ -30,11 +30,13 @@ _WORD = re.compile(r"\s*\S+|\s+$")
 class ScriptedSampler:
     """Keeps to a script as a server would keep to its model: caps, stop texts and halt rules cut what is said, word by word.
 
-    A word with the space before it is a token. What is said takes ``seconds`` in all and is charged as it is said, so a draw cancelled
-    half-way has used half.
+    A word with the space before it is a token. What is said takes ``seconds`` in all and is charged as it is said, so a
+    draw cancelled half-way has used half.
     """
 
-    def __init__(self, script: Script, *, seconds: float | Callable[[int], float] = 0.0, offers: frozenset[str] = EVERYTHING) -> None:
+    def __init__(
+        self, script: Script, *, seconds: float | Callable[[int], float] = 0.0, offers: frozenset[str] = EVERYTHING
+    ) -> None:
         self.draws: list[Draw] = []
         """Everything asked for, in order."""
         self.cancelled = 0
@@ -97,7 +99,9 @@ class ScriptedSampler:
         if callable(self._script):
             return self._script(draw, number)
         if number >= len(self._script):
-            return ServerError(f"The script has {len(self._script)} lines, and all have been said.", "Write more lines.", fatal=True)
+            return ServerError(
+                f"The script has {len(self._script)} lines, and all have been said.", "Write more lines.", fatal=True
+            )
         return self._script[number]
 
 

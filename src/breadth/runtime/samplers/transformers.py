@@ -24,7 +24,8 @@ from breadth.runtime.samplers.completion import floats, split_thinking
 def chosen_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written: Sequence[int], generator: Any) -> int:
     """Draw a token: penalties, temperature, min-p, top-k, top-p, chance; temperature 0 takes the likeliest.
 
-    Repetition is punished over prompt and reply, presence and frequency over the reply alone, as OpenAI and vLLM have it.
+    Repetition is punished over prompt and reply, presence and frequency over the reply alone, as OpenAI and vLLM have
+    it.
     """
     import torch
 
@@ -67,9 +68,9 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 class TransformersSampler:
     """Draws from a causal language model loaded by transformers, one completion after another in a thread of its own.
 
-    Log-probs are raw (before temperature and cuts), confidences are from the true top k (20 unless a draw asks for another number), and
-    the entropy of every step over the whole vocabulary is in ``message["entropies"]``. For measuring, and for models small enough to
-    have no server: it does not batch.
+    Log-probs are raw (before temperature and cuts), confidences are from the true top k (20 unless a draw asks for
+    another number), and the entropy of every step over the whole vocabulary is in ``message["entropies"]``. For
+    measuring, and for models small enough to have no server: it does not batch.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -180,7 +181,11 @@ class TransformersSampler:
         if not ids:
             raise ServerError("The prompt has no tokens.", "Ask something.", fatal=True)
         if room is not None and len(ids) >= room:
-            raise ServerError(f"The prompt has {len(ids)} tokens; the model's context holds {room}.", "Shorten the prompt.", fatal=True)
+            raise ServerError(
+                f"The prompt has {len(ids)} tokens; the model's context holds {room}.",
+                "Shorten the prompt.",
+                fatal=True,
+            )
         return draw.sampling.max_tokens if room is None else min(draw.sampling.max_tokens, room - len(ids))
 
 

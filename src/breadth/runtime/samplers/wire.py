@@ -25,8 +25,8 @@ def event(content: dict[str, Any]) -> bytes:
 class Events:
     """Gathers bytes and gives out the data of every event that is complete.
 
-    Comments (the pings of a server that has nothing to say yet), names, ids and events without data are left out; several data lines of
-    one event are joined by newlines, as the standard has it; lines may end in CR LF.
+    Comments (the pings of a server that has nothing to say yet), names, ids and events without data are left out;
+    several data lines of one event are joined by newlines, as the standard has it; lines may end in CR LF.
     """
 
     __slots__ = ("_begun", "_rest", "_size")

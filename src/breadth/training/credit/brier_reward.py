@@ -31,10 +31,11 @@ _PROBABILITY = re.compile(r"[01](?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
 def stated_confidence(text: str) -> float | None:
     """Return the confidence a response states, or None when it does not keep the format or the number is not in [0, 1].
 
-    The format is the one of RLCR's code (2507.16806): thinking, answer, analysis and confidence, in this order, with nothing but white
-    space between and behind. Thinking may lack its opening tag, which chat templates often write themselves. Each of the other tags must
-    occur exactly once, so that the answer a checker reads is the answer whose confidence is stated; the answer must not be empty. The
-    confidence is a plain decimal: '80%', '4/5' and '1.2' are none. Linear in the text, whatever is in it.
+    The format is the one of RLCR's code (2507.16806): thinking, answer, analysis and confidence, in this order, with
+    nothing but white space between and behind. Thinking may lack its opening tag, which chat templates often write
+    themselves. Each of the other tags must occur exactly once, so that the answer a checker reads is the answer whose
+    confidence is stated; the answer must not be empty. The confidence is a plain decimal: '80%', '4/5' and '1.2' are
+    none. Linear in the text, whatever is in it.
     """
     thinking, closed, rest = text.partition("</think>")
     if not closed or thinking.count("<think>") > 1 or not _opens_with_think(thinking):
@@ -66,25 +67,29 @@ def _contents(rest: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class BrierReward(Mechanism[Rollouts, None]):
-    """Reward a right answer, minus how far the stated confidence was from the truth. Replaces the rewards; stands before the estimator.
+    """Reward a right answer, minus how far the stated confidence was from the truth.
+
+    Replaces the rewards; stands before the estimator.
 
     With ``c`` = 1 for a right answer, else 0, and ``q`` the stated confidence (RLCR, 2507.16806)::
 
         paper: R = c - (q - c)^2                             in [-1, 1]
         code:  R = 0.5 + 0.5 * c + 0.5 * (1 - (q - c)^2)     = 0.5 * (paper + 1), and 0.5 for keeping the format
 
-    The expectation is largest at q = p, the true chance of being right, and is then p^2: a likelier answer always pays more.
+    The expectation is largest at q = p, the true chance of being right, and is then p^2: a likelier answer always pays
+    more.
 
-    Responses must keep the format of `breadth.training.credit.brier_reward`, whose INSTRUCTION belongs into the system prompt. One
-    that does not, or whose q is outside [0, 1], gets no credit for being right: 0 in the code form, as there; -1 in the paper form, which
-    says nothing about it: the least the formula can give (a wrong answer at q = 1), so that leaving the confidence out never pays.
-    A rollout whose reward or correctness is unknown stays without a reward.
+    Responses must keep the format of `breadth.training.credit.brier_reward`, whose INSTRUCTION belongs into the system
+    prompt. One that does not, or whose q is outside [0, 1], gets no credit for being right: 0 in the code form, as
+    there; -1 in the paper form, which says nothing about it: the least the formula can give (a wrong answer at q = 1),
+    so that leaving the confidence out never pays. A rollout whose reward or correctness is unknown stays without a
+    reward.
 
-    The authors do not divide by the group's deviation: use ``GroupAdvantage(scale="none")``. Dividing blows up small differences of q in
-    groups that are all right or all wrong.
+    The authors do not divide by the group's deviation: use ``GroupAdvantage(scale="none")``. Dividing blows up small
+    differences of q in groups that are all right or all wrong.
 
-    Harm: where all problems are equally hard, q collapses to one value, which is calibrated and useless. Watch that ``confidence_right``
-    stays above ``confidence_wrong``; mix difficulties, raise the temperature.
+    Harm: where all problems are equally hard, q collapses to one value, which is calibrated and useless. Watch that
+    ``confidence_right`` stays above ``confidence_wrong``; mix difficulties, raise the temperature.
     """
 
     precedes = Role.ESTIMATOR

@@ -17,7 +17,8 @@ from breadth.training.mechanism import Effect, Mechanism, Role, Selection
 from breadth.training.records import Rollouts, not_none
 
 DETECTORS = ("n-gram repetition", "tail loop", "answer repetition", "early answer", "computation skipping")
-"""Detectors that can fire here; the one for answers overused across problems needs more problems than a generation has."""
+"""Detectors that can fire here; the one for answers overused across problems needs more problems than a generation has.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,18 @@ class Workload:
 class DegenerateGuard(Mechanism[Rollouts, Workload]):
     """Take the reward away from successes that are degenerate; add none anywhere. Stands after the estimator.
 
-    A positive advantage becomes 0 where at least ``gates.needed`` detectors fire: repeated 4-grams, a loop at the end, the answer stated
-    too often, the answer given too early, computation skipped. Negative advantages stay. Over-hard problems teach such shortcuts before
-    the accuracy moves (2605.28388); detectors and gates are ours, no published formula was found (`breadth.measure.degeneracy`).
+    A positive advantage becomes 0 where at least ``gates.needed`` detectors fire: repeated 4-grams, a loop at the end,
+    the answer stated too often, the answer given too early, computation skipped. Negative advantages stay. Over-hard
+    problems teach such shortcuts before the accuracy moves (2605.28388); detectors and gates are ours, no published
+    formula was found (`breadth.measure.degeneracy`).
 
-    Skipped computation is measured against the median response of the run's first ``settle`` generations, over all problems, for the base
-    model's own responses to each problem are not known here. The detector is silent until then; its gate of 0.2 forgives a problem
-    five times easier than the typical one, and a second detector must agree.
+    Skipped computation is measured against the median response of the run's first ``settle`` generations, over all
+    problems, for the base model's own responses to each problem are not known here. The detector is silent until then;
+    its gate of 0.2 forgives a problem five times easier than the typical one, and a second detector must agree.
 
-    Harm: the advantages of a group no longer sum to zero, so a guard that fires often pushes probability away from the group as a whole: a
-    ``muted`` above a few per cent says that the data or the checker must be repaired. Honest long derivations repeat notation.
+    Harm: the advantages of a group no longer sum to zero, so a guard that fires often pushes probability away from the
+    group as a whole: a ``muted`` above a few per cent says that the data or the checker must be repaired. Honest long
+    derivations repeat notation.
     """
 
     follows = Role.ESTIMATOR
@@ -86,13 +89,16 @@ class DegenerateGuard(Mechanism[Rollouts, Workload]):
         if "computation_seen" not in stats:
             return state
         generations = state.generations + 1
-        return Workload(generations, state.computation + (stats["computation_seen"].value - state.computation) / generations)
+        return Workload(
+            generations, state.computation + (stats["computation_seen"].value - state.computation) / generations
+        )
 
 
 def _texts(batch: Rollouts) -> list[str]:
     if batch.texts is None or len(batch.texts) != len(batch):
         raise MechanismError(
-            f"The degenerate guard got {0 if batch.texts is None else len(batch.texts)} response texts for {len(batch)} rollouts.",
+            f"The degenerate guard got {0 if batch.texts is None else len(batch.texts)} response texts for {len(batch)}"
+            " rollouts.",
             "Provide the text of every response.",
         )
     return list(batch.texts)

@@ -20,17 +20,18 @@ from breadth.training.records import Rollouts, not_none
 class FlatFilter(Mechanism[Rollouts, None]):
     """Drop the rollouts of every group that is all right or all wrong, so that they do not thin out the loss of the others.
 
-    A group is kept if its rollouts differ in accuracy, as in DAPO (2503.14476), in reward, or if any has an advantage. Dropped rollouts
-    leave the loss and its denominator. There is no refill: no new problems are drawn in their place (ScaleRL does the same; DAPO refills,
-    at up to three times the generation), so the batch shrinks by the stat ``dropped``, a share of the groups. ``solve_all`` and
-    ``solve_none`` are the shares of groups solved by all and by none of their rollouts, where ``correct`` is given.
+    A group is kept if its rollouts differ in accuracy, as in DAPO (2503.14476), in reward, or if any has an advantage.
+    Dropped rollouts leave the loss and its denominator. There is no refill: no new problems are drawn in their place
+    (ScaleRL does the same; DAPO refills, at up to three times the generation), so the batch shrinks by the stat
+    ``dropped``, a share of the groups. ``solve_all`` and ``solve_none`` are the shares of groups solved by all and by
+    none of their rollouts, where ``correct`` is given.
 
-    Put it after the estimator, and after every bonus when it decides by the advantage. A group of one rollout is flat (verl keeps it).
-    Rollouts of unknown accuracy or reward say nothing; a group with no others is dropped.
+    Put it after the estimator, and after every bonus when it decides by the advantage. A group of one rollout is flat
+    (verl keeps it). Rollouts of unknown accuracy or reward say nothing; a group with no others is dropped.
 
-    Harm: by accuracy, it also drops groups for which a bonus is the only signal: decide by the advantage there. By reward, any shaping, a
-    length penalty of 1e-5 included, keeps a flat group. Training accuracy over kept groups is conditional on being mixed and compares
-    with no other run's.
+    Harm: by accuracy, it also drops groups for which a bonus is the only signal: decide by the advantage there. By
+    reward, any shaping, a length penalty of 1e-5 included, keeps a flat group. Training accuracy over kept groups is
+    conditional on being mixed and compares with no other run's.
     """
 
     follows = Role.ESTIMATOR
@@ -79,7 +80,10 @@ def _solved(batch: Rollouts) -> dict[str, Mean]:
         return {}
     won, known = successes(batch)
     wins, count = group_count(batch.groups, won), group_count(batch.groups, known)
-    return {"solve_all": _share(batch.groups, wins == count, known), "solve_none": _share(batch.groups, wins == 0, known)}
+    return {
+        "solve_all": _share(batch.groups, wins == count, known),
+        "solve_none": _share(batch.groups, wins == 0, known),
+    }
 
 
 def _share(groups: Tensor, marked: Tensor, among: Tensor) -> Mean:

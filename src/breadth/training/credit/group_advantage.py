@@ -18,11 +18,13 @@ from breadth.training.records import Rollouts
 class GroupAdvantage(Mechanism[Rollouts, None]):
     """Compare each rollout with the others of its problem.
 
-    ``A = (R - mean_g) / (std_g + epsilon)`` (GRPO, 2402.03300), or without the division (Dr. GRPO, 2503.20783). The sample standard
-    deviation (n - 1) is what TRL and verl compute, the population one (n) what several papers write; they differ by sqrt((n-1)/n).
+    ``A = (R - mean_g) / (std_g + epsilon)`` (GRPO, 2402.03300), or without the division (Dr. GRPO, 2503.20783). The
+    sample standard deviation (n - 1) is what TRL and verl compute, the population one (n) what several papers write;
+    they differ by sqrt((n-1)/n).
 
-    Harm: dividing by a small deviation amplifies rare successes (one in eight: A = 2.47, 2.65 by the population) and with them noise on
-    overly hard problems. A group whose rewards are all equal, or with one rollout, gives no advantage at all.
+    Harm: dividing by a small deviation amplifies rare successes (one in eight: A = 2.47, 2.65 by the population) and
+    with them noise on overly hard problems. A group whose rewards are all equal, or with one rollout, gives no
+    advantage at all.
     """
 
     role = Role.ESTIMATOR
@@ -38,18 +40,28 @@ class GroupAdvantage(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout without a reward gets none."""
-        among, rewards = batch.scored, batch.rewards.double()  # in single precision the mean of equal rewards may be another number
+        among, rewards = (
+            batch.scored,
+            batch.rewards.double(),
+        )  # in single precision the mean of equal rewards may be another number
         centred = masked(rewards - group_mean(rewards, batch.groups, among), among)
         squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
         flat = squares <= (1e-7 * (1 + masked(rewards, among).abs())).square() * count
         deviation = (squares / (count - float(self.scale == "sample")).clamp(min=1)).sqrt()
         scaled = centred if self.scale == "none" else centred / (deviation + self.epsilon)
         advantages = torch.where(among & ~flat & (count > 1), scaled, torch.zeros_like(scaled)).to(batch.rewards.dtype)
-        stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(masked(advantages.abs(), among).sum(), among.sum())}
+        stats = {
+            "flat": Mean((flat & among).sum(), among.sum()),
+            "size": Mean(masked(advantages.abs(), among).sum(), among.sum()),
+        }
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say that a group of one has nothing to be compared with."""
         if regime.group_size == 1:
-            return NoEffect("group-advantage", "with one rollout per problem every advantage is zero.", "Sample at least two per problem.")
+            return NoEffect(
+                "group-advantage",
+                "with one rollout per problem every advantage is zero.",
+                "Sample at least two per problem.",
+            )
         return None

@@ -16,18 +16,22 @@ from breadth.training.records import Rollouts
 class LeaveOneOut(Mechanism[Rollouts, None]):
     """Compare each rollout with the mean of the others, so that its own reward is no part of what it is measured by.
 
-    ``A_i = R_i - mean(R_j, j != i)`` (RLOO, 2402.14740). The baseline does not depend on the rollout, so the gradient is unbiased; it is
-    ``n / (n - 1)`` times the group advantage without a standard deviation. There is nothing to set.
+    ``A_i = R_i - mean(R_j, j != i)`` (RLOO, 2402.14740). The baseline does not depend on the rollout, so the gradient
+    is unbiased; it is ``n / (n - 1)`` times the group advantage without a standard deviation. There is nothing to set.
 
-    Harm: none of its own; but without a scale, problems of middling difficulty push hardest and rare successes count for what they are.
-    A group of one has no others, and a group of equal rewards no differences: neither gives an advantage.
+    Harm: none of its own; but without a scale, problems of middling difficulty push hardest and rare successes count
+    for what they are. A group of one has no others, and a group of equal rewards no differences: neither gives an
+    advantage.
     """
 
     role = Role.ESTIMATOR
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout without a reward gets none and is no part of the others' baseline."""
-        among, rewards = batch.scored, batch.rewards.double()  # in single precision the mean of equal rewards may be another number
+        among, rewards = (
+            batch.scored,
+            batch.rewards.double(),
+        )  # in single precision the mean of equal rewards may be another number
         centred = masked(rewards - group_mean(rewards, batch.groups, among), among)
         squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
         flat = squares <= (1e-7 * (1 + masked(rewards, among).abs())).square() * count
@@ -39,5 +43,9 @@ class LeaveOneOut(Mechanism[Rollouts, None]):
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, which have no others."""
         if regime.group_size == 1:
-            return NoEffect("leave-one-out", "with one rollout per problem every advantage is zero.", "Sample at least two per problem.")
+            return NoEffect(
+                "leave-one-out",
+                "with one rollout per problem every advantage is zero.",
+                "Sample at least two per problem.",
+            )
         return None

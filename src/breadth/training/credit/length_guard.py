@@ -33,18 +33,23 @@ class Lengths:
 
 @dataclass(frozen=True)
 class LengthGuard(Mechanism[Rollouts, Lengths]):
-    """Watch for a collapse of response length, and while it lasts give no credit to responses that took part in it. After the estimator.
+    """Watch for a collapse of response length, and while it lasts give no credit to responses that took part in it.
 
-    The run has collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor`` times its mean over the
-    first ``settle`` generations. One item whose checker took a bare boxed answer brought the mean length from 510.7 to 45.7 tokens in 58
-    steps, before the accuracy moved (2605.28388). The rule is ours, that of `breadth.measure.degeneracy`, and so are its numbers.
+    After the estimator.
 
-    The right reaction is to halt and look at the newest data family. ``act="stop"`` does so: it raises. ``act="mute"`` keeps the run alive:
-    positive advantages of responses shorter than ``floor`` times the start become 0, so that the shortcut is not
-    reinforced further; nothing rewards length, and the punishment of failures stays. ``act="report"`` only logs.
+    The run has collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor`` times
+    its mean over the first ``settle`` generations. One item whose checker took a bare boxed answer brought the mean
+    length from 510.7 to 45.7 tokens in 58 steps, before the accuracy moved (2605.28388). The rule is ours, that of
+    `breadth.measure.degeneracy`, and so are its numbers.
 
-    Harm: shorter is often better, and a model that grows concise past one half is muted for it: raise no alarm on tasks where that is the
-    aim. A change of the data mix moves the length too. Muting leaves a group's advantages below zero on average.
+    The right reaction is to halt and look at the newest data family. ``act="stop"`` does so: it raises. ``act="mute"``
+    keeps the run alive: positive advantages of responses shorter than ``floor`` times the start become 0, so that the
+    shortcut is not reinforced further; nothing rewards length, and the punishment of failures stays. ``act="report"``
+    only logs.
+
+    Harm: shorter is often better, and a model that grows concise past one half is muted for it: raise no alarm on tasks
+    where that is the aim. A change of the data mix moves the length too. Muting leaves a group's advantages below zero
+    on average.
     """
 
     follows = Role.ESTIMATOR
@@ -72,15 +77,20 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
         """Measure the lengths; while collapsed, act on the responses that are too short."""
         if state.collapsed and self.act == "stop":
             raise MechanismError(
-                f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, less than {self.floor:g} of it.",
-                "Look at the newest data and its checker for answers that need no work; act = 'mute' or 'report' trains on regardless.",
+                f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, less than {self.floor:g}"
+                " of it.",
+                "Look at the newest data and its checker for answers that need no work; act = 'mute' or 'report' trains"
+                " on regardless.",
             )
         lengths, advantages = batch.lengths.to(batch.rewards), not_none(batch.advantages)
         short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.scored)
         rising = advantages > 0
         positive = rising.any(-1) if rising.ndim == 2 else rising
         among = batch.scored
-        stats = {"length": Mean(masked(lengths, among).sum(), among.sum()), "short": Mean((short & positive).sum(), positive.sum())}
+        stats = {
+            "length": Mean(masked(lengths, among).sum(), among.sum()),
+            "short": Mean((short & positive).sum(), positive.sum()),
+        }
         if self.act == "mute" and state.collapsed:
             muted = (short[:, None] if advantages.ndim == 2 else short) & rising
             batch = replace(batch, advantages=advantages.masked_fill(muted, 0.0))

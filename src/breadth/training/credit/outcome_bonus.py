@@ -25,29 +25,38 @@ class SeenOutcomes:
 
 @dataclass(frozen=True)
 class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
-    """Pay for answers seldom given before, and charge for those given often. Put it after the estimator: it adds to the advantage.
+    """Pay for answers seldom given before, and charge for those given often.
 
-    ``A += coefficient * (min(1, sqrt(1 / N)) - baseline)`` with N how often this answer was given to this problem in earlier generations
-    (UCB, UCB-Mean and UCB-Con of 2509.06941, which keeps a KL to the base model beside it). Groups without a difference in reward get
-    their only signal from it: a FlatFilter before it takes that away, so filter after it, on the total advantage.
+    Put it after the estimator: it adds to the advantage.
 
-    An answer that could not be parsed gets no bonus and is not counted, or failing the format would be exploring. Answers must be
-    canonical by the checker's own equivalence, or 1/2 and 0.5 are two. All answers are counted, also of rollouts that were dropped or
-    have no reward.
+    ``A += coefficient * (min(1, sqrt(1 / N)) - baseline)`` with N how often this answer was given to this problem in
+    earlier generations (UCB, UCB-Mean and UCB-Con of 2509.06941, which keeps a KL to the base model beside it). Groups
+    without a difference in reward get their only signal from it: a FlatFilter before it takes that away, so filter
+    after it, on the total advantage.
 
-    Harm: without a baseline it pays for going back to known wrong answers and does not reliably help at test. With one, an often-given
-    answer is charged while an unparsable one is not: keep the coefficient below the gap that correctness or the format makes in the
-    advantage.
+    An answer that could not be parsed gets no bonus and is not counted, or failing the format would be exploring.
+    Answers must be canonical by the checker's own equivalence, or 1/2 and 0.5 are two. All answers are counted, also of
+    rollouts that were dropped or have no reward.
+
+    Harm: without a baseline it pays for going back to known wrong answers and does not reliably help at test. With one,
+    an often-given answer is charged while an unparsable one is not: keep the coefficient below the gap that correctness
+    or the format makes in the advantage.
     """
 
     follows = Role.ESTIMATOR
 
     coefficient: float = 0.1
-    """Size of the bonus against the advantage. The paper's is not known to us; ours is the middle of 0.05 to 0.2, worth sweeping."""
+    """Size of the bonus against the advantage. The paper's is not known to us; ours is the middle of 0.05 to 0.2, worth
+    sweeping.
+    """
     baseline: Literal["none", "mean", "constant"] = "constant"
-    """What is taken off: nothing, the group's mean bonus, or ``constant``. The constant one was best over k = 1 to 32 in the paper."""
+    """What is taken off: nothing, the group's mean bonus, or ``constant``. The constant one was best over k = 1 to 32
+    in the paper.
+    """
     constant: float = 0.5
-    """The constant baseline. The paper's value is not known to us; at 0.5 an answer is charged once it was given more than 4 times."""
+    """The constant baseline. The paper's value is not known to us; at 0.5 an answer is charged once it was given more
+    than 4 times.
+    """
 
     def __post_init__(self) -> None:
         require(self, "baseline", self.baseline in ("none", "mean", "constant"), "'none', 'mean' or 'constant'")
@@ -66,7 +75,9 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
     def apply(self, batch: Rollouts, state: SeenOutcomes, selection: Selection | None) -> Effect[Rollouts]:
         """Add the bonus, by the counts from before this generation, and count its answers."""
         answers = _answers(batch)
-        seen = batch.rewards.new_tensor([state.counts.get(problem, {}).get(outcome or "", 0) for problem, outcome in answers])
+        seen = batch.rewards.new_tensor(
+            [state.counts.get(problem, {}).get(outcome or "", 0) for problem, outcome in answers]
+        )
         given = seen.new_tensor([outcome is not None for _, outcome in answers]).bool()
         among = batch.scored & given
         bonus = seen.clamp(min=1).rsqrt()
@@ -76,7 +87,11 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
             bonus = bonus - self.constant
         bonus = masked(bonus, among)
         counted: Counter[Hashable] = Counter(answer for answer in answers if answer[1] is not None)
-        stats = {"answers": Counts(counted), "bonus": Mean(bonus.sum(), among.sum()), "new": Mean((among & (seen == 0)).sum(), among.sum())}
+        stats = {
+            "answers": Counts(counted),
+            "bonus": Mean(bonus.sum(), among.sum()),
+            "new": Mean((among & (seen == 0)).sum(), among.sum()),
+        }
         return Effect(batch.credited(self.coefficient * bonus), stats=stats)
 
     def update(self, state: SeenOutcomes, stats: Mapping[str, Any]) -> SeenOutcomes:
@@ -91,7 +106,9 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
         """Tell of groups of one, whose mean is their own bonus."""
         if regime.group_size == 1 and self.baseline == "mean":
             return NoEffect(
-                "outcome-bonus", "with one rollout per problem the mean baseline takes all of the bonus.", "Use the constant baseline."
+                "outcome-bonus",
+                "with one rollout per problem the mean baseline takes all of the bonus.",
+                "Use the constant baseline.",
             )
         return None
 

@@ -20,18 +20,21 @@ from breadth.training.records import Rollouts
 class PassAtK(Mechanism[Rollouts, None]):
     """Train for one success in k tries instead of in one, so that the policy may keep several ways to try.
 
-    With n rollouts, f of them failures, ``miss = C(f, k) / C(n, k)`` and ``rho = 1 - miss`` (Pass@k Training, 2508.10751)::
+    With n rollouts, f of them failures, ``miss = C(f, k) / C(n, k)`` and ``rho = 1 - miss`` (Pass@k Training,
+    2508.10751)::
 
-        normalised  success: miss / (sqrt(rho * miss) + epsilon)       failure: (miss - C(f-1, k-1) / C(n-1, k-1)) / (same)
-        unbiased    k * (value - baseline); value: 1 for a success, 1 - C(f-1, k-1) / C(n-1, k-1) for a failure
+        normalised  success: miss / (sqrt(rho * miss) + epsilon)       failure: (miss - C(f-1, k-1) / C(n-1, k-1)) /
+        (same) unbiased    k * (value - baseline); value: 1 for a success, 1 - C(f-1, k-1) / C(n-1, k-1) for a failure
 
-    The mean over the group of the unbiased form times grad log pi has the gradient of pass@k for its expectation (PKPO, 2505.15201; ours
-    is n times its weight, as the loss averages over rollouts). Its baseline is what k - 1 of the others (one, when k = 1) would have
-    scored. It does not depend on the rollout, so nothing is biased; for k > 1 the variance falls in every case the tests enumerate, and
-    failures get exactly 0. With k = 1 the normalised form is GRPO with the population deviation, the unbiased one leave-one-out.
+    The mean over the group of the unbiased form times grad log pi has the gradient of pass@k for its expectation (PKPO,
+    2505.15201; ours is n times its weight, as the loss averages over rollouts). Its baseline is what k - 1 of the
+    others (one, when k = 1) would have scored. It does not depend on the rollout, so nothing is biased; for k > 1 the
+    variance falls in every case the tests enumerate, and failures get exactly 0. With k = 1 the normalised form is GRPO
+    with the population deviation, the unbiased one leave-one-out.
 
-    Success is ``correct`` where given; else rewards must have two levels (any two). A group with fewer than k scored rollouts gets no
-    advantage; in the normalised form nor does one with fewer than k failures: solved problems go silent.
+    Success is ``correct`` where given; else rewards must have two levels (any two). A group with fewer than k scored
+    rollouts gets no advantage; in the normalised form nor does one with fewer than k failures: solved problems go
+    silent.
 
     Harm: pass@1 can fall, as problems interfere (2602.21189), and all signal fades as the policy solves more.
     (verl's ``grpo_passk`` is another method, 2503.19595.)
@@ -40,13 +43,17 @@ class PassAtK(Mechanism[Rollouts, None]):
     role = Role.ESTIMATOR
 
     k: int = 4
-    """Tries. The paper's code takes it as an argument and we know of no recommended value; 4 is half of the usual group of 8."""
+    """Tries. The paper's code takes it as an argument and we know of no recommended value; 4 is half of the usual group
+    of 8.
+    """
     form: Literal["normalised", "unbiased"] = "normalised"
     """Which advantage; normalised is the paper's."""
     epsilon: float = 1e-6
     """Added to the deviation of the normalised form; 1e-6 in the paper's code."""
     baseline: bool = True
-    """Whether the unbiased form subtracts its leave-one-out baseline. Ours; without it all-correct groups push with the full k."""
+    """Whether the unbiased form subtracts its leave-one-out baseline. Ours; without it all-correct groups push with the
+    full k.
+    """
 
     def __post_init__(self) -> None:
         require(self, "form", self.form in ("normalised", "unbiased"), "'normalised' or 'unbiased'")
@@ -59,8 +66,14 @@ class PassAtK(Mechanism[Rollouts, None]):
         count = group_count(batch.groups, known).double()
         fails = group_count(batch.groups, known & ~won).double()
         miss = _all_fail(fails, count, torch.full_like(count, self.k))
-        values = self._normalised(won, fails, count, miss) if self.form == "normalised" else self._unbiased(won, fails, count)
-        advantages = torch.where(known & (count >= self._least()), values, torch.zeros_like(values)).to(batch.rewards.dtype)
+        values = (
+            self._normalised(won, fails, count, miss)
+            if self.form == "normalised"
+            else self._unbiased(won, fails, count)
+        )
+        advantages = torch.where(known & (count >= self._least()), values, torch.zeros_like(values)).to(
+            batch.rewards.dtype
+        )
         enough, groups = known & (count >= self.k), count.clamp(min=1).reciprocal()
         stats = {
             "pass_at_k": Mean((enough * groups * (1 - miss)).sum(), (enough * groups).sum()),
@@ -84,7 +97,9 @@ class PassAtK(Mechanism[Rollouts, None]):
         least = self._least()
         if regime.group_size is not None and regime.group_size < least:
             reason = f"k = {self.k} with {regime.group_size} rollouts per problem makes every advantage zero."
-            return NoEffect("pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k.")
+            return NoEffect(
+                "pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k."
+            )
         return None
 
     def _least(self) -> int:

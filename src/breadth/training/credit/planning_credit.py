@@ -17,18 +17,21 @@ from breadth.training.records import Rollouts, not_none
 
 @dataclass(frozen=True)
 class PlanningCredit(Mechanism[Rollouts, None]):
-    """Add credit where the model plans: strategic tokens win more from a success and lose less from a failure. After the estimator.
+    """Add credit where the model plans: strategic tokens win more from a success and lose less from a failure.
 
-    ``A + alpha * |A|`` on tokens inside a strategic gram, ``A`` elsewhere (HICRA, 2509.03646): times 1 + alpha above zero, times
-    1 - alpha below, so that no sign flips. Find the grams with `breadth.training.credit.strategic_grams`. The paper's A is not divided by
-    the group's deviation: ``GroupAdvantage(scale="none")``.
+    After the estimator.
 
-    ``form="code"`` is the rule that a third party reports of the authors' code, which we have not seen. It acts only in responses that are
-    right and longer than the mean of their group, and there also on tokens with an entropy above the 70th percentile of the generation, as
-    ``A * (1 + alpha)``; a token that is both counts once, as a strategic one. Its gain may be one of entropy and length: run both.
+    ``A + alpha * |A|`` on tokens inside a strategic gram, ``A`` elsewhere (HICRA, 2509.03646): times 1 + alpha above
+    zero, times 1 - alpha below, so that no sign flips. Find the grams with `breadth.training.credit.strategic_grams`.
+    The paper's A is not divided by the group's deviation: ``GroupAdvantage(scale="none")``.
 
-    The advantages of a group no longer sum to zero: ``bias`` is the mean credit added per token. A gain was seen on models that
-    already execute reliably; Llama-3.1-8B lost 0.6 to 1.4 points.
+    ``form="code"`` is the rule that a third party reports of the authors' code, which we have not seen. It acts only in
+    responses that are right and longer than the mean of their group, and there also on tokens with an entropy above the
+    70th percentile of the generation, as ``A * (1 + alpha)``; a token that is both counts once, as a strategic one. Its
+    gain may be one of entropy and length: run both.
+
+    The advantages of a group no longer sum to zero: ``bias`` is the mean credit added per token. A gain was seen on
+    models that already execute reliably; Llama-3.1-8B lost 0.6 to 1.4 points.
 
     Harm: strategic phrases are paid for as such: watch for responses that fill up with them.
     """
@@ -64,7 +67,11 @@ class PlanningCredit(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Give the tokens their own advantages."""
-        mask, planning, before = not_none(batch.mask), not_none(batch.planning) & not_none(batch.mask), not_none(batch.advantages)
+        mask, planning, before = (
+            not_none(batch.mask),
+            not_none(batch.planning) & not_none(batch.mask),
+            not_none(batch.advantages),
+        )
         advantages = (before[:, None] if before.ndim == 1 else before).expand_as(mask)
         added = masked(self.alpha * advantages.abs(), planning)
         if selection is not None:

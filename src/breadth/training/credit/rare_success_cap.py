@@ -18,20 +18,23 @@ from breadth.training.records import Rollouts, not_none
 class RareSuccessCap(Mechanism[Rollouts, None]):
     """Do not let a large group's one success, which may be luck or a fault of the checker, push at full strength.
 
-    In a group of ``size`` or more scored rollouts with exactly one success, that success's advantage is at most ``cap``. Dividing by the
-    group's (population) deviation makes it sqrt(n - 1) otherwise: 2.65 in a group of 8, 5.57 in one of 32. Ours; what it guards against
-    is the harm of overly hard problems (2605.28388). Success is ``correct`` where given; else the rewards must have two levels (any two).
-    It stands after the estimator. Where rewards of 0 and 1 are not divided by a deviation (leave-one-out, ``scale="none"``) no advantage is
-    above 1, and a cap of 2 never acts (watch ``capped``).
+    In a group of ``size`` or more scored rollouts with exactly one success, that success's advantage is at most
+    ``cap``. Dividing by the group's (population) deviation makes it sqrt(n - 1) otherwise: 2.65 in a group of 8, 5.57
+    in one of 32. Ours; what it guards against is the harm of overly hard problems (2605.28388). Success is ``correct``
+    where given; else the rewards must have two levels (any two). It stands after the estimator. Where rewards of 0 and
+    1 are not divided by a deviation (leave-one-out, ``scale="none"``) no advantage is above 1, and a cap of 2 never
+    acts (watch ``capped``).
 
-    Harm: a true first success is what a hard problem has to teach, and it is slowed down too. A second, independent checker is the better
-    guard where there is one. The group's advantages no longer sum to zero.
+    Harm: a true first success is what a hard problem has to teach, and it is slowed down too. A second, independent
+    checker is the better guard where there is one. The group's advantages no longer sum to zero.
     """
 
     follows = Role.ESTIMATOR
 
     cap: float = 2.0
-    """Largest advantage of a lone success; ours, no publication behind it. It acts from groups of 8 on: sqrt(7) = 2.65; inf is no cap."""
+    """Largest advantage of a lone success; ours, no publication behind it. It acts from groups of 8 on: sqrt(7) = 2.65;
+    inf is no cap.
+    """
     size: int = 8
     """Scored rollouts from which one success counts as rare; ours: below 8 an estimate of one in n says little."""
 
@@ -53,6 +56,8 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups that are too small to be capped."""
         if regime.group_size is not None and regime.group_size < self.size:
-            reason = f"it acts on groups of {self.size} or more, and there are {regime.group_size} rollouts per problem."
+            reason = (
+                f"it acts on groups of {self.size} or more, and there are {regime.group_size} rollouts per problem."
+            )
             return NoEffect("rare-success-cap", reason, f"Sample at least {self.size} per problem, or lower size.")
         return None

@@ -15,20 +15,25 @@ from breadth.training.records import Rollouts, not_none
 
 @dataclass(frozen=True)
 class RepeatPenalty(Mechanism[Rollouts, None]):
-    """Charge for giving the answer that others of the group gave too. Put it after the estimator: it adds to the advantage.
+    """Charge for giving the answer that others of the group gave too.
 
-    ``A_i -= coefficient * (how many of the others gave a_i) / n`` with n the scored rollouts of the group (batch exploration,
-    2509.06941). An answer that could not be parsed equals no other. Answers must be canonical by the checker's own equivalence, or 1/2
-    and 0.5 are two. In the paper it was the best at large k late in training.
+    Put it after the estimator: it adds to the advantage.
 
-    Harm: repeating the correct answer is charged too, so on solved problems it fights the reward: keep ``coefficient * (n - 1) / n``
-    below the gap between the advantages of correct and wrong. An unparsable answer is never charged; let the format have its own reward.
+    ``A_i -= coefficient * (how many of the others gave a_i) / n`` with n the scored rollouts of the group (batch
+    exploration, 2509.06941). An answer that could not be parsed equals no other. Answers must be canonical by the
+    checker's own equivalence, or 1/2 and 0.5 are two. In the paper it was the best at large k late in training.
+
+    Harm: repeating the correct answer is charged too, so on solved problems it fights the reward: keep
+    ``coefficient * (n - 1) / n`` below the gap between the advantages of correct and wrong. An unparsable answer is
+    never charged; let the format have its own reward.
     """
 
     follows = Role.ESTIMATOR
 
     coefficient: float = 0.1
-    """Size of the penalty against the advantage. The paper's is not known to us; ours is the middle of 0.05 to 0.2, worth sweeping."""
+    """Size of the penalty against the advantage. The paper's is not known to us; ours is the middle of 0.05 to 0.2,
+    worth sweeping.
+    """
 
     def __post_init__(self) -> None:
         require(self, "coefficient", self.coefficient >= 0, "a number of 0 or more")
@@ -43,7 +48,8 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
         outcomes, among = not_none(batch.outcomes), batch.scored
         if len(outcomes) != len(batch):
             raise MechanismError(
-                f"{len(batch)} rollouts came with {len(outcomes)} outcomes.", "Give one for each rollout, None where there is none."
+                f"{len(batch)} rollouts came with {len(outcomes)} outcomes.",
+                "Give one for each rollout, None where there is none.",
             )
         given = list(zip(batch.groups.tolist(), outcomes, strict=True))
         times = Counter(answer for answer, scored in zip(given, among.tolist(), strict=True) if scored)
@@ -55,5 +61,9 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, which have nobody to repeat."""
         if regime.group_size == 1:
-            return NoEffect("repeat-penalty", "with one rollout per problem no answer is repeated.", "Sample at least two per problem.")
+            return NoEffect(
+                "repeat-penalty",
+                "with one rollout per problem no answer is repeated.",
+                "Sample at least two per problem.",
+            )
         return None

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from breadth.base.errors import MechanismError, SettingsError
 
 _FUNCTION_WORDS = (
-    "a an the of to in on at for from with by as into and or that this these those it its it's is are was were be been being am "
-    "i we you he she they me us him her them my our your his their i'm we're you're let let's have has had do does did "
-    "can could will would shall should may might must there here which who whom we'll i'll we've that's there's"
+    "a an the of to in on at for from with by as into and or that this these those it its it's is are was were be been"
+    " being am i we you he she they me us him her them my our your his their i'm we're you're let let's have has had do"
+    " does did can could will would shall should may might must there here which who whom we'll i'll we've that's"
+    " there's"
 )
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""Words without content of their own. Words of logic (but, if, not, so, then, instead, why) are content here: plans are made of them."""
+"""Words without content of their own. Words of logic (but, if, not, so, then, instead, why) are content here: plans are
+made of them.
+"""
 
 _ENDINGS = ("ing", "ed", "es", "ly", "s")
 _SHORTEST_STEM = 3
@@ -36,9 +39,10 @@ def content_stems(phrase: str) -> frozenset[str]:
 def wording_clusters(phrases: Sequence[str], alike: float = 0.5) -> NDArray[np.int64]:
     """Give each phrase the number of its cluster; phrases are alike when ``|A & B| / |A | B|`` of their content stems reaches ``alike``.
 
-    Each phrase joins the most similar phrase that leads a cluster, the earlier of two, or leads one of its own; so put the commonest
-    first. There is no chaining from phrase to phrase: with it, overlapping windows of one text would all end in one cluster. Every
-    subset of a leader's few stems is looked up directly, so the work is linear in the phrases.
+    Each phrase joins the most similar phrase that leads a cluster, the earlier of two, or leads one of its own; so put
+    the commonest first. There is no chaining from phrase to phrase: with it, overlapping windows of one text would all
+    end in one cluster. Every subset of a leader's few stems is looked up directly, so the work is linear in the
+    phrases.
     """
     leaders: dict[tuple[frozenset[str], int], int] = {}
     known: dict[frozenset[str], int] = {}
@@ -111,7 +115,8 @@ def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     lengths = np.linalg.norm(given, axis=-1, keepdims=True) if given.ndim == 2 else np.zeros(1)
     if given.ndim != 2 or not np.isfinite(given).all() or not (lengths > 0).all():
         raise MechanismError(
-            f"The phrases were embedded as an array of shape {given.shape}, or with vectors that are zero or not finite.",
+            f"The phrases were embedded as an array of shape {given.shape}, or with vectors that are zero or not"
+            " finite.",
             "Return one finite vector, not zero, for each phrase: an array of shape (phrases, dimensions).",
         )
     return np.asarray(given / lengths, dtype=np.float64)
@@ -135,7 +140,10 @@ _WORD = re.compile(r"(?<![\w\\])(?:[^\W\d_]{2,}|[aAiI])(?:['’-][^\W\d_]+)*(?!\
 
 @dataclass(frozen=True)
 class StrategicGrams:
-    """Phrases that guide reasoning ("let us try another", "what if we"). Written and read as TOML by `breadth.base.settings`."""
+    """Phrases that guide reasoning ("let us try another", "what if we").
+
+    Written and read as TOML by `breadth.base.settings`.
+    """
 
     grams: tuple[str, ...] = ()
     """Phrases of words with blanks between; case does not matter."""
@@ -161,7 +169,8 @@ class StrategicGrams:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return where grams stand in a text, as (start, end) in characters; they may overlap.
 
-        Whole words in any case, with nothing but white space between them. Linear in the text, however many grams there are.
+        Whole words in any case, with nothing but white space between them. Linear in the text, however many grams there
+        are.
         """
         found = []
         for run in _runs(text):
@@ -174,8 +183,9 @@ class StrategicGrams:
     def marks(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
         """Say for each token whether it overlaps a gram: what `Rollouts.planning` holds.
 
-        ``text`` is the response decoded once, ``offsets`` are the (start, end) of each token's characters in it, as fast tokenizers return
-        them. Never match on token ids: what stands before a word changes its tokens. A token without characters is not marked.
+        ``text`` is the response decoded once, ``offsets`` are the (start, end) of each token's characters in it, as
+        fast tokenizers return them. Never match on token ids: what stands before a word changes its tokens. A token
+        without characters is not marked.
         """
         covered = bytearray(len(text))
         for start, end in self.spans(text):
@@ -198,22 +208,26 @@ def strategic_grams(
 ) -> StrategicGrams:
     """Find the phrases that correct solutions have in common: clusters of word n-grams that occur in the most solutions.
 
-    Word n-grams of 3 to 5 words are clustered by meaning; a cluster's document frequency is the number of different solutions that hold
-    one of its grams; the grams of the ``share`` of clusters with the largest are strategic (2509.03646; 0.2 there).
+    Word n-grams of 3 to 5 words are clustered by meaning; a cluster's document frequency is the number of different
+    solutions that hold one of its grams; the grams of the ``share`` of clusters with the largest are strategic
+    (2509.03646; 0.2 there).
 
-    Where this differs from the paper. (1) The paper clusters sentence-transformer embeddings; its model, algorithm and threshold are not
-    known to us. Without ``embed`` we cluster by the stems of content words, which needs no model, joins "let us try another way" with "try
-    another approach" but not with "go about it differently", and knows English endings only. With ``embed`` (phrases in, one vector for
-    each out) vectors are clustered by their cosine. ``alike`` is the least likeness: by default 0.5 of the stems, 0.8 of the cosine, both
-    our choice. (2) Left out from the start: grams of a single solution, grams without a content word ("that it is"), and any across
-    marks, numbers, formulas or one-letter names. So the share is one of fewer clusters.
+    Where this differs from the paper. (1) The paper clusters sentence-transformer embeddings; its model, algorithm and
+    threshold are not known to us. Without ``embed`` we cluster by the stems of content words, which needs no model,
+    joins "let us try another way" with "try another approach" but not with "go about it differently", and knows English
+    endings only. With ``embed`` (phrases in, one vector for each out) vectors are clustered by their cosine. ``alike``
+    is the least likeness: by default 0.5 of the stems, 0.8 of the cosine, both our choice. (2) Left out from the start:
+    grams of a single solution, grams without a content word ("that it is"), and any across marks, numbers, formulas or
+    one-letter names. So the share is one of fewer clusters.
 
-    Hand in solutions to many different problems, or their common subject becomes the strategy; and read the result before training
-    on it: 86 % of the paper's grams were judged to guide reasoning, and random ones lose the gain. Text must have blanks between words.
+    Hand in solutions to many different problems, or their common subject becomes the strategy; and read the result
+    before training on it: 86 % of the paper's grams were judged to guide reasoning, and random ones lose the gain. Text
+    must have blanks between words.
     """
     if not 0 < share <= 1 or (alike is not None and not 0 < alike <= 1):
         raise SettingsError(
-            f"strategic_grams got share = {share} and alike = {alike}; both must be above 0, at most 1.", "Keep the defaults."
+            f"strategic_grams got share = {share} and alike = {alike}; both must be above 0, at most 1.",
+            "Keep the defaults.",
         )
     holders = _shared_grams(solutions)
     if not holders:
@@ -229,7 +243,8 @@ def strategic_grams(
 def _shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
     """Return gram -> the solutions that hold it, for grams of several solutions with a content word.
 
-    Size by size, for a gram is shared only if both grams within it that are one word shorter are: most are never stored.
+    Size by size, for a gram is shared only if both grams within it that are one word shorter are: most are never
+    stored.
     """
     texts = [[[intern(_plain(word[0])) for word in run] for run in _runs(solution)] for solution in solutions]
     shared: dict[str, list[int]] = {}
@@ -240,20 +255,29 @@ def _shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
             for gram in {gram for words in runs for gram in _windows(words, size, shared)}:
                 holders[gram].append(number)
         shared = {gram: held for gram, held in holders.items() if len(held) >= _FEWEST}
-        kept |= {gram: held for gram, held in shared.items() if size in SIZES and content_stems(gram) and _made_of_words(gram)}
+        kept |= {
+            gram: held
+            for gram, held in shared.items()
+            if size in SIZES and content_stems(gram) and _made_of_words(gram)
+        }
     return kept
 
 
-def _embedded(phrases: Sequence[str], embed: Callable[[Sequence[str]], NDArray[np.floating]], alike: float) -> NDArray[np.int64]:
+def _embedded(
+    phrases: Sequence[str], embed: Callable[[Sequence[str]], NDArray[np.floating]], alike: float
+) -> NDArray[np.int64]:
     vectors = np.asarray(embed(phrases))
     if len(vectors) != len(phrases):
         raise MechanismError(
-            f"embed returned {len(vectors)} vectors for {len(phrases)} phrases.", "Return one vector for each phrase, in order."
+            f"embed returned {len(vectors)} vectors for {len(phrases)} phrases.",
+            "Return one vector for each phrase, in order.",
         )
     return vector_clusters(vectors, alike)
 
 
-def _most_spread(phrases: Sequence[str], labels: NDArray[np.int64], holders: dict[str, list[int]], share: float) -> tuple[str, ...]:
+def _most_spread(
+    phrases: Sequence[str], labels: NDArray[np.int64], holders: dict[str, list[int]], share: float
+) -> tuple[str, ...]:
     """Return the grams of the clusters that the most solutions hold; of equal clusters the one whose leader came first."""
     solutions: dict[int, set[int]] = defaultdict(set)
     for phrase, label in zip(phrases, labels.tolist(), strict=True):

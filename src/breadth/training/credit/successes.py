@@ -16,15 +16,17 @@ TOLERANCE = 1e-6
 def successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
     """Return (N,) which rollouts succeeded, and (N,) which have a reward, were not dropped and are known to have succeeded or not.
 
-    By ``correct`` where it is given. Otherwise by the rewards, which must then have two levels over the whole generation, whatever they are
-    (0 and 1, -1 and 1): the higher is success. Where all rewards are equal, success is a reward above 0.
+    By ``correct`` where it is given. Otherwise by the rewards, which must then have two levels over the whole
+    generation, whatever they are (0 and 1, -1 and 1): the higher is success. Where all rewards are equal, success is a
+    reward above 0.
     """
     if rollouts.correct is not None:
         known = rollouts.scored & torch.isfinite(rollouts.correct)
         marks = masked(rollouts.correct, known)
         if not bool(((marks == 0) | (marks == 1)).all()):
             raise MechanismError(
-                "correct holds other numbers than 0 and 1.", "Give 1 for a correct answer, 0 for a wrong one, NaN where unknown."
+                "correct holds other numbers than 0 and 1.",
+                "Give 1 for a correct answer, 0 for a wrong one, NaN where unknown.",
             )
         return known & (marks == 1), known
     known = rollouts.scored
@@ -41,7 +43,8 @@ def _upper(rewards: Tensor, known: Tensor) -> Tensor:
         return rewards > 0
     if bool(((known - low > slack) & (high - known > slack)).any()):
         raise MechanismError(
-            f"The rewards have more than two levels (from {float(low):g} to {float(high):g}), so they do not say which rollouts succeeded.",
+            f"The rewards have more than two levels (from {float(low):g} to {float(high):g}), so they do not say which"
+            " rollouts succeeded.",
             "Give the rollouts' correct field: 1 or 0, without any shaping.",
         )
     return high - rewards <= slack

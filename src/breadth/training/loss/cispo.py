@@ -18,18 +18,20 @@ from breadth.training.records import Batch, not_none
 class Cispo(Mechanism[Batch, None]):
     """Push every token by its advantage, however far it has moved; only the weight of the push is bounded.
 
-    ``-bounded(ratio).detach() * A * log p`` (MiniMax-M1, 2506.13585). One name, two losses in the field, so the bounds are named::
+    ``-bounded(ratio).detach() * A * log p`` (MiniMax-M1, 2506.13585). One name, two losses in the field, so the bounds
+    are named::
 
         "around-one":  clamp(ratio, 1 - low, 1 + high)     the paper, verl
-        "cap":         clamp(ratio, max=cap)               ScaleRL (2510.13786), TRL, whose epsilon_high is this cap itself
+        "cap":         clamp(ratio, max=cap)               ScaleRL (2510.13786), TRL, whose epsilon_high is this cap
+        itself
 
-    Unlike the gradient-preserving losses it also bounds a small ratio with A > 0 and a large one with A < 0. The value is not comparable
-    with that of a ratio loss: it grows with log p.
+    Unlike the gradient-preserving losses it also bounds a small ratio with A > 0 and a large one with A < 0. The value
+    is not comparable with that of a ratio loss: it grows with log p.
 
     Defaults: no lower bound, as the paper; it does not say how it set ``high``.
 
-    Harm: nothing stops a token that goes the wrong way: with many updates per generation the policy can leave the old one far behind. On
-    strictly on-policy updates it is the plain policy gradient.
+    Harm: nothing stops a token that goes the wrong way: with many updates per generation the policy can leave the old
+    one far behind. On strictly on-policy updates it is the plain policy gradient.
     """
 
     role = Role.SURROGATE
@@ -39,7 +41,9 @@ class Cispo(Mechanism[Batch, None]):
     low: float = 1.0
     """How far below 1 the weight may go; 1 is no bound, as in the paper. (around-one)"""
     high: float = 0.28
-    """How far above 1 the weight may go; DAPO's upper bound, which Trinity-RFT ships for CISPO; 0.2 unless set in verl. (around-one)"""
+    """How far above 1 the weight may go; DAPO's upper bound, which Trinity-RFT ships for CISPO; 0.2 unless set in verl.
+    (around-one)
+    """
     cap: float = 5.0
     """Largest weight; 5 in TRL's documentation, after ScaleRL; inf is no bound. (cap)"""
 

@@ -16,17 +16,18 @@ from breadth.training.records import Batch, not_none
 class ClipCov(Mechanism[Batch, None]):
     """Take the gradient of a few tokens away that would sharpen the policy most.
 
-    Of the tokens with ``lower < covariance < upper`` that the surrogate has not clipped, ``max(1, floor(share * tokens))`` are drawn
-    uniformly and their policy loss weighted with 0 (2505.22617). The denominator of the loss still counts them. The draw is over the
-    optimizer's whole batch on all ranks, where verl and the paper's code draw in each micro-batch. It stands after the surrogate in the
-    chain, because it asks what was clipped, and it acts on strictly on-policy updates too.
+    Of the tokens with ``lower < covariance < upper`` that the surrogate has not clipped,
+    ``max(1, floor(share * tokens))`` are drawn uniformly and their policy loss weighted with 0 (2505.22617). The
+    denominator of the loss still counts them. The draw is over the optimizer's whole batch on all ranks, where verl and
+    the paper's code draw in each micro-batch. It stands after the surrogate in the chain, because it asks what was
+    clipped, and it acts on strictly on-policy updates too.
 
-    Defaults: the paper's scripts for 7B and 32B, which are verl's as well. The scripts run it on top of a clip of [0, 2]:
-    ``ClippedPolicy(low=1, high=1)``.
+    Defaults: the paper's scripts for 7B and 32B, which are verl's as well. The scripts run it on top of a clip of [0,
+    2]: ``ClippedPolicy(low=1, high=1)``.
 
-    Harm: ``lower`` and ``upper`` are absolute, so they mean another quantile of the tokens whenever the advantages are scaled differently:
-    without dividing by the standard deviation there may be no candidate at all (watch ``candidates``). Both collapse and a surge of entropy
-    have been reported over long runs on Qwen3 base models.
+    Harm: ``lower`` and ``upper`` are absolute, so they mean another quantile of the tokens whenever the advantages are
+    scaled differently: without dividing by the standard deviation there may be no candidate at all (watch
+    ``candidates``). Both collapse and a surge of entropy have been reported over long runs on Qwen3 base models.
     """
 
     follows = Role.SURROGATE

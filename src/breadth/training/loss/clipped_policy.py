@@ -18,12 +18,12 @@ from breadth.training.records import Batch, not_none
 class ClippedPolicy(Mechanism[Batch, None]):
     """Push tokens by their advantage, but stop pushing one once its probability has moved far enough.
 
-    ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (PPO, 1707.06347; GRPO, 2402.03300); ``high > low`` is clip-higher (DAPO,
-    2503.14476), which lets rare tokens grow. With ``dual``, a token with A < 0 costs at most ``-dual * A`` (1912.09729; delta in TRL).
-    Without bounds it is the plain importance-weighted policy gradient.
+    ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (PPO, 1707.06347; GRPO, 2402.03300); ``high > low`` is
+    clip-higher (DAPO, 2503.14476), which lets rare tokens grow. With ``dual``, a token with A < 0 costs at most
+    ``-dual * A`` (1912.09729; delta in TRL). Without bounds it is the plain importance-weighted policy gradient.
 
-    Harm: the clip takes the gradient of exactly the rare tokens that exploration needs; clip-higher can also overshoot (+298 % entropy
-    on a 32B model, 2603.11682). On strictly on-policy updates the ratio is 1 and no bound acts.
+    Harm: the clip takes the gradient of exactly the rare tokens that exploration needs; clip-higher can also overshoot
+    (+298 % entropy on a 32B model, 2603.11682). On strictly on-policy updates the ratio is 1 and no bound acts.
     """
 
     role = Role.SURROGATE
@@ -33,7 +33,9 @@ class ClippedPolicy(Mechanism[Batch, None]):
     high: float = 0.2
     """How far above 1 the ratio may go; 0.2 in PPO and GRPO, 0.28 in DAPO; inf is no bound."""
     dual: float | None = None
-    """Largest ratio that counts where the advantage is negative; 3 in verl, 10 in the GPPO papers' code. None: no bound."""
+    """Largest ratio that counts where the advantage is negative; 3 in verl, 10 in the GPPO papers' code. None: no
+    bound.
+    """
 
     def __post_init__(self) -> None:
         require(self, "low", 0 <= self.low <= 1, "a number between 0 and 1")
@@ -51,7 +53,10 @@ class ClippedPolicy(Mechanism[Batch, None]):
             capped = (advantages < 0) & (moved > self.dual)
             losses, clipped = torch.where(capped, -self.dual * advantages, losses), clipped | capped
         count = batch.mask.sum()
-        stats = {"clipped_low": Mean((below & batch.mask).sum(), count), "clipped_high": Mean((above & batch.mask).sum(), count)}
+        stats = {
+            "clipped_low": Mean((below & batch.mask).sum(), count),
+            "clipped_high": Mean((above & batch.mask).sum(), count),
+        }
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:

@@ -17,15 +17,17 @@ from breadth.training.records import Batch, not_none
 class EntropyAdvantage(Mechanism[Batch, None]):
     """Give tokens at undecided places more credit when the answer is right, and less blame when it is wrong.
 
-    ``A += min(scale * H, |A| / cap)`` for both signs of A, before the surrogate (2506.14758). H is the exact entropy without its
-    gradient: this is credit assignment, no maximum-entropy objective. ``cap`` above 1 keeps every sign, and an advantage of zero stays
-    zero, so groups whose rewards are all equal stay silent.
+    ``A += min(scale * H, |A| / cap)`` for both signs of A, before the surrogate (2506.14758). H is the exact entropy
+    without its gradient: this is credit assignment, no maximum-entropy objective. ``cap`` above 1 keeps every sign, and
+    an advantage of zero stays zero, so groups whose rewards are all equal stay silent.
 
-    Source of the defaults: 0.4 and 2 are quoted for the paper, but neither its text nor any official code was at hand: **not confirmed**.
+    Source of the defaults: 0.4 and 2 are quoted for the paper, but neither its text nor any official code was at hand:
+    **not confirmed**.
 
-    Harm: it does not hold entropy up by itself. On one state, where the cap does not bind, the shift is the same for every token and thus
-    a baseline that changes nothing on average; where it binds, it multiplies the pull between right and wrong by ``1 + (1 - 2q) / cap``,
-    with q the share that is right: hard problems narrow faster and easy ones more slowly.
+    Harm: it does not hold entropy up by itself. On one state, where the cap does not bind, the shift is the same for
+    every token and thus a baseline that changes nothing on average; where it binds, it multiplies the pull between
+    right and wrong by ``1 + (1 - 2q) / cap``, with q the share that is right: hard problems narrow faster and easy ones
+    more slowly.
     """
 
     precedes = Role.SURROGATE

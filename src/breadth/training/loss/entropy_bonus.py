@@ -15,14 +15,16 @@ from breadth.training.records import Batch
 class EntropyBonus(Mechanism[Batch, None]):
     """Pay the policy for staying undecided, the same for every token and at every step.
 
-    ``loss -= coefficient * H`` on each token, with the exact entropy H and its gradient; -logprob of the sampled token would be no
-    substitute, since its gradient is zero on average. The term is averaged like the policy loss, over the whole batch.
+    ``loss -= coefficient * H`` on each token, with the exact entropy H and its gradient; -logprob of the sampled token
+    would be no substitute, since its gradient is zero on average. The term is averaged like the policy loss, over the
+    whole batch.
 
-    Source of the default: verl shipped 0.001 until it set its default to 0, and TRL's is 0 too; there is no value that fits all.
+    Source of the default: verl shipped 0.001 until it set its default to 0, and TRL's is 0 too; there is no value that
+    fits all.
 
-    Harm: too small a coefficient does nothing, too large a one makes the entropy explode, and the range between is narrow (2505.22617);
-    the bonus is also reported to lengthen responses without making them right more often (2509.03646). Prefer a mechanism that reads the
-    entropy it pays for: ``entropy-target``, ``fork-thermostat``.
+    Harm: too small a coefficient does nothing, too large a one makes the entropy explode, and the range between is
+    narrow (2505.22617); the bonus is also reported to lengthen responses without making them right more often
+    (2509.03646). Prefer a mechanism that reads the entropy it pays for: ``entropy-target``, ``fork-thermostat``.
     """
 
     coefficient: float = 0.001
@@ -44,6 +46,8 @@ class EntropyBonus(Mechanism[Batch, None]):
         """Without a price it only reports."""
         if self.coefficient == 0:
             return NoEffect(
-                "entropy-bonus", "its coefficient is 0, so nothing is paid for entropy.", "Set a coefficient above 0, e.g. 0.001."
+                "entropy-bonus",
+                "its coefficient is 0, so nothing is paid for entropy.",
+                "Set a coefficient above 0, e.g. 0.001.",
             )
         return None

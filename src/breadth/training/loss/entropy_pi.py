@@ -29,7 +29,8 @@ class PIState:
     accumulated: float = 0.0
     """Sum of all errors so far."""
     coefficient: float = 0.0
-    """Share of \\|A\\| added to the advantages of likely tokens: above 0 it sharpens the policy, below 0 it spreads it."""
+    """Share of \\|A\\| added to the advantages of likely tokens: above 0 it sharpens the policy, below 0 it spreads it.
+    """
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,17 @@ class EntropyPI(Mechanism[Batch, PIState]):
         coefficient = clip(proportional * error + integral * (sum of the errors before), -1, 1)
         A          += coefficient * |A|             on tokens more likely than the threshold
 
-    EntroPIC (2511.15248). At the limit of 1 no advantage changes its sign. Source of the defaults: the released code (gains 1 and 0.01,
-    threshold 0.95, exact entropy; its script holds 0.1 nats at temperature 0.6); the paper's tables were not read. Where we differ from
-    that code: one coefficient for the whole batch, from the step before (there each micro-batch has its own, from its own entropy); the
-    change goes through the surrogate's clip and is averaged over all tokens (there unclipped, over the likely tokens only, which weighs
-    it more); the sum stands still while the coefficient is at its limit and the error points outwards (anti-wind-up, ours); without a
-    target the run holds its own start.
+    EntroPIC (2511.15248). At the limit of 1 no advantage changes its sign. Source of the defaults: the released code
+    (gains 1 and 0.01, threshold 0.95, exact entropy; its script holds 0.1 nats at temperature 0.6); the paper's tables
+    were not read. Where we differ from that code: one coefficient for the whole batch, from the step before (there each
+    micro-batch has its own, from its own entropy); the change goes through the surrogate's clip and is averaged over
+    all tokens (there unclipped, over the likely tokens only, which weighs it more); the sum stands still while the
+    coefficient is at its limit and the error points outwards (anti-wind-up, ours); without a target the run holds its
+    own start.
 
-    Harm: a target that the run cannot reach drives the coefficient to -1 or 1 and keeps it there: then the likely tokens of every right
-    answer (-1) or of every wrong one (1) teach nothing. It can only act where there is an advantage.
+    Harm: a target that the run cannot reach drives the coefficient to -1 or 1 and keeps it there: then the likely
+    tokens of every right answer (-1) or of every wrong one (1) teach nothing. It can only act where there is an
+    advantage.
     """
 
     precedes = Role.SURROGATE
@@ -60,7 +63,9 @@ class EntropyPI(Mechanism[Batch, PIState]):
     integral: float = 0.01
     """Coefficient for one nat-step of error accumulated before."""
     target: float | None = None
-    """Mean entropy per trained token to hold, in nats. None: the mean over the first ``settle`` steps, in which nothing is done."""
+    """Mean entropy per trained token to hold, in nats. None: the mean over the first ``settle`` steps, in which nothing
+    is done.
+    """
     threshold: float = 0.95
     """A token is likely when the current policy gives it more than this."""
     reads: Reading = "exact"
@@ -113,5 +118,9 @@ class EntropyPI(Mechanism[Batch, PIState]):
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without gains the coefficient stays zero."""
         if self.proportional == 0 and self.integral == 0:
-            return NoEffect("entropy-pi", "both gains are 0, so no advantage is ever shifted.", "Set proportional or integral above 0.")
+            return NoEffect(
+                "entropy-pi",
+                "both gains are 0, so no advantage is ever shifted.",
+                "Set proportional or integral above 0.",
+            )
         return None

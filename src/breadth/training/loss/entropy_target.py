@@ -31,7 +31,8 @@ class TargetState:
     highest: float = 0.0
     """Largest entropy seen; 0 before the first."""
     outside: int = 0
-    """1 when the target lies above every entropy seen in the run, -1 when below every one, else 0 (and while settling)."""
+    """1 when the target lies above every entropy seen in the run, -1 when below every one, else 0 (and while settling).
+    """
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,23 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
         coefficient = clip(coefficient + (increment if H < target else -increment), smallest, largest)
         loss       -= coefficient * exact entropy, if H < target
 
-    Skywork-OR1 (2505.22312), whose controller reads the sampled entropy while its loss uses the exact one. It steps once per generation,
-    ours per optimizer step; these agree on-policy. Source of the defaults: all its released scripts (on-policy, temperature 1). TRL's
-    port reads the exact entropy, with 0.005 for the increment and 1 for the largest coefficient.
+    Skywork-OR1 (2505.22312), whose controller reads the sampled entropy while its loss uses the exact one. It steps
+    once per generation, ours per optimizer step; these agree on-policy. Source of the defaults: all its released
+    scripts (on-policy, temperature 1). TRL's port reads the exact entropy, with 0.005 for the increment and 1 for the
+    largest coefficient.
 
-    Harm: a target above anything the run has shown (entropies in RL are 0.03 to 0.6 nats, not the 2 to 10 of some manuals) is paid for at
-    every step and walks the coefficient to its limit; ``outside`` is 1 in the log then. One below everything seen never acts: -1. Set
-    ``target_share`` where the level is not known. The coefficient goes down as slowly as it came up.
+    Harm: a target above anything the run has shown (entropies in RL are 0.03 to 0.6 nats, not the 2 to 10 of some
+    manuals) is paid for at every step and walks the coefficient to its limit; ``outside`` is 1 in the log then. One
+    below everything seen never acts: -1. Set ``target_share`` where the level is not known. The coefficient goes down
+    as slowly as it came up.
     """
 
     target: float = 0.2
     """Mean entropy per trained token to hold, in nats; not used with ``target_share``."""
     target_share: float | None = None
-    """Target as a multiple of the run's own mean entropy over the first ``settle`` steps, in which nothing is paid. None: ``target``."""
+    """Target as a multiple of the run's own mean entropy over the first ``settle`` steps, in which nothing is paid.
+    None: ``target``.
+    """
     increment: float = 1e-4
     """What one step adds to or takes from the coefficient."""
     smallest: float = 0.0
@@ -100,12 +105,18 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
         target = self.target if self.target_share is None else self.target_share * seen.start
         wanted = seen.coefficient + (self.increment if entropy < target else -self.increment)
         outside = 0 if seen.steps < self.settle else int(target > seen.highest) - int(target < seen.lowest)
-        return replace(seen, coefficient=max(self.smallest, min(self.largest, wanted)), paying=entropy < target, outside=outside)
+        return replace(
+            seen, coefficient=max(self.smallest, min(self.largest, wanted)), paying=entropy < target, outside=outside
+        )
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Where the coefficient cannot leave zero, nothing is ever paid."""
         if self.largest == 0 or (self.increment == 0 and self.smallest == 0):
-            return NoEffect("entropy-target", "its coefficient can never leave 0.", "Set an increment and a largest coefficient above 0.")
+            return NoEffect(
+                "entropy-target",
+                "its coefficient can never leave 0.",
+                "Set an increment and a largest coefficient above 0.",
+            )
         return None
 
 

@@ -39,7 +39,9 @@ class Thermostat:
     steps: int = 0
     """Optimizer steps seen."""
     start: float = 0.0
-    """Mean entropy of the forking tokens over the settling steps so far, in nats; the band's reference once they are over."""
+    """Mean entropy of the forking tokens over the settling steps so far, in nats; the band's reference once they are
+    over.
+    """
     entropy: float = 0.0
     """Mean entropy of the forking tokens in the last step, in nats."""
     threshold: float | None = None
@@ -59,32 +61,36 @@ class Thermostat:
 
 
 SLACK = 0.9
-"""A token forks from this share of the threshold on: were it all of it, a policy whose entropy falls evenly would have no forks left."""
+"""A token forks from this share of the threshold on: were it all of it, a policy whose entropy falls evenly would have
+no forks left.
+"""
 
 
 @dataclass(frozen=True)
 class ForkThermostat(Mechanism[Batch, Thermostat]):
     """Keep the policy undecided where it decides: pay for entropy on forking tokens below their band, charge for it above.
 
-    Forking tokens are the ``share`` with the largest entropy (2506.01939), by nine tenths of the threshold of the step before, so
-    no survey is needed. H is the mean entropy of the largest share. Or they are the tokens that plan, where the trainer is told which
-    those are (``forks="planning"``), and H is the mean over all of them: entropy also sits where the policy does not know a fact, and to
-    keep it there is to pay for ignorance. Further, ``start`` its mean over the first ``settle`` steps, and the band
-    ``[floor, ceiling] * start``. With the relative distance ``e`` to the nearest edge of the band (0 inside), once per optimizer step::
+    Forking tokens are the ``share`` with the largest entropy (2506.01939), by nine tenths of the threshold of the step
+    before, so no survey is needed. H is the mean entropy of the largest share. Or they are the tokens that plan, where
+    the trainer is told which those are (``forks="planning"``), and H is the mean over all of them: entropy also sits
+    where the policy does not know a fact, and to keep it there is to pay for ignorance. Further, ``start`` its mean
+    over the first ``settle`` steps, and the band ``[floor, ceiling] * start``. With the relative distance ``e`` to the
+    nearest edge of the band (0 inside), once per optimizer step::
 
         push       += integral * e          unless the coefficient is at its limit and e points outwards
         coefficient = clip(proportional * e + push, -limit, limit)
         loss       -= coefficient * entropy on the forking tokens
 
-    Inside the band the push stays as it is: what brought H back goes on holding it, until H leaves on the other side. Mechanical tokens
-    are left alone and may settle. The exact entropy carries the gradient, so it acts on strictly on-policy updates too. ``dry_run``
-    reports what it would do and does nothing.
+    Inside the band the push stays as it is: what brought H back goes on holding it, until H leaves on the other side.
+    Mechanical tokens are left alone and may settle. The exact entropy carries the gradient, so it acts on strictly
+    on-policy updates too. ``dry_run`` reports what it would do and does nothing.
 
-    Defaults: the share is the paper's; band and gains are ours, tried on the tiny reasoner of ``tools/measure_effects.py`` only.
-    A larger model or learning rate may want others: begin with ``dry_run``.
+    Defaults: the share is the paper's; band and gains are ours, tried on the tiny reasoner of
+    ``tools/measure_effects.py`` only. A larger model or learning rate may want others: begin with ``dry_run``.
 
-    Harm: holding entropy is no goal of its own: one paper saw no clear relation between a held level and the score (2505.22617). A
-    floor above what the task needs keeps the policy from committing; watch the reward beside the entropy.
+    Harm: holding entropy is no goal of its own: one paper saw no clear relation between a held level and the score
+    (2505.22617). A floor above what the task needs keeps the policy from committing; watch the reward beside the
+    entropy.
     """
 
     share: float = 0.2
@@ -182,6 +188,12 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         if mood == state.mood:
             return state
         edges = f"{self.floor * state.start:.4g} to {self.ceiling * state.start:.4g}"
-        why = f"fork entropy {state.entropy:.4g} nats, band {edges} ({self.floor:g} to {self.ceiling:g} of the start {state.start:.4g})"
-        what = f"{state.mood} -> {mood}, coefficient {state.coefficient:+.4g}{' (dry run: not applied)' if self.dry_run else ''}"
+        why = (
+            f"fork entropy {state.entropy:.4g} nats, band {edges} ({self.floor:g} to {self.ceiling:g} of the start"
+            f" {state.start:.4g})"
+        )
+        what = (
+            f"{state.mood} -> {mood}, coefficient"
+            f" {state.coefficient:+.4g}{' (dry run: not applied)' if self.dry_run else ''}"
+        )
         return state.entered(mood, what, why)

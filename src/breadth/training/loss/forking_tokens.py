@@ -16,23 +16,26 @@ from breadth.training.records import Batch, not_none
 class ForkingTokens(Mechanism[Batch, None]):
     """Let only the tokens with the most entropy move the policy; the others follow from them anyway.
 
-    The ``share`` of tokens with the largest entropy keep their policy loss, the others' is weighted with 0 (2506.01939). The denominator
-    still counts all tokens, as in TRL; dividing by the kept ones would make the step about five times as large. Extra terms, e.g. the KL
-    to a reference, act on all tokens. The ranking is over the optimizer's whole batch on all ranks, where TRL ranks each micro-batch.
+    The ``share`` of tokens with the largest entropy keep their policy loss, the others' is weighted with 0
+    (2506.01939). The denominator still counts all tokens, as in TRL; dividing by the kept ones would make the step
+    about five times as large. Extra terms, e.g. the KL to a reference, act on all tokens. The ranking is over the
+    optimizer's whole batch on all ranks, where TRL ranks each micro-batch.
 
-    Kept are ``1 + floor(share * (tokens - 1))``: as many as reach the linearly interpolated quantile when all entropies differ; among
-    equal entropies at the edge they are drawn. A token of entropy 0 is certain, decides nothing and has no gradient: below a share of 1
-    it is never kept, so a policy that is certain of most tokens keeps fewer than the share. (There the quantile is 0, and TRL, which
-    keeps all that reach it, keeps everything.)
+    Kept are ``1 + floor(share * (tokens - 1))``: as many as reach the linearly interpolated quantile when all entropies
+    differ; among equal entropies at the edge they are drawn. A token of entropy 0 is certain, decides nothing and has
+    no gradient: below a share of 1 it is never kept, so a policy that is certain of most tokens keeps fewer than the
+    share. (There the quantile is 0, and TRL, which keeps all that reach it, keeps everything.)
 
     Defaults: the paper's.
 
-    Harm: the gain grows with the model (+11 points on AIME25 at 32B, none at 8B in the paper), so small models may lose. Fewer than one in
-    ten of these tokens plans anything (2509.03646): it finds indecision, not strategy.
+    Harm: the gain grows with the model (+11 points on AIME25 at 32B, none at 8B in the paper), so small models may
+    lose. Fewer than one in ten of these tokens plans anything (2509.03646): it finds indecision, not strategy.
     """
 
     share: float = 0.2
-    """Share of tokens that keep their policy loss; 0.2 in the paper; 1 switches it off. TRL calls it ``top_entropy_quantile``."""
+    """Share of tokens that keep their policy loss; 0.2 in the paper; 1 switches it off. TRL calls it
+    ``top_entropy_quantile``.
+    """
 
     def __post_init__(self) -> None:
         require(self, "share", 0 < self.share <= 1, "a number above 0, at most 1")
@@ -53,7 +56,10 @@ class ForkingTokens(Mechanism[Batch, None]):
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Weigh every other token with 0."""
         kept, entropy = picked(selection), not_none(batch.entropy).detach()
-        stats = {"kept": Mean(kept.sum(), batch.mask.sum()), "kept_entropy": Mean(masked(entropy, kept).sum(), kept.sum())}
+        stats = {
+            "kept": Mean(kept.sum(), batch.mask.sum()),
+            "kept_entropy": Mean(masked(entropy, kept).sum(), kept.sum()),
+        }
         return Effect(batch.weighted(kept.to(batch.logprobs.dtype)), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:

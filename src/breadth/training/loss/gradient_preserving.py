@@ -23,14 +23,16 @@ class GradientPreserving(Mechanism[Batch, None]):
         ratio > 1 + high and A > 0:   -above * edge(1 + high) * A
         otherwise:                    -ratio * A
 
-    ``below = above = 1`` is GPPO (Klear-Reasoner, 2508.07629), whose value is that of clip-higher. ``below = 0.75, above = 1`` is CE-GPPO
-    (2509.20712): tokens that are rare and wrong lower the entropy when they are pushed on, tokens that are rare and right raise it, so a
-    smaller ``below`` or a larger ``above`` keeps more entropy. At 0 and 0 the gradient is that of the clipped policy loss.
+    ``below = above = 1`` is GPPO (Klear-Reasoner, 2508.07629), whose value is that of clip-higher.
+    ``below = 0.75, above = 1`` is CE-GPPO (2509.20712): tokens that are rare and wrong lower the entropy when they are
+    pushed on, tokens that are rare and right raise it, so a smaller ``below`` or a larger ``above`` keeps more entropy.
+    At 0 and 0 the gradient is that of the clipped policy loss.
 
     Defaults: GPPO's, with the bounds of its paper.
 
-    Harm: with ``below = 1`` the wrong tokens that a clip would have spared are pushed towards zero, which costs entropy; the released
-    CE-GPPO scripts use 0.5 for 1.5B models, and ``high = 0.2``. On strictly on-policy updates it is the plain policy gradient.
+    Harm: with ``below = 1`` the wrong tokens that a clip would have spared are pushed towards zero, which costs
+    entropy; the released CE-GPPO scripts use 0.5 for 1.5B models, and ``high = 0.2``. On strictly on-policy updates it
+    is the plain policy gradient.
     """
 
     role = Role.SURROGATE
@@ -38,13 +40,19 @@ class GradientPreserving(Mechanism[Batch, None]):
     low: float = 0.2
     """How far below 1 the ratio may go before its gradient is bounded; 0.2 in both papers."""
     high: float = 0.28
-    """How far above 1 the ratio may go before its gradient is bounded; 0.28 in GPPO, 0.2 in the released CE-GPPO scripts."""
+    """How far above 1 the ratio may go before its gradient is bounded; 0.28 in GPPO, 0.2 in the released CE-GPPO
+    scripts.
+    """
     below: float = 1.0
-    """What is left of the gradient of rare wrong tokens, at the lower edge; 1 in GPPO, in CE-GPPO 0.75 for 7B and 0.5 for 1.5B."""
+    """What is left of the gradient of rare wrong tokens, at the lower edge; 1 in GPPO, in CE-GPPO 0.75 for 7B and 0.5
+    for 1.5B.
+    """
     above: float = 1.0
     """What is left of the gradient of right tokens that grew, at the upper edge; 1 in both papers."""
     dual: float | None = None
-    """Largest ratio that counts where the advantage is negative; 10 in both papers' code, where it does drop gradients. None: no bound."""
+    """Largest ratio that counts where the advantage is negative; 10 in both papers' code, where it does drop gradients.
+    None: no bound.
+    """
 
     def __post_init__(self) -> None:
         require(self, "low", 0 <= self.low <= 1, "a number between 0 and 1")
@@ -64,7 +72,10 @@ class GradientPreserving(Mechanism[Batch, None]):
             capped = (advantages < 0) & (moved > self.dual)
             losses, clipped = torch.where(capped, -self.dual * advantages, losses), clipped | capped
         count = batch.mask.sum()
-        stats = {"bounded_low": Mean((below & batch.mask).sum(), count), "bounded_high": Mean((above & batch.mask).sum(), count)}
+        stats = {
+            "bounded_low": Mean((below & batch.mask).sum(), count),
+            "bounded_high": Mean((above & batch.mask).sum(), count),
+        }
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:

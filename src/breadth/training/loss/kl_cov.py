@@ -19,24 +19,30 @@ from breadth.training.records import Batch, not_none
 class KLCov(Mechanism[Batch, None]):
     """Charge the few tokens that would sharpen the policy most for every step away from the old policy.
 
-    ``coefficient * D`` is added to the loss of the ``max(1, floor(share * tokens))`` tokens with the largest covariance (2505.22617), over
-    the optimizer's whole batch on all ranks, where verl and the paper's code choose in each micro-batch. D is ``|log p - log p_old|`` of
-    the sampled token in both codes, and KL(old || current) over the vocabulary in the paper. Their policy loss has no clip:
-    ``ClippedPolicy(low=1, high=inf)``.
+    ``coefficient * D`` is added to the loss of the ``max(1, floor(share * tokens))`` tokens with the largest covariance
+    (2505.22617), over the optimizer's whole batch on all ranks, where verl and the paper's code choose in each
+    micro-batch. D is ``|log p - log p_old|`` of the sampled token in both codes, and KL(old || current) over the
+    vocabulary in the paper. Their policy loss has no clip: ``ClippedPolicy(low=1, high=inf)``.
 
-    Defaults: the paper's scripts for 7B; verl ships 2e-4 and a coefficient of 0.1, ten times weaker than what was published.
+    Defaults: the paper's scripts for 7B; verl ships 2e-4 and a coefficient of 0.1, ten times weaker than what was
+    published.
 
-    Harm: the sampled form is no KL: its gradient is ``coefficient * sign(log p - log p_old)`` however small the drift, so it reverses the
-    update wherever ``|A| * ratio < coefficient``. Both forms have no gradient at all where the policies agree, so they do nothing on
-    strictly on-policy updates. Both collapse and a surge of entropy have been reported over long runs on Qwen3 base models.
+    Harm: the sampled form is no KL: its gradient is ``coefficient * sign(log p - log p_old)`` however small the drift,
+    so it reverses the update wherever ``|A| * ratio < coefficient``. Both forms have no gradient at all where the
+    policies agree, so they do nothing on strictly on-policy updates. Both collapse and a surge of entropy have been
+    reported over long runs on Qwen3 base models.
     """
 
     share: float = 2e-3
-    """Share of all tokens to charge; 2e-3 for 7B, 2e-4 for 32B in the paper (its scripts write 0.2 and 0.02 percent); 0 switches it off."""
+    """Share of all tokens to charge; 2e-3 for 7B, 2e-4 for 32B in the paper (its scripts write 0.2 and 0.02 percent); 0
+    switches it off.
+    """
     coefficient: float = 1.0
     """Price of one nat; 1 in the paper's scripts, 0.1 in verl."""
     divergence: Literal["sampled", "full"] = "sampled"
-    """What is charged: the drift of the sampled token, as in the public code, or the KL over the whole vocabulary, as in the paper."""
+    """What is charged: the drift of the sampled token, as in the public code, or the KL over the whole vocabulary, as
+    in the paper.
+    """
 
     def __post_init__(self) -> None:
         require(self, "share", 0 <= self.share <= 1, "a number between 0 and 1")
@@ -57,13 +63,19 @@ class KLCov(Mechanism[Batch, None]):
         """Charge the picked tokens for their distance to the old policy."""
         chosen = picked(selection)
         distance = masked(self._distance(batch), chosen)
-        stats = {"picked": Mean(chosen.sum(), batch.mask.sum()), "distance": Mean(distance.detach().sum(), chosen.sum())}
+        stats = {
+            "picked": Mean(chosen.sum(), batch.mask.sum()),
+            "distance": Mean(distance.detach().sum(), chosen.sum()),
+        }
         return Effect(batch, (self.coefficient * distance,) if self.coefficient and self.share else (), stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Where the policies agree the distance is smallest and has no gradient."""
         if regime.on_policy:
-            reason = "every update is strictly on-policy: the distance to the old policy is exactly 0, and so is its gradient."
+            reason = (
+                "every update is strictly on-policy: the distance to the old policy is exactly 0, and so is its"
+                " gradient."
+            )
             return NoEffect("kl-cov", reason, f"Use clip-cov, which acts there. {ON_POLICY_REMEDY}")
         return without_spread("kl-cov", regime) or too_small("kl-cov", self.share, regime)
 

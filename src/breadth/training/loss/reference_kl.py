@@ -15,15 +15,16 @@ from breadth.training.ops import log_ratio, masked
 from breadth.training.records import Batch, not_none
 
 FURTHEST = 100.0
-"""Distances count as at most this many nats: a probability of e^-100 is about the smallest that float32 holds (e^-103)."""
+"""Distances count as at most this many nats: a probability of e^-100 is about the smallest that float32 holds (e^-103).
+"""
 
 
 @dataclass(frozen=True)
 class ReferenceKL(Mechanism[Batch, None]):
     """Charge the policy for leaving the reference policy.
 
-    Adds ``coefficient * k`` to every token's loss, with ``d = log p - log p_reference`` of the sampled token. In expectation over tokens
-    of the current policy (k1 to k3 are Schulman's of 2020; k3+ is verl's)::
+    Adds ``coefficient * k`` to every token's loss, with ``d = log p - log p_reference`` of the sampled token. In
+    expectation over tokens of the current policy (k1 to k3 are Schulman's of 2020; k3+ is verl's)::
 
         k1   d                    value: the KL        gradient: zero
         k2   d^2 / 2              value: near the KL   gradient: the KL's
@@ -32,11 +33,11 @@ class ReferenceKL(Mechanism[Batch, None]):
 
     On tokens of an older policy all four are off by the drift.
 
-    Defaults: k3+, the only one right in both; the coefficient of verl and DeepSeek-R1 (GRPO, 2402.03300, has 0.04 with k3). Most of the
-    recent recipes for reasoning (DAPO, Dr. GRPO, GPPO) leave the term out.
+    Defaults: k3+, the only one right in both; the coefficient of verl and DeepSeek-R1 (GRPO, 2402.03300, has 0.04 with
+    k3). Most of the recent recipes for reasoning (DAPO, Dr. GRPO, GPPO) leave the term out.
 
-    Harm: it holds the policy near a reference that may not solve the task, and costs a forward pass of the reference. k3 explodes on tokens
-    that the reference likes and the policy has given up: its gradient is ``1 - exp(-d)``.
+    Harm: it holds the policy near a reference that may not solve the task, and costs a forward pass of the reference.
+    k3 explodes on tokens that the reference likes and the policy has given up: its gradient is ``1 - exp(-d)``.
     """
 
     coefficient: float = 0.001
@@ -44,7 +45,9 @@ class ReferenceKL(Mechanism[Batch, None]):
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3+"
     """Which of the four."""
     tokens: Literal["all", "planning"] = "all"
-    """Where it is charged: everywhere, or only where the policy plans. The second holds the choices near the reference's and leaves the
+    """Where it is charged: everywhere, or only where the policy plans.
+
+    The second holds the choices near the reference's and leaves the
     carrying out free to improve; it wants to be told which tokens plan."""
 
     def __post_init__(self) -> None:
@@ -68,7 +71,9 @@ class ReferenceKL(Mechanism[Batch, None]):
         """As a loss, k1 is log p plus a constant, and the expected gradient of log p is zero."""
         if regime.on_policy and self.estimator == "k1":
             return NoEffect(
-                "reference-kl", "the gradient of k1 is zero in expectation, so the term adds noise and nothing else.", "Use k3+ or k2."
+                "reference-kl",
+                "the gradient of k1 is zero in expectation, so the term adds noise and nothing else.",
+                "Use k3+ or k2.",
             )
         return None
 

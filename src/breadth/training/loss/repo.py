@@ -38,17 +38,18 @@ class Repo(Mechanism[Batch, RepoState]):
         A > 0:  A * (1 + scale * s)            A < 0:  A * max(0, 1 - scale * s)
         scale doubles after a step whose entropy is below the start, halves after one above, inside [smallest, largest]
 
-    REPO-R (2603.11682). It needs no logits, so it works with fused losses; the entropy it compares is that of the sampled tokens unless
-    ``reads`` asks for the exact one: what a chain does must not depend on which of the two happens to be there. The floor of 0 keeps a
-    rare token of a wrong answer from being rewarded (``scale * s > 1``). A surprise counts up to 20 nats.
+    REPO-R (2603.11682). It needs no logits, so it works with fused losses; the entropy it compares is that of the
+    sampled tokens unless ``reads`` asks for the exact one: what a chain does must not depend on which of the two
+    happens to be there. The floor of 0 keeps a rare token of a wrong answer from being rewarded (``scale * s > 1``). A
+    surprise counts up to 20 nats.
 
-    Source of the defaults: the rule is the paper's; its numbers were not in anything read, so scale 0.1, its range (three doublings or
-    halvings) and the settling steps are **ours**. The paper's start is that of training; ours the mean over the first ``settle`` steps,
-    with the scale held.
+    Source of the defaults: the rule is the paper's; its numbers were not in anything read, so scale 0.1, its range
+    (three doublings or halvings) and the settling steps are **ours**. The paper's start is that of training; ours the
+    mean over the first ``settle`` steps, with the scale held.
 
-    Harm: the advantages grow without a bound of their own: at a scale of 0.8 a token of 1 % in a right answer gets 4.7 times its
-    advantage. Doubling and halving at every step swings around the start by design. The same paper's strongest row was none of this but
-    strictly on-policy updates with the ratio in full precision.
+    Harm: the advantages grow without a bound of their own: at a scale of 0.8 a token of 1 % in a right answer gets 4.7
+    times its advantage. Doubling and halving at every step swings around the start by design. The same paper's
+    strongest row was none of this but strictly on-policy updates with the ratio in full precision.
     """
 
     precedes = Role.SURROGATE
@@ -103,5 +104,7 @@ class Repo(Mechanism[Batch, RepoState]):
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say so when the scale is zero: it stays zero however often it is doubled."""
         return (
-            NoEffect("repo", "its scale is 0 and doubling keeps it there.", "Set a scale above 0, e.g. 0.1.") if self.scale == 0 else None
+            NoEffect("repo", "its scale is 0 and doubling keeps it there.", "Set a scale above 0, e.g. 0.1.")
+            if self.scale == 0
+            else None
         )

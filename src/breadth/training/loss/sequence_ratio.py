@@ -18,15 +18,16 @@ class SequenceRatio(Mechanism[Batch, None]):
     """Judge by the whole response how far the policy has moved, and clip all of its tokens or none.
 
     With the geometric mean ``s = exp(mean over the response of log(current / old))`` the loss of each token is
-    ``-min(s * A, clip(s, 1 - low, 1 + high) * A)``, and its gradient ``-s * A`` where the clip does not act (GSPO, 2507.18071, in the form
-    the paper calls GSPO-token; verl's loss mode ``gspo``). The paper averages by response: ``Reduction(by="sequence-mean")``; by token,
-    long responses count for more. Where the advantage is the same all over a response, this is the paper's own objective. A token's
-    log-ratio counts as at most 20 in either direction.
+    ``-min(s * A, clip(s, 1 - low, 1 + high) * A)``, and its gradient ``-s * A`` where the clip does not act (GSPO,
+    2507.18071, in the form the paper calls GSPO-token; verl's loss mode ``gspo``). The paper averages by response:
+    ``Reduction(by="sequence-mean")``; by token, long responses count for more. Where the advantage is the same all over
+    a response, this is the paper's own objective. A token's log-ratio counts as at most 20 in either direction.
 
     Defaults: the paper's experiments, which verl's example script repeats.
 
-    Harm: bounds of this size clip two orders of magnitude more tokens than GRPO's (the paper's own figure); with bounds meant for tokens
-    (0.2) it hardly ever clips. A mean over few tokens is noisier, so short responses are to be expected among the clipped ones.
+    Harm: bounds of this size clip two orders of magnitude more tokens than GRPO's (the paper's own figure); with bounds
+    meant for tokens (0.2) it hardly ever clips. A mean over few tokens is noisier, so short responses are to be
+    expected among the clipped ones.
     """
 
     role = Role.SURROGATE
@@ -49,12 +50,18 @@ class SequenceRatio(Mechanism[Batch, None]):
         losses = torch.maximum(-moved * advantages, -moved.clamp(low, high) * advantages)
         below, above = (moved < low) & (advantages < 0), (moved > high) & (advantages > 0)
         count = batch.mask.sum()
-        stats = {"clipped_low": Mean((below & batch.mask).sum(), count), "clipped_high": Mean((above & batch.mask).sum(), count)}
+        stats = {
+            "clipped_low": Mean((below & batch.mask).sum(), count),
+            "clipped_high": Mean((above & batch.mask).sum(), count),
+        }
         return Effect(replace(batch, surrogate=losses, clipped=below | above), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """On strictly on-policy updates every ratio is 1, of tokens and of responses alike."""
         if regime.on_policy:
-            reason = "every update is strictly on-policy, so the ratio is exactly 1 and the loss is the plain policy gradient."
+            reason = (
+                "every update is strictly on-policy, so the ratio is exactly 1 and the loss is the plain policy"
+                " gradient."
+            )
             return NoEffect("sequence-ratio", reason, ON_POLICY_REMEDY)
         return None

@@ -31,16 +31,21 @@ def too_small(mechanism: str, share: float, regime: Regime) -> NoEffect | None:
     tokens = regime.tokens_per_update
     if share == 0 or tokens is None or share * tokens >= 1:
         return None
-    reason = f"a share of {share:g} of about {tokens:,.0f} tokens per update is less than one; one is picked all the same."
-    return NoEffect(mechanism, reason, f"Put at least {1 / share:,.0f} tokens into one optimizer step, or raise the share.")
+    reason = (
+        f"a share of {share:g} of about {tokens:,.0f} tokens per update is less than one; one is picked all the same."
+    )
+    return NoEffect(
+        mechanism, reason, f"Put at least {1 / share:,.0f} tokens into one optimizer step, or raise the share."
+    )
 
 
 def covariance(batch: Batch) -> Tensor:
     """Return (B, T) ``(log p - mean) * (A - mean)`` of each token of a cleaned batch, the means over its mask; meaningless outside it.
 
-    Large where a likely token is rewarded or a rare one punished: both sharpen the policy. It is a product per token that stands for the
-    covariance over actions of 2505.22617, whose sum predicts the fall of entropy. Where the advantage is the same all over a response,
-    its mean over tokens is weighted by length and not 0 even though the groups' are.
+    Large where a likely token is rewarded or a rare one punished: both sharpen the policy. It is a product per token
+    that stands for the covariance over actions of 2505.22617, whose sum predicts the fall of entropy. Where the
+    advantage is the same all over a response, its mean over tokens is weighted by length and not 0 even though the
+    groups' are.
 
     The means are taken in float64 and used in float32, so that the order of the sequences does not decide a comparison.
     """
@@ -57,5 +62,7 @@ def without_spread(mechanism: str, regime: Regime) -> NoEffect | None:
         return None
     reason = "with one response per update all tokens have the same advantage, so every covariance is zero."
     return NoEffect(
-        mechanism, reason, "Put at least two responses of different reward into one optimizer step (gradient accumulation counts)."
+        mechanism,
+        reason,
+        "Put at least two responses of different reward into one optimizer step (gradient accumulation counts).",
     )

@@ -71,22 +71,24 @@ def lot(problem: str, seed: int, step: int) -> float:
 class Difficulty(Mechanism[Plan, Standings]):
     """Sample a problem while the policy solves it sometimes; come back later to those it never or nearly always solves.
 
-    Every ``pilot`` rollouts of a problem, over as many generations as they take, decide by their share p of correct ones::
+    Every ``pilot`` rollouts of a problem, over as many generations as they take, decide by their share p of correct
+    ones::
 
         candidate -> active     low <= p <= high     sampled, and judged again every pilot
                      deferred   p < low              left out; sampled again after ``retry`` generations
-                     easy       p > high             left out; drawn for review with probability ``review`` each generation
+                     easy       p > high             left out; drawn for review with probability ``review`` each
+                     generation
 
-    Nothing is deleted: p = 0 in a few rollouts means unknown; of such MATH problems 10 to 23 % are reported to be solved when decoding is
-    perturbed. After two failed pilots in a row a problem is flagged (``Standings.flagged``) and still retried. Pilots are ordinary
-    training rollouts: the trainer's sample counts are kept, those of problems left out become 0. When nothing would be left to sample,
-    the plan stays as it was.
+    Nothing is deleted: p = 0 in a few rollouts means unknown; of such MATH problems 10 to 23 % are reported to be
+    solved when decoding is perturbed. After two failed pilots in a row a problem is flagged (``Standings.flagged``) and
+    still retried. Pilots are ordinary training rollouts: the trainer's sample counts are kept, those of problems left
+    out become 0. When nothing would be left to sample, the plan stays as it was.
 
-    The state machine is ours, and so are ``retry`` and ``review``; the other numbers are Pilot-Commit's (pilots of 16, skip above 0.75,
-    defer below 1/8), as reported by others.
+    The state machine is ours, and so are ``retry`` and ``review``; the other numbers are Pilot-Commit's (pilots of 16,
+    skip above 0.75, defer below 1/8), as reported by others.
 
-    Harm: the accuracy logged in training becomes that of the chosen problems and cannot be compared between runs. Items solved by
-    a lax checker look easy or active: this is no check of the data.
+    Harm: the accuracy logged in training becomes that of the chosen problems and cannot be compared between runs. Items
+    solved by a lax checker look easy or active: this is no check of the data.
     """
 
     pilot: int = 16
@@ -138,10 +140,16 @@ class Difficulty(Mechanism[Plan, Standings]):
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say so when the band holds every share, so that nothing is ever left out."""
         if self.low == 0 and self.high == 1:
-            return NoEffect("difficulty", "its band from 0 to 1 holds every problem.", "Narrow it, e.g. low = 0.125 and high = 0.75.")
+            return NoEffect(
+                "difficulty",
+                "its band from 0 to 1 holds every problem.",
+                "Narrow it, e.g. low = 0.125 and high = 0.75.",
+            )
         return None
 
-    def _learned(self, standings: Mapping[str, Standing], seen: Mapping[str, tuple[int, int]], step: int) -> dict[str, Standing]:
+    def _learned(
+        self, standings: Mapping[str, Standing], seen: Mapping[str, tuple[int, int]], step: int
+    ) -> dict[str, Standing]:
         learned = dict(standings)
         for problem, (drawn, correct) in seen.items():
             if not 0 <= correct <= drawn:

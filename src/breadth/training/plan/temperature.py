@@ -16,12 +16,14 @@ from breadth.training.records import Plan
 class Temperature(Mechanism[Plan, None]):
     """Move the sampling temperature from one value to another over a number of generations, then hold it.
 
-    ``T = start + (end - start) * x`` with ``x = generation / over``, at most 1; ``shape="cosine"`` takes ``(1 - cos(pi x)) / 2`` for x,
-    slow at both ends. There is no default schedule, for we vetted none: the runs behind the other mechanisms here hold one temperature.
+    ``T = start + (end - start) * x`` with ``x = generation / over``, at most 1; ``shape="cosine"`` takes
+    ``(1 - cos(pi x)) / 2`` for x, slow at both ends. There is no default schedule, for we vetted none: the runs behind
+    the other mechanisms here hold one temperature.
 
-    Harm: log-probabilities and entropies must be taken at the temperature that sampled, or every ratio is one between two different
-    policies; TRL and verl divide by the one they were built with. Entropies at different temperatures cannot be compared, so a
-    controller of entropy beside a schedule chases it. Hotter samples are more diverse and more often wrong.
+    Harm: log-probabilities and entropies must be taken at the temperature that sampled, or every ratio is one between
+    two different policies; TRL and verl divide by the one they were built with. Entropies at different temperatures
+    cannot be compared, so a controller of entropy beside a schedule chases it. Hotter samples are more diverse and more
+    often wrong.
     """
 
     start: float
@@ -51,6 +53,8 @@ class Temperature(Mechanism[Plan, None]):
         """Say so when the way leads from the trainer's temperature to itself."""
         if self.start == self.end == regime.temperature:
             return NoEffect(
-                "temperature", f"it starts and ends at the trainer's own temperature, {self.start:g}.", "Set another end, or leave it out."
+                "temperature",
+                f"it starts and ends at the trainer's own temperature, {self.start:g}.",
+                "Set another end, or leave it out.",
             )
         return None
