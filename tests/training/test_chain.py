@@ -13,7 +13,7 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
-from breadth.training.mechanism import Mechanism, Seat
+from breadth.training.mechanism import Mechanism, Stage
 from breadth.training.reduction import Reduction
 
 FULL = Chain(
@@ -81,8 +81,8 @@ def test_what_is_no_mechanism() -> None:
 
 
 def test_an_empty_chain_and_one_of_credit_alone_are_fine() -> None:
-    assert Chain().seated(Seat.LOSS) == ()
-    assert Chain((GroupAdvantage(),)).seated(Seat.CREDIT) == (GroupAdvantage(),)
+    assert Chain().seated(Stage.LOSS) == ()
+    assert Chain((GroupAdvantage(),)).seated(Stage.CREDIT) == (GroupAdvantage(),)
 
 
 def test_a_list_becomes_a_tuple() -> None:
@@ -91,8 +91,8 @@ def test_a_list_becomes_a_tuple() -> None:
 
 def test_seats_keep_the_order_and_plus_appends() -> None:
     chain = Chain((ClippedPolicy(),)).plus(ForkThermostat(), GroupAdvantage())
-    assert chain.seated(Seat.LOSS) == (ClippedPolicy(), ForkThermostat())
-    assert chain.seated(Seat.CREDIT) == (GroupAdvantage(),)
+    assert chain.seated(Stage.LOSS) == (ClippedPolicy(), ForkThermostat())
+    assert chain.seated(Stage.CREDIT) == (GroupAdvantage(),)
     with pytest.raises(MechanismError, match="surrogate"):
         chain.plus(ClippedPolicy())
 

@@ -10,7 +10,7 @@ import torch
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat, Thermostat
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Seat, Selection, name_of
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection, Stage, name_of
 from breadth.training.records import Batch, Plan
 
 
@@ -80,11 +80,11 @@ class Sharper(Watcher):
 
 
 def test_the_record_decides_the_seat() -> None:
-    assert (Watcher.seat, Watcher.state_type) == (Seat.LOSS, Tally)
-    assert (Planner.seat, Planner.state_type) == (Seat.PLAN, type(None))
-    assert (GroupAdvantage.seat, ClippedPolicy.seat) == (Seat.CREDIT, Seat.LOSS)
-    assert (ForkThermostat.seat, ForkThermostat.state_type) == (Seat.LOSS, Thermostat)
-    assert (Sharper.seat, Sharper.state_type) == (Seat.LOSS, Tally)
+    assert (Watcher.stage, Watcher.state_type) == (Stage.LOSS, Tally)
+    assert (Planner.stage, Planner.state_type) == (Stage.PLAN, type(None))
+    assert (GroupAdvantage.stage, ClippedPolicy.stage) == (Stage.CREDIT, Stage.LOSS)
+    assert (ForkThermostat.stage, ForkThermostat.state_type) == (Stage.LOSS, Thermostat)
+    assert (Sharper.stage, Sharper.state_type) == (Stage.LOSS, Tally)
 
 
 def test_a_record_that_is_none_of_ours_is_refused() -> None:

@@ -13,8 +13,7 @@ from breadth.base.errors import BreadthError, CatalogueError
 from breadth.doctor.dialects import Dialect
 from breadth.doctor.finding import CannotTell
 from breadth.doctor.knobs import Knobs
-from breadth.doctor.possible import possible
-from breadth.doctor.windows import Window, windows
+from breadth.doctor.windows import Window, clip_to_range, windows
 from breadth.measure.trends import Trend, factor_trend, trend
 from breadth.runs.importer import IMPORTERS
 from breadth.runs.reader import Run, Series
@@ -141,4 +140,4 @@ class Evidence:
 
 def _trend(name: str, found: Series) -> Trend:
     judged = (factor_trend if name in BY_FACTORS else trend)(found.steps, found.values)
-    return replace(judged, start=possible(name, judged.start), end=possible(name, judged.end))
+    return replace(judged, start=clip_to_range(name, judged.start), end=clip_to_range(name, judged.end))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from breadth.measure.answers import answer_classes
+from breadth.measure.intervals import Interval
 from breadth.runs.outcomes import Samples, rollout_steps, samples
 from breadth.runs.reader import Run
 
@@ -65,3 +67,20 @@ def _window(run: Run, steps: npt.NDArray[np.int64], when: str, split: str) -> Wi
     first, last = int(steps[0]), int(steps[-1])
     name = f"step {first}" if first == last else f"steps {first} to {last}"
     return Window(name, when, first, last, samples(run, first, last, split), split)
+
+
+BOUNDS = {
+    **dict.fromkeys(
+        ("starved_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))), (0.0, 1.0)
+    ),
+    **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
+}
+"""Lowest and highest, where they are limited."""
+
+
+def clip_to_range(name: str, interval: Interval) -> Interval:
+    """Cut an interval to what the metric can be; one around a value that it cannot be (percent for a share) is left as it is."""
+    low, high = BOUNDS.get(name, (-math.inf, math.inf))
+    if not low <= interval.value <= high:
+        return interval
+    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Seat
+from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
 from breadth.training.records import Batch, Plan, Rollouts, not_none
 
@@ -163,11 +163,11 @@ STEPS = 8
 def run_all(objective: Objective) -> None:
     """Let some periods of every seat pass."""
     for step in range(STEPS):
-        if objective.chain.seated(Seat.PLAN):
+        if objective.chain.seated(Stage.PLAN):
             objective.plan(sample_plan(0, step))
-        if objective.chain.seated(Seat.CREDIT):
+        if objective.chain.seated(Stage.CREDIT):
             objective.credit(sample_rollouts(step))
-        if objective.chain.seated(Seat.LOSS):
+        if objective.chain.seated(Stage.LOSS):
             run_step(objective, sample_step(step), [torch.arange(SEQUENCES)])
 
 

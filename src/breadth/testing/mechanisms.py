@@ -35,7 +35,7 @@ from breadth.testing.mechanism_samples import (
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.mechanism import Mechanism, Role, Seat
+from breadth.training.mechanism import Mechanism, Role, Stage
 from breadth.training.objective import Objective
 from breadth.training.records import Batch, Rollouts, not_none
 
@@ -71,10 +71,10 @@ def check_mechanism(
     _check_needs(chain)
     _check_states(chain)
     bare = chain_around(None, before, after, like=mechanism)
-    if mechanism.seat is Seat.LOSS:
+    if mechanism.stage is Stage.LOSS:
         _check_loss(chain)
         _check_neutral(neutral, lambda one: run_loss(chain_around(one, before, after)), lambda: run_loss(bare))
-    elif mechanism.seat is Seat.CREDIT:
+    elif mechanism.stage is Stage.CREDIT:
         _check_credit(chain)
         _check_neutral(neutral, lambda one: run_credit(chain_around(one, before, after)), lambda: run_credit(bare))
     else:
@@ -91,10 +91,10 @@ def chain_around(
     """Return a chain with the mechanism in it, and the surrogate or estimator it cannot do without."""
     model = mechanism if mechanism is not None else like
     own = [*before, *([] if mechanism is None else [mechanism]), *after]
-    if model is None or model.seat is Seat.PLAN:
+    if model is None or model.stage is Stage.PLAN:
         return Chain(tuple(own))
     role, filler = (
-        (Role.SURROGATE, ClippedPolicy(high=0.28)) if model.seat is Seat.LOSS else (Role.ESTIMATOR, GroupAdvantage())
+        (Role.SURROGATE, ClippedPolicy(high=0.28)) if model.stage is Stage.LOSS else (Role.ESTIMATOR, GroupAdvantage())
     )
     if any(one.role is role for one in own) or model.role is role:
         return Chain(tuple(own)) if own else Chain((filler,))
@@ -125,13 +125,13 @@ def check_settings(mechanism: AnyMechanism) -> None:
 def _check_attach(mechanism: AnyMechanism, chain: Chain) -> None:
     Objective(chain).attach(set(chain.needs))
     for field in mechanism.needs:
-        record = Batch if mechanism.seat is Seat.LOSS else Rollouts
+        record = Batch if mechanism.stage is Stage.LOSS else Rollouts
         _require(
             field.partition(".")[0] in {spec.name for spec in fields(record)},
             f"it needs {field!r}, which is no field of {record.__name__}",
         )
         try:
-            Objective(chain).attach(set(chain.needs) - {f"{mechanism.seat.value}.{field}"})
+            Objective(chain).attach(set(chain.needs) - {f"{mechanism.stage.value}.{field}"})
         except MechanismError:
             continue
         raise AssertionError(f"a missing {field!r} is not refused at attach")
@@ -141,10 +141,10 @@ def _check_needs(chain: Chain) -> None:
     """Let one period pass with no field beyond the minimum but those the chain asks for."""
     objective = Objective(chain)
     try:
-        if chain.seated(Seat.CREDIT):
-            objective.credit(_bared(sample_rollouts(0), Seat.CREDIT, chain))
-        if chain.seated(Seat.LOSS):
-            batch = _bared(sample_step(0).batch, Seat.LOSS, chain)
+        if chain.seated(Stage.CREDIT):
+            objective.credit(_bared(sample_rollouts(0), Stage.CREDIT, chain))
+        if chain.seated(Stage.LOSS):
+            batch = _bared(sample_step(0).batch, Stage.LOSS, chain)
             objective.begin(batch)
             objective.loss(batch)
             objective.finish()
@@ -152,7 +152,7 @@ def _check_needs(chain: Chain) -> None:
         raise AssertionError(f"without the fields it does not need it fails: {error}") from error
 
 
-def _bared(record: Record, seat: Seat, chain: Chain) -> Record:
+def _bared(record: Record, seat: Stage, chain: Chain) -> Record:
     optional = [spec.name for spec in fields(record) if spec.default is None]
     nothing: dict[str, Any] = {name: None for name in optional if f"{seat.value}.{name}" not in chain.needs}
     return replace(record, **nothing)
@@ -196,7 +196,7 @@ def _applied(objective: Objective, batch: Batch) -> Batch:
     """Apply the loss seat to a batch, watching that no mechanism writes into what it is given; returns the last record."""
     objective.begin(batch)
     after = replace(batch.cleaned(), step=objective.step, seed=objective.chain.seed)
-    for index, mechanism in objective._seated(Seat.LOSS):
+    for index, mechanism in objective._seated(Stage.LOSS):
         selection = objective._slice(index, objective._places(not_none(after.rows)), after.mask.shape[1])
         held = _versions(batch) | _versions(after)
         effect = mechanism.apply(after, objective.states[index], selection)
@@ -366,16 +366,16 @@ def run_chain(chain: Chain, rank: int, size: int) -> dict[str, Any]:
     objective = Objective(chain)
     told: dict[str, Any] = {"losses": [], "gradients": [], "advantages": [], "plans": []}
     for number in range(STEPS):
-        if chain.seated(Seat.PLAN):
+        if chain.seated(Stage.PLAN):
             plan, _ = objective.plan(sample_plan(0, number))
             told["plans"].append([plan.temperature, *plan.samples])
-        if chain.seated(Seat.CREDIT):
+        if chain.seated(Stage.CREDIT):
             rollouts = sample_rollouts(number)
             own = list(range(rank, len(rollouts), size))
             after, _ = objective.credit(pick(rollouts, own))
             kept, advantages = not_none(after.kept), not_none(after.advantages)
             told["advantages"] += [[number, row, float(kept[at]), *_row(advantages[at])] for at, row in enumerate(own)]
-        if chain.seated(Seat.LOSS):
+        if chain.seated(Stage.LOSS):
             step = sample_step(number, sharpness=3.0 / (1 + number / 4))
             part = take(step.batch, torch.arange(rank, SEQUENCES, size))
             objective.begin(part)

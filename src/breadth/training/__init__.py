@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from breadth.training.mechanism import NoEffect as NoEffect
     from breadth.training.mechanism import Regime as Regime
     from breadth.training.mechanism import Role as Role
-    from breadth.training.mechanism import Seat as Seat
     from breadth.training.mechanism import Selection as Selection
+    from breadth.training.mechanism import Stage as Stage
     from breadth.training.objective import Objective as Objective
     from breadth.training.plan.difficulty import Difficulty as Difficulty
     from breadth.training.plan.temperature import Temperature as Temperature
@@ -72,7 +72,7 @@ _PLACES = {
     "Regime": "breadth.training.mechanism",
     "Role": "breadth.training.mechanism",
     "Rollouts": "breadth.training.records",
-    "Seat": "breadth.training.mechanism",
+    "Stage": "breadth.training.mechanism",
     "Selection": "breadth.training.mechanism",
     "Totals": "breadth.training.reduction",
     "chain_of": "breadth.training.recipes",

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError
-from breadth.training.mechanism import Mechanism, Role, Seat, name_of
+from breadth.training.mechanism import Mechanism, Role, Stage, name_of
 from breadth.training.reduction import Reduction
 
 
@@ -39,8 +39,8 @@ class Chain:
         self._check_role(
             Role.SURROGATE, "Keep the one policy loss you want; the others of the chain weigh tokens or add terms."
         )
-        if self.seated(Seat.LOSS) and not self._with_role(Role.SURROGATE):
-            names = ", ".join(name_of(one) for one in self.seated(Seat.LOSS))
+        if self.seated(Stage.LOSS) and not self._with_role(Role.SURROGATE):
+            names = ", ".join(name_of(one) for one in self.seated(Stage.LOSS))
             raise MechanismError(
                 f"The chain has mechanisms of the loss seat ({names}) but no policy loss.",
                 "Add one, e.g. ClippedPolicy().",
@@ -48,9 +48,9 @@ class Chain:
 
         self._check_order()
 
-    def seated(self, seat: Seat) -> tuple[Mechanism[Any, Any], ...]:
+    def seated(self, seat: Stage) -> tuple[Mechanism[Any, Any], ...]:
         """Return the mechanisms of one seat, in order."""
-        return tuple(one for one in self.mechanisms if one.seat is seat)
+        return tuple(one for one in self.mechanisms if one.stage is seat)
 
     def plus(self, *more: Mechanism[Any, Any]) -> Self:
         """Return the chain with more mechanisms after its own."""
@@ -62,7 +62,7 @@ class Chain:
         needs: dict[str, list[str]] = {}
         for mechanism in self.mechanisms:
             for need in sorted(mechanism.needs):
-                needs.setdefault(f"{mechanism.seat.value}.{need}", []).append(name_of(mechanism))
+                needs.setdefault(f"{mechanism.stage.value}.{need}", []).append(name_of(mechanism))
         return {need: tuple(names) for need, names in needs.items()}
 
     def dumps(self) -> str:

@@ -100,7 +100,7 @@ ON_POLICY_REMEDY = (
 """The remedy most drift-driven mechanisms share."""
 
 
-class Seat(Enum):
+class Stage(Enum):
     """Where in the loop a mechanism acts, by the record it acts on and its period."""
 
     PLAN = "plan"
@@ -120,7 +120,7 @@ class Role(Enum):
     """Sets the advantages from the rewards."""
 
 
-_SEATS = {Plan: Seat.PLAN, Rollouts: Seat.CREDIT, Batch: Seat.LOSS}
+_STAGES = {Plan: Stage.PLAN, Rollouts: Stage.CREDIT, Batch: Stage.LOSS}
 
 
 class Mechanism(Generic[R, S]):
@@ -134,7 +134,7 @@ class Mechanism(Generic[R, S]):
     catalogue: ClassVar[Catalogue] = MECHANISMS
     """Where mechanisms are known by name; a plug-in adds its own through the entry-point group ``breadth.mechanisms``.
     """
-    seat: ClassVar[Seat]
+    stage: ClassVar[Stage]
     """Where it acts; follows from the record type."""
     state_type: ClassVar[Any]
     """Its state: None, or a frozen dataclass of plain numbers that survives JSON."""
@@ -152,7 +152,7 @@ class Mechanism(Generic[R, S]):
         for base in getattr(cls, "__orig_bases__", ()):
             if get_origin(base) is Mechanism:
                 record, state = get_args(base)
-                cls.seat, cls.state_type = _SEATS[record], state
+                cls.stage, cls.state_type = _STAGES[record], state
 
     @property
     def needs(self) -> frozenset[str]:

@@ -15,7 +15,7 @@ from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max, Mean, add_up
 from breadth.training import ranks
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Mechanism, NoEffect, Regime, Seat, Selection, name_of
+from breadth.training.mechanism import Mechanism, NoEffect, Regime, Selection, Stage, name_of
 from breadth.training.records import Batch, Plan, Rollouts, not_none
 from breadth.training.reduction import Totals
 
@@ -49,7 +49,7 @@ class Objective:
     @property
     def surveys(self) -> bool:
         """Whether a mechanism of the loss seat looks at the whole batch first, so that ``begin`` needs it."""
-        return any(one.surveys for one in self.chain.seated(Seat.LOSS))
+        return any(one.surveys for one in self.chain.seated(Stage.LOSS))
 
     def attach(self, provided: Collection[str]) -> None:
         """Refuse a chain that reads a field nobody here provides; fields are named ``seat.field``, e.g.
@@ -72,7 +72,7 @@ class Objective:
 
     def plan(self, plan: Plan) -> tuple[Plan, dict[str, float]]:
         """Decide what to sample next; returns the plan and the metrics of the plan seat."""
-        return self._once(Seat.PLAN, replace(plan, step=self.generation, seed=self.chain.seed))
+        return self._once(Stage.PLAN, replace(plan, step=self.generation, seed=self.chain.seed))
 
     def credit(self, rollouts: Rollouts) -> tuple[Rollouts, dict[str, float]]:
         """Give this rank's rollouts of one generation their advantages; returns them and the metrics of the credit seat.
@@ -82,7 +82,7 @@ class Objective:
         sizes = ranks.gather_objects(len(rollouts))
         start = sum(sizes[: ranks.rank()])
         whole = Rollouts.joined(ranks.gather_objects(_on_cpu(rollouts).cleaned()))
-        after, metrics = self._once(Seat.CREDIT, replace(whole, step=self.generation, seed=self.chain.seed))
+        after, metrics = self._once(Stage.CREDIT, replace(whole, step=self.generation, seed=self.chain.seed))
         self.generation += 1
         local = after.part(slice(start, start + sizes[ranks.rank()]))
         device, width = rollouts.rewards.device, rollouts.mask.shape[1] if rollouts.mask is not None else None
@@ -106,7 +106,7 @@ class Objective:
             surveyors = [
                 name
                 for name, one in zip(self.names, self.chain.mechanisms, strict=True)
-                if one.surveys and one.seat is Seat.LOSS
+                if one.surveys and one.stage is Stage.LOSS
             ]
             raise MechanismError(
                 f"{', '.join(surveyors)} must see the whole batch, but only its totals came.",
@@ -116,7 +116,7 @@ class Objective:
 
     def loss(self, batch: Batch, *, record: bool = True) -> Tensor:
         """Return one micro-batch's part of the loss, with gradient; ``record=False`` leaves stats alone (evaluation)."""
-        if not self.chain.seated(Seat.LOSS):
+        if not self.chain.seated(Stage.LOSS):
             raise MechanismError(
                 "The chain has no mechanism of the loss seat.", "Use the trainer's own loss, or add ClippedPolicy()."
             )
@@ -130,7 +130,7 @@ class Objective:
             raise _without_rows()
         places = self._places(not_none(after.rows))
         terms: list[Tensor] = []
-        for index, mechanism in self._seated(Seat.LOSS):
+        for index, mechanism in self._seated(Stage.LOSS):
             effect = mechanism.apply(after, self.states[index], self._slice(index, places, after.mask.shape[1]))
             after, terms = effect.after, [*terms, *effect.terms]
             if record:
@@ -144,7 +144,7 @@ class Objective:
             raise MechanismError(
                 "finish() was called outside an optimizer step.", "Call begin() first, and finish() once after it."
             )
-        metrics = self._close(Seat.LOSS, self._stats)
+        metrics = self._close(Stage.LOSS, self._stats)
         self._totals, self._rows, self._selections, self._stats = None, None, {}, {}
         self.step += 1
         return metrics
@@ -181,10 +181,10 @@ class Objective:
             if self.states[index] is not None:
                 self.states[index] = settings.from_table(mechanism.state_type, state["states"][name], name)
 
-    def _seated(self, seat: Seat) -> list[tuple[int, Mechanism[Any, Any]]]:
-        return [(index, one) for index, one in enumerate(self.chain.mechanisms) if one.seat is seat]
+    def _seated(self, seat: Stage) -> list[tuple[int, Mechanism[Any, Any]]]:
+        return [(index, one) for index, one in enumerate(self.chain.mechanisms) if one.stage is seat]
 
-    def _once(self, seat: Seat, record: R) -> tuple[R, dict[str, float]]:
+    def _once(self, seat: Stage, record: R) -> tuple[R, dict[str, float]]:
         """Run a seat whose period is one generation: the record is whole, so survey and apply see the same."""
         stats: dict[int, dict[str, Any]] = {}
         for index, mechanism in self._seated(seat):
@@ -203,7 +203,7 @@ class Objective:
         whole = replace(local, **gathered, step=self.step, seed=self.chain.seed)
         self._rows = not_none(whole.rows)
         with torch.no_grad():
-            for index, mechanism in self._seated(Seat.LOSS):
+            for index, mechanism in self._seated(Stage.LOSS):
                 self._selections[index] = mechanism.survey(whole, self.states[index])
                 whole = mechanism.apply(whole, self.states[index], self._selections[index]).after
 
@@ -218,7 +218,7 @@ class Objective:
         selection = self._selections.get(index)
         return selection if selection is None or places is None else selection.at(places, width)
 
-    def _close(self, seat: Seat, stats: Mapping[int, Mapping[str, Any]], *, whole: bool = False) -> dict[str, float]:
+    def _close(self, seat: Stage, stats: Mapping[int, Mapping[str, Any]], *, whole: bool = False) -> dict[str, float]:
         """Add up a period's stats, update the seat's states and return what the log shows."""
         plain = {index: {name: _plain(stat) for name, stat in named.items()} for index, named in stats.items()}
         parts = [plain] if whole else ranks.gather_objects(plain)

@@ -17,7 +17,7 @@ import torch
 
 from breadth.testing.mechanisms import close
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Seat
+from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
 
 HERE = Path(__file__).parent
@@ -68,7 +68,7 @@ def bare(bigram: Any) -> Callable[[Chain], dict[str, Any]]:
     """Train the same with the bare Objective on whole mini-batches in this process, never stopping in between."""
 
     def run(chain: Chain) -> dict[str, Any]:
-        objective = Objective(replace(chain, mechanisms=chain.seated(Seat.LOSS)))
+        objective = Objective(replace(chain, mechanisms=chain.seated(Stage.LOSS)))
         policy = bigram.Bigram(seed=1)
         told: dict[str, Any] = {"steps": [], "gradients": []}
         for number in range(3):

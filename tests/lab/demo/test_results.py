@@ -34,11 +34,11 @@ def test_forced_thinking_is_read_as_a_client_reads_it() -> None:
     drawn = tuple(
         Drawn(
             np.array([words.index(word) for word in text.split()]),
-            np.zeros(1),
-            np.zeros(1),
+            np.zeros(1, np.float32),
+            np.zeros(1, np.float32),
             np.zeros(1, np.bool_),
             "stop",
-        )  # type: ignore[arg-type]  # unread here
+        )
         for text in texts
     )
     found = Evaluation((problem,), 7, (drawn,), (tuple(parse(problem, text.split()) for text in texts),))

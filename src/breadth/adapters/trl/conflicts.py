@@ -8,7 +8,7 @@ from typing import Any
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
-from breadth.training.mechanism import Regime, Role, Seat, name_of
+from breadth.training.mechanism import Regime, Role, Stage, name_of
 
 TESTED = ("1.16",)
 """Minor versions of TRL this adapter is tested with."""
@@ -100,7 +100,7 @@ Problem = tuple[str, str, str]
 
 def _overridden(arguments: Any, chain: Chain) -> Iterator[Problem]:
     """Yield settings that the chain replaces, where the user set them on purpose."""
-    tables = [LOSS_SETTINGS] if chain.seated(Seat.LOSS) else []
+    tables = [LOSS_SETTINGS] if chain.seated(Stage.LOSS) else []
     if any(one.role is Role.ESTIMATOR for one in chain.mechanisms):
         tables.append(CREDIT_SETTINGS)
     for table in tables:
@@ -115,13 +115,13 @@ def _overridden(arguments: Any, chain: Chain) -> Iterator[Problem]:
 
 
 def _impossible(arguments: Any, chain: Chain) -> Iterator[Problem]:
-    for one in chain.seated(Seat.PLAN):
+    for one in chain.seated(Stage.PLAN):
         why = (
             "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order"
             " set in advance"
         )
         yield name_of(one), why, f"Leave {name_of(one)} out, or change the data set or the temperature between runs"
-    if not chain.seated(Seat.LOSS):
+    if not chain.seated(Stage.LOSS):
         yield from _dropping(arguments, chain)
         return
     if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
@@ -148,7 +148,7 @@ def _dropping(arguments: Any, chain: Chain) -> Iterator[Problem]:
 
 def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:
     """TRL loads a reference policy only when its own beta is above zero: then beta must say what the chain says."""
-    wanted = [one for one in chain.seated(Seat.LOSS) if "reference_logprobs" in one.needs]
+    wanted = [one for one in chain.seated(Stage.LOSS) if "reference_logprobs" in one.needs]
     coefficient = getattr(wanted[0], "coefficient", None) if wanted else 0.0
     if wanted and arguments.beta == 0:
         why = f"{name_of(wanted[0])} needs the reference policy, which TRL loads only with beta above 0"

@@ -37,7 +37,7 @@ from breadth.adapters.trl.recorder import Recorder
 from breadth.base.atomic import whole_file
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.training.chain import Chain
-from breadth.training.mechanism import NoEffect, Seat
+from breadth.training.mechanism import NoEffect, Stage
 from breadth.training.objective import Objective
 from breadth.training.ops import masked
 from breadth.training.recipes import chain_of
@@ -148,7 +148,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
         for verdict in self.explain():
             log.warning("%s", verdict)
-        self._credits, self._shapes_loss = bool(chain.seated(Seat.CREDIT)), bool(chain.seated(Seat.LOSS))
+        self._credits, self._shapes_loss = bool(chain.seated(Stage.CREDIT)), bool(chain.seated(Stage.LOSS))
         self._loss_plans = "loss.planning" in chain.needs
         self._credit_needs = frozenset(
             field.removeprefix("credit.") for field in chain.needs if field.startswith("credit.")

@@ -9,7 +9,7 @@ from breadth.adapters.verl.registration import LOSS_MODE, PLACE, TRAINER_MODES
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.entropy import GRADIENT
-from breadth.training.mechanism import Mechanism, Regime, Role, Seat, name_of
+from breadth.training.mechanism import Mechanism, Regime, Role, Stage, name_of
 from breadth.training.reduction import Reduction
 
 TESTED = ("0.9",)
@@ -20,7 +20,7 @@ FED = {
     "credit": {"mask", "entropy", "correct", "problems", "outcomes", "texts", "truncated"},
     "loss": {"entropy", GRADIENT, "old_entropy", "reference_logprobs"},
 }
-"""Seat -> optional fields our trainer provides; the policy loss alone provides none."""
+"""Stage -> optional fields our trainer provides; the policy loss alone provides none."""
 STRATEGIES = ("fsdp", "fsdp2")
 """Engines of verl in which our worker runs the loss seat."""
 CLIPS = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
@@ -61,7 +61,7 @@ def refuse(chain: Chain, config: Any) -> None:
     """Refuse what our trainer cannot run under verl's configuration."""
     actor = config.actor_rollout_ref.actor
     problems = [*_seats(chain), *_unfed(chain), *_mode(chain, actor)]
-    if chain.seated(Seat.LOSS):
+    if chain.seated(Stage.LOSS):
         problems += [*_averaging(chain.reduction, actor.loss_agg_mode, actor.get("loss_scale_factor")), *_clips(actor)]
         problems += [*_provided(chain, config), *_engine(chain, config)]
     _raise([*problems, *_critic(chain, config), *_bypass(chain, config)])
@@ -91,7 +91,7 @@ def _raise(problems: Iterable[Problem]) -> None:
 def _needing_trainer(chain: Chain) -> Iterator[Problem]:
     remedy = f"Use our trainer, which feeds all of this: trainer.v1.trainer_mode={TRAINER_MODES[0]}."
     for one in chain.mechanisms:
-        if one.seat is Seat.CREDIT:
+        if one.stage is Stage.CREDIT:
             yield f"{name_of(one)} acts on rollouts and their groups, which a policy loss never sees.", remedy
         elif lacks := _lacks_alone(one):
             yield f"{name_of(one)} {lacks}, which a policy loss does not get.", remedy
@@ -106,7 +106,7 @@ def _lacks_alone(one: Mechanism[Any, Any]) -> str | None:
 
 
 def _seats(chain: Chain) -> Iterator[Problem]:
-    for one in chain.seated(Seat.PLAN):
+    for one in chain.seated(Stage.PLAN):
         yield (
             (
                 f"{name_of(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer"
@@ -126,9 +126,9 @@ def _unfed(chain: Chain) -> Iterator[Problem]:
 
 def _mode(chain: Chain, actor: Any) -> Iterator[Problem]:
     mode = actor.policy_loss.loss_mode
-    if chain.seated(Seat.LOSS) and mode != LOSS_MODE:
+    if chain.seated(Stage.LOSS) and mode != LOSS_MODE:
         yield f"the chain has a policy loss, but {PLACE}.loss_mode is '{mode}'.", f"Set {PLACE}.loss_mode={LOSS_MODE}."
-    if not chain.seated(Seat.LOSS) and mode == LOSS_MODE:
+    if not chain.seated(Stage.LOSS) and mode == LOSS_MODE:
         yield (
             "the chain has no policy loss to run.",
             f"Set {PLACE}.loss_mode to one of verl's own, e.g. vanilla, or add one to the chain.",
@@ -187,7 +187,7 @@ def _engine(chain: Chain, config: Any) -> Iterator[Problem]:
         int(actor.get("ulysses_sequence_parallel_size", 1) or 1),
         int(_fsdp(actor).get("ulysses_sequence_parallel_size", 1) or 1),
     )
-    surveyors = [name_of(one) for one in chain.seated(Seat.LOSS) if one.surveys]
+    surveyors = [name_of(one) for one in chain.seated(Stage.LOSS) if one.surveys]
     if surveyors and parallel > 1:
         why = f"{', '.join(surveyors)} would see every sequence {parallel} times under sequence parallelism."
         yield why, f"Set {ACTOR}.ulysses_sequence_parallel_size=1."
@@ -219,9 +219,9 @@ def _bypass(chain: Chain, config: Any) -> Iterator[Problem]:
     readers = [
         name_of(one)
         for one in chain.mechanisms
-        if "old_entropy" in one.needs or (one.seat is Seat.CREDIT and "entropy" in one.needs)
+        if "old_entropy" in one.needs or (one.stage is Stage.CREDIT and "entropy" in one.needs)
     ]
-    readers += [name_of(one) for one in chain.seated(Seat.LOSS) if one.surveys]
+    readers += [name_of(one) for one in chain.seated(Stage.LOSS) if one.surveys]
     if readers:
         why = (
             f"in bypass mode verl does not score the rollouts before the update, which {', '.join(readers)} relies on."

@@ -21,7 +21,7 @@ from breadth.adapters.verl.registration import LOSS_MODE, PLACE, register_loss
 from breadth.base.errors import SettingsError
 from breadth.training import ranks
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Seat
+from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
 from breadth.training.ops import masked_mean
 from breadth.training.recipes import RECIPES, chain_of
@@ -170,7 +170,7 @@ def policy_loss(
 
 def loss_chain(chain: Chain) -> Chain:
     """Return the part of a chain that runs in the workers."""
-    return replace(chain, mechanisms=chain.seated(Seat.LOSS))
+    return replace(chain, mechanisms=chain.seated(Stage.LOSS))
 
 
 def copies_of(engine: Any) -> int:

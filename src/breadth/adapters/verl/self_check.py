@@ -26,7 +26,7 @@ from breadth.adapters.verl.loss import TARGET, load_chain
 from breadth.adapters.verl.registration import GROUP, LOSS_MODE, PLACE, TRAINER_MODES, policy_loss
 from breadth.base.errors import BreadthError, MechanismError
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Seat
+from breadth.training.mechanism import Stage
 from breadth.training.reduction import Reduction
 
 SEAMS = {
@@ -73,7 +73,7 @@ def explain(chain: Chain) -> tuple[str, ...]:
 
 def _settings(chain: Chain) -> Iterator[str]:
     """Yield what a chain asks of verl's configuration."""
-    if not chain.seated(Seat.LOSS):
+    if not chain.seated(Stage.LOSS):
         return
     yield f"{PLACE}.loss_mode={LOSS_MODE}"
     if chain.reduction != Reduction():

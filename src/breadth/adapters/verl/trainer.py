@@ -23,7 +23,7 @@ from breadth.adapters.verl.credit import CreditSeat
 from breadth.adapters.verl.loss import chain_in
 from breadth.adapters.verl.registration import TRAINER_MODES
 from breadth.adapters.verl.worker import ChainedWorker
-from breadth.training.mechanism import Seat
+from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Chained:
             config.actor_rollout_ref.actor.policy_loss.chain = chain.dumps()
         self.chain = chain
         """The chain this run was started with."""
-        self.credit_objective = Objective(replace(chain, mechanisms=chain.seated(Seat.CREDIT)))
+        self.credit_objective = Objective(replace(chain, mechanisms=chain.seated(Stage.CREDIT)))
         """Runs the credit seat, here in the trainer's one process."""
         super().__init__(config=config)  # type: ignore[call-arg]  # the trainer underneath
 

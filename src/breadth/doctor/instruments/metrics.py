@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from breadth.doctor.possible import possible
+from breadth.doctor.windows import clip_to_range
 from breadth.measure.change_points import ChangePoint, change_points
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell
@@ -53,7 +53,7 @@ def _table(run: Run, names: Sequence[str]) -> Table:
         series = run.series(name)
         found = trend(series.steps, series.values)
         unit = f" ({UNITS[name]})" if name in UNITS else ""
-        rows.append([spoken(name) + unit, possible(name, found.start), possible(name, found.end), found.verdict])
+        rows.append([spoken(name) + unit, clip_to_range(name, found.start), clip_to_range(name, found.end), found.verdict])
     return Table(
         "Metrics",
         columns,

@@ -9,7 +9,7 @@ from itertools import combinations
 from breadth.base.errors import MechanismError
 from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN, Arm
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Mechanism, Role, Seat
+from breadth.training.mechanism import Mechanism, Role, Stage
 
 PAIR = ("anchor", "ucb")
 """Chosen by `breadth lab run remedies --seeds 5` over the single arms."""
@@ -38,8 +38,8 @@ def joined(first: str, second: str) -> Arm:
     surrogate = own or [
         mechanism for mechanism in ARMS[one.control].chain.mechanisms if mechanism.role is Role.SURROGATE
     ]
-    credit = [*_estimator(one), *(mechanism for mechanism in added if mechanism.seat is Seat.CREDIT)]
-    terms = [mechanism for mechanism in added if mechanism.seat is Seat.LOSS and mechanism.role is not Role.SURROGATE]
+    credit = [*_estimator(one), *(mechanism for mechanism in added if mechanism.stage is Stage.CREDIT)]
+    terms = [mechanism for mechanism in added if mechanism.stage is Stage.LOSS and mechanism.role is not Role.SURROGATE]
     return replace(one, chain=Chain((*credit, *surrogate, *terms)), what=f"{first} and {second} together")
 
 
