@@ -28,8 +28,8 @@ from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.runs.reader import Run
-from breadth.tuning.options import Option
-from breadth.tuning.tuned import Tuned, tuned
+from breadth.tuning.choice import Option
+from breadth.tuning.result import Tuned, tuned
 
 WIDTHS = (1, 2, 4, 8, 16)
 BREADTH = (sys.executable, "-m", "breadth")
@@ -57,7 +57,7 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             raise SystemExit(f"the server ended with status {process.returncode}")
         try:
-            urlopen(address, timeout=5).close()  # noqa: S310 - our own server
+            urlopen(address, timeout=5).close()
         except (URLError, ConnectionError):
             time.sleep(0.2)
         else:

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from breadth.doctor.collect import gather
 from breadth.doctor.diagnosis import diagnose
-from breadth.doctor.gathering import gather
 from breadth.measure.intervals import wilson
 
 MEANT: Mapping[str, frozenset[str]] = {

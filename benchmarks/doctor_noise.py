@@ -29,14 +29,13 @@ from typing import Any
 
 import numpy as np
 from doctor_peers import theirs
-from numpy.typing import NDArray
 from peers.cases import Case
 
+from breadth.doctor.collect import gather
 from breadth.doctor.diagnosis import diagnose
-from breadth.doctor.gathering import gather
 from breadth.measure.intervals import wilson
+from breadth.measure.validate import FloatArray
 
-Floats = NDArray[np.float64]
 Rng = np.random.Generator
 ALARMS = ("critical", "warning")
 BAR = 0.05
@@ -55,12 +54,12 @@ TRUE_OF_NOISE = frozenset({"plateau"})
 """Rules of the peer that are right about these logs."""
 
 
-def white(rng: Rng, steps: int) -> Floats:
+def white(rng: Rng, steps: int) -> FloatArray:
     """Draw independent numbers of variance one."""
     return rng.normal(size=steps)
 
 
-def autocorrelated(rng: Rng, steps: int, weight: float) -> Floats:
+def autocorrelated(rng: Rng, steps: int, weight: float) -> FloatArray:
     """Draw numbers of variance one, each so much like the one before; the first is drawn from where they all lie."""
     found = rng.normal(size=steps)
     for place in range(1, steps):
@@ -68,12 +67,12 @@ def autocorrelated(rng: Rng, steps: int, weight: float) -> Floats:
     return found
 
 
-def heavy(rng: Rng, steps: int) -> Floats:
+def heavy(rng: Rng, steps: int) -> FloatArray:
     """Draw numbers whose variance is infinite."""
     return rng.standard_t(2, size=steps)
 
 
-NOISES: Mapping[str, Callable[[Rng, int], Floats]] = {
+NOISES: Mapping[str, Callable[[Rng, int], FloatArray]] = {
     "white": white,
     "AR 0.5": lambda rng, steps: autocorrelated(rng, steps, 0.5),
     "AR 0.8": lambda rng, steps: autocorrelated(rng, steps, 0.8),
@@ -157,17 +156,17 @@ def rows_of(kind: Kind, seed: int) -> list[dict[str, float]]:
     ]
 
 
-def _size(rng: Rng, kind: Kind, level: float) -> Floats:
+def _size(rng: Rng, kind: Kind, level: float) -> FloatArray:
     return np.asarray(level * _factors(rng, kind))
 
 
-def _share(rng: Rng, kind: Kind, level: float, of: int) -> Floats:
+def _share(rng: Rng, kind: Kind, level: float, of: int) -> FloatArray:
     if kind.noise == "constant":
         return np.full(kind.steps, round(level * of) / of)
     return np.asarray(rng.binomial(of, np.clip(level * _factors(rng, kind), 0, 1)) / of)
 
 
-def _factors(rng: Rng, kind: Kind) -> Floats:
+def _factors(rng: Rng, kind: Kind) -> FloatArray:
     """Return what a level is multiplied by at every step; its median is one."""
     exponent = kind.level * NOISES[kind.noise](rng, kind.steps)
     if kind.noise == "slow walk":
@@ -176,7 +175,7 @@ def _factors(rng: Rng, kind: Kind) -> Floats:
     return np.where(rng.random(kind.steps) < 0.01, 10 * factors, factors) if kind.noise == "spikes" else factors
 
 
-def _put_gaps(rng: Rng, columns: Mapping[str, Floats]) -> None:
+def _put_gaps(rng: Rng, columns: Mapping[str, FloatArray]) -> None:
     """Put two stretches of NaN into every metric, a tenth of the steps each; the last step has a number, for else the run has broken."""
     for values in columns.values():
         long = max(1, len(values) // 10)

@@ -40,7 +40,7 @@ from peers.cases import FED, Case, fault_cases, lab_cases, labelled, log_cases, 
 from peers.rules import RULES, labels, nameable
 from peers.scoring import Said, Verdict, by_label, counts
 
-from breadth.doctor.catalogue import FINDINGS
+from breadth.doctor.finding import FINDINGS
 
 HERE = Path(__file__).resolve().parent
 OURS = "breadth"

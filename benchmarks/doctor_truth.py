@@ -26,17 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from breadth.doctor.collect import gather
 from breadth.doctor.diagnosis import diagnose
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.gathering import gather
+from breadth.doctor.evidence.record import Evidence
 from breadth.measure.intervals import wilson
+from breadth.measure.validate import FloatArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
-Floats = NDArray[np.float64]
 ALARMS = ("critical", "warning")
 HEALTHY = "healthy"
 
@@ -107,17 +106,17 @@ def _missing(result: Path) -> str:
     return "; ".join(json.loads(result.read_text(encoding="utf-8"))["result"]["missing"]) if result.is_file() else ""
 
 
-def _collapse(series: dict[str, Floats], late: Floats, strength: float) -> None:
+def _collapse(series: dict[str, FloatArray], late: FloatArray, strength: float) -> None:
     series["entropy"] = _around_start(series["entropy"]) * strength**late
     series["reward"] = _stopped(series["reward"], late)
 
 
-def _explosion(series: dict[str, Floats], late: Floats, strength: float) -> None:
+def _explosion(series: dict[str, FloatArray], late: FloatArray, strength: float) -> None:
     series["entropy"] = _around_start(series["entropy"]) * (1 / strength) ** late
     series["reward"] = series["reward"] * (1 - 0.5 * late)
 
 
-def _around_start(entropy: Floats) -> Floats:
+def _around_start(entropy: FloatArray) -> FloatArray:
     """Take a run's own trend out and leave its noise, so that what is put in is all that moves: healthy entropies rise and fall too."""
     width = max(5, len(entropy) // 10)
     padded = np.pad(entropy, width, mode="edge")
@@ -125,44 +124,46 @@ def _around_start(entropy: Floats) -> Floats:
     return np.asarray(float(np.median(entropy[:width])) * entropy / np.maximum(middle, 1e-9))
 
 
-def _truncation(series: dict[str, Floats], late: Floats, strength: float) -> None:
+def _truncation(series: dict[str, FloatArray], late: FloatArray, strength: float) -> None:
     noise = np.random.default_rng(1).normal(0, 0.02, len(late))
     series["truncated"] = np.clip(
         series.get("truncated", np.zeros_like(late)) + (1 - strength) * np.minimum(2 * late, 1) + noise, 0, 1
     )
 
 
-def _starved(series: dict[str, Floats], late: Floats, strength: float) -> None:
+def _starved(series: dict[str, FloatArray], late: FloatArray, strength: float) -> None:
     noise = np.random.default_rng(2).normal(0, 0.04, len(late))
-    series["starved_groups"] = np.clip(0.2 + (0.8 - 0.8 * strength) * np.minimum(2 * late, 1) + noise, 0, 1)
+    series["zero_variance_groups"] = np.clip(0.2 + (0.8 - 0.8 * strength) * np.minimum(2 * late, 1) + noise, 0, 1)
 
 
-def _stopped(reward: Floats, late: Floats) -> Floats:
+def _stopped(reward: FloatArray, late: FloatArray) -> FloatArray:
     """Let a score stay where it was when the fault began, with the noise it has."""
     begun = int(np.argmax(late > 0))
     level = float(np.median(reward[max(0, begun - 10) : begun + 1]))
     return np.where(late > 0, level + (reward - np.median(reward[begun:])) * 0.2, reward)
 
 
-FAULTS: Mapping[str, tuple[Callable[[dict[str, Floats], Floats, float], None], str]] = {
+FAULTS: Mapping[str, tuple[Callable[[dict[str, FloatArray], FloatArray, float], None], str]] = {
     "entropy-collapse": (_collapse, "entropy"),
     "entropy-explosion": (_explosion, "entropy"),
     "truncation": (_truncation, "truncated"),
-    "zero-variance-groups": (_starved, "starved_groups"),
+    "zero-variance-groups": (_starved, "zero_variance_groups"),
 }
 """Finding -> what puts it into a run, and the series it is told by."""
 STRENGTHS = (0.05, 0.15, 0.3)
 """What is left of the start at the end, or of the share that is not touched."""
 
 
-def healthy_series(folder: Path) -> Iterator[tuple[str, dict[str, Floats]]]:
+def healthy_series(folder: Path) -> Iterator[tuple[str, dict[str, FloatArray]]]:
     """Yield the metrics of every run labelled healthy that logs entropy and reward at forty steps or more."""
     with (folder / "labels.csv").open(encoding="utf-8") as file:
         names = [row["file"] for row in csv.DictReader(file) if row["label"] == HEALTHY]
     for name in names:
         with tempfile.TemporaryDirectory() as workshop:
             (case,) = gather([folder / name], Path(workshop)).cases
-            found = {one: case.series(one) for one in ("entropy", "reward", "length", "truncated", "starved_groups")}
+            found = {
+                one: case.series(one) for one in ("entropy", "reward", "length", "truncated", "zero_variance_groups")
+            }
         series = {one: values.values for one, values in found.items() if values is not None and len(values) >= 40}
         if "entropy" in series and "reward" in series:
             shortest = min(map(len, series.values()))
@@ -175,7 +176,7 @@ class Faulty:
 
     name: str
     """Which curve, and what was done to it."""
-    series: Mapping[str, Floats]
+    series: Mapping[str, FloatArray]
     """Our metric name -> its values, one a step."""
     truth: str
     """The finding that is right; "no NAME" where the series that tells was taken out."""

@@ -32,7 +32,7 @@ import msgspec
 from breadth.inference.records import Answer, Ask, Candidate, Run, Sampling, Task
 from breadth.inference.strategy import Strategy
 from breadth.runtime.driver import Driver
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_server import served
 
@@ -197,7 +197,7 @@ async def cancelling(url: str) -> dict[str, list[float]]:
     sampler, when = OpenAISampler(url), dict[int, float]()
     sampling = Sampling(max_tokens=100_000, top_logprobs=TOP)
     draws = [
-        asyncio.create_task(sampler.draw(Draw(CHAT, sampling, model="fake", seed=seed), Meter()))
+        asyncio.create_task(sampler.sample(SampleRequest(CHAT, sampling, model="fake", seed=seed), Meter()))
         for seed in range(STREAMS)
     ]
     await asyncio.sleep(3)

@@ -29,21 +29,21 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.inference.records import Sampling, Task
-from breadth.inference.replay import replay
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.risk import Risk
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
+from breadth.inference.stored_replay import replay
+from breadth.inference.stored_votes import Paths
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, Standing
 from breadth.measure.paired_tests import paired_difference
+from breadth.measure.validate import BoolArray
 from breadth.runtime.connect import connect
-from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.driver import Driver, SolveResult
 
 ROOT = Path(__file__).parent.parent
 MODEL = Path(sys.prefix) / "share" / "breadth" / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -106,7 +106,7 @@ class Doubling(StopRule):
         drawn = standing.total + standing.unread
         return drawn > 1 and not drawn & (drawn - 1) and standing.leader >= 0.75 * drawn
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Do the same after every draw."""
         drawn = np.arange(1, paths.classes.shape[1] + 1)
         looked = (drawn > 1) & (drawn & (drawn - 1) == 0)
@@ -148,7 +148,7 @@ async def settled(url: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def ours(url: str, strategy: Strategy, asked: list[Question], name: str) -> tuple[Arm, list[Solved]]:
+async def ours(url: str, strategy: Strategy, asked: list[Question], name: str) -> tuple[Arm, list[SolveResult]]:
     """Answer questions with a strategy of ours, one after the other."""
     before = written(url)
     sampler = await connect([url], model="smollm2")
@@ -186,7 +186,7 @@ async def theirs(url: str, python: str, method: str, asked: list[Question], budg
     return Arm(f"its_hub {method}", correct, written(url) - before)
 
 
-def library(done: list[Solved]) -> ShapeLibrary:
+def library(done: list[SolveResult]) -> ShapeLibrary:
     """Fit a library of answer shapes from full votes."""
     counts = []
     for solved in done:
@@ -196,7 +196,7 @@ def library(done: list[Solved]) -> ShapeLibrary:
     return ShapeLibrary.fit([each for each in counts if each])
 
 
-def equal_risk(done: list[Solved], budget: int) -> float:
+def equal_risk(done: list[SolveResult], budget: int) -> float:
     """Return how often doubling ends with another answer than the full vote, by replaying full votes in random orders."""
     stored = {solved.task.name: solved.arrived for solved in done if solved.answer.votes}
     outcome = replay(stored, {"doubling": AdaptiveVote(budget, 1, Doubling(), budget)}, repeats=200).outcomes[

@@ -14,17 +14,11 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from breadth.measure.validate import FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
-
-Ints: TypeAlias = NDArray[np.int64]
-"""Counts and positions."""
-Floats: TypeAlias = NDArray[np.float64]
-"""Numbers in double precision."""
 
 SAMPLES = 64
 """Samples a problem."""
@@ -42,15 +36,15 @@ _AT_ONCE = 4096
 class Peer:
     """What subsampling one problem cost and gave."""
 
-    accuracy: Floats
+    accuracy: FloatArray
     """Estimated maj@k for k = 1 .. samples."""
-    variance: Floats
+    variance: FloatArray
     """Variance of one draw's outcome, for each k."""
     seconds_per_draw: float
     """Processor time of one draw that serves every k."""
 
 
-def make_votes(problems: int, seed: int = 0) -> tuple[Ints, Ints]:
+def make_votes(problems: int, seed: int = 0) -> tuple[IntArray, IntArray]:
     """Return problem ids and classes, one row per sample: 20 answers of unequal popularity; 0 is right, -1 unparsable."""
     rng = np.random.default_rng(seed)
     popularity = rng.dirichlet(np.concatenate([[1.5], np.full(ANSWERS - 1, 0.3), [0.2]]), size=problems)
@@ -58,7 +52,7 @@ def make_votes(problems: int, seed: int = 0) -> tuple[Ints, Ints]:
     return np.repeat(np.arange(problems), SAMPLES), np.where(classes == ANSWERS, -1, classes).ravel()
 
 
-def subsample(classes: Ints, draws: int, rng: np.random.Generator) -> Peer:
+def subsample(classes: IntArray, draws: int, rng: np.random.Generator) -> Peer:
     """Estimate maj@k for every k by drawing random orders of one problem's samples."""
     total, squares = np.zeros(SAMPLES), np.zeros(SAMPLES)
     began = time.process_time()
@@ -72,7 +66,7 @@ def subsample(classes: Ints, draws: int, rng: np.random.Generator) -> Peer:
     return Peer(mean, squares / draws - mean**2, seconds / draws)
 
 
-def _outcomes(classes: Ints, size: int, rng: np.random.Generator) -> Iterator[Floats]:
+def _outcomes(classes: IntArray, size: int, rng: np.random.Generator) -> Iterator[FloatArray]:
     """Votes of growing size along each random order; the leading count and who shares it are kept up to date."""
     orders = np.ascontiguousarray(rng.permuted(np.broadcast_to(classes, (size, SAMPLES)), axis=1).T)
     # An unparsable sample votes in a column of its own that starts too low ever to lead.
@@ -93,7 +87,7 @@ def _outcomes(classes: Ints, size: int, rng: np.random.Generator) -> Iterator[Fl
         yield right / tied.astype(np.float64)
 
 
-def exact_seconds(problems: Ints, classes: Ints, repeats: int) -> tuple[Floats, float]:
+def exact_seconds(problems: IntArray, classes: IntArray, repeats: int) -> tuple[FloatArray, float]:
     """Return the exact curves and the best processor time of counting them, from labels to [problems, k]."""
     best = float("inf")
     for _ in range(repeats):
@@ -120,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if ratio >= NEEDED_RATIO else 1
 
 
-def _draws_needed(peers: Sequence[Peer]) -> Floats:
+def _draws_needed(peers: Sequence[Peer]) -> FloatArray:
     """Draws per timed problem until its worst k has the standard error asked for; one where nothing varies."""
     return np.array([max(1.0, float(peer.variance.max()) / STANDARD_ERROR**2) for peer in peers])
 
@@ -130,7 +124,7 @@ def _peer_seconds(peers: Sequence[Peer], problem_count: int) -> float:
     return float(np.mean(_draws_needed(peers) * per_draw)) * problem_count
 
 
-def _print_table(curves: Floats, chosen: Ints, peers: Sequence[Peer], seconds: float, draws: int) -> None:
+def _print_table(curves: FloatArray, chosen: IntArray, peers: Sequence[Peer], seconds: float, draws: int) -> None:
     count, per_draw = len(curves), float(np.mean([peer.seconds_per_draw for peer in peers]))
     errors = np.array([np.abs(peer.accuracy - curves[row]) for row, peer in zip(chosen, peers, strict=True)])
     spread = np.sqrt(np.array([peer.variance for peer in peers]) / draws)
@@ -154,7 +148,7 @@ def _print_table(curves: Floats, chosen: Ints, peers: Sequence[Peer], seconds: f
     )
 
 
-def _in_errors(errors: Floats, spread: Floats) -> float:
+def _in_errors(errors: FloatArray, spread: FloatArray) -> float:
     varying = spread > 0
     return float(np.sqrt(np.mean((errors[varying] / spread[varying]) ** 2)))
 

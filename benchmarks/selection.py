@@ -59,7 +59,7 @@ def make_batch(seed: int = 0) -> Batch:
     advantages = torch.randn(sequences, generator=dice)
     lengths = torch.randint(TOKENS - TOKENS // 32, width + 1, (sequences, 1), generator=dice)
     batch = Batch(logprobs, advantages, torch.arange(width) < lengths, old_logprobs, entropy=entropy)
-    return ClippedPolicy(high=0.28).apply(batch.cleaned(), None, None).after
+    return ClippedPolicy(high=0.28).apply(batch.clean(), None, None).after
 
 
 def races() -> list[Race]:

@@ -22,9 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from breadth.inference.replay import Outcome, replay
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.dirichlet import Dirichlet
 from breadth.inference.stopping.lead import Lead
@@ -34,11 +32,11 @@ from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.sprt import Sprt
 from breadth.inference.stopping.window import Window
+from breadth.inference.stored_replay import Outcome, replay
 from breadth.inference.stored_votes import StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.measure.intervals import Interval, mean_interval, ratio_interval
-
-Floats = NDArray[np.float64]
+from breadth.measure.validate import FloatArray, IntArray
 
 MOST = 40
 """Votes of the full vote."""
@@ -60,9 +58,9 @@ THRESHOLDS = tuple(
 class Figures:
     """What one rule gave, question by question."""
 
-    disagreement: Floats
+    disagreement: FloatArray
     """Share of orders that ended with another answer."""
-    samples: Floats
+    samples: FloatArray
     """Mean samples."""
 
     @classmethod
@@ -102,7 +100,7 @@ def stored_sets(folder: Path) -> Iterator[tuple[str, StoredVotes]]:
             yield path.stem, StoredVotes.of_classes(list(rows.values()), questions=list(map(str, rows)))
 
 
-def ours(votes: StoredVotes, folds: NDArray[np.int64], repeats: int) -> dict[float, list[Figures]]:
+def ours(votes: StoredVotes, folds: IntArray, repeats: int) -> dict[float, list[Figures]]:
     """Return, for each stated risk, what the rule with the library of the other folds gives on all questions, fold by fold."""
     found: dict[float, list[Figures]] = {risk: [] for risk in RISKS}
     for fold in range(FOLDS):
@@ -114,7 +112,7 @@ def ours(votes: StoredVotes, folds: NDArray[np.int64], repeats: int) -> dict[flo
     return found
 
 
-def held_out(figures: Sequence[Figures], folds: NDArray[np.int64]) -> Figures:
+def held_out(figures: Sequence[Figures], folds: IntArray) -> Figures:
     """Join what was tried on each fold with the rule set on the others."""
     disagreement, samples = np.empty(len(folds)), np.empty(len(folds))
     for fold, one in enumerate(figures):
@@ -125,7 +123,7 @@ def held_out(figures: Sequence[Figures], folds: NDArray[np.int64]) -> Figures:
     return Figures(disagreement, samples)
 
 
-def chosen(settings: Mapping[str, Figures], folds: NDArray[np.int64], allowed: Sequence[float]) -> Figures:
+def chosen(settings: Mapping[str, Figures], folds: IntArray, allowed: Sequence[float]) -> Figures:
     """Return a family on held-out folds, set on the others: the cheapest setting within the disagreement allowed there."""
     picks = []
     for fold in range(FOLDS):

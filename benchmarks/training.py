@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
-from breadth.adapters.trl.convert import ROWS, forward
+from breadth.adapters.trl.convert import ROWS_KEY, forward_pass
 from breadth.adapters.trl.trainer import BreadthGRPOTrainer
 from breadth.training.chain import Chain
 from breadth.training.loss.clip_cov import ClipCov
@@ -131,7 +131,7 @@ def make_window(*, spread: bool = False) -> list[dict[str, Any]]:
                 "completion_mask": (torch.arange(TOKENS) < lengths).long(),
                 "advantages": torch.randn(SEQUENCES, generator=dice),
                 "old_per_token_logps": torch.full((SEQUENCES, TOKENS), -9.0),
-                ROWS: torch.arange(SEQUENCES) + number * SEQUENCES,
+                ROWS_KEY: torch.arange(SEQUENCES) + number * SEQUENCES,
             }
         )
     tokens = sum(inputs["completion_mask"].sum() for inputs in window)
@@ -168,7 +168,7 @@ def forward_tensors(trainer: Any, inputs: dict[str, Any]) -> int:
     """Return how many tensors as large as the logits TRL's own forward pass makes without gradient."""
     counted = LargeTensors()
     with counted, torch.no_grad():
-        forward(trainer, trainer.model, inputs)
+        forward_pass(trainer, trainer.model, inputs)
     return counted.count
 
 

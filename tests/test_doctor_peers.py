@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from breadth.doctor.catalogue import FINDINGS
+from breadth.doctor.finding import FINDINGS
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from breadth.measure.validate import FloatArray, IntArray
 
 MODULUS = 13
 PRETRAINING_STEPS, PRETRAINING_BATCH = 800, 128
@@ -30,8 +31,6 @@ HABIT = 0.8
 PIECES = r"\d+|\n|[^\d\n]+"
 Problem = tuple[int, int, int]
 Voice = tuple[str, str, float]
-Reals = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 class Teacher:
@@ -66,14 +65,14 @@ class Teacher:
         u, v = self.recall(self.products, a, c, slips), self.recall(self.products, b, c, slips)
         return {"u": u, "v": v, "t": self.recall(self.sums, u, v, slips)}
 
-    def recall(self, table: Reals, left: int, right: int, slips: float) -> int:
+    def recall(self, table: FloatArray, left: int, right: int, slips: float) -> int:
         """Draw what the table says of one fact (both orders of its sides are one fact), or any number on a slip."""
         if self.rng.random() < slips:
             return int(self.rng.integers(MODULUS))
         return int(self.rng.choice(MODULUS, p=table[min(left, right), max(left, right)]))
 
 
-def noisy_table(truth: Integers, knowledge: tuple[float, float], rng: np.random.Generator) -> Reals:
+def noisy_table(truth: IntArray, knowledge: tuple[float, float], rng: np.random.Generator) -> FloatArray:
     """Give each fact a chance of being right, drawn from a Beta law, and spread the rest unevenly over wrong values."""
     table = rng.dirichlet(np.full(MODULUS, 0.4), truth.shape)
     np.put_along_axis(table, truth[..., None], 0.0, -1)

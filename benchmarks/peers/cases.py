@@ -12,12 +12,12 @@ from pathlib import Path
 from doctor_logs import MEANT
 from doctor_truth import HEALTHY, Faulty, faulty, healthy_series, known_runs
 
-from breadth.doctor.gathering import gather
+from breadth.doctor.collect import gather
 from breadth.runs.reader import Run
 
 Row = dict[str, float]
 TRL = {
-    "starved_groups": "frac_reward_zero_std",
+    "zero_variance_groups": "frac_reward_zero_std",
     "truncated": "completions/clipped_ratio",
     "length": "completions/mean_length",
     "length_min": "completions/min_length",

@@ -15,7 +15,7 @@ from breadth.training.catalogue import MECHANISMS
 ROOT = Path(__file__).parents[2]
 EFFECTS = ROOT / "docs" / "data" / "effects.json"
 PAPER = re.compile(r"\b\d{4}\.\d{5}\b")
-SEATS = {
+STAGES = {
     "credit": "Credit: rewards to advantages, once per generation",
     "loss": "Loss: token weights, one surrogate, extra terms, per micro-batch",
     "plan": "Plan: what to sample, once per generation",
@@ -46,9 +46,9 @@ def page() -> str:
     """Write the page."""
     effects = json.loads(EFFECTS.read_text(encoding="utf-8"))["effects"] if EFFECTS.exists() else []
     parts = [INTRODUCTION]
-    for seat, heading in SEATS.items():
+    for stage, heading in STAGES.items():
         parts += [f"## {heading}", "", "| name | what it does | papers cited | status |", "|---|---|---|---|"]
-        parts += [row(name, place, effects) for name, place in MECHANISMS.entries.items() if f".{seat}." in place]
+        parts += [row(name, place, effects) for name, place in MECHANISMS.entries.items() if f".{stage}." in place]
         parts.append("")
     return "\n".join(parts)
 

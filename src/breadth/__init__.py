@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from breadth.doctor.overview import overview as overview
     from breadth.inference.policy import Policy as Policy
     from breadth.inference.records import Task as Task
-    from breadth.inference.replay import replay as replay
+    from breadth.inference.stored_replay import replay as replay
     from breadth.measure.answer_extraction import stated_answer as stated_answer
     from breadth.measure.answers import answer_key as answer_key
     from breadth.measure.coverage import mean_pass_at_k as mean_pass_at_k
@@ -68,7 +68,7 @@ _PLACES = {
     "mean_pass_at_k": "breadth.measure.coverage",
     "overview": "breadth.doctor.overview",
     "pass_at_k": "breadth.measure.coverage",
-    "replay": "breadth.inference.replay",
+    "replay": "breadth.inference.stored_replay",
     "stated_answer": "breadth.measure.answers",
     "trend": "breadth.measure.trends",
 }

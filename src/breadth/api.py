@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from breadth.inference.policy import Policy
     from breadth.report.sections import Page
     from breadth.runs.importer import Importer
-    from breadth.runtime.driver import Solved
-    from breadth.tuning.tuned import Tuned
+    from breadth.runtime.driver import SolveResult
+    from breadth.tuning.result import Tuned
 
 T = TypeVar("T")
 OnProgress = Callable[[str], None]
@@ -94,17 +94,16 @@ def diagnose(
     ``paths``: run folders, logs, rollout dumps, configurations, training data, policy.toml, a server's URL, in any mix.
     Configurations are parsed, never executed. ``columns``: our name -> your column, as in ``{"step": "iteration"}``.
     """
-    from breadth.doctor.machine import as_table
-    from breadth.doctor.page import doctor_page
+    from breadth.doctor.page import doctor_page, to_json
 
     if not paths:
         raise SettingsError(
-            "Nothing was named to look at.", "Give a log, a trainer's output folder, a run folder or a configuration."
+            "No path was given.", "Give a log, a trainer's output folder, a run folder or a configuration."
         )
     with TemporaryDirectory(prefix="breadth-") as folder:
         diagnoses, collected = diagnose_runs(paths, Path(folder), columns=columns, on_progress=on_progress)
         findings = tuple(finding for diagnosis in diagnoses for finding in diagnosis.findings)
-        return Diagnosis(doctor_page(diagnoses, collected), findings, as_table(diagnoses, collected))
+        return Diagnosis(doctor_page(diagnoses, collected), findings, to_json(diagnoses, collected))
 
 
 def diagnose_runs(
@@ -114,9 +113,9 @@ def diagnose_runs(
     columns: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> tuple[list[Any], Any]:
-    """Collect what the paths hold, probe what is a URL, and diagnose each run; ``folder`` keeps what is imported on the way."""
+    """Read what the paths hold, probe what is a URL, and diagnose each run; ``folder`` keeps what is imported."""
+    from breadth.doctor.collect import gather
     from breadth.doctor.diagnosis import diagnose as diagnose_run
-    from breadth.doctor.gathering import gather
 
     report = on_progress or (lambda _: None)
     places = [probe_server(str(path), folder) if is_url(path) else Path(path) for path in paths]
@@ -159,18 +158,19 @@ def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = 
     """
     if samples is not None and tokens is not None:
         raise SettingsError("Both --samples and --tokens were given.", "Give the budget one way.")
-    from breadth.comparison.contestants import on_common_problems
-    from breadth.comparison.curves import worth
+    from breadth.comparison.accuracy_curves import worth
     from breadth.comparison.page import comparison_page
+    from breadth.comparison.policies import on_common_problems
     from breadth.comparison.recommendation import recommend
 
-    policies, most = on_common_problems(_read_policies([str(run) for run in runs]))
+    policies, most = on_common_problems(read_policies([str(run) for run in runs]))
     measured = [worth(policy, most) for policy in policies]
     return Result(comparison_page(measured, recommend(measured, draws=samples, tokens=tokens)))
 
 
-def _read_policies(runs: Sequence[str]) -> list[Any]:
-    from breadth.comparison.contestants import checkpoints, parse_address, read_contestants
+def read_policies(runs: Sequence[str]) -> list[Any]:
+    """Return the policies that the runs, or their checkpoints, hold."""
+    from breadth.comparison.policies import checkpoints, parse_address, read_contestants
     from breadth.runs.paths import display_name
     from breadth.runs.reader import Run
 
@@ -186,7 +186,7 @@ def _read_policies(runs: Sequence[str]) -> list[Any]:
     return policies
 
 
-def solve(question: str, **settings: Any) -> Solved:
+def solve(question: str, **settings: Any) -> SolveResult:
     """Answer one question under a policy: the answer, how sure it is, and what it cost. Takes what `solve_async` takes.
 
     Works inside a notebook too, where an event loop is already running.
@@ -208,7 +208,7 @@ async def solve_async(
     seconds: float | None = None,
     seed: int = 0,
     dialect: str = "auto",
-) -> Solved:
+) -> SolveResult:
     """Answer one question under a policy, awaited.
 
     ``url``: the server, or several that share the work; by default BREADTH_URL or OPENAI_BASE_URL.
@@ -251,7 +251,7 @@ def tune(
     seed: int = 0,
     dialect: str = "auto",
 ) -> Tuned:
-    """Measure accuracy, variance and cost on a server, and choose a policy; writes policy.toml into the run folder ``out``.
+    """Measure accuracy, variance and cost on a server; choose a policy and write it as ``out``/policy.toml.
 
     ``tasks``: JSONL, CSV or Parquet of questions with their right answers. ``widths``: vote sizes.
     ``budgets``: thinking tokens to force; None lets the model's own lengths decide, () measures votes only.
@@ -260,14 +260,14 @@ def tune(
     from breadth.base.settings import dump
     from breadth.runs.reader import Run
     from breadth.runtime.connect import connect
-    from breadth.runtime.questions import drawn_order, labelled, read_questions
+    from breadth.runtime.questions import keep_labelled, read_questions, shuffle_questions
     from breadth.runtime.sweep import Sweep
-    from breadth.runtime.sweep_folder import Wishes
-    from breadth.tuning.tuned import tuned
+    from breadth.runtime.sweep_folder import SweepOptions
+    from breadth.tuning.result import tuned
 
     measured = resolve_policy(policy, None, {}, {})
-    asked = drawn_order(labelled(read_questions(Path(tasks))), seed)[:questions]
-    options = Wishes(
+    asked = shuffle_questions(keep_labelled(read_questions(Path(tasks))), seed)[:questions]
+    options = SweepOptions(
         measured, tuple(sorted(set(widths))), None if budgets is None else tuple(sorted(set(budgets))), samples, seed
     )
     urls = server_urls([url] if isinstance(url, str) else url, 'url="http://localhost:8000"')
@@ -275,8 +275,8 @@ def tune(
     async def collect() -> None:
         sampler = await connect(urls, dialect=dialect, key=api_key(), model=measured.model)
         try:
-            sweep = Sweep(sampler, asked, options, Path(out), ceiling=budget_tokens, at_once=concurrency)
-            await sweep.begin()
+            sweep = Sweep(sampler, asked, options, Path(out), ceiling=budget_tokens, concurrency=concurrency)
+            await sweep.run_pilot()
             await sweep.collect()
         finally:
             await sampler.close()
@@ -301,7 +301,7 @@ def server_urls(given: Sequence[str] | None, example: str = "--url http://localh
     """Return the servers' addresses as given or from the environment; ``example`` is how to write one."""
     urls = list(given or []) or [address for name in URL_VARIABLES if (address := os.environ.get(name))][:1]
     if not urls:
-        raise SettingsError("No server was named.", f"Give {example}, or set BREADTH_URL or OPENAI_BASE_URL.")
+        raise SettingsError("No server was given.", f"Give {example}, or set BREADTH_URL or OPENAI_BASE_URL.")
     return urls
 
 

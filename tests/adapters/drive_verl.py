@@ -11,7 +11,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import TensorDict, ppo_loss
 
-from breadth.adapters.verl.loss import BreadthLoss, LossSeat, fed_loss
+from breadth.adapters.verl.loss import BreadthLoss, LossStage, stage_loss
 from breadth.training.chain import Chain
 from tests.adapters.same_tensors import Outcome, Tokens, leaves
 
@@ -33,12 +33,12 @@ def alone(chain: Chain, data: Tokens, parts: int = 1, **settings: Any) -> Outcom
 
 
 def ours(chain: Chain, data: Tokens, parts: int = 1, **settings: Any) -> Outcome:
-    """Return what our worker gives: the whole loss seat, begun and ended around the step."""
-    seat = LossSeat(chain)
+    """Return what our worker gives: the whole loss stage, begun and ended around the step."""
+    stage = LossStage(chain)
     actor = _actor(BreadthLoss(loss_mode="breadth", chain=chain.dumps()), settings)
-    seat.begin(whole(data)[0])
-    outcome = _step(partial(fed_loss, config=actor, seat=seat), data, parts)
-    seat.finish()
+    stage.begin(whole(data)[0])
+    outcome = _step(partial(stage_loss, config=actor, stage=stage), data, parts)
+    stage.finish()
     return outcome
 
 

@@ -13,10 +13,12 @@ from hypothesis import strategies as some
 
 from breadth.adapters.configs import (
     LARGEST,
+    MAX_YAML_NODES,
     Computed,
     Settings,
     flat,
     interpolated,
+    load_yaml,
     nearest,
     read_text,
     spelled,
@@ -186,3 +188,37 @@ def test_what_is_shown_of_a_file_is_short_and_plain() -> None:
     assert spelled("n", Computed("args.n")) == "n=args.n"
     assert "\x1b" not in spelled("a.b", "\x1b[31mred\n" * 50)
     assert len(spelled("a", "x" * 5000)) == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "hydra"),
+    [
+        ("1e-6", "1e-6", 1e-6),
+        ("5e-06", "5e-06", 5e-6),
+        ("1E3", "1E3", 1000.0),
+        ("1.0e6", "1.0e6", 1e6),  # PyYAML wants a sign in the exponent too
+        ("1.0e-6", 1e-6, 1e-6),
+        (".5e-1", 0.05, 0.05),
+        ("8", 8, 8),
+        ("0.2", 0.2, 0.2),
+        ("1e", "1e", "1e"),
+        ("e5", "e5", "e5"),
+    ],
+)
+def test_yaml_1_1_reads_an_exponent_without_dot_and_sign_as_text_and_hydra_does_not(
+    text: str, plain: Any, hydra: Any
+) -> None:
+    assert load_yaml(text) == plain
+    assert type(load_yaml(text)) is type(plain)
+    assert load_yaml(text, exponents=True) == hydra
+
+
+def test_a_long_table_without_anchors_has_a_bound_too() -> None:
+    with pytest.raises(ValueError, match="50,000 values"):
+        load_yaml("[" + "1," * MAX_YAML_NODES + "1]")
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: \x01", "a: 1\n---\nb: 2\n", "a: !!python/object:object {}"])
+def test_what_is_no_plain_yaml_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line|special"):
+        load_yaml(text)

@@ -65,7 +65,7 @@ def test_the_estimator_is_verls(name: str) -> None:
 
 
 def test_the_verl_adapter_gives_every_token_the_bare_advantage(same: Any, in_verl: Any) -> None:
-    from breadth.adapters.verl.credit import CreditSeat
+    from breadth.adapters.verl.credit import CreditStage
 
     rewards, groups = ragged()
     data, _ = in_verl.whole(same.tokens(rows=16))
@@ -76,7 +76,7 @@ def test_the_verl_adapter_gives_every_token_the_bare_advantage(same: Any, in_ver
         ]
     )
     keys = [f"problem{group}_{place}_0" for place, group in enumerate(groups)]
-    written, _ = CreditSeat(Objective(Chain((LeaveOneOut(),)))).credited(data, keys, [{}] * 16)
+    written, _ = CreditStage(Objective(Chain((LeaveOneOut(),)))).compute_advantages(data, keys, [{}] * 16)
     for row, (advantage, mask) in enumerate(
         zip(written["advantages"].unbind(), data["response_mask"].unbind(), strict=True)
     ):

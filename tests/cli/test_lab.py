@@ -89,7 +89,7 @@ def test_the_address_for_machines(base: Path, monkeypatch: pytest.MonkeyPatch) -
     async def told_to_end() -> None:
         pass  # at once
 
-    monkeypatch.setattr("breadth.runtime.proxy.server.told_to_end", told_to_end)
+    monkeypatch.setattr("breadth.runtime.proxy.server.wait_for_signal", told_to_end)
     done = CliRunner().invoke(app, ["lab", "serve", "--base", str(base), "--port", "0", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from breadth.base.settings import from_table
 from breadth.cli.solve import solve
-from breadth.cli.tune import CANNOT_TELL, tune
+from breadth.cli.tune import EXIT_CANNOT_TELL, tune
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.single import Single
 from breadth.inference.sweep_plan import SweepPlan
 from breadth.inference.thinking import PLAIN, Thinking
 from breadth.runs.reader import Run
-from breadth.runtime.journal import FILE
+from breadth.runtime.journal import JOURNAL_FILE
 
 QUESTIONS = {"What is 2 + 2?": 4, "What is 3 + 4?": 7, "What is 1 + 5?": 6, "What is 2 + 6?": 8}
 
@@ -60,7 +60,7 @@ def test_a_model_without_thinking_marks_is_tuned_and_the_policy_runs(llama: str,
     )
     arguments = (llama, "--tasks", tasks, "--out", tmp_path / "run", *sizes, "--yes", "--json")
     status, told = run(tune, *arguments)
-    assert status == CANNOT_TELL  # four questions are too few for anything
+    assert status == EXIT_CANNOT_TELL  # four questions are too few for anything
     assert json.loads(told)["sections"][0]["severity"] == "cannot tell"
     recorded = Run.open(tmp_path / "run")
     plan = from_table(SweepPlan, recorded.header.config["plan"])
@@ -75,9 +75,9 @@ def test_a_model_without_thinking_marks_is_tuned_and_the_policy_runs(llama: str,
             # Exactly the budget, but for the token that ends a reply, which the server counts and does not send.
             assert orjson.loads(row["extra"])["thinking_tokens"] <= budgets[row["step"]]
             assert orjson.loads(row["extra"])["calls"] >= 2
-    before = (tmp_path / "run" / FILE).read_bytes()
-    assert run(tune, *arguments)[0] == CANNOT_TELL
-    assert (tmp_path / "run" / FILE).read_bytes() == before
+    before = (tmp_path / "run" / JOURNAL_FILE).read_bytes()
+    assert run(tune, *arguments)[0] == EXIT_CANNOT_TELL
+    assert (tmp_path / "run" / JOURNAL_FILE).read_bytes() == before
     policy = tmp_path / "run" / "policy.toml"
     assert Policy.named(str(policy)).strategy == Single()
     status, told = run(solve, "What is 2 + 2? Reply with the number.", "--url", llama, "--policy", policy, "--json")
@@ -102,7 +102,9 @@ def test_a_model_that_marks_its_thinking_is_forced_inside_the_marks(
         "--answer-format",
         "number",
     )
-    assert run(tune, thinking_llama, "--tasks", tasks, "--out", tmp_path / "run", *sizes, "--yes")[0] == CANNOT_TELL
+    assert (
+        run(tune, thinking_llama, "--tasks", tasks, "--out", tmp_path / "run", *sizes, "--yes")[0] == EXIT_CANNOT_TELL
+    )
     recorded = Run.open(tmp_path / "run")
     (arm,) = from_table(SweepPlan, recorded.header.config["plan"]).serial
     assert isinstance(arm.strategy, BudgetForcing)

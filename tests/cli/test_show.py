@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from breadth.cli.show import opened
+from breadth.cli.show import open_run
 from breadth.runs.importing import import_files
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -38,7 +38,7 @@ def test_the_page_is_one_file_that_asks_for_nothing(breadth: Command, log: Path,
 
 
 def test_the_temporary_run_is_gone_afterwards(log: Path) -> None:
-    with opened([log]) as run:
+    with open_run([log]) as run:
         folder = run.folder
         assert folder.exists()
     assert not folder.exists()

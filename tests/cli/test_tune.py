@@ -19,11 +19,11 @@ from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.single import Single
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.sweep import Sweep
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer
-from breadth.testing.hump_model import HumpModel
+from breadth.testing.strategies import HumpModel
 
 TRUTHS = {f"What is {number} + 1?": str(number + 1) for number in range(16)}
 Command = Callable[..., Any]
@@ -36,7 +36,9 @@ def scripted(model: HumpModel) -> Callable[[dict[str, Any], int], Reply]:
         del number
         asked = [message["content"] for message in body["messages"] if message["role"] == "user"][-1]
         begun = body["messages"][-1]["content"] if body["messages"][-1]["role"] == "assistant" else ""
-        drawing = model.draw(Draw(asked, Sampling(max_tokens=body["max_tokens"]), begun, seed=body["seed"]), Meter())
+        drawing = model.sample(
+            SampleRequest(asked, Sampling(max_tokens=body["max_tokens"]), begun, seed=body["seed"]), Meter()
+        )
         try:
             drawing.send(None)
         except StopIteration as end:
@@ -120,7 +122,7 @@ def test_json_is_all_there_is_on_standard_output(tune: Command, url: str, tmp_pa
     done = tune(url, *SMALL, "--budgets", "none", "--yes", "--json")
     page = json.loads(done.stdout)
     assert page["sections"][0]["severity"] == "cannot tell"
-    assert done.exit_code == verb.CANNOT_TELL
+    assert done.exit_code == verb.EXIT_CANNOT_TELL
     assert Policy.named(str(tmp_path / "run" / "policy.toml")).strategy == Single()
 
 
@@ -166,10 +168,10 @@ def test_a_no_keeps_the_pilot_and_stops(
 ) -> None:
     monkeypatch.setattr(verb, "somebody_to_ask", lambda: True)
     done = tune(url, *SMALL, "--budgets", "16", input="n\n")
-    assert done.exit_code == verb.DECLINED
+    assert done.exit_code == verb.EXIT_DECLINED
     assert "the pilot is kept" in done.stderr
     assert not (tmp_path / "run" / "policy.toml").exists()
-    assert tune(url, *SMALL, "--budgets", "16", input="y\n").exit_code in (0, verb.CANNOT_TELL)
+    assert tune(url, *SMALL, "--budgets", "16", input="y\n").exit_code in (0, verb.EXIT_CANNOT_TELL)
 
 
 def test_an_interrupt_says_how_to_go_on(tune: Command, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +181,9 @@ def test_an_interrupt_says_how_to_go_on(tune: Command, url: str, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(Sweep, "collect", interrupted)
         done = tune(url, *SMALL, "--budgets", "none", "--yes")
-    assert done.exit_code == verb.INTERRUPTED
+    assert done.exit_code == verb.EXIT_INTERRUPTED
     assert "resumes from there" in done.stderr
-    assert tune(url, *SMALL, "--budgets", "none", "--yes").exit_code == verb.CANNOT_TELL
+    assert tune(url, *SMALL, "--budgets", "none", "--yes").exit_code == verb.EXIT_CANNOT_TELL
 
 
 def test_questions_without_answers_beside_others_are_left_out_and_told(tune: Command, url: str, tmp_path: Path) -> None:
@@ -230,4 +232,4 @@ def test_another_sweep_s_folder_is_not_mixed_up(tune: Command, url: str) -> None
 
 @pytest.mark.parametrize(("seconds", "said"), [(4.4, "4 s"), (89, "89 s"), (300, "5.0 min"), (7200, "2.0 h")])
 def test_durations_are_round(seconds: float, said: str) -> None:
-    assert verb._duration(seconds) == said
+    assert verb.format_duration(seconds) == said

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from breadth.comparison.contestants import on_common_problems, read_contestants
-from breadth.comparison.curves import worth
+from breadth.comparison.accuracy_curves import worth
 from breadth.comparison.page import comparison_page
+from breadth.comparison.policies import on_common_problems, read_contestants
 from breadth.comparison.recommendation import recommend
 from breadth.report.cells import Missing
 from breadth.report.sections import Curve, Severity, Table, Verdict

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from breadth.base.errors import MeasureError
-from breadth.comparison.contestants import on_common_problems, read_contestants
-from breadth.comparison.curves import Worth, worth
+from breadth.comparison.accuracy_curves import Worth, worth
+from breadth.comparison.policies import on_common_problems, read_contestants
 from breadth.comparison.recommendation import recommend
 from breadth.runs.reader import Run
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from breadth.doctor.dialects import dialect_of
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.trainer_config import TrainerConfig, dialect_of
+from breadth.measure.validate import FloatArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> Make:
         rollouts: Mapping[int, Mapping[str, Sequence[Any]]] | None = None,
         held_out: Mapping[int, Mapping[str, Sequence[Any]]] | None = None,
         evals: Mapping[str, npt.ArrayLike] | None = None,
-        knobs: Knobs | None = None,
+        knobs: TrainerConfig | None = None,
         trainer: str = "trl",
         kind: EntropyKind = PER_TOKEN,
         levels: tuple[float, ...] = (),
@@ -58,19 +58,19 @@ def make(tmp_path: Path) -> Make:
             writer.rollouts(rows, step)
         for step, rows in (held_out or {}).items():
             writer.rollouts(rows, step, split="eval")
-        return Evidence("made", Run.open(folder), knobs or Knobs(), dialect_of(trainer))
+        return Evidence("made", Run.open(folder), knobs or TrainerConfig(), dialect_of(trainer))
 
     return evidence
 
 
-def noisy(values: npt.ArrayLike, spread: float, seed: int = 0) -> npt.NDArray[np.float64]:
+def noisy(values: npt.ArrayLike, spread: float, seed: int = 0) -> FloatArray:
     """Return values with normal noise."""
     exact = np.asarray(values, dtype=np.float64)
     return np.asarray(exact + np.random.default_rng(seed).normal(0, spread, len(exact)))
 
 
 @pytest.fixture
-def around() -> Callable[..., npt.NDArray[np.float64]]:
+def around() -> Callable[..., FloatArray]:
     """Return what adds noise to values."""
     return noisy
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from breadth.adapters.trl.config import SETTINGS
 from breadth.base.errors import MeasureError
-from breadth.doctor.diagnosis import diagnose
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.diagnosis import applicable, diagnose, loops_of
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.finding import FINDINGS, INFERENCE, CannotTell, Finding, Loop, Outcome
+from breadth.inference.policy import Policy
 from breadth.report.sections import Fact, Severity
 
 
@@ -79,8 +81,38 @@ def test_what_tells_of_no_loop_is_neither_clear_nor_unsure() -> None:
 
 def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: object) -> None:
     steps = np.linspace(0, 1, 80)
-    found = diagnose(make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), starved_groups=0.2 + 0.75 * steps))  # type: ignore[operator]
+    found = diagnose(make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), zero_variance_groups=0.2 + 0.75 * steps))  # type: ignore[operator]
     names = [one.name for one in found.findings]
     assert names[:2] == ["entropy-collapse", "zero-variance-groups"]
     starved = next(one for one in found.findings if one.name == "zero-variance-groups")
     assert "entropy-collapse" in starved.explained_by
+
+
+def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
+    assert loops_of(Evidence("x")) == set()
+    assert loops_of(make(entropy=[0.5] * 9)) == {"training"}
+    assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.knobs({"num_generations": 4}))) == {
+        "training",
+        "configuration",
+    }
+    assert loops_of(Evidence("x", policy=Policy())) == set()
+    assert loops_of(Evidence("x", data=("a",))) == {"training"}
+
+
+def test_findings_of_inference_are_not_asked_where_they_would_only_keep_silent(make: Any) -> None:
+    for evidence in (Evidence("x"), make(entropy=[0.5] * 9), make(knobs=SETTINGS.knobs({"num_generations": 4}))):
+        asked = applicable(evidence, loops_of(evidence))
+        assert set(FINDINGS.names()) - set(asked) == set(INFERENCE)
+        assert [FINDINGS.load(name).check(evidence) for name in INFERENCE] == [None] * len(INFERENCE)
+    for evidence in (Evidence("x", policy=Policy()), Evidence("x", server={})):
+        assert applicable(evidence, loops_of(evidence)) == list(FINDINGS.names())
+
+
+def test_a_server_alone_is_asked_what_a_probe_tells_and_the_rest_is_unmeasured() -> None:
+    found = diagnose(
+        Evidence("x", server={"dialect": {"kind": "vllm"}, "logprobs": "raw", "thinking_cap": "yes", "top_logprobs": 5})
+    )
+    assert {"processed-logprobs", "max-tokens-ignored"} <= set(found.clear)
+    unsure = {one.name: one.switch_on for one in found.cannot_tell}
+    assert unsure["over-thinking"] == "breadth tune URL --tasks FILE --out FOLDER"
+    assert not {"entropy-collapse", "wrong-units"} & {*unsure, *found.clear}

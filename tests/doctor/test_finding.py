@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from breadth.doctor.finding import SEVERITIES, Finding, worst
-from breadth.report.sections import Severity
+from pathlib import Path
+
+import pytest
+
+from breadth.base.errors import CatalogueError
+from breadth.doctor import findings
+from breadth.doctor.finding import FINDINGS, INFERENCE, SEVERITIES, Finding, explanation, listing, worst
+from breadth.report.sections import Facts, Severity, Text
+from breadth.testing.findings import check_finding
 
 
 def said(severity: Severity) -> Finding:
@@ -14,3 +21,39 @@ def test_the_worst_of_several_and_of_none() -> None:
     assert [one.value for one in SEVERITIES] == ["critical", "warning", "note"]
     assert worst([said(Severity.NOTE), said(Severity.CRITICAL), said(Severity.WARNING)]) is Severity.CRITICAL
     assert worst([]) is None
+
+
+LOOPS = {"training", "inference", "both", "configuration"}
+
+
+@pytest.mark.parametrize("name", FINDINGS.names())
+def test_each_keeps_the_contract(name: str) -> None:
+    check = FINDINGS.load(name)
+    check_finding(check, name)
+    assert check.loop in LOOPS
+    assert (check.loop in ("inference", "both")) == (name in INFERENCE)
+    assert set(check.causes) <= set(FINDINGS.names()) - {name}
+
+
+def test_every_file_is_in_the_catalogue() -> None:
+    files = {path.stem for path in Path(findings.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {name.replace("-", "_") for name in FINDINGS.entries} == files
+
+
+@pytest.mark.parametrize("name", FINDINGS.names())
+def test_every_finding_explains_itself_and_its_constants(name: str) -> None:
+    page = explanation(name)
+    assert isinstance(page.sections[0], Text)
+    assert len(page.sections[0].text) > 60
+    constants = [
+        section for section in page.sections if isinstance(section, Facts) and section.title.startswith("Constants")
+    ]
+    assert all(fact.note for section in constants for fact in section.facts)
+
+
+def test_all_are_listed_and_a_misspelling_is_helped() -> None:
+    (facts,) = listing().sections
+    assert isinstance(facts, Facts)
+    assert [fact.name for fact in facts.facts] == list(FINDINGS.names())
+    with pytest.raises(CatalogueError, match="entropy-collapse"):
+        explanation("entropy-colapse")

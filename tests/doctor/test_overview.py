@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from breadth.doctor.overview import overview
+import numpy as np
+import pytest
+
+from breadth.doctor.overview import (
+    WANTED,
+    contents_sections,
+    interventions,
+    law_section,
+    metric_sections,
+    overview,
+    switches,
+)
+from breadth.measure.intervals import Interval
+from breadth.report.cells import Missing
+from breadth.report.sections import Curve, Facts, Table, Text
 from breadth.runs.reader import Run
+from breadth.runs.schema import Header, Remark
 from breadth.runs.writer import RunWriter
 
 
@@ -31,3 +46,151 @@ def test_an_empty_run_still_has_a_page(tmp_path: Path) -> None:
     RunWriter(tmp_path)
     page = overview(Run.open(tmp_path))
     assert [getattr(section, "title", "") for section in page.sections] == ["What is here", "What is missing"]
+
+
+def facts(run: Run, title: str) -> dict[str, tuple[object, str]]:
+    (section,) = [one for one in contents_sections(run) if isinstance(one, Facts) and one.title == title]
+    return {fact.name: (fact.value, fact.note) for fact in section.facts}
+
+
+def test_what_is_there_is_counted(run: Run) -> None:
+    here = facts(run, "What is here")
+    assert here["trainer"][0] == "trl"
+    assert here["steps"][0] == "1 to 16, 16 logged"
+    assert here["rollouts"][0] == "128 of 2 problems at 16 steps"
+    assert here["entropy is"][0] == "exact, token-mean, response tokens, temperature 1"
+
+
+def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
+    missing = facts(run, "What is missing")
+    assert "entropy" not in missing
+    assert "rollouts" not in missing
+    assert missing["truncated"] == (f"would show {WANTED['truncated']}", missing["truncated"][1])
+    assert "GRPOConfig" in missing["kl reference"][1]
+
+
+def test_an_unknown_trainer_has_no_switches(tmp_path: Path) -> None:
+    RunWriter(tmp_path, Header(trainer="homemade")).metrics(1, {"a": 1.0})
+    run = Run.open(tmp_path)
+    assert switches(run) == {}
+    assert set(facts(run, "What is missing")) == {name.replace("_", " ") for name in WANTED}
+
+
+def test_a_shaped_reward_is_said_to_grade_nothing(tmp_path: Path) -> None:
+    RunWriter(tmp_path).rollouts({"problem": ["a"] * 3, "reward": [0.0, 0.5, 1.0]}, 1)
+    graded = facts(Run.open(tmp_path), "What is here")["right or wrong"][0]
+    assert isinstance(graded, Missing)
+
+
+def test_remarks_and_broken_files_are_shown(tmp_path: Path) -> None:
+    header = Header(remarks=(Remark("odd.", "a/b.log", 3, "Mend it."),), remarks_left_out=4)
+    RunWriter(tmp_path, header).metrics(1, {"a": 1.0})
+    (tmp_path / "rollouts" / "x.parquet").write_bytes(b"no")
+    (text,) = [section for section in contents_sections(Run.open(tmp_path)) if isinstance(section, Text)]
+    assert "b.log, row 3: odd. Mend it." in text.text
+    assert "x.parquet" in text.text
+    assert "and 4 more" in text.text
+
+
+def test_start_and_now_are_medians_of_the_ends(run: Run) -> None:
+    table, *curves = metric_sections(run)
+    assert isinstance(table, Table)
+    rows = {str(row[0]): row for row in table.rows}
+    assert set(rows) == {"entropy (nats)", "reward"}
+    # 16 points: windows of three. Start: median of 1, 1/2, 1/3; now: median of 1/14, 1/15, 1/16.
+    assert rows["entropy (nats)"][1].value == 0.5  # type: ignore[union-attr]  # an interval by construction
+    assert rows["entropy (nats)"][2].value == 1 / 15  # type: ignore[union-attr]  # likewise
+    assert rows["entropy (nats)"][3] == "falling"
+    assert [curve.title for curve in curves if isinstance(curve, Curve)] == ["Entropy", "Reward"]
+
+
+def test_the_trainers_own_name_is_given_where_it_differs(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path, Header(names={"entropy": "actor/entropy"}))
+    for step in (1, 2, 3):
+        writer.metrics(step, {"entropy": 1.0 / step, "learning_rate": 0.1})
+    table, curve = metric_sections(Run.open(tmp_path))
+    assert isinstance(table, Table)
+    assert isinstance(curve, Curve)
+    assert curve.note == "Logged as actor/entropy."
+    assert table.rows[0][3] == "cannot tell"
+
+
+def test_nothing_known_nothing_shown(tmp_path: Path) -> None:
+    RunWriter(tmp_path).metrics(1, {"odd": 1.0})
+    assert metric_sections(Run.open(tmp_path)) == []
+
+
+def test_a_series_of_nothing_but_nan_is_no_curve(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    for step in (1, 2, 3):
+        writer.metrics(step, {"entropy": float("nan")})
+    (table,) = metric_sections(Run.open(tmp_path))
+    assert isinstance(table, Table)
+    assert table.rows[0][3] == "cannot tell"
+
+
+def test_an_interval_stays_where_the_quantity_can_be(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    for step in range(24):
+        writer.metrics(step, {"zero_variance_groups": float(step % 3 == 0) * 0.9, "grad_norm": 1.0})
+    table, *curves = metric_sections(Run.open(tmp_path))
+    assert isinstance(table, Table)
+    for row in table.rows:
+        assert row[1].low >= 0  # type: ignore[union-attr]  # an interval by construction
+    assert [curve.title for curve in curves if isinstance(curve, Curve)] == ["Starved groups"]
+
+
+def test_a_jump_is_marked_and_a_blip_is_not(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    for step in range(80):
+        wobble = 0.01 * ((step * 7) % 5)
+        writer.metrics(
+            step, {"entropy": (1.0 if step < 40 else 0.3) + wobble, "truncated": 0.02 if step in (13, 15) else 0.0}
+        )
+    curves = {curve.title: curve for curve in metric_sections(Run.open(tmp_path)) if isinstance(curve, Curve)}
+    assert [round(event.x) for event in curves["Entropy"].events] == [40]
+    assert curves["Truncated"].events == ()
+
+
+def build(folder: Path, config: dict[str, object], levels: tuple[float, ...] = ()) -> Run:
+    """A run that follows R = 0.95 - 0.30 exp(H) with small noise while entropy decays."""
+    noise = np.random.default_rng(3).normal(0, 0.004, 120)
+    writer = RunWriter(folder, Header(config=config, reward_levels=levels))
+    for step in range(120):
+        entropy = 0.9 * 0.98**step
+        writer.metrics(step, {"entropy": entropy, "reward": 0.95 - 0.30 * float(np.exp(entropy)) + float(noise[step])})
+    return Run.open(folder)
+
+
+def test_the_ceiling_is_found_where_the_law_holds(tmp_path: Path) -> None:
+    (facts,) = law_section(build(tmp_path, {}))
+    assert isinstance(facts, Facts)
+    assert facts.title == "Entropy law"
+    ceiling = facts.facts[0].value
+    assert isinstance(ceiling, Interval)
+    assert ceiling.value == pytest.approx(0.65, abs=0.01)
+    assert 0.65 in ceiling
+
+
+def test_an_intervention_makes_it_invalid_and_is_named(tmp_path: Path) -> None:
+    (facts,) = law_section(build(tmp_path, {"args": {"entropy_coef": 0.01}}))
+    assert isinstance(facts, Facts)
+    assert facts.title == "Entropy law: not valid here"
+    assert any("entropy_coef = 0.01" in str(fact.value) for fact in facts.facts)
+
+
+def test_settings_that_are_off_are_no_intervention() -> None:
+    config = {"beta": 0.0, "use_kl_loss": False, "entropy_coef": None, "actor": {"kl_loss_coef": 0.001}}
+    assert list(interventions(config)) == ["a KL penalty (kl_loss_coef = 0.001)"]
+
+
+def test_without_both_series_there_is_no_law(tmp_path: Path) -> None:
+    RunWriter(tmp_path).metrics(1, {"entropy": 1.0})
+    assert law_section(Run.open(tmp_path)) == []
+
+
+def test_a_ceiling_above_the_largest_reward_is_not_believed(tmp_path: Path) -> None:
+    (facts,) = law_section(build(tmp_path, {}, (0.0, 0.5)))
+    assert isinstance(facts, Facts)
+    assert facts.title == "Entropy law: not valid here"
+    assert "above 0.5, the largest reward" in str(facts.facts[0].value)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from breadth.adapters.trl.config import SETTINGS
-from breadth.doctor.diagnosis import Diagnosis, diagnose
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import Finding
+from breadth.adapters.trl.config import SETTINGS as TRL
+from breadth.adapters.verl.config import SETTINGS as VERL
+from breadth.doctor.collect import Gathered
+from breadth.doctor.diagnosis import RunDiagnosis, diagnose
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.finding import Change, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.truncation import FINDING as TRUNCATION
 from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
-from breadth.doctor.gathering import Gathered
-from breadth.doctor.page import doctor_page, leading
+from breadth.doctor.page import doctor_page, leading, render_patch, to_json
 from breadth.report.sections import Curve, Fact, Facts, Listing, Severity, Table, Verdict
 from breadth.runs.schema import Remark
 
@@ -24,7 +26,7 @@ CHECKS: dict[str, Any] = {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION
 
 
 def test_verdict_then_patch_then_what_cannot_be_told(make: Any, around: Callable[..., Any]) -> None:
-    knobs = SETTINGS.knobs({"num_iterations": 2, "beta": 0.0})
+    knobs = TRL.knobs({"num_iterations": 2, "beta": 0.0})
     case = make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), knobs=knobs)
     page = doctor_page(
         [diagnose(case, CHECKS)], Gathered(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),))
@@ -78,7 +80,7 @@ def test_the_root_leads_and_not_what_it_explains() -> None:
     )
     assert leading([effect, root, note]) is root
     assert leading([effect]) is effect
-    page = doctor_page([Diagnosis(Evidence("x"), (effect, root, note), (), ())], Gathered())
+    page = doctor_page([RunDiagnosis(Evidence("x"), (effect, root, note), (), ())], Gathered())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].headline == "root 1."
     assert page.sections[0].body == "root. Also found: effect (critical), small (note). Proof and patches follow."
@@ -96,3 +98,34 @@ def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(
     overview = doctor_page([one, one], Gathered()).sections[0]
     assert isinstance(overview, Table)
     assert overview.rows[0][1] == "cannot tell"
+
+
+def test_the_documented_keys(make: Any) -> None:
+    case = make(
+        entropy=0.8 * 0.03 ** np.linspace(0, 1, 60), knobs=VERL.knobs({"data.train_batch_size": 64}), trainer="verl"
+    )
+    found = to_json([diagnose(case, {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION})], Gathered(used=("x",)))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert list(found) == ["schema", "findings", "cannot_tell", "checked", "used", "unused"]
+    (finding,) = found["findings"]
+    assert {"name", "severity", "confidence", "loop", "evidence", "prescriptions"} <= finding.keys()
+    assert finding["evidence"][2]["value"]["high"] < 0.2
+    patches = [line for one in finding["prescriptions"] for line in one["patch"]]
+    assert "actor_rollout_ref.actor.clip_ratio_high=0.28" in patches
+    assert found["cannot_tell"][0].keys() == {"run", "name", "missing", "switch_on"}
+    assert found["checked"] == [{"run": "made", "names": ["entropy-collapse"]}]
+
+
+def finding(loop: Loop) -> Finding:
+    return Finding("x", Severity.NOTE, "strong", loop, "1.", (), "")
+
+
+def test_by_loop() -> None:
+    raised = Prescription("Raise it.", "Why.", (Change("clip_high", 0.28),))
+    capped = Prescription("Cap it.", "Why.", (Change("thinking_budget", 512),))
+    case = Evidence("x", dialect=TRL, server={"dialect": {"kind": "vllm"}})
+    assert render_patch(raised, finding("training"), case) == ("GRPOConfig(epsilon_high=0.28)",)
+    lines = render_patch(capped, finding("inference"), case)
+    assert lines[:2] == ("[sampling]", "thinking_tokens = 512")
+    assert any("thinking_token_budget" in line for line in lines[2:])
+    assert render_patch(raised, finding("training"), Evidence("x")) == ()

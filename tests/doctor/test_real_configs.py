@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from breadth.doctor.dialects import DIALECTS, Dialect
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Check, Finding
 from breadth.doctor.findings import contradictory_settings, no_op_settings, wrong_units
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig
 from breadth.runs.jsonl import head
 from breadth.testing.findings import check_said
 
@@ -254,7 +253,7 @@ SAID: dict[str, dict[str, str]] = {
 """File -> what is found in it and how bad; nothing in the others."""
 
 
-def opened(path: Path) -> tuple[Dialect, Knobs]:
+def opened(path: Path) -> tuple[ConfigDialect, TrainerConfig]:
     speaking = [dialect for _, dialect in DIALECTS if dialect.recognises(path, head(path))]
     assert len(speaking) == 1, f"{path.name} is recognised by {[one.trainer for one in speaking]}"
     return speaking[0], speaking[0].knobs(speaking[0].read(path))

@@ -141,8 +141,8 @@ def test_whatever_comes_it_ends_answers_from_it_and_accounts_for_it(strategy: St
 
     result = drive(strategy, task, anything(rng, task), budget=rng.choice((None, 0, 1, 2, 5, 9)), judge=judge)
     answer = result.answer
-    assert sorted(candidate.place for candidate in answer.candidates) == sorted(
-        candidate.place for candidate in result.delivered
+    assert sorted(candidate.draw_id for candidate in answer.candidates) == sorted(
+        candidate.draw_id for candidate in result.delivered
     )
     assert (answer.chosen is None) == (not result.delivered)
     assert answer.chosen is None or answer.chosen in answer.candidates

@@ -10,9 +10,9 @@ import torch
 
 from breadth.lab.demo.plan import Plan
 from breadth.lab.demo.results import DemoResults, Forced, Training
-from breadth.lab.measuring.both_ways import BothWays, Replies
-from breadth.lab.measuring.corners import Arm, corners
-from breadth.lab.measuring.measured import AtK, Measured, Said
+from breadth.lab.evaluation.corners import Arm, corners
+from breadth.lab.evaluation.evaluate import AtK, Measured, Said
+from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
 from breadth.lab.model.reasoner import Reasoner, Shape, build, save
 from breadth.lab.task.facts import Facts
 from breadth.lab.task.grammar import Role

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
+from breadth.measure.validate import FloatArray
+
+Sluggish = Callable[[int, float, np.random.Generator], FloatArray]
 
 
 @pytest.fixture(scope="session")
 def sluggish() -> Sluggish:
     """Make first-order autoregressive noise of variance 1, from its length, its correlation and a generator."""
 
-    def noise(n: int, rho: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    def noise(n: int, rho: float, rng: np.random.Generator) -> FloatArray:
         news = rng.standard_normal(n)
         values = np.empty(n)
         values[0] = news[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
 from breadth.measure.answer_extraction import stated_answer, stated_answers
-from breadth.measure.answers import answer_classes, answer_key, is_wording, number_key, reference_key
+from breadth.measure.answers import answer_classes, answer_key, is_prose, number_key, reference_key
 
 
 @pytest.mark.parametrize(
@@ -321,10 +321,8 @@ def test_an_equivalence_relation_gives_its_own_classes(answers: list[str | None]
 
 
 def test_words_are_told_from_formulas() -> None:
-    assert [is_wording(answer) for answer in ("east", r"\text{east}", "New York", "no solution")] == [True] * 4
-    assert [is_wording(answer) for answer in ("xy", "2x", r"\sqrt{2}", "x=5", "5 meters", "A", "sin(x)+1")] == [
-        False
-    ] * 7
+    assert [is_prose(answer) for answer in ("east", r"\text{east}", "New York", "no solution")] == [True] * 4
+    assert [is_prose(answer) for answer in ("xy", "2x", r"\sqrt{2}", "x=5", "5 meters", "A", "sin(x)+1")] == [False] * 7
 
 
 def test_extraction_is_offered_here_too() -> None:

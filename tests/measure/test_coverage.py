@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.coverage import all_solved, chart_ks, mean_pass_at_k, none_solved, pass_at_k
+from breadth.measure.coverage import chart_ks, mean_pass_at_k, pass_at_k, share_always_solved, share_never_solved
 
 
 def exact(n: int, c: int, k: int) -> Fraction:
@@ -89,8 +89,8 @@ def test_many_different_pairs_are_computed_in_parts_without_changing_the_mean(mo
 
 
 def test_shares_of_problems_without_a_signal() -> None:
-    assert none_solved([4, 4, 4, 4], [0, 4, 2, 0]) == 0.5
-    assert all_solved([4, 4, 4, 4], [0, 4, 2, 0]) == 0.25
+    assert share_never_solved([4, 4, 4, 4], [0, 4, 2, 0]) == 0.5
+    assert share_always_solved([4, 4, 4, 4], [0, 4, 2, 0]) == 0.25
 
 
 def test_whole_floats_are_counts() -> None:

@@ -27,6 +27,7 @@ from breadth.measure.curves import (
     optimum,
 )
 from breadth.measure.paired_tests import HumpTest
+from breadth.measure.validate import FloatArray
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
 
@@ -122,7 +123,7 @@ def test_many_rows_at_once_are_the_same_as_one_by_one() -> None:
 SEVEN_BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 
 
-def _outcomes(curve: npt.ArrayLike, problems: int, seed: int) -> npt.NDArray[np.float64]:
+def _outcomes(curve: npt.ArrayLike, problems: int, seed: int) -> FloatArray:
     """Right or wrong at each budget with one luck per problem: a problem solved cheaply is solved at every larger budget."""
     luck = np.random.default_rng(seed).random((problems, 1))
     return (luck < np.asarray(curve)).astype(float)
@@ -146,7 +147,7 @@ def test_the_true_shape_is_chosen(name: str, curve: SaturatingPower | Saturating
     choice = _choice(fit_curve_counts(SEVEN_BUDGETS, exact, np.full(7, 100_000)))
     assert choice.chosen == name
     assert abs(choice.held_out_errors[name]) < 1e-3
-    assert choice.decided
+    assert choice.is_decided
     assert choice.fit.curve.predict(SEVEN_BUDGETS) == pytest.approx(curve.predict(SEVEN_BUDGETS), abs=1e-3)
 
 
@@ -161,7 +162,7 @@ def test_held_out_error_by_hand() -> None:
 
 def test_few_problems_do_not_decide_the_shape() -> None:
     table = _outcomes(SaturatingPower(0.7, 0.6, 1.0).predict(SEVEN_BUDGETS), 30, 0)
-    assert not _choice(fit_curves(SEVEN_BUDGETS, table, replicates=100)).decided
+    assert not _choice(fit_curves(SEVEN_BUDGETS, table, replicates=100)).is_decided
 
 
 def test_a_hump_is_handed_back_instead_of_a_rising_fit() -> None:

@@ -16,12 +16,11 @@ from breadth.measure.degeneracy import (
     Gates,
     ModalAnswers,
     TailLoop,
-    answer_statements,
     computation_share,
     computation_tokens,
     early_answer,
+    find_overused_answers,
     modal_answers,
-    overused_answers,
     reference_computation,
     response_degeneracy,
     run_collapse,
@@ -45,7 +44,7 @@ BARE = "The answer is \\boxed{40}"
 def test_abab_fires_the_tail_loop() -> None:
     assert tail_loop("ab" * 100) == TailLoop(period=1, length=50)
     assert tail_loop(list("ab" * 100)) == TailLoop(period=2, length=200)
-    assert "tail loop" in response_degeneracy("We have " + "ab" * 100).fired
+    assert "tail loop" in response_degeneracy("We have " + "ab" * 100).detections
 
 
 @pytest.mark.parametrize(
@@ -93,8 +92,8 @@ def test_tail_loop_agrees_with_the_definition(head: list[int], turn: list[int], 
 
 def test_bare_answer_to_a_multi_step_item_fires_early_answer_and_computation_skipping() -> None:
     found = response_degeneracy(BARE, reference=reference_computation([WORKED, LONG, WORKED]))
-    assert found.fired == ("early answer", "computation skipping")
-    assert found.degenerate
+    assert found.detections == ("early answer", "computation skipping")
+    assert found.is_degenerate
     assert found.early == 0
     assert found.computation == 0
 
@@ -104,20 +103,22 @@ def test_bare_answer_to_a_multi_step_item_fires_early_answer_and_computation_ski
     ["So the final answer is \\boxed{40}.", "**Answer:** $40$", "<answer>40</answer>", "#### 40", "\\boxed{40}"],
 )
 def test_other_wordings_of_a_bare_answer(reply: str) -> None:
-    assert response_degeneracy(reply, reference=20).fired == ("early answer", "computation skipping")
+    assert response_degeneracy(reply, reference=20).detections == ("early answer", "computation skipping")
 
 
 @pytest.mark.parametrize("solution", [WORKED, LONG])
 def test_a_normal_worked_solution_fires_none(solution: str) -> None:
     found = response_degeneracy(solution, reference=reference_computation([WORKED, LONG]))
-    assert found.fired == ()
-    assert not found.degenerate
+    assert found.detections == ()
+    assert not found.is_degenerate
 
 
 def test_a_bare_answer_to_an_easy_item_is_not_degenerate() -> None:
     # Where the base model computes as little, nothing was skipped; one detector alone decides nothing.
-    assert response_degeneracy(BARE, reference=reference_computation([BARE, BARE]) or None).fired == ("early answer",)
-    assert not response_degeneracy(BARE).degenerate
+    assert response_degeneracy(BARE, reference=reference_computation([BARE, BARE]) or None).detections == (
+        "early answer",
+    )
+    assert not response_degeneracy(BARE).is_degenerate
 
 
 def test_early_answer_by_hand() -> None:
@@ -136,7 +137,7 @@ def test_early_answer_by_hand() -> None:
 
 def test_an_answer_given_away_and_then_padded_fires_early_answer() -> None:
     padded = BARE + ". " + " ".join(f"Now consider item {place} of the list." for place in range(40))
-    assert {"early answer", "computation skipping"} <= set(response_degeneracy(padded, reference=20).fired)
+    assert {"early answer", "computation skipping"} <= set(response_degeneracy(padded, reference=20).detections)
 
 
 def test_computation_by_hand() -> None:
@@ -162,32 +163,33 @@ def test_a_reference_that_is_none_is_refused(reference: float) -> None:
 
 
 def test_repeated_statements_fire_above_three() -> None:
-    assert answer_statements(f"{BARE}. " * 3) == 3
-    assert "answer repetition" not in response_degeneracy(f"{BARE}. " * 3).fired
+    three = response_degeneracy(f"{BARE}. " * 3)
+    assert three.statements == 3
+    assert "answer repetition" not in three.detections
     repeated = response_degeneracy(f"{BARE}. " * 8)
     assert repeated.statements == 8
-    assert repeated.fired == ("n-gram repetition", "tail loop", "answer repetition", "early answer")
+    assert repeated.detections == ("n-gram repetition", "tail loop", "answer repetition", "early answer")
 
 
 def test_overused_answers_fire_by_key() -> None:
     common = {str(answer_key("1/2"))}
     assert response_degeneracy("The answer is \\boxed{0.5}", overused=common).overused
-    assert "overused answer" in response_degeneracy("The answer is \\boxed{0.5}", overused=common).fired
+    assert "overused answer" in response_degeneracy("The answer is \\boxed{0.5}", overused=common).detections
     assert not response_degeneracy("The answer is \\boxed{3}", overused=common).overused
     assert not response_degeneracy("I do not know.", overused=common).overused
 
 
 def test_own_tokens_and_own_gates() -> None:
     found = response_degeneracy(WORKED, tokens=[1, 2] * 40)
-    assert found.fired == ("n-gram repetition", "tail loop")
+    assert found.detections == ("n-gram repetition", "tail loop")
     strict = response_degeneracy(WORKED, tokens=[1, 2] * 40, gates=Gates(needed=3))
-    assert not strict.degenerate
+    assert not strict.is_degenerate
 
 
 def test_empty_text_and_other_scripts() -> None:
-    assert response_degeneracy("", reference=20).fired == ()
+    assert response_degeneracy("", reference=20).detections == ()
     assert response_degeneracy("答案是四十二。" * 30).loop is not None
-    assert response_degeneracy("\ud83e\udd86" * 3 + "é\u0301").fired == ()
+    assert response_degeneracy("\ud83e\udd86" * 3 + "é\u0301").detections == ()
 
 
 @pytest.mark.parametrize(
@@ -238,8 +240,8 @@ def test_overused_answers_by_hand() -> None:
     base = ModalAnswers({"0": 0.02, "1": 0.10, "2": 0.05}, problems=100)
     window = ModalAnswers({"0": 0.08, "1": 0.25, "5": 0.03, "6": 0.04}, problems=100)
     # 0: 4 times; 1: 2.5 times; 5 and 6 are never the base model's, so against one problem of 100: 3 and 4 times.
-    assert overused_answers(window, base) == {"0": pytest.approx(4), "6": pytest.approx(4)}
-    assert set(overused_answers(window, base, ratio=2)) == {"0", "1", "5", "6"}
+    assert find_overused_answers(window, base) == {"0": pytest.approx(4), "6": pytest.approx(4)}
+    assert set(find_overused_answers(window, base, ratio=2)) == {"0", "1", "5", "6"}
 
 
 def test_one_answer_for_everything_is_found_and_honest_spread_is_not() -> None:
@@ -247,9 +249,9 @@ def test_one_answer_for_everything_is_found_and_honest_spread_is_not() -> None:
     honest = [str(problem) for problem in problems]
     zeros = ["0" if problem % 2 else str(problem) for problem in problems]
     base = modal_answers(problems, honest)
-    assert overused_answers(modal_answers(problems, honest), base) == {}
+    assert find_overused_answers(modal_answers(problems, honest), base) == {}
     # 25 odd problems and problem 0 itself: 26 of 50 against 1 of 50.
-    assert overused_answers(modal_answers(problems, zeros), base) == {"0": pytest.approx(26)}
+    assert find_overused_answers(modal_answers(problems, zeros), base) == {"0": pytest.approx(26)}
 
 
 def test_length_collapse_by_hand() -> None:

@@ -11,27 +11,26 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from breadth.base.errors import MeasureError
 from breadth.measure.answers import answer_classes
 from breadth.measure.diversity import (
     EntropyEstimator,
     answer_entropy,
-    by_solved,
-    distinct_answers,
+    count_answers,
     effective_answers,
     expected_distinct,
     group_diversity,
-    tally,
+    split_by_solved,
 )
+from breadth.measure.validate import IntArray
 
 
 def test_counts_by_hand_in_any_row_order() -> None:
-    counted = tally(["b", "a", "b", "b", "a", "c"], [5, 0, 5, 9, -1, -1])
+    counted = count_answers(["b", "a", "b", "b", "a", "c"], [5, 0, 5, 9, -1, -1])
     assert counted.groups.tolist() == ["a", "b", "c"]
     assert counted.samples.tolist() == [2, 3, 1]
-    assert counted.parsed.tolist() == [1, 3, 0]
+    assert counted.parsable.tolist() == [1, 3, 0]
     assert counted.distinct.tolist() == [1, 2, 0]
     assert counted.rows.tolist() == [1, 0, 1, 1, 0, 2]
     pairs = zip(counted.owners.tolist(), counted.answers.tolist(), counted.counts.tolist(), strict=True)
@@ -42,7 +41,7 @@ def test_rarefaction_by_hand() -> None:
     # 7,7,7,5,9,5,7,3 in 4 of 8 draws, C(8,4) = 70 ways. The 7s are missed in C(4,4) = 1, the 5s in C(6,4) = 15, 9 and 3
     # in
     # C(7,4) = 35 each: 4 - (1 + 15 + 35 + 35) / 70.
-    counted = tally([0] * 8, [7, 7, 7, 5, 9, 5, 7, 3])
+    counted = count_answers([0] * 8, [7, 7, 7, 5, 9, 5, 7, 3])
     assert counted.expected_distinct(4)[0] == pytest.approx(4 - 86 / 70, abs=1e-12)
     assert counted.expected_distinct(1)[0] == pytest.approx(1, abs=1e-12)
     assert counted.expected_distinct(8)[0] == pytest.approx(4, abs=1e-12)
@@ -51,11 +50,11 @@ def test_rarefaction_by_hand() -> None:
 
 def test_an_unparsable_sample_is_drawn_and_brings_nothing() -> None:
     # Draw 2 of {1, 2, none}: {1,2} brings two answers, {1,none} and {2,none} one each: 4 / 3.
-    assert tally([0, 0, 0], [1, 2, -1]).expected_distinct(2)[0] == pytest.approx(4 / 3)
+    assert count_answers([0, 0, 0], [1, 2, -1]).expected_distinct(2)[0] == pytest.approx(4 / 3)
 
 
 def test_draws_may_differ_per_group_and_too_many_give_nan() -> None:
-    counted = tally([0, 0, 1, 1, 1], [1, 2, 1, 2, 3])
+    counted = count_answers([0, 0, 1, 1, 1], [1, 2, 1, 2, 3])
     assert counted.expected_distinct([2, 1]).tolist() == pytest.approx([2, 1])
     assert counted.expected_distinct(3).tolist() == pytest.approx([np.nan, 3], nan_ok=True)
     with pytest.raises(MeasureError, match="-1 draws"):
@@ -67,7 +66,9 @@ def test_draws_may_differ_per_group_and_too_many_give_nan() -> None:
 def test_rarefaction_agrees_with_every_possible_draw(classes: list[int], data: st.DataObject) -> None:
     draws = data.draw(st.integers(0, len(classes)))
     seen = [len({label for label in drawn if label >= 0}) for drawn in combinations(classes, draws)]
-    assert tally([0] * len(classes), classes).expected_distinct(draws)[0] == pytest.approx(sum(seen) / len(seen))
+    assert count_answers([0] * len(classes), classes).expected_distinct(draws)[0] == pytest.approx(
+        sum(seen) / len(seen)
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -75,8 +76,8 @@ def test_rarefaction_agrees_with_every_possible_draw(classes: list[int], data: s
 def test_names_of_answers_and_order_of_rows_do_not_matter(rows: list[tuple[int, int]]) -> None:
     groups, classes = zip(*rows, strict=True)
     renamed = [label if label < 0 else 10**12 - 7 * label for label in classes]
-    plain = tally(groups, classes)
-    other = tally(groups[::-1], renamed[::-1])
+    plain = count_answers(groups, classes)
+    other = count_answers(groups[::-1], renamed[::-1])
     assert plain.distinct.tolist() == other.distinct.tolist()
     assert plain.expected_distinct(1).tolist() == pytest.approx(other.expected_distinct(1).tolist())
 
@@ -88,7 +89,7 @@ def test_rarefaction_holds_for_huge_groups() -> None:
     classes = np.zeros(size, dtype=np.int64)
     classes[:3] = [1, 2, 2]
     expected = 1 + 0.5 + 1 - (size / 2 - 1) / (2 * (size - 1))
-    assert tally(np.zeros(size, dtype=int), classes).expected_distinct(size // 2)[0] == pytest.approx(
+    assert count_answers(np.zeros(size, dtype=int), classes).expected_distinct(size // 2)[0] == pytest.approx(
         expected, abs=1e-6
     )
 
@@ -96,7 +97,7 @@ def test_rarefaction_holds_for_huge_groups() -> None:
 def test_a_million_rows_are_counted() -> None:
     rng = np.random.default_rng(0)
     groups, classes = rng.integers(0, 60_000, 1_000_000), rng.integers(-1, 1_000_000, 1_000_000)
-    counted = tally(groups, classes)
+    counted = count_answers(groups, classes)
     assert counted.samples.sum() == 1_000_000
     # Among a million answers, four draws are all but surely different: 4 (1 - 1/1,000,001) of them parse.
     assert np.nanmean(counted.expected_distinct(4)) == pytest.approx(4, abs=0.001)
@@ -114,7 +115,7 @@ def test_a_million_rows_are_counted() -> None:
 )
 def test_bad_columns_are_refused(groups: object, classes: object, message: str) -> None:
     with pytest.raises(MeasureError, match=message):
-        tally(np.asarray(groups), np.asarray(classes))
+        count_answers(np.asarray(groups), np.asarray(classes))
 
 
 OUTCOMES = [7, 7, 7, 5, 9, 5, 7, 3]
@@ -162,8 +163,8 @@ def test_correction_takes_back_bias_in_the_mean_over_groups() -> None:
 
 
 def test_distinct_and_expected_distinct() -> None:
-    assert distinct_answers(OUTCOMES) == 4
-    assert distinct_answers([-1, -1]) == 0
+    assert group_diversity([0] * len(OUTCOMES), OUTCOMES).distinct.tolist() == [4]
+    assert group_diversity([0, 0], [-1, -1]).distinct.tolist() == [0]
     assert expected_distinct(OUTCOMES, 4) == pytest.approx(4 - 86 / 70)
     with pytest.raises(MeasureError, match="9 draws were asked for, but the group has 8"):
         expected_distinct(OUTCOMES, 9)
@@ -173,7 +174,7 @@ def test_groups_are_measured_as_if_alone() -> None:
     groups = ["a"] * 8 + ["b"] * 4 + ["c"] * 4
     classes = [*OUTCOMES, 1, 1, -1, 2, -1, -1, -1, -1]
     measured = group_diversity(groups, classes)
-    assert measured.draws == 4
+    assert measured.sample_size == 4
     assert measured.samples.tolist() == [8, 4, 4]
     assert measured.parsed.tolist() == [8, 3, 0]
     assert measured.distinct.tolist() == [4, 2, 0]
@@ -187,7 +188,7 @@ def test_unequal_groups_of_one_policy_compare_fairly_only_at_equal_size() -> Non
     rng = np.random.default_rng(3)
     sizes = np.where(np.arange(600) < 300, 8, 32)
     rows = np.repeat(np.arange(600), sizes)
-    measured = group_diversity(rows, rng.integers(0, 12, len(rows)), draws=8)
+    measured = group_diversity(rows, rng.integers(0, 12, len(rows)), sample_size=8)
     small, large = measured.distinct[:300].mean(), measured.distinct[300:].mean()
     assert large - small > 4
     # 12 (1 - (11/12)^8) = 6.02 distinct answers in 8 draws, whatever the group's size.
@@ -195,11 +196,11 @@ def test_unequal_groups_of_one_policy_compare_fairly_only_at_equal_size() -> Non
     assert measured.expected_distinct[300:].mean() == pytest.approx(6.02, abs=0.2)
 
 
-def _groups_with_mean(groups: int, total: int, size: int = 8) -> NDArray[np.int64]:
+def _groups_with_mean(groups: int, total: int, size: int = 8) -> IntArray:
     """Return groups x size classes whose distinct answers sum to ``total``, as evenly as can be."""
     distinct = np.full(groups, total // groups)
     distinct[: total % groups] += 1
-    classes: NDArray[np.int64] = np.minimum(np.arange(size)[None, :], distinct[:, None] - 1)
+    classes: IntArray = np.minimum(np.arange(size)[None, :], distinct[:, None] - 1)
     return classes
 
 
@@ -209,7 +210,7 @@ def test_published_means_of_solved_and_unsolved_groups() -> None:
     # groups are solved, so 7,609 groups of 8 with 17,341 distinct answers and 2,391 with 11,489 must give all three.
     classes = np.concatenate([_groups_with_mean(7609, 17341), _groups_with_mean(2391, 11489)])
     correct = (classes == 0) & (np.arange(10_000)[:, None] < 7609)
-    split = by_solved(np.repeat(np.arange(10_000), 8), classes.ravel(), correct.ravel())
+    split = split_by_solved(np.repeat(np.arange(10_000), 8), classes.ravel(), correct.ravel())
     assert round(split.solved.distinct.value, 3) == 2.279
     assert round(split.unsolved.distinct.value, 3) == 4.805
     assert round(split.every.distinct.value, 3) == 2.883
@@ -223,8 +224,8 @@ def test_split_by_hand_with_a_short_group_and_failed_parsing() -> None:
     groups = [1, 1, 1, 1, 2, 2, 2, 2, 3, 3]
     classes = [0, 0, 5, 5, 0, 1, 2, -1, 4, 4]
     correct = [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
-    split = by_solved(groups, classes, correct)
-    assert split.draws == 4
+    split = split_by_solved(groups, classes, correct)
+    assert split.sample_size == 4
     assert split.solved.distinct.value == 2
     assert split.unsolved.distinct.value == 3
     assert (split.unsolved.groups, split.unsolved.left_out) == (2, 1)
@@ -235,7 +236,7 @@ def test_split_by_hand_with_a_short_group_and_failed_parsing() -> None:
 
 
 def test_a_run_with_nothing_solved_says_so() -> None:
-    split = by_solved([1, 1, 2, 2], [0, 1, 0, 0], [0, 0, 0, 0])
+    split = split_by_solved([1, 1, 2, 2], [0, 1, 0, 0], [0, 0, 0, 0])
     assert split.solved.groups == 0
     assert math.isnan(split.solved.distinct.value)
     assert split.unsolved.distinct.value == 1.5
@@ -246,33 +247,33 @@ def test_intervals_resample_problems_not_groups() -> None:
     distinct = np.repeat(rng.integers(1, 8, 30), 12)
     classes = np.minimum(np.arange(8)[None, :], distinct[:, None] - 1).ravel()
     groups, problems = np.repeat(np.arange(360), 8), np.repeat(np.arange(30), 12 * 8)
-    naive = by_solved(groups, classes, np.zeros(2880)).unsolved.distinct
-    honest = by_solved(groups, classes, np.zeros(2880), problems=problems).unsolved.distinct
+    naive = split_by_solved(groups, classes, np.zeros(2880)).unsolved.distinct
+    honest = split_by_solved(groups, classes, np.zeros(2880), problems=problems).unsolved.distinct
     assert honest.value == naive.value
     assert honest.high - honest.low > 2.5 * (naive.high - naive.low)
 
 
 def test_a_group_of_two_problems_is_refused() -> None:
     with pytest.raises(MeasureError, match="more than one problem"):
-        by_solved([1, 1], [0, 1], [0, 0], problems=["x", "y"])
+        split_by_solved([1, 1], [0, 1], [0, 0], problems=["x", "y"])
 
 
 def test_bad_outcomes_and_unknown_estimators_are_refused() -> None:
     with pytest.raises(MeasureError, match="NaN or infinite"):
-        by_solved([1, 1], [0, 1], [0, math.nan])
+        split_by_solved([1, 1], [0, 1], [0, math.nan])
     with pytest.raises(MeasureError, match="Lengths differ"):
-        by_solved([1, 1], [0, 1], [0])
+        split_by_solved([1, 1], [0, 1], [0])
     with pytest.raises(MeasureError, match="no entropy estimator 'jackknife'"):
         answer_entropy([1], "jackknife")  # type: ignore[arg-type]  # the wrong name is the point
     with pytest.raises(MeasureError, match="not empty"):
-        distinct_answers([])
+        answer_entropy([])
 
 
 @settings(max_examples=80, deadline=None)
 @given(CLASSES)
 def test_bounds_of_every_measure(classes: list[int]) -> None:
     parsed = [label for label in classes if label >= 0]
-    distinct = distinct_answers(classes)
+    distinct = int(group_diversity([0] * len(classes), classes).distinct[0])
     assert distinct == len(set(parsed))
     if parsed:
         plug_in = effective_answers(classes, "plug-in")
@@ -299,11 +300,11 @@ def test_a_million_rows_are_measured() -> None:
 def test_real_votes(fixtures: Path) -> None:
     votes = pd.read_parquet(fixtures / "votes" / "consol_gpt4omini_gsm8k_vote40.parquet")
     classes = answer_classes(votes["answer"].astype(object).where(votes["answer"].notna(), None))
-    split = by_solved(votes["question_id"].to_numpy(), classes, votes["correct"].to_numpy())
+    split = split_by_solved(votes["question_id"].to_numpy(), classes, votes["correct"].to_numpy())
     # The source reports that 98.33 % of the 1,318 questions have a right answer among their 40.
     assert split.every.groups == 1318
     assert round(split.solved.groups / split.every.groups, 4) == 0.9833
-    assert split.draws == 40
+    assert split.sample_size == 40
     told = votes.assign(key=classes)[classes >= 0].groupby("question_id")["key"]
     distinct = told.nunique()
     solved = votes.groupby("question_id")["correct"].any().reindex(distinct.index)

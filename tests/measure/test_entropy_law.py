@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.entropy_law import FEWEST_POINTS, LawFit, early_points, fit_law, predict_tail
-
-Floats: TypeAlias = npt.NDArray[np.float64]
+from breadth.measure.entropy_law import MIN_LAW_POINTS, LawFit, early_points, fit_law, predict_tail
+from breadth.measure.validate import FloatArray
 
 ENTROPY = np.array([0.60, 0.40, 0.25, 0.15, 0.08, 0.03])
 SCORE = np.array([0.403364, 0.502453, 0.564792, 0.601450, 0.625014, 0.640864])
 NOISE = np.array([0.002, -0.001, 0.001, -0.002, 0.001, -0.001])
 
 
-def decline(n: int) -> Floats:
+def decline(n: int) -> FloatArray:
     return np.asarray(0.03 + 0.6 * np.exp(-3 * np.linspace(0, 1, n)))
 
 
-def lawful(n: int, noise: float, seed: int) -> tuple[Floats, Floats]:
+def lawful(n: int, noise: float, seed: int) -> tuple[FloatArray, FloatArray]:
     """A run that obeys the law with a = 0.3, b = 0.95 up to noise correlated by half."""
     rng = np.random.default_rng(seed)
     error = np.zeros(n)
@@ -137,7 +135,7 @@ def test_each_refusal_says_why() -> None:
     assert "range of entropy is too narrow" in reasons(narrow, 0.95 - 0.3 * np.exp(narrow) + 0.02 * noise)
     assert "not clearly related" in reasons(entropy, 0.4 - 0.001 * np.exp(entropy) + 0.1 * noise)
     assert "no better than a straight line" in reasons(entropy, 0.2 + 0.005 * np.arange(80) + 0.003 * noise)
-    assert f"at least {FEWEST_POINTS}" in reasons(entropy[:11], score[:11])
+    assert f"at least {MIN_LAW_POINTS}" in reasons(entropy[:11], score[:11])
     assert "The score is 0.5 at all 80 points" in reasons(entropy, np.full(80, 0.5))
     assert "negative at 1 of 80" in reasons(np.append(entropy[:-1], -0.1), score)
     late = np.concatenate([np.full(40, 0.6), 0.6 - 0.01 * np.arange(40)])
@@ -151,7 +149,7 @@ def test_a_law_that_breaks_later_is_refused_with_its_miss() -> None:
     fit = fit_law(range(120), entropy, broken)
     assert any("misses the rest by" in reason for reason in fit.reasons)
     assert fit.held_out is not None
-    assert 0 not in fit.held_out.miss
+    assert 0 not in fit.held_out.mean_error
 
 
 def test_constant_entropy_and_empty_runs_are_refused_without_numbers() -> None:
@@ -270,4 +268,4 @@ def test_whatever_was_logged_gets_an_answer(rows: list[tuple[int, float, float]]
     fit = fit_law([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
     assert fit.points + fit.dropped == len(rows)
     assert fit.valid == (not fit.reasons)
-    assert fit.points >= FEWEST_POINTS or not fit.valid
+    assert fit.points >= MIN_LAW_POINTS or not fit.valid

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -15,21 +14,22 @@ from scipy.special import betaln
 
 from breadth.base.errors import MeasureError
 from breadth.measure.extrapolation import (
-    CONCENTRATION,
+    MAX_CONCENTRATION,
     Objective,
     beta_objective,
     beta_pass_at_k,
+    count_problems,
     extrapolate_pass_at_k,
     log_failure,
     maximise,
-    tally,
     zero_inflated_objective,
 )
+from breadth.measure.validate import BoolArray, FloatArray
 
 ONE = np.arange(1)
 
 
-def _data(seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _data(seed: int) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(seed)
     samples = rng.integers(1, 15, 60)
     return samples.astype(float), rng.binomial(samples, rng.beta(0.5, 2, 60)).astype(float)
@@ -39,8 +39,8 @@ def _objectives(seed: int) -> tuple[Objective, Objective]:
     samples, correct = _data(seed)
     every = np.ones((1, 60))
     return (
-        beta_objective(tally(samples, correct, every, unsolved_apart=False)),
-        zero_inflated_objective(tally(samples, correct, every, unsolved_apart=True)),
+        beta_objective(count_problems(samples, correct, every, unsolved_apart=False)),
+        zero_inflated_objective(count_problems(samples, correct, every, unsolved_apart=True)),
     )
 
 
@@ -84,19 +84,23 @@ def test_weights_stand_for_repeated_problems() -> None:
     at = np.array([[0.3, -0.2, -1.0]])
     for build, size in ((beta_objective, 2), (zero_inflated_objective, 3)):
         apart = size == 3
-        weighted = build(tally(samples, correct, weights.astype(float), unsolved_apart=apart))
-        copied = build(tally(samples[repeated], correct[repeated], np.ones((1, len(repeated))), unsolved_apart=apart))
+        weighted = build(count_problems(samples, correct, weights.astype(float), unsolved_apart=apart))
+        copied = build(
+            count_problems(samples[repeated], correct[repeated], np.ones((1, len(repeated))), unsolved_apart=apart)
+        )
         assert weighted(at[:, :size], ONE)[0] == pytest.approx(copied(at[:, :size], ONE)[0])
 
 
 def test_equal_problems_climb_to_a_single_rate() -> None:
     # Ten problems, each exactly 3 of 10: less spread than chance, so the likelihood rises all the way to the narrowest
     # Beta.
-    objective = beta_objective(tally(np.full(10, 10.0), np.full(10, 3.0), np.ones((1, 10)), unsolved_apart=False))
+    objective = beta_objective(
+        count_problems(np.full(10, 10.0), np.full(10, 3.0), np.ones((1, 10)), unsolved_apart=False)
+    )
     found, _ = maximise(objective, np.zeros((1, 2)))
     alpha, beta = np.exp(found[0])
     assert alpha / (alpha + beta) == pytest.approx(0.3, abs=1e-4)
-    assert alpha + beta > CONCENTRATION / 1000
+    assert alpha + beta > MAX_CONCENTRATION / 1000
 
 
 def test_failure_by_hand() -> None:
@@ -134,7 +138,7 @@ def test_four_hundred_problems_of_thirty_two_samples() -> None:
     assert 0.2 in result.beta_pass[0]
     assert 0.958 in result.beta_pass[1]
     assert result.beta_pass[1].high - result.beta_pass[1].low < 0.06
-    assert not result.impossible_problems_shown
+    assert not result.has_impossible_problems
     assert result.unsolved == int(np.sum(correct == 0))
 
 
@@ -152,7 +156,7 @@ def test_impossible_problems_are_found_and_correct_the_forecast() -> None:
     rng = np.random.default_rng(3)
     correct = rng.binomial(32, rng.beta(1, 2, 500)) * (np.arange(500) >= 150)
     result = extrapolate_pass_at_k(np.full(500, 32), correct, [10_000])
-    assert result.impossible_problems_shown
+    assert result.has_impossible_problems
     assert 0.3 in result.zero_share
     assert 0.7 in result.zero_inflated_pass[0]
     assert result.beta_pass[0].low > 0.8
@@ -170,7 +174,7 @@ def test_without_unsolved_problems_both_fits_agree() -> None:
 def test_problems_all_alike_share_one_rate() -> None:
     # Ten problems at 3 of 10: pass@k = 1 - 0.7^k, 0.91765 at 7.
     result = extrapolate_pass_at_k([10] * 10, [3] * 10, [1, 7], replicates=100)
-    assert not result.beta.overdispersed
+    assert not result.beta.is_overdispersed
     assert result.beta.pass_at_k([1, 7]) == pytest.approx([0.3, 0.917646], abs=1e-5)
     # Ten equal problems are no proof that the eleventh is.
     assert result.beta_pass[0].high - result.beta_pass[0].low > 0.2
@@ -217,7 +221,7 @@ def test_bad_beta_is_refused() -> None:
         beta_pass_at_k(0.0, 2.0, [1])
 
 
-def _answers(fixtures: Path, name: str) -> npt.NDArray[np.bool_]:
+def _answers(fixtures: Path, name: str) -> BoolArray:
     rows = pq.read_table(fixtures / "votes" / name, columns=["question_id", "sample_index", "correct"]).to_pandas()
     table = rows.pivot(index="question_id", columns="sample_index", values="correct")
     assert table.shape[1] == 40
@@ -231,7 +235,7 @@ def test_twenty_real_samples_predict_forty(fixtures: Path) -> None:
     assert observed == pytest.approx(0.9833, abs=1e-4)
     assert observed in result.zero_inflated_pass[0]
     # Some questions (or their keys) are beyond the model: a Beta has no mass at 0 and promises too much.
-    assert result.impossible_problems_shown
+    assert result.has_impossible_problems
     assert result.beta_pass[0].low > observed
 
 

@@ -18,14 +18,14 @@ from breadth.measure.intervals import (
     clopper_pearson,
     cluster_bootstrap,
     curve_intervals,
-    interval_from_draws,
+    interval_from_resamples,
     mean_interval,
     quotient,
     ratio_interval,
     resample,
-    resampled_counts,
-    student_chance,
-    student_reach,
+    resample_counts,
+    t_critical,
+    t_sf_two_sided,
     wilson,
 )
 
@@ -36,39 +36,39 @@ FREEDOMS = [1, 1.3, 2, 2.5, 4.7, 10, 33, 99, 199.9, 200, 201, 598, 2998]
     ("freedom", "level", "reach"), [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.9, 1.812), (30, 0.99, 2.750)]
 )
 def test_the_table_of_every_textbook(freedom: float, level: float, reach: float) -> None:
-    assert student_reach(freedom, level) == pytest.approx(reach, abs=5e-4)
-    assert student_chance(freedom, student_reach(freedom, level)) == pytest.approx(1 - level, rel=1e-12)
+    assert t_critical(freedom, level) == pytest.approx(reach, abs=5e-4)
+    assert t_sf_two_sided(freedom, t_critical(freedom, level)) == pytest.approx(1 - level, rel=1e-12)
 
 
 def test_two_degrees_of_freedom_have_a_formula() -> None:
     # The chance is 1 - t / sqrt(2 + t^2); that of t = 1 is 1 - 1 / sqrt(3), that of t = 5 is 1 - 5 / sqrt(27).
-    assert student_chance(2, 1) == pytest.approx(1 - 1 / math.sqrt(3), rel=1e-14)
-    assert student_chance(2, -5) == pytest.approx(1 - 5 / math.sqrt(27), rel=1e-13)
+    assert t_sf_two_sided(2, 1) == pytest.approx(1 - 1 / math.sqrt(3), rel=1e-14)
+    assert t_sf_two_sided(2, -5) == pytest.approx(1 - 5 / math.sqrt(27), rel=1e-13)
 
 
 @pytest.mark.parametrize("freedom", FREEDOMS)
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.975, 0.999, 0.999999])
 def test_reaches_as_far_as_scipy(freedom: float, level: float) -> None:
-    assert student_reach(freedom, level) == pytest.approx(-special.stdtrit(freedom, (1 - level) / 2), rel=1e-13)
+    assert t_critical(freedom, level) == pytest.approx(-special.stdtrit(freedom, (1 - level) / 2), rel=1e-13)
 
 
 @pytest.mark.parametrize("freedom", FREEDOMS)
 @pytest.mark.parametrize("distance", [1e-3, 0.1, 1, 1.5, 2, 3, 8, 30, 1e4])
 def test_gives_the_chances_of_scipy_far_out_too(freedom: float, distance: float) -> None:
-    assert student_chance(freedom, distance) == pytest.approx(
+    assert t_sf_two_sided(freedom, distance) == pytest.approx(
         2 * special.stdtr(freedom, -distance), rel=1e-12, abs=1e-300
     )
 
 
 @pytest.mark.parametrize("freedom", [1e4, 1e5, 1e6])
 def test_holds_ten_digits_up_to_a_million_degrees_of_freedom(freedom: float) -> None:
-    assert student_reach(freedom, 0.95) == pytest.approx(special.stdtrit(freedom, 0.975), rel=1e-10)
+    assert t_critical(freedom, 0.95) == pytest.approx(special.stdtrit(freedom, 0.975), rel=1e-10)
 
 
 def test_the_ends_of_the_scale() -> None:
-    assert student_chance(5, 0.0) == 1.0
-    assert student_chance(5, math.inf) == student_chance(5, 1e200) == 0.0
-    assert math.isnan(student_chance(5, math.nan))
+    assert t_sf_two_sided(5, 0.0) == 1.0
+    assert t_sf_two_sided(5, math.inf) == t_sf_two_sided(5, 1e200) == 0.0
+    assert math.isnan(t_sf_two_sided(5, math.nan))
 
 
 def _ends(interval: Interval) -> tuple[float, float]:
@@ -209,7 +209,7 @@ def test_undefined_resamples_are_counted_and_left_out() -> None:
 
 
 def test_undefined_value_has_no_ends() -> None:
-    interval = interval_from_draws(math.nan, [math.nan] * 50, problems=5)
+    interval = interval_from_resamples(math.nan, [math.nan] * 50, problems=5)
     assert math.isnan(interval.value)
     assert 123.0 in interval
 
@@ -217,14 +217,14 @@ def test_undefined_value_has_no_ends() -> None:
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 5))
 @settings(max_examples=25, deadline=None)
 def test_resamples_draw_as_many_problems_as_there_are(problems: int, replicates: int, seed: int) -> None:
-    counts = np.concatenate(list(resampled_counts(problems, replicates, seed)))
+    counts = np.concatenate(list(resample_counts(problems, replicates, seed)))
     assert counts.shape == (replicates, problems)
     assert np.all(counts.sum(axis=1) == problems)
-    assert np.array_equal(counts, np.concatenate(list(resampled_counts(problems, replicates, seed))))
+    assert np.array_equal(counts, np.concatenate(list(resample_counts(problems, replicates, seed))))
 
 
 def test_many_problems_are_resampled_in_slices() -> None:
-    slices = list(resampled_counts(1_000_000, 9, 0))
+    slices = list(resample_counts(1_000_000, 9, 0))
     assert [len(part) for part in slices] == [4, 4, 1]
     # How often one problem is drawn is nearly Poisson(1): variance 1.
     assert slices[0].var() == pytest.approx(1.0, abs=0.01)

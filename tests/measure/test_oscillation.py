@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from breadth.base.errors import MeasureError
 from breadth.measure.oscillation import (
@@ -21,6 +20,7 @@ from breadth.measure.oscillation import (
     stated_in,
     trace_oscillations,
 )
+from breadth.measure.validate import BoolArray
 
 
 def test_statements_found_in_texts() -> None:
@@ -250,7 +250,7 @@ def test_run_columns_of_real_runs(fixtures: Path) -> None:
     assert found.oracle_stop.tolist() == runs["oracle_stop"].tolist()
 
 
-def rebuilt(rows: pd.DataFrame) -> NDArray[np.bool_]:
+def rebuilt(rows: pd.DataFrame) -> BoolArray:
     """Return traces x 10 outcomes with the right answers, repairs and corruptions counted at each step."""
     right = np.zeros((int(rows["n_transitions"].iloc[0]), 10), dtype=bool)
     right[: round(rows["q_t"].iloc[0] * len(right)), 0] = True

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
 from breadth.measure.paired_tests import HumpTest, hump_test, hump_test_counts, paired_difference, sign_flipped_sums
+from breadth.measure.validate import FloatArray
 
 
 def test_five_wins_of_five_by_hand() -> None:
@@ -93,7 +94,7 @@ def test_bad_input_is_refused() -> None:
         paired_difference([1, 2], [1, math.nan])
 
 
-def _outcomes(curve: npt.ArrayLike, problems: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+def _outcomes(curve: npt.ArrayLike, problems: int, rng: np.random.Generator) -> FloatArray:
     """Right or wrong at each budget; problems differ in difficulty around the curve."""
     chances = np.clip(np.asarray(curve) + rng.uniform(-0.2, 0.2, (problems, 1)), 0, 1)
     return (rng.random(chances.shape) < chances).astype(float)
@@ -171,7 +172,7 @@ def test_a_naive_test_of_the_best_budget_would_raise_false_alarms() -> None:
 def test_correlated_steps_of_one_trace_raise_no_false_alarms() -> None:
     rng = np.random.default_rng(8)
 
-    def trace() -> npt.NDArray[np.float64]:
+    def trace() -> FloatArray:
         # A state that is kept with chance 0.8 and drawn again otherwise: flat in the mean, neighbours alike.
         states = [rng.random(40) < 0.4]
         while len(states) < 6:

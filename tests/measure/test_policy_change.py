@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from breadth.measure.policy_change import (
     predicted_against_measured,
     predicted_entropy_change,
 )
+from breadth.measure.validate import FloatArray
 
 LOGPROBS = [-0.05, -0.10, -2.30, -0.02, -1.20, -3.00]
 ADVANTAGES = [1.0, 1.0, 1.0, -1.0, -1.0, -1.0]
@@ -95,9 +95,7 @@ def test_masked_actions_with_a_large_negative_logit_do_not_matter() -> None:
     assert wide == pytest.approx(exact_entropy_change(LOGITS, GAINS, 0.01, "natural"))
 
 
-def _training(
-    steps: int, rate: float, noise: float, seed: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _training(steps: int, rate: float, noise: float, seed: int) -> tuple[FloatArray, FloatArray]:
     """Natural-gradient steps on 20 states with noisy advantages: the covariance and entropy logged at each step."""
     rng = np.random.default_rng(seed)
     logits, worth = rng.normal(size=(2, 20, 8))
@@ -158,7 +156,7 @@ def test_short_noisy_series_cannot_tell() -> None:
         (np.arange(1.0), np.arange(1.0), "only 0 entropy changes"),
     ],
 )
-def test_nothing_to_go_by(covariances: npt.NDArray[np.float64], entropies: npt.NDArray[np.float64], note: str) -> None:
+def test_nothing_to_go_by(covariances: FloatArray, entropies: FloatArray, note: str) -> None:
     result = predicted_against_measured(covariances, entropies)
     assert result.verdict == "cannot tell"
     assert note in result.note

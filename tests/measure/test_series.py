@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,14 +15,15 @@ from breadth.measure.intervals import check_level
 from breadth.measure.series import (
     Noise,
     clean_series,
+    is_usable,
     noise_around,
     noise_of,
     resampled_windows,
     robust_sd,
-    tame,
-    thin,
-    usable,
+    subsample,
+    winsorize,
 )
+from breadth.measure.validate import FloatArray
 
 
 def test_points_are_sorted_by_step_and_repeats_keep_their_logged_order() -> None:
@@ -38,7 +38,7 @@ def test_what_is_not_a_number_is_left_out_and_counted() -> None:
     assert series.values.tolist() == [1.0, 5.0]
     assert series.steps.tolist() == [0, 4]
     assert series.dropped == 3
-    assert usable(np.array([0.0, math.nan, -math.inf, 2e100])).tolist() == [True, False, False, False]
+    assert is_usable(np.array([0.0, math.nan, -math.inf, 2e100])).tolist() == [True, False, False, False]
 
 
 def test_an_empty_series_is_empty() -> None:
@@ -61,10 +61,10 @@ def test_series_that_cannot_be_read_are_refused(steps: list[float], values: list
 
 def test_thinning_takes_medians_of_neighbours_and_keeps_the_rest() -> None:
     # Seven points to at most three: groups of three, and one point left over.
-    series = thin(clean_series(range(7), [1, 9, 2, 5, 4, 6, 7]), 3)
+    series = subsample(clean_series(range(7), [1, 9, 2, 5, 4, 6, 7]), 3)
     assert series.steps.tolist() == [1, 4, 6]
     assert series.values.tolist() == [2, 5, 7]
-    assert len(thin(series, 3)) == 3
+    assert len(subsample(series, 3)) == 3
 
 
 def test_robust_spread_by_hand() -> None:
@@ -79,7 +79,7 @@ def test_spikes_are_pulled_in_and_everything_else_stays() -> None:
     clean = np.sin(np.arange(40) / 6) + 0.01 * np.random.default_rng(0).standard_normal(40)
     spiked = clean.copy()
     spiked[[0, 17, 18, 39]] += [50, -50, 900, -50]
-    calm = tame(spiked)
+    calm = winsorize(spiked)
     assert np.max(np.abs(calm - clean)) < 2.5  # at the ends by three ranges of the neighbours, inside by far less
     assert np.max(np.abs(calm - clean)[17:19]) < 0.6
     untouched = np.delete(np.arange(40), [0, 17, 18, 39])
@@ -96,14 +96,14 @@ def test_spikes_are_pulled_in_and_everything_else_stays() -> None:
     ],
 )
 def test_jumps_slopes_and_steep_starts_are_left_alone(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-    assert tame(values) == pytest.approx(values)
+    assert winsorize(values) == pytest.approx(values)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-1000, 1000), min_size=7, max_size=40), st.integers(-500, 500), st.integers(-9, 9))
 def test_taming_follows_shift_and_scale(values: list[int], shift: int, power: int) -> None:
     array = np.array(values, dtype=np.float64)
-    assert tame(array * 2.0**power + shift) == pytest.approx(tame(array) * 2.0**power + shift)
+    assert winsorize(array * 2.0**power + shift) == pytest.approx(winsorize(array) * 2.0**power + shift)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0, math.nan])
@@ -112,7 +112,7 @@ def test_a_level_lies_between_0_and_1(level: float) -> None:
         check_level(level)
 
 
-Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
+Sluggish = Callable[[int, float, np.random.Generator], FloatArray]
 
 
 def test_alternating_residuals_by_hand() -> None:

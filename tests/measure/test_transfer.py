@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from breadth.base.errors import MeasureError
 from breadth.measure.answers import answer_classes
 from breadth.measure.transfer import ArmSamples, transfer_gap
+from breadth.measure.validate import FloatArray
 
 
 def arm(answers: dict[str, list[int]], right: int = 99) -> ArmSamples:
@@ -26,7 +26,7 @@ def arm(answers: dict[str, list[int]], right: int = 99) -> ArmSamples:
     return ArmSamples(np.array(problems), np.array(classes), np.array(classes) == right)
 
 
-def policy(shares: NDArray[np.float64], samples: int, seed: int, problems: int = 200) -> ArmSamples:
+def policy(shares: FloatArray, samples: int, seed: int, problems: int = 200) -> ArmSamples:
     """Return samples of one answer distribution on many problems; answer 0 is right."""
     classes = np.random.default_rng(seed).choice(len(shares), size=problems * samples, p=shares)
     return ArmSamples(np.repeat(np.arange(problems), samples), classes, classes == 0)
@@ -37,7 +37,7 @@ def test_gap_by_hand() -> None:
     base = arm({"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 1, 2]})
     trained = arm({"a": [1, 1, 1], "b": [99, 99, 1], "c": [4, 5, 5]})
     found = transfer_gap(trained, base)
-    assert (found.draws, found.left_out, found.every.problems) == (3, 0, 3)
+    assert (found.sample_size, found.left_out, found.every.problems) == (3, 0, 3)
     assert found.every.base.distinct.value == pytest.approx(8 / 3)
     assert found.every.trained.distinct.value == pytest.approx(5 / 3)
     assert found.every.trained.solved.value == pytest.approx(1 / 3)
@@ -60,7 +60,7 @@ def test_an_arm_with_more_samples_is_rarefied_not_cut() -> None:
     base = arm({"a": [1, 2, 99], "b": [1, 1, 2]})
     trained = arm({"a": [1, 1], "b": [1, 2]})
     found = transfer_gap(trained, base)
-    assert found.draws == 2
+    assert found.sample_size == 2
     assert found.every.base.solved.value == pytest.approx((2 / 3 + 0) / 2)
     own_base = (1 / 3 * 2 + 1 * 5 / 3) / (1 / 3 + 1)
     assert found.every.base.distinct_unsolved.value == pytest.approx(own_base)
@@ -75,7 +75,7 @@ def test_an_arm_with_more_samples_is_rarefied_not_cut() -> None:
 )
 def test_rarefaction_agrees_with_every_subsample(problems: list[list[int]], draws: int) -> None:
     base = {f"p{place}": answers for place, answers in enumerate(problems)}
-    found = transfer_gap(arm({name: [1, 1] for name in base}), arm(base), draws=draws).every.base
+    found = transfer_gap(arm({name: [1, 1] for name in base}), arm(base), sample_size=draws).every.base
     subsets = [[set(drawn) for drawn in combinations(answers, draws)] for answers in problems]
     unsolved = [fmean(99 not in drawn for drawn in drawns) for drawns in subsets]
     spread = [fmean(len(drawn - {-1}) * (99 not in drawn) for drawn in drawns) for drawns in subsets]
@@ -177,7 +177,7 @@ def test_problems_of_one_arm_only_and_too_small_ones_are_left_out() -> None:
     base = arm({"a": [1, 2, 3], "b": [1, 2, 3], "c": [1], "d": [1, 2, 3]})
     trained = arm({"a": [1, 1, 1], "b": [1, 1, 1], "c": [1, 1, 1], "e": [1, 1, 1]})
     found = transfer_gap(trained, base)
-    assert (found.draws, found.every.problems, found.left_out) == (3, 2, 3)
+    assert (found.sample_size, found.every.problems, found.left_out) == (3, 2, 3)
 
 
 def test_everything_solved_leaves_nothing_to_compare() -> None:
@@ -193,7 +193,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(MeasureError, match="No problem has 0 samples in both arms"):
         transfer_gap(arm({"a": [1]}), arm({"b": [1]}))
     with pytest.raises(MeasureError, match="No problem has 5 samples"):
-        transfer_gap(arm({"a": [1]}), arm({"a": [1]}), draws=5)
+        transfer_gap(arm({"a": [1]}), arm({"a": [1]}), sample_size=5)
     with pytest.raises(MeasureError, match="whole numbers"):
         ArmSamples(["a"], [0.5], [False])
 
@@ -210,12 +210,12 @@ def test_two_efforts_of_a_real_model(fixtures: Path) -> None:
     high = votes(fixtures / "votes" / "consol_o3mini_high_aime24_vote40.parquet")
     found = transfer_gap(high, low)
     # The source reports any-correct rates of 1.0 and 0.9 on the 30 problems: nothing is left that both fail.
-    assert (found.draws, found.every.problems) == (40, 30)
+    assert (found.sample_size, found.every.problems) == (40, 30)
     assert found.every.trained.solved.value == 1
     assert found.every.base.solved.value == pytest.approx(0.9)
     assert math.isnan(found.every.shared.value)
     # In 4 draws some problems stay unsolved in either arm with a chance that pass@4 gives.
-    few = transfer_gap(high, low, draws=4).every
+    few = transfer_gap(high, low, sample_size=4).every
     right = [int(low.correct[low.problems == problem].sum()) for problem in np.unique(low.problems)]
     assert few.base.solved.value == pytest.approx(
         fmean(1 - math.comb(40 - count, 4) / math.comb(40, 4) for count in right)

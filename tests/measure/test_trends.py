@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
 from breadth.measure.trends import Trend, edge, factor_trend, measured_levels, trend
+from breadth.measure.validate import FloatArray
 
 
 def test_an_edge_is_an_eighth_and_at_least_three() -> None:
@@ -50,7 +50,7 @@ def test_the_change_is_held_by_its_interval_however_bent_the_curve_is(points: in
 
 OPPOSITE = {"rising": "falling", "falling": "rising", "flat": "flat", "cannot tell": "cannot tell"}
 
-Sluggish = Callable[[int, float, np.random.Generator], npt.NDArray[np.float64]]
+Sluggish = Callable[[int, float, np.random.Generator], FloatArray]
 
 
 def test_levels_of_a_clean_decline_by_hand() -> None:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from breadth.base.errors import MeasureError
 from breadth.measure import vote_counting
 from breadth.measure.answers import answer_classes
-from breadth.measure.coverage import none_solved
+from breadth.measure.coverage import share_never_solved
+from breadth.measure.validate import BoolArray
 from breadth.measure.vote_counting import (
     Standing,
-    best_of_n,
     drawn_winning_chances,
     independent_winning_chances,
     maj_at_k,
@@ -275,14 +275,6 @@ def test_permuting_the_samples_does_not_change_the_winners(classes: list[int], r
     assert plurality(shuffled) == plurality(classes)
 
 
-def test_best_of_n_takes_the_highest_score_and_shows_ties() -> None:
-    assert best_of_n([0.1, float("nan"), 0.7, 0.7]) == (2, 3)
-    assert best_of_n([-5.0]) == (0,)
-    for scores in ([], [float("nan")], [[1.0, 2.0]]):
-        with pytest.raises(MeasureError, match="scores"):
-            best_of_n(scores)
-
-
 @pytest.mark.parametrize(
     ("counts", "correct", "k", "unparsable"),
     [
@@ -356,7 +348,7 @@ def published(fixtures: Path, name: str) -> tuple[float, float, float]:
     return mean, majority, some
 
 
-def read_votes(fixtures: Path, name: str) -> tuple[NDArray[Any], list[str | None], NDArray[np.bool_]]:
+def read_votes(fixtures: Path, name: str) -> tuple[NDArray[Any], list[str | None], BoolArray]:
     from pyarrow import parquet
 
     table = parquet.read_table(fixtures / "votes" / f"{name}.parquet", columns=["question_id", "answer", "correct"])
@@ -386,7 +378,7 @@ def test_real_votes_give_the_published_accuracies(fixtures: Path, name: str) -> 
         first_counted += min(winners) in right  # classes are numbered by first appearance
     curves = maj_at_k_by_problem(problems, classes, correct, [1, int(np.bincount(rows).min())])
     assert curves[:, 0].mean() == pytest.approx(mean, abs=5e-5)
-    assert 1 - none_solved(np.bincount(rows), np.bincount(rows, correct)) == pytest.approx(some, abs=5e-5)
+    assert 1 - share_never_solved(np.bincount(rows), np.bincount(rows, correct)) == pytest.approx(some, abs=5e-5)
     # The table gives ties to the first answer counted, and counts spellings ('3,000' and '3000') apart.
     assert abs(first_counted / len(ids) - majority) <= merged / len(ids) + 5e-5
     # Here ties are shared: each tied question can move the mean by at most 1/questions.

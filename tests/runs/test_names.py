@@ -19,7 +19,7 @@ SPELLINGS = {
         "optim/entropy",
     ],
     "reward": ["reward", "critic/score/mean", "rollout/raw_reward", "reward/all/mean", "reward/mean"],
-    "starved_groups": ["frac_reward_zero_std"],
+    "zero_variance_groups": ["frac_reward_zero_std"],
     "truncated": ["completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/all/mean"],
     "length": [
         "completions/mean_length",

@@ -180,10 +180,27 @@ def test_a_live_run_is_read_by_our_names_and_an_import_is_left_alone(tmp_path: P
     live.metrics(1, values)
     run = Run.open(tmp_path / "live")
     assert run.series("truncated").values.tolist() == [0.25]
-    assert run.series("starved_groups").values.tolist() == [0.5]
+    assert run.series("zero_variance_groups").values.tolist() == [0.5]
     assert run.series("entropy").values.tolist() == [0.4]
     assert run.header.names["truncated"] == "completions/clipped_ratio"
     assert run.query("SELECT value FROM metrics WHERE name = 'kl_reference'")["value"].to_pylist() == [0.1]
     imported = RunWriter(tmp_path / "imported", Header(name="imported", files=("a.log",)))
     imported.metrics(1, {"kl_reference": 0.2, "kl": 7.0})
     assert Run.open(tmp_path / "imported").series("kl_reference").values.tolist() == [0.2]
+
+
+def test_a_metric_that_was_renamed_is_read_under_its_new_name(tmp_path: Path) -> None:
+    names = {"starved_groups": "frac_reward_zero_std", "reward": "reward"}
+    writer = RunWriter(tmp_path / "old", Header(name="old", files=("a.log",), names=names))
+    writer.metrics(1, {"starved_groups": 0.5, "reward": 0.25})
+    run = Run.open(tmp_path / "old")
+    assert run.metric_names() == ("zero_variance_groups", "reward")
+    assert run.series("zero_variance_groups").values.tolist() == [0.5]
+    assert run.header.names == {"zero_variance_groups": "frac_reward_zero_std", "reward": "reward"}
+    assert run.query("SELECT DISTINCT name FROM metrics ORDER BY name")["name"].to_pylist() == [
+        "reward",
+        "zero_variance_groups",
+    ]
+    live = RunWriter(tmp_path / "live")
+    live.metrics(1, {"starved_groups": 0.75})
+    assert Run.open(tmp_path / "live").series("zero_variance_groups").values.tolist() == [0.75]

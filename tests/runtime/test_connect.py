@@ -12,9 +12,18 @@ from aiohttp import web
 from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
 from breadth.base.errors import CatalogueError, ServerError, SettingsError
 from breadth.inference.records import Candidate, Sampling
-from breadth.runtime.connect import LARGEST_REPLY, Site, check_model, connect, identify, model_names, recognised, root
-from breadth.runtime.dialect import Dialect, Identity
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.connect import (
+    MAX_PAGE_BYTES,
+    ServerClient,
+    check_model,
+    connect,
+    identify,
+    model_names,
+    recognise_dialect,
+    strip_api_path,
+)
+from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.testing.fake_replies import CHAT, Reply
 from breadth.testing.fake_server import FakeServer
 from breadth.testing.faults import Cut, Fault, Hang, Status, WrongContentType
@@ -22,9 +31,14 @@ from breadth.testing.faults import Cut, Fault, Hang, Status, WrongContentType
 FOUR = Reply.of("4")
 
 
-def asked(ask: Callable[[Site], Awaitable[Any]], *faults: Fault, reply: Reply = FOUR, seconds: float = 5) -> Any:
+def asked(
+    ask: Callable[[ServerClient], Awaitable[Any]], *faults: Fault, reply: Reply = FOUR, seconds: float = 5
+) -> Any:
     async def main() -> Any:
-        async with FakeServer(reply, faults=faults) as server, Site(server.url, key="secret", seconds=seconds) as site:
+        async with (
+            FakeServer(reply, faults=faults) as server,
+            ServerClient(server.url, key="secret", seconds=seconds) as site,
+        ):
             found = await ask(site)
             return found, server.requests
 
@@ -53,7 +67,7 @@ def test_what_goes_wrong_is_said(fault: Fault, problem: str) -> None:
 
 def test_a_server_that_is_not_there_is_said() -> None:
     async def main() -> None:
-        async with Site("http://127.0.0.1:9") as site:
+        async with ServerClient("http://127.0.0.1:9") as site:
             await site.post(CHAT, {})
 
     with pytest.raises(ServerError, match="cannot be reached"):
@@ -62,14 +76,14 @@ def test_a_server_that_is_not_there_is_said() -> None:
 
 def test_an_endless_reply_is_cut() -> None:
     body, _ = asked(lambda site: site.post(CHAT, {"stream": True}), reply=Reply.of("word " * 60_000))
-    assert LARGEST_REPLY < len(body) < 2 * LARGEST_REPLY
+    assert MAX_PAGE_BYTES < len(body) < 2 * MAX_PAGE_BYTES
 
 
 def test_a_site_without_an_address_or_context_is_refused() -> None:
     with pytest.raises(SettingsError, match="not the address"):
-        Site("ftp://x")
+        ServerClient("ftp://x")
     with pytest.raises(RuntimeError, match="inside its context"):
-        asyncio.run(Site("http://127.0.0.1:9").post(CHAT, {}))
+        asyncio.run(ServerClient("http://127.0.0.1:9").post(CHAT, {}))
 
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -84,8 +98,8 @@ def said(status: int = 200, text: str = '{"data": [{"id": "m"}]}', wanted_key: s
     return page
 
 
-def identified(page: Page, *, key: str | None = None, suffix: str = "") -> Identity:
-    async def main() -> Identity:
+def identified(page: Page, *, key: str | None = None, suffix: str = "") -> ServerIdentity:
+    async def main() -> ServerIdentity:
         app = web.Application()
         app.router.add_get("/v1/models", page)
         runner = web.AppRunner(app)
@@ -107,7 +121,7 @@ def test_an_unknown_server_is_spoken_to_plainly(suffix: str) -> None:
     assert identity.models == {"data": [{"id": "m"}]}
     assert identity.headers["server"] == "unit"
     assert identity.props == {}
-    assert recognised(identity) == Dialect()
+    assert recognise_dialect(identity) == ServerDialect()
 
 
 def test_a_key_is_sent_and_a_missing_one_is_asked_for() -> None:
@@ -131,11 +145,13 @@ def test_nobody_there(url: str) -> None:
 
 
 def test_the_real_server_is_recognised(llama: str) -> None:
-    assert recognised(asyncio.run(identify(llama))) == LlamaCppDialect()
+    assert recognise_dialect(asyncio.run(identify(llama))) == LlamaCppDialect()
 
 
 def test_addresses_as_people_paste_them() -> None:
-    assert {root(url) for url in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/")} == {"http://h:1"}
+    assert {strip_api_path(url) for url in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/")} == {
+        "http://h:1"
+    }
 
 
 def test_a_page_that_comes_in_pieces_is_read_whole() -> None:
@@ -150,20 +166,20 @@ def test_a_page_that_comes_in_pieces_is_read_whole() -> None:
     assert identified(page).models == {"data": [{"id": "m"}]}
 
 
-def drawn(url: str, dialect: str) -> tuple[Dialect, Candidate]:
-    async def main() -> tuple[Dialect, Candidate]:
+def drawn(url: str, dialect: str) -> tuple[ServerDialect, Candidate]:
+    async def main() -> tuple[ServerDialect, Candidate]:
         sampler = await connect([url], dialect=dialect, model="smollm2")
         try:
-            draw = Draw(({"role": "user", "content": "Say hi."},), Sampling(max_tokens=3), model="smollm2")
-            return sampler.dialect, await sampler.draw(draw, Meter())
+            draw = SampleRequest(({"role": "user", "content": "Say hi."},), Sampling(max_tokens=3), model="smollm2")
+            return sampler.dialect, await sampler.sample(draw, Meter())
         finally:
             await sampler.close()
 
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize(("asked", "spoken"), [("auto", LlamaCppDialect()), ("openai", Dialect())])
-def test_it_draws_from_a_real_server(llama: str, asked: str, spoken: Dialect) -> None:
+@pytest.mark.parametrize(("asked", "spoken"), [("auto", LlamaCppDialect()), ("openai", ServerDialect())])
+def test_it_draws_from_a_real_server(llama: str, asked: str, spoken: ServerDialect) -> None:
     dialect, candidate = drawn(llama, asked)
     assert dialect == spoken
     assert candidate.text
@@ -182,6 +198,6 @@ def test_an_unknown_dialect_gets_the_nearest_spelling(llama: str) -> None:
 
 
 def test_a_server_that_lists_nothing_is_not_second_guessed() -> None:
-    nothing = Identity({"data": "odd"}, {}, {})
+    nothing = ServerIdentity({"data": "odd"}, {}, {})
     assert model_names(nothing) == []
     check_model(nothing, "any", "http://h")

@@ -21,12 +21,12 @@ from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, best_scored, majority
-from breadth.runtime.driver import Driver, Share, Solved, allocate, solve_all, strategy_name, summary
-from breadth.runtime.journal import FILE, Journal
+from breadth.runtime.driver import Driver, Share, SolveResult, allocate, solve_all, strategy_name, summarize_result
+from breadth.runtime.journal import JOURNAL_FILE, Journal
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.scripted import Said, ScriptedSampler
-from breadth.runtime.solve_context import Drawing, Verdict
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.scripted import ScriptedOutcome, ScriptedSampler
+from breadth.runtime.solve_context import Judgement, JudgeSampler
 from breadth.testing.fake_server import until
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ class Source:
     reply: Callable[[int], str | BreadthError] = lambda _: "The answer is 42."
     tokens: Callable[[int], int] = lambda _: 5
     pace: float = 0.0005
-    draws: list[Draw] = field(default_factory=list)
+    draws: list[SampleRequest] = field(default_factory=list)
     open: int = 0
     most_open: int = 0
     offers: frozenset[str] = frozenset()
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
         number = len(self.draws)
         self.draws.append(draw)
         self.open += 1
@@ -92,7 +92,7 @@ class Asking(Strategy):
 
 def solved(
     strategy: Strategy, source: Source, *, budget: Budget = UNLIMITED, task: Task = TASK, journal: Journal | None = None
-) -> Solved:
+) -> SolveResult:
     return run(Driver(source, journal=journal or Journal()).solve(strategy, task, budget=budget))
 
 
@@ -205,7 +205,7 @@ def test_time_that_is_up_ends_with_the_best_answer_so_far() -> None:
     )
     assert result.answer.answer == "42"
     assert result.seconds < 15
-    assert result.spent
+    assert result.budget_exhausted
     assert source.open == 0
     assert result.discarded == 2
 
@@ -248,7 +248,7 @@ def test_a_fork_runs_its_parts_side_by_side() -> None:
     result = solved(Forking(), source)
     assert len(result.arrived) == 6
     assert source.most_open == 6
-    assert len({candidate.place for candidate in result.arrived}) == 6
+    assert len({candidate.draw_id for candidate in result.arrived}) == 6
 
 
 def test_a_fork_that_waits_for_some_cancels_the_rest() -> None:
@@ -274,10 +274,10 @@ class Judging(Strategy):
 
 
 def test_a_judge_scores_and_what_it_draws_is_charged_and_taken_up_again(tmp_path: Path) -> None:
-    async def judge(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
+    async def judge(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
         asked = await draw(Ask(prompt=(*task.prompt, {"role": "user", "content": "Right?"})))
         assert asked is not None
-        return Verdict(float(candidate.key or 0), "because", candidate.key == "2")
+        return Judgement(float(candidate.key or 0), "because", candidate.key == "2")
 
     source = Source(reply=lambda number: f"The answer is {number % 3}.")
     result = run(Driver(source, judges={"default": judge}, journal=Journal(tmp_path)).solve(Judging(), TASK))
@@ -295,10 +295,10 @@ def test_a_judge_scores_and_what_it_draws_is_charged_and_taken_up_again(tmp_path
 
 
 def test_a_judge_that_fails_leaves_the_candidate_unscored() -> None:
-    async def judge(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
+    async def judge(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
         if candidate.key == "1":
             raise ServerError("judge is down", "start it")
-        return Verdict(0.5)
+        return Judgement(0.5)
 
     source = Source(reply=lambda number: f"The answer is {number}.")
     result = run(Driver(source, judges={"default": judge}).solve(Judging(), TASK))
@@ -311,13 +311,13 @@ def test_a_killed_run_goes_on_without_drawing_twice(tmp_path: Path) -> None:
         return f"The answer is {(1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 1)[number % 12]}."
 
     whole = solved(AdaptiveVote(most=12, width=3), Source(reply=reply), journal=Journal(tmp_path))
-    text = (tmp_path / FILE).read_bytes()
+    text = (tmp_path / JOURNAL_FILE).read_bytes()
     lines = text.splitlines(keepends=True)
     for kept in range(1, len(lines) + 1):
         folder = tmp_path / str(kept)
         folder.mkdir()
-        (folder / FILE).write_bytes(b"".join(lines[:kept])[: None if kept == len(lines) else -3])
-        before = len(Journal.open(folder).events("task", ""))
+        (folder / JOURNAL_FILE).write_bytes(b"".join(lines[:kept])[: None if kept == len(lines) else -3])
+        before = len(Journal.open(folder).take_events("task", ""))
         source = Source(reply=lambda number, before=before: reply(number + before))  # type: ignore[misc] # the default is an int
         again = solved(AdaptiveVote(most=12, width=3), source, journal=Journal.open(folder))
         assert again.answer.votes == whole.answer.votes
@@ -361,12 +361,12 @@ def tasks(count: int) -> list[Task]:
     return [Task(f"question {number}", f"q{number}", sampling=Sampling(max_tokens=50)) for number in range(count)]
 
 
-def by_question(say: Callable[[int], str]) -> Callable[[Draw, int], Said]:
+def by_question(say: Callable[[int], str]) -> Callable[[SampleRequest, int], ScriptedOutcome]:
     return lambda draw, _: say(int(str(draw.prompt).split()[-1]))
 
 
-async def gathered(driver: Driver, count: int, at_once: int) -> list[Solved]:
-    return [solved async for solved in solve_all(driver, AdaptiveVote(width=2), tasks(count), at_once=at_once)]
+async def gathered(driver: Driver, count: int, at_once: int) -> list[SolveResult]:
+    return [solved async for solved in solve_all(driver, AdaptiveVote(width=2), tasks(count), concurrency=at_once)]
 
 
 def test_every_task_gets_its_own_answer_and_few_run_at_once() -> None:
@@ -376,7 +376,7 @@ def test_every_task_gets_its_own_answer_and_few_run_at_once() -> None:
     assert {solved.task.name: solved.answer.key for solved in done} == {
         f"q{number}": str(number) for number in range(6)
     }
-    assert sampler.most_in_flight <= 4, "two tasks, two draws each"
+    assert sampler.max_in_flight <= 4, "two tasks, two draws each"
     assert driver.ledger.spent.calls == sum(solved.spend.calls for solved in done) == 24
 
 
@@ -385,8 +385,8 @@ def test_leaving_early_cancels_the_rest() -> None:
         by_question(lambda number: "The answer is 1."), seconds=lambda number: 0.001 if number < 4 else 5.0
     )
 
-    async def first() -> Solved | None:
-        everything = solve_all(Driver(sampler), AdaptiveVote(width=1), tasks(3), at_once=3)
+    async def first() -> SolveResult | None:
+        everything = solve_all(Driver(sampler), AdaptiveVote(width=1), tasks(3), concurrency=3)
         try:
             async for solved in everything:
                 return solved
@@ -447,19 +447,19 @@ def test_a_spent_budget_ends_it_with_what_has_come() -> None:
     sampler = ScriptedSampler(by_question(lambda number: "The answer is 1."))
     done = run(allocate(Driver(sampler, Ledger(Budget(calls=3))), RoundRobin(), tasks(5)))
     assert sum(solved.answer.chosen is not None for solved in done) == 3
-    assert len(sampler.draws) == 3
+    assert len(sampler.requests) == 3
 
 
 def test_a_judge_decides_when_a_task_is_done() -> None:
-    async def judge(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
-        return Verdict(1.0 if candidate.key == "3" else 0.0, solved=candidate.key == "3")
+    async def judge(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
+        return Judgement(1.0 if candidate.key == "3" else 0.0, solved=candidate.key == "3")
 
     count = iter(range(100))
     sampler = ScriptedSampler(lambda draw, number: f"The answer is {next(count)}.")
     driver = Driver(sampler, Ledger(Budget(calls=20)), judges={"exact": judge})
     (solved,) = run(allocate(driver, RoundRobin(), tasks(1), judge="exact"))
     assert solved.answer.key == "3"
-    assert len(sampler.draws) == 4
+    assert len(sampler.requests) == 4
 
 
 def test_a_killed_allocation_goes_on_from_its_records(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_a_killed_allocation_goes_on_from_its_records(tmp_path: Path) -> None:
     again = run(
         allocate(Driver(idle, Ledger(Budget(calls=30)), journal=Journal.open(tmp_path)), Elimination(), tasks(3))
     )
-    assert idle.draws == []
+    assert idle.requests == []
     assert [solved.answer for solved in again] == [solved.answer for solved in first]
     assert [solved.spend.calls for solved in again] == [solved.spend.calls for solved in first]
 
@@ -503,13 +503,13 @@ def test_every_granted_draw_has_a_place_of_its_own() -> None:
 
     async def main() -> int:
         share = Share.begin(Driver(sampler), tasks(1)[0], Elimination(), None)
-        share.solving.spent = True
+        share.context.budget_exhausted = True
         for _ in range(2):
-            await share.draw(Grant("q0", 2))
-        return share.draws
+            await share.sample(Grant("q0", 2))
+        return share.ended
 
     assert run(main()) == 3
-    assert len({draw.seed for draw in sampler.draws}) == 4
+    assert len({draw.seed for draw in sampler.requests}) == 4
 
 
 def test_an_allocation_that_was_interrupted_pays_for_what_it_threw_away(tmp_path: Path) -> None:
@@ -547,7 +547,7 @@ CHAT = ({"role": "user", "content": "6 x 7?"},)
 
 
 def test_it_holds_votes_cost_and_failures_and_is_json() -> None:
-    replies: list[Said] = [
+    replies: list[ScriptedOutcome] = [
         "The answer is 42.",
         ServerError("status 500", "again"),
         "The answer is 41.",
@@ -556,7 +556,7 @@ def test_it_holds_votes_cost_and_failures_and_is_json() -> None:
     ]
     strategy = AdaptiveVote(most=4, width=1)
     solved = asyncio.run(Driver(ScriptedSampler(replies)).solve(strategy, Task(CHAT)))
-    said = orjson.loads(orjson.dumps(summary(solved, strategy)))
+    said = orjson.loads(orjson.dumps(summarize_result(solved, strategy)))
     assert said["strategy"] == "adaptive-vote"
     assert said["answer"] == "42"
     assert said["votes"] == [
@@ -583,5 +583,5 @@ def test_a_server_that_does_not_keep_to_caps_is_named() -> None:
     strategy = AdaptiveVote(most=2)
     told = Candidate("The answer is 42.", message={"cap_ignored": {"tokens": 9, "cap": 4}})
     solved = asyncio.run(Driver(ScriptedSampler([told, "The answer is 42."])).solve(strategy, Task(CHAT)))
-    (note,) = summary(solved, strategy)["notes"]
+    (note,) = summarize_result(solved, strategy)["notes"]
     assert "in 1 of 2 completions" in note

@@ -40,7 +40,7 @@ def test_what_was_not_used_is_free_again() -> None:
     first = reserved(ledger)
     ledger.settle(first, Spend(calls=1, output_tokens=30))
     assert ledger.spent.output_tokens == 30
-    assert ledger.promised == []
+    assert ledger.reservations == []
     assert reserved(ledger) == Reservation(1, 10, 100, 0.0)
 
 
@@ -139,7 +139,7 @@ def test_no_ceiling_is_ever_passed() -> None:
 
     for seed in range(20):
         ledger = run(main(seed))
-        assert ledger.promised == []
+        assert ledger.reservations == []
         assert ledger.spent.calls > 5
 
 
@@ -164,4 +164,4 @@ def test_nothing_is_held_when_nothing_is_promised() -> None:
     grants = [reserved(ledger, 10 + size, 100 + size) for size in range(20)]
     for grant in reversed(grants):
         ledger.settle(grant, Spend(calls=1))
-    assert ledger.held == Reservation(0, 0, 0, 0.0)
+    assert ledger.reserved == Reservation(0, 0, 0, 0.0)

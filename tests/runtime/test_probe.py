@@ -14,9 +14,9 @@ import pytest
 from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
 from breadth.adapters.vllm.dialect import VllmDialect
 from breadth.base.errors import BrokenFileError, ServerError
-from breadth.runtime.connect import Site
-from breadth.runtime.dialect import Dialect, Identity
-from breadth.runtime.probe import COUNTED, Capabilities, Trials, only_model, probe
+from breadth.runtime.connect import ServerClient
+from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.probe import COUNTING_PREFIX, Capabilities, Trials, only_model, probe
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply, Token, words
 from breadth.testing.fake_server import FakeServer, Script
@@ -42,7 +42,7 @@ FOUND = Capabilities(
 
 
 def test_it_round_trips_through_toml(tmp_path: Path) -> None:
-    for one in (FOUND, Capabilities("http://x", "", Dialect())):
+    for one in (FOUND, Capabilities("http://x", "", ServerDialect())):
         one.save(tmp_path / "server.toml")
         assert Capabilities.load(tmp_path / "server.toml") == one
 
@@ -63,7 +63,7 @@ def test_what_was_not_found_is_not_offered() -> None:
 
 
 def test_what_could_not_be_told_is_believed_of_the_dialect() -> None:
-    plain = Capabilities("http://x", "m", Dialect(), top_logprobs=5)
+    plain = Capabilities("http://x", "m", ServerDialect(), top_logprobs=5)
     assert plain.offers == {"logprobs", "confidences", "seed", "halt"}
     assert replace(plain, dialect=VllmDialect()).offers == plain.offers | {"prefix", "thinking"}
 
@@ -83,10 +83,10 @@ def concluded(
     trial: Callable[[Trials], Awaitable[Any]],
     script: Script | Reply,
     *faults: Fault | Scheduled,
-    dialect: Dialect | None = None,
+    dialect: ServerDialect | None = None,
 ) -> tuple[Any, list[str]]:
     async def main() -> tuple[Any, list[str]]:
-        async with FakeServer(script, faults=faults) as server, Site(server.url, seconds=5) as site:
+        async with FakeServer(script, faults=faults) as server, ServerClient(server.url, seconds=5) as site:
             sampler = OpenAISampler(server.url, dialect=dialect or VllmDialect(), attempts=1)
             try:
                 trials = Trials(site, sampler, "fake")
@@ -108,48 +108,48 @@ def heated(processed: bool) -> Script:
 
 
 def test_raw_log_probs_are_told_from_processed_ones() -> None:
-    assert concluded(Trials.logprobs, heated(processed=False)) == ("raw", [])
-    assert concluded(Trials.logprobs, heated(processed=True)) == ("processed", [])
+    assert concluded(Trials.classify_logprobs, heated(processed=False)) == ("raw", [])
+    assert concluded(Trials.classify_logprobs, heated(processed=True)) == ("processed", [])
     even = Reply((Token("red", -0.7, (("blue", -0.71),)),))
-    verdict, remarks = concluded(Trials.logprobs, even)
+    verdict, remarks = concluded(Trials.classify_logprobs, even)
     assert verdict == "unknown"
     assert "equally likely" in remarks[0]
-    assert concluded(Trials.logprobs, Reply.of("red"), Status(400))[0] == "unknown"
+    assert concluded(Trials.classify_logprobs, Reply.of("red"), Status(400))[0] == "unknown"
 
 
 def test_the_largest_number_of_alternatives_is_found() -> None:
-    assert concluded(Trials.top_logprobs, Reply.of("red")) == (20, [])
-    top, remarks = concluded(Trials.top_logprobs, Reply.of("red"), NoLogprobs())
+    assert concluded(Trials.count_top_logprobs, Reply.of("red")) == (20, [])
+    top, remarks = concluded(Trials.count_top_logprobs, Reply.of("red"), NoLogprobs())
     assert top == 0
     assert "none were sent" in remarks[0]
     refused = Scheduled(Status(400), lambda number: number < 2)  # 20 and 5 are too many
-    assert concluded(Trials.top_logprobs, Reply.of("red"), refused)[0] == 1
-    top, remarks = concluded(Trials.top_logprobs, Reply.of("red"), Status(400))
+    assert concluded(Trials.count_top_logprobs, Reply.of("red"), refused)[0] == 1
+    top, remarks = concluded(Trials.count_top_logprobs, Reply.of("red"), Status(400))
     assert (top, len(remarks)) == (0, 3)
 
 
 def test_usage_is_looked_for_in_the_stream() -> None:
-    assert concluded(Trials.alive, Reply.of("red"))[0] == "yes"
-    assert concluded(Trials.alive, Reply.of("red"), NoUsage())[0] == "no"
+    assert concluded(Trials.check_usage, Reply.of("red"))[0] == "yes"
+    assert concluded(Trials.check_usage, Reply.of("red"), NoUsage())[0] == "no"
     with pytest.raises(ServerError, match="status 401"):
-        concluded(Trials.alive, Reply.of("red"), Status(401))
+        concluded(Trials.check_usage, Reply.of("red"), Status(401))
 
 
 def test_a_beginning_is_continued_or_not() -> None:
     def continues(request: dict[str, Any], number: int) -> Reply:
-        return Reply.of(" 9, 10" if request["messages"][-1]["content"] == COUNTED else "1, 2")
+        return Reply.of(" 9, 10" if request["messages"][-1]["content"] == COUNTING_PREFIX else "1, 2")
 
-    assert concluded(Trials.prefix, continues)[0] == "yes"
-    assert concluded(Trials.prefix, Reply.of("Sure! 1, 2"))[0] == "no"
-    assert concluded(Trials.prefix, Reply.of("x"), EmptyText())[0] == "no"
-    verdict, remarks = concluded(Trials.prefix, Reply.of("no no no no"))
+    assert concluded(Trials.check_prefix, continues)[0] == "yes"
+    assert concluded(Trials.check_prefix, Reply.of("Sure! 1, 2"))[0] == "no"
+    assert concluded(Trials.check_prefix, Reply.of("x"), EmptyText())[0] == "no"
+    verdict, remarks = concluded(Trials.check_prefix, Reply.of("no no no no"))
     assert verdict == "unknown"
     assert "over and over" in remarks[0]
-    verdict, remarks = concluded(Trials.prefix, continues, dialect=Dialect())
+    verdict, remarks = concluded(Trials.check_prefix, continues, dialect=ServerDialect())
     assert verdict == "no"
     assert "plain OpenAI schema" in remarks[0]
-    assert concluded(Trials.prefix, continues, Status(422))[0] == "no"
-    assert concluded(Trials.prefix, continues, Status(503))[0] == "unknown"
+    assert concluded(Trials.check_prefix, continues, Status(422))[0] == "no"
+    assert concluded(Trials.check_prefix, continues, Status(503))[0] == "unknown"
 
 
 def test_a_model_that_cannot_count_is_given_half_of_its_own_reply() -> None:
@@ -159,22 +159,22 @@ def test_a_model_that_cannot_count_is_given_half_of_its_own_reply() -> None:
         given = request["messages"][-1]["content"]
         return Reply.of(reply.removeprefix(given) if given and reply.startswith(given) else reply)
 
-    assert concluded(Trials.prefix, continues)[0] == "yes"
-    assert concluded(Trials.prefix, Reply.of(reply))[0] == "no"
+    assert concluded(Trials.check_prefix, continues)[0] == "yes"
+    assert concluded(Trials.check_prefix, Reply.of(reply))[0] == "no"
 
 
 def test_seeds_are_kept_to_or_not() -> None:
-    assert concluded(Trials.seed, lambda request, _: Reply.of(f"seed {request['seed']}"))[0] == "yes"
-    assert concluded(Trials.seed, lambda _, number: Reply.of(f"draw {number}"))[0] == "no"
-    verdict, remarks = concluded(Trials.seed, Reply.of("red"))
+    assert concluded(Trials.check_seed, lambda request, _: Reply.of(f"seed {request['seed']}"))[0] == "yes"
+    assert concluded(Trials.check_seed, lambda _, number: Reply.of(f"draw {number}"))[0] == "no"
+    verdict, remarks = concluded(Trials.check_seed, Reply.of("red"))
     assert verdict == "unknown"
     assert "same text" in remarks[0]
 
 
 def test_n_is_heeded_or_not() -> None:
-    assert concluded(Trials.n, Reply.of("red"))[0] == "yes"
-    assert concluded(Trials.n, Reply.of("red"), NIgnored())[0] == "no"
-    assert concluded(Trials.n, Reply.of("red"), Status(400))[0] == "no"
+    assert concluded(Trials.check_n, Reply.of("red"))[0] == "yes"
+    assert concluded(Trials.check_n, Reply.of("red"), NIgnored())[0] == "no"
+    assert concluded(Trials.check_n, Reply.of("red"), Status(400))[0] == "no"
 
 
 def thinker(heeds: bool, thought: int = 40) -> Script:
@@ -186,20 +186,20 @@ def thinker(heeds: bool, thought: int = 40) -> Script:
 
 
 def test_a_cap_on_thinking_is_kept_or_not() -> None:
-    assert concluded(Trials.thinking, thinker(heeds=True))[0] == ("yes", "yes")
-    assert concluded(Trials.thinking, thinker(heeds=False))[0] == ("yes", "no")
-    assert concluded(Trials.thinking, thinker(heeds=False, thought=10))[0] == (
+    assert concluded(Trials.check_thinking, thinker(heeds=True))[0] == ("yes", "yes")
+    assert concluded(Trials.check_thinking, thinker(heeds=False))[0] == ("yes", "no")
+    assert concluded(Trials.check_thinking, thinker(heeds=False, thought=10))[0] == (
         "yes",
         "no",
     )  # within the slack, but not shortened
-    assert concluded(Trials.thinking, thinker(heeds=True, thought=3))[0] == ("yes", "unknown")
-    verdicts, remarks = concluded(Trials.thinking, Reply.of("56"))
+    assert concluded(Trials.check_thinking, thinker(heeds=True, thought=3))[0] == ("yes", "unknown")
+    verdicts, remarks = concluded(Trials.check_thinking, Reply.of("56"))
     assert verdicts == ("no", "unknown")
     assert "no thinking" in remarks[0]
-    assert concluded(Trials.thinking, thinker(heeds=True), dialect=Dialect())[0] == ("yes", "no")
+    assert concluded(Trials.check_thinking, thinker(heeds=True), dialect=ServerDialect())[0] == ("yes", "no")
     refuses = Scheduled(Status(400), lambda number: number == 1)
-    assert concluded(Trials.thinking, thinker(heeds=True), refuses)[0] == ("yes", "no")
-    assert concluded(Trials.thinking, thinker(heeds=True), Status(500))[0] == ("unknown", "unknown")
+    assert concluded(Trials.check_thinking, thinker(heeds=True), refuses)[0] == ("yes", "no")
+    assert concluded(Trials.check_thinking, thinker(heeds=True), Status(500))[0] == ("unknown", "unknown")
 
 
 def test_the_real_server_is_found_as_it_is(llama: str) -> None:
@@ -236,7 +236,7 @@ def test_an_unknown_server_is_spoken_to_plainly() -> None:
             return await probe(f"{server.url}/v1")
 
     found = asyncio.run(main())
-    assert found.dialect == Dialect()
+    assert found.dialect == ServerDialect()
     assert (found.top_logprobs, found.prefix, found.seed, found.speculative, found.context) == (
         20,
         "no",
@@ -266,14 +266,14 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
 
 
 def test_one_of_several_models_must_be_named() -> None:
-    several = Identity({"data": [{"id": "a"}, {"id": "b"}]}, {}, {})
+    several = ServerIdentity({"data": [{"id": "a"}, {"id": "b"}]}, {}, {})
     with pytest.raises(ServerError, match="several models, and none was named: a, b"):
         only_model("http://x", several)
-    assert only_model("http://x", Identity({"data": [{"id": "a"}, "junk"]}, {}, {})) == "a"
-    assert only_model("http://x", Identity({}, {}, {})) == ""
+    assert only_model("http://x", ServerIdentity({"data": [{"id": "a"}, "junk"]}, {}, {})) == "a"
+    assert only_model("http://x", ServerIdentity({}, {}, {})) == ""
 
 
 def test_a_dialect_is_fitted_where_it_can_be() -> None:
-    identity = Identity({}, {}, {"/props": {"chat_template": "{{ m.reasoning_content }}"}})
+    identity = ServerIdentity({}, {}, {"/props": {"chat_template": "{{ m.reasoning_content }}"}})
     assert LlamaCppDialect().fitted(identity) == LlamaCppDialect(thinks=True)
-    assert VllmDialect().fitted(identity) == VllmDialect()
+    assert VllmDialect().fit_to(identity) == VllmDialect()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from breadth.base.errors import BrokenFileError, UnknownFormatError
-from breadth.runtime.questions import Question, digest, drawn_order, labelled, read_questions
+from breadth.runtime.questions import Question, hash_questions, keep_labelled, read_questions, shuffle_questions
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
 
@@ -106,12 +106,12 @@ def test_what_is_no_file_of_questions_is_refused(tmp_path: Path) -> None:
 
 def test_questions_with_and_without_answers_are_not_mixed() -> None:
     some = (Question("a", "1?", "1"), Question("b", "2?"))
-    assert labelled(some) == some[:1]
-    assert labelled(some[1:]) == some[1:]
+    assert keep_labelled(some) == some[:1]
+    assert keep_labelled(some[1:]) == some[1:]
 
 
 def test_the_random_order_depends_on_seed_and_ids_only() -> None:
     questions = [Question(str(number), f"{number}?") for number in range(20)]
-    assert drawn_order(questions, 1) == drawn_order(questions[::-1], 1)
-    assert drawn_order(questions, 1) != drawn_order(questions, 2)
-    assert digest(questions) == digest(questions[::-1]) != digest(questions[1:])
+    assert shuffle_questions(questions, 1) == shuffle_questions(questions[::-1], 1)
+    assert shuffle_questions(questions, 1) != shuffle_questions(questions, 2)
+    assert hash_questions(questions) == hash_questions(questions[::-1]) != hash_questions(questions[1:])

@@ -29,10 +29,10 @@ from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import STRATEGIES, Strategy
-from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.refusals import Backoff
-from breadth.runtime.solve_context import Drawing, Verdict
+from breadth.runtime.samplers.server_errors import Backoff
+from breadth.runtime.solve_context import Judgement, JudgeSampler
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer, until
 from breadth.testing.faults import (
@@ -100,11 +100,11 @@ def said(body: dict[str, Any], number: int) -> Reply:
     return Reply.of(f"<think> Six sevens. Wait, once more. </think> So the answer is {answer}.")
 
 
-async def scored(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
-    return Verdict(score=float(candidate.key == "42"))
+async def scored(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
+    return Judgement(score=float(candidate.key == "42"))
 
 
-async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget: Budget) -> Solved:
+async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget: Budget) -> SolveResult:
     hanging = any(isinstance(one.fault if isinstance(one, Scheduled) else one, Hang) for one in faults)
     patience = 0.1 if hanging else 20.0
     async with FakeServer(said, faults=faults) as server:
@@ -122,13 +122,13 @@ async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget
                 result = await driver.solve(strategy, TASK, budget=budget)
         finally:
             await sampler.close()
-        assert (driver.ledger.promised, driver.ledger.spent) == ([], result.spend)
+        assert (driver.ledger.reservations, driver.ledger.spent) == ([], result.spend)
         await until(lambda: server.in_flight == 0)  # what was cancelled has to reach the server
     return result
 
 
-def solve(strategy: Strategy, *faults: Fault | Scheduled, budget: Budget | None = None) -> Solved:
-    async def main() -> Solved:
+def solve(strategy: Strategy, *faults: Fault | Scheduled, budget: Budget | None = None) -> SolveResult:
+    async def main() -> SolveResult:
         result = await driven(strategy, faults, budget or Budget())
         left = [task.get_coro() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert not left, "a task was left running"

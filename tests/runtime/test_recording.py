@@ -13,16 +13,16 @@ from breadth.inference.records import Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.report.jsonable import render_json
 from breadth.runs.reader import Run
-from breadth.runtime.driver import Driver, Solved
-from breadth.runtime.journal import FILE
-from breadth.runtime.recording import Recording, shown
+from breadth.runtime.driver import Driver, SolveResult
+from breadth.runtime.journal import JOURNAL_FILE
+from breadth.runtime.recording import Recording, prompt_text
 from breadth.runtime.samplers.scripted import ScriptedSampler
 
 POLICY = Policy(AdaptiveVote(most=6, width=2))
 
 
-def recorded(folder: Path, sampler: ScriptedSampler) -> list[Solved]:
-    async def main() -> list[Solved]:
+def recorded(folder: Path, sampler: ScriptedSampler) -> list[SolveResult]:
+    async def main() -> list[SolveResult]:
         done = []
         with Recording(folder, POLICY) as recording:
             driver = Driver(sampler, journal=recording.journal)
@@ -50,7 +50,7 @@ def test_candidates_become_rollouts_with_grades(tmp_path: Path) -> None:
     assert rows.column("completion").to_pylist() == [candidate.whole for candidate in arrived]
     assert rows.column("correct").to_pylist() == [candidate.key == "1" for candidate in arrived]
     extra = orjson.loads(rows.column("extra")[0].as_py())
-    assert extra["place"] == arrived[0].place
+    assert extra["place"] == arrived[0].draw_id
     assert extra["finish"] == "stop"
     assert run.query("SELECT problem, prompt, reference FROM problems ORDER BY problem").to_pylist()[0] == {
         "problem": "q0",
@@ -71,7 +71,7 @@ def test_taken_up_again_it_draws_nothing_and_holds_the_same(tmp_path: Path) -> N
     first = Run.open(tmp_path).query("SELECT problem, sample, completion FROM rollouts ORDER BY ALL").to_pylist()
     idle = ScriptedSampler([])
     recorded(tmp_path, idle)
-    assert idle.draws == []
+    assert idle.requests == []
     assert (
         Run.open(tmp_path).query("SELECT problem, sample, completion FROM rollouts ORDER BY ALL").to_pylist() == first
     )
@@ -81,7 +81,7 @@ def test_replies_are_on_disk_before_the_recording_is_closed(tmp_path: Path) -> N
     async def main() -> int:
         recording = Recording(tmp_path, POLICY)
         await Driver(replies(), journal=recording.journal).solve(POLICY.strategy, POLICY.task("q"))
-        return (tmp_path / FILE).read_bytes().count(b'"arrived"')
+        return (tmp_path / JOURNAL_FILE).read_bytes().count(b'"arrived"')
 
     assert asyncio.run(main()) >= 4
 
@@ -113,5 +113,5 @@ def test_a_prompt_is_shown_as_text() -> None:
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "6 x 7?"}]},
     )
-    assert shown(Task(chat)) == "system: Be brief.\n\nuser: 6 x 7?"
-    assert shown(Task("6 x 7 =")) == "6 x 7 ="
+    assert prompt_text(Task(chat)) == "system: Be brief.\n\nuser: 6 x 7?"
+    assert prompt_text(Task("6 x 7 =")) == "6 x 7 ="

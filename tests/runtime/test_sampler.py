@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from breadth.inference.records import Sampling
-from breadth.runtime.sampler import Draw, Meter, Sampler
+from breadth.runtime.sampler import Meter, Sampler, SampleRequest
 from breadth.runtime.samplers.scripted import ScriptedSampler
 
 
 def test_a_draw_and_its_meter_start_empty() -> None:
-    draw = Draw("6 x 7 =")
+    draw = SampleRequest("6 x 7 =")
     assert (draw.sampling, draw.prefix, draw.halt, draw.seconds) == (Sampling(), "", None, None)
     assert Meter() == Meter(calls=0, prompt_tokens=0, cached_tokens=0, tokens=0)
 

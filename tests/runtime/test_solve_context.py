@@ -14,22 +14,22 @@ from breadth.inference.halting import Loop, Phrase
 from breadth.inference.records import Ask, Candidate, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.best_of_n import BestOfN
-from breadth.runtime.driver import Driver, Solved
-from breadth.runtime.journal import Event, Journal
+from breadth.runtime.driver import Driver, SolveResult
+from breadth.runtime.journal import Journal, JournalEvent
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.sampler import Draw
-from breadth.runtime.samplers.scripted import Said, ScriptedSampler
+from breadth.runtime.sampler import SampleRequest
+from breadth.runtime.samplers.scripted import ScriptedOutcome, ScriptedSampler
 from breadth.runtime.solve_context import (
-    Drawing,
-    JudgeOf,
+    JudgeFunction,
+    Judgement,
+    JudgeSampler,
     ModelJudge,
-    Solving,
-    Verdict,
-    draw_seed,
-    likely_tokens,
-    together,
-    trace_id,
-    whole_text,
+    SolveContext,
+    estimate_prompt_tokens,
+    gather_or_cancel,
+    new_trace_id,
+    replace_surrogates,
+    sample_seed,
 )
 
 TASK = Task("6 x 7 =", "q", sampling=Sampling(max_tokens=9), seed=3)
@@ -37,68 +37,70 @@ TASK = Task("6 x 7 =", "q", sampling=Sampling(max_tokens=9), seed=3)
 
 def test_seeds_depend_on_task_seed_and_place_and_nothing_else() -> None:
     seeds = {
-        draw_seed(task, place) for task in (TASK, TASK.with_seed(4), Task("", "r", seed=3)) for place in ("0.0", "0.1")
+        sample_seed(task, place)
+        for task in (TASK, TASK.with_seed(4), Task("", "r", seed=3))
+        for place in ("0.0", "0.1")
     }
     assert len(seeds) == 6
-    assert draw_seed(TASK, "0.0") == draw_seed(Task("another prompt", "q", seed=3), "0.0")
+    assert sample_seed(TASK, "0.0") == sample_seed(Task("another prompt", "q", seed=3), "0.0")
 
 
 def test_a_prompt_is_guessed_generously() -> None:
     text = "What is the sum of the first hundred whole numbers? " * 10
-    assert likely_tokens(text, "") > 11 * 10
-    assert likely_tokens(({"role": "user", "content": text},), "and so") > likely_tokens(
+    assert estimate_prompt_tokens(text, "") > 11 * 10
+    assert estimate_prompt_tokens(({"role": "user", "content": text},), "and so") > estimate_prompt_tokens(
         ({"role": "user", "content": text},), ""
     )
-    assert likely_tokens("", "") == 1
+    assert estimate_prompt_tokens("", "") == 1
 
 
 def test_halves_of_characters_are_replaced_and_nothing_else() -> None:
-    assert whole_text("naïve \U0001f600") == "naïve \U0001f600"
-    assert whole_text("a\ud83db") == "a?b"
+    assert replace_surrogates("naïve \U0001f600") == "naïve \U0001f600"
+    assert replace_surrogates("a\ud83db") == "a?b"
 
 
 def test_a_draw_is_sent_what_the_task_and_the_request_say() -> None:
     sampler = ScriptedSampler(["= 42"])
-    solving = Solving(TASK, sampler, Ledger())
+    solving = SolveContext(TASK, sampler, Ledger())
     ask = Ask(prefix="It is", model="other", sampling=Sampling(temperature=0.0, max_tokens=5))
-    candidate = asyncio.run(solving.draw(ask, "0.0", ""))
-    (draw,) = sampler.draws
+    candidate = asyncio.run(solving.sample(ask, "0.0", ""))
+    (draw,) = sampler.requests
     assert (draw.prompt, draw.prefix, draw.model, draw.sampling.temperature) == ("6 x 7 =", "It is", "other", 0.0)
     assert candidate is not None
     assert candidate.whole == "It is= 42"
-    assert candidate.place == "0.0"
+    assert candidate.draw_id == "0.0"
 
 
 def test_ids_differ() -> None:
-    assert len({trace_id() for _ in range(100)}) == 100
+    assert len({new_trace_id() for _ in range(100)}) == 100
 
 
 def judged(
-    judge: JudgeOf,
+    judge: JudgeFunction,
     sampler: ScriptedSampler,
-    budget: Budget = Budget(),
+    budget: Budget = Budget(),  # noqa: B008 - frozen
     by: str = "default",  # noqa: B008
-) -> tuple[Candidate, Solving]:
-    async def main() -> tuple[Candidate, Solving]:
-        solving = Solving(TASK, sampler, Ledger(budget), {"default": judge})
-        return await solving.judge(Candidate("x", place="0.0"), by), solving
+) -> tuple[Candidate, SolveContext]:
+    async def main() -> tuple[Candidate, SolveContext]:
+        solving = SolveContext(TASK, sampler, Ledger(budget), {"default": judge})
+        return await solving.judge(Candidate("x", draw_id="0.0"), by), solving
 
     return asyncio.run(asyncio.wait_for(main(), 10))
 
 
-async def asking_judge(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
+async def asking_judge(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
     reply = await draw(Ask(purpose="judgement"))
-    return Verdict(None if reply is None else 1.0)
+    return Judgement(None if reply is None else 1.0)
 
 
 def test_a_judge_that_hangs_ends_at_the_deadline() -> None:
-    async def hanging(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
+    async def hanging(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
         await asyncio.sleep(60)
-        return Verdict(1.0)
+        return Judgement(1.0)
 
     candidate, solving = judged(hanging, ScriptedSampler([]), Budget(seconds=0.05))
     assert candidate.score is None
-    assert solving.spent
+    assert solving.budget_exhausted
 
 
 def test_a_judge_that_is_not_there_is_named() -> None:
@@ -107,25 +109,25 @@ def test_a_judge_that_is_not_there_is_named() -> None:
 
 
 def test_a_judge_that_is_refused_for_good_does_not_stop_the_draws() -> None:
-    def script(draw: Draw, number: int) -> str | ServerError:
+    def script(draw: SampleRequest, number: int) -> str | ServerError:
         return ServerError("too long", "shorten it", fatal=True) if number == 0 else "x"
 
     candidate, solving = judged(asking_judge, ScriptedSampler(script))
     assert candidate.score is None
-    assert asyncio.run(solving.draw(Ask(), "0.1", "")) is not None
-    assert asyncio.run(solving.draw(Ask(purpose="judgement"), "0.2", "")) is None, "nor is the judge tried again"
+    assert asyncio.run(solving.sample(Ask(), "0.1", "")) is not None
+    assert asyncio.run(solving.sample(Ask(purpose="judgement"), "0.2", "")) is None, "nor is the judge tried again"
 
 
 def test_a_candidate_judged_twice_is_taken_up_twice(tmp_path: Path) -> None:
     async def main(sampler: ScriptedSampler, journal: Journal) -> None:
-        solving = Solving(TASK, sampler, Ledger(), {"default": asking_judge}, journal)
+        solving = SolveContext(TASK, sampler, Ledger(), {"default": asking_judge}, journal)
         for _ in range(2):
-            await solving.judge(Candidate("x", place="0.0"), "default")
+            await solving.judge(Candidate("x", draw_id="0.0"), "default")
 
     asyncio.run(main(ScriptedSampler(["a", "b"]), Journal(tmp_path)))
     idle = ScriptedSampler([])
     asyncio.run(main(idle, Journal.open(tmp_path)))
-    assert idle.draws == []
+    assert idle.requests == []
 
 
 def test_when_one_of_several_breaks_the_others_are_cancelled() -> None:
@@ -142,7 +144,7 @@ def test_when_one_of_several_breaks_the_others_are_cancelled() -> None:
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        asyncio.run(asyncio.wait_for(together([slow(), broken()]), 10))
+        asyncio.run(asyncio.wait_for(gather_or_cancel([slow(), broken()]), 10))
     assert ended == ["slow"]
 
 
@@ -150,13 +152,13 @@ def test_what_earlier_attempts_spent_is_charged_before_the_first_draw(tmp_path: 
     journal = Journal(tmp_path)
     for path, kind in (("", "arrived"), ("0.1/", "arrived"), ("0.2/", "discarded"), ("judge", "failed")):
         candidate = Candidate("x") if kind == "arrived" else None
-        journal.append(Event("q", path, "0.0", kind, Spend(calls=1, output_tokens=5), candidate))  # type: ignore[arg-type] # literals
-    solving = Solving(TASK, ScriptedSampler([]), Ledger(), journal=Journal.open(tmp_path))
+        journal.append(JournalEvent("q", path, "0.0", kind, Spend(calls=1, output_tokens=5), candidate))  # type: ignore[arg-type] # literals
+    solving = SolveContext(TASK, ScriptedSampler([]), Ledger(), journal=Journal.open(tmp_path))
     assert solving.ledger.spent == Spend(calls=4, output_tokens=20)
 
 
 def test_a_task_of_which_nothing_arrived_is_begun_again_and_once_only(tmp_path: Path) -> None:
-    def drawn(sampler: ScriptedSampler) -> Solved:
+    def drawn(sampler: ScriptedSampler) -> SolveResult:
         return asyncio.run(Driver(sampler, journal=Journal.open(tmp_path)).solve(AdaptiveVote(), TASK))
 
     down = drawn(ScriptedSampler(lambda draw, number: ServerError("status 500", "try again")))
@@ -166,17 +168,17 @@ def test_a_task_of_which_nothing_arrived_is_begun_again_and_once_only(tmp_path: 
     assert up.spend.calls == down.spend.calls + 4
     idle = ScriptedSampler([])
     assert drawn(idle).answer == up.answer
-    assert idle.draws == []
+    assert idle.requests == []
 
 
 def test_the_halt_of_a_task_holds_where_the_request_brings_none() -> None:
     looping = replace(TASK, sampling=Sampling(max_tokens=2000), halt=Loop(least=60, every=8))
     sampler = ScriptedSampler(lambda draw, number: "and so on, " * 400)
-    cut = asyncio.run(Solving(looping, sampler, Ledger()).draw(Ask(), "0.0", ""))
+    cut = asyncio.run(SolveContext(looping, sampler, Ledger()).sample(Ask(), "0.0", ""))
     assert cut is not None
     assert cut.finish == "halt"
     assert cut.tokens < 300
-    own = asyncio.run(Solving(looping, sampler, Ledger()).draw(Ask(halt=Phrase(("on,",))), "0.0", ""))
+    own = asyncio.run(SolveContext(looping, sampler, Ledger()).sample(Ask(halt=Phrase(("on,",))), "0.0", ""))
     assert own is not None
     assert own.tokens == 3
 
@@ -184,7 +186,7 @@ def test_the_halt_of_a_task_holds_where_the_request_brings_none() -> None:
 TASK_JUDGES = Task(({"role": "user", "content": "6 x 7?"},))
 
 
-def verdict(reply: str | None) -> tuple[Verdict, list[Ask]]:
+def verdict(reply: str | None) -> tuple[Judgement, list[Ask]]:
     asked: list[Ask] = []
 
     async def draw(ask: Ask) -> Candidate | None:
@@ -220,13 +222,13 @@ def test_it_sees_question_and_solution_and_draws_greedily() -> None:
 
 
 def test_the_best_scored_wins_and_judgements_are_charged() -> None:
-    def say(draw: Draw, number: int) -> Said:
+    def say(draw: SampleRequest, number: int) -> ScriptedOutcome:
         text = str(draw.prompt)
         if "Proposed solution" in text:
             return "Score: 9" if "is 42" in text else "Score: 1"
         return f"The answer is {40 + number}."
 
-    async def main() -> Solved:
+    async def main() -> SolveResult:
         return await Driver(ScriptedSampler(say), judges={"default": ModelJudge()}).solve(BestOfN(3), TASK_JUDGES)
 
     solved = asyncio.run(main())

@@ -14,10 +14,10 @@ from breadth.inference.records import Answer, Ask, Candidate, Fork, Run, Samplin
 from breadth.inference.voting import Poll, majority
 from breadth.runtime.journal import Journal
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.scripted import ScriptedSampler
-from breadth.runtime.solve_context import Solving
-from breadth.runtime.strategy_run import Fiber
+from breadth.runtime.solve_context import SolveContext
+from breadth.runtime.strategy_run import StrategyRun
 
 TASK = Task("6 x 7 =", "q", sampling=Sampling(max_tokens=50))
 
@@ -30,10 +30,10 @@ def asking(*waits: tuple[int, int | None]) -> Run:
     return majority(poll)
 
 
-def driven(run: Run, sampler: ScriptedSampler, journal: Journal | None = None) -> tuple[Answer, Solving]:
-    async def main() -> tuple[Answer, Solving]:
-        solving = Solving(TASK, sampler, Ledger(), journal=journal or Journal())
-        return await Fiber(solving).drive(run), solving
+def driven(run: Run, sampler: ScriptedSampler, journal: Journal | None = None) -> tuple[Answer, SolveContext]:
+    async def main() -> tuple[Answer, SolveContext]:
+        solving = SolveContext(TASK, sampler, Ledger(), journal=journal or Journal())
+        return await StrategyRun(solving).drive(run), solving
 
     return asyncio.run(asyncio.wait_for(main(), 20))
 
@@ -82,7 +82,7 @@ def test_a_fork_taken_up_again_has_the_same_winners(tmp_path: Path) -> None:
     again, after = driven(Parts()(), idle, Journal.open(tmp_path))
     assert first.figures == {"parts": 2.0}
     assert again == first
-    assert idle.draws == []
+    assert idle.requests == []
     assert len(after.arrived) == len(before.arrived)
 
 
@@ -155,17 +155,17 @@ def test_a_fork_is_taken_up_again_although_another_draw_arrived_in_the_meantime(
     again, _ = driven(run(), idle, Journal.open(tmp_path))
     assert [candidate.key for candidate in first.candidates] == ["2", "1"]
     assert again == first
-    assert idle.draws == []
+    assert idle.requests == []
 
 
 def test_failures_are_taken_up_in_the_order_they_were_told(tmp_path: Path) -> None:
-    def script(draw: Draw, number: int) -> str | ServerError:
+    def script(draw: SampleRequest, number: int) -> str | ServerError:
         return ServerError("status 500", "try again") if number < 3 else f"The answer is {number}."
 
     first, before = driven(asking((8, None), (2, None)), ScriptedSampler(script), Journal(tmp_path))
     idle = ScriptedSampler([])
     again, after = driven(asking((8, None), (2, None)), idle, Journal.open(tmp_path))
-    assert idle.draws == []
+    assert idle.requests == []
     assert again == first
     assert (after.started, after.failed) == (before.started, before.failed)
 
@@ -185,7 +185,7 @@ def test_what_was_not_waited_for_is_not_drawn_again(tmp_path: Path) -> None:
     idle = ScriptedSampler([])
     again, after = driven(run(), idle, Journal.open(tmp_path))
     assert again == first
-    assert idle.draws == []
+    assert idle.requests == []
     assert after.discarded == 2
 
 
@@ -195,17 +195,17 @@ def test_a_course_changed_once_is_kept_the_next_time(tmp_path: Path) -> None:
     idle = ScriptedSampler([])
     again, solving = driven(asking((2, None), (0, 0), (1, None)), idle, Journal.open(tmp_path))
     assert again == changed
-    assert idle.draws == []
+    assert idle.requests == []
     assert solving.ledger.spent.calls == 5
 
 
 class Unstoppable(ScriptedSampler):
     """Gives what it has when it is cancelled."""
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
         """Draw, and never let go without a candidate."""
         try:
-            return await super().draw(draw, meter)
+            return await super().sample(draw, meter)
         except asyncio.CancelledError:
             return Candidate("The answer is 5.")
 
@@ -213,6 +213,8 @@ class Unstoppable(ScriptedSampler):
 def test_what_arrives_although_the_time_is_up_breaks_nothing() -> None:
     async def main() -> Answer:
         sampler = Unstoppable(lambda draw, number: "x", seconds=30)
-        return await Fiber(Solving(TASK, sampler, Ledger(Budget(seconds=0.05)))).drive(asking((2, None), (1, None)))
+        return await StrategyRun(SolveContext(TASK, sampler, Ledger(Budget(seconds=0.05)))).drive(
+            asking((2, None), (1, None))
+        )
 
     assert asyncio.run(asyncio.wait_for(main(), 20)).key == "5"

@@ -18,10 +18,10 @@ from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import PLAIN
 from breadth.runs.reader import Run
 from breadth.runtime.questions import Question
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.sweep import Sweep, affordable, estimate, needed
-from breadth.runtime.sweep_folder import Wishes
-from breadth.testing.hump_model import HumpModel
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.sweep import Sweep, affordable_questions, cost_per_question, estimate_sweep
+from breadth.runtime.sweep_folder import SweepOptions
+from breadth.testing.strategies import HumpModel
 
 PLAN = SweepPlan(Policy(), (plain_arm((1, 8)), *forced_arms([64], PLAIN, 2)), (1, 8), 10)
 PILOT = {0: [Spend(1, 10, 0, 20, 1.0, 0.1), Spend(1, 10, 4, 40, 3.0, 0.3)], 1: [Spend(3, 90, 0, 70, 5.0, 0.5)]}
@@ -29,39 +29,49 @@ PILOT = {0: [Spend(1, 10, 0, 20, 1.0, 0.1), Spend(1, 10, 4, 40, 3.0, 0.3)], 1: [
 
 def test_one_question_takes_each_arm_s_mean_times_its_draws() -> None:
     # Plain: 8 x (1, 10, 2, 30, 2 s, 0.2); forced: 2 x (3, 90, 0, 70, 5 s, 0.5).
-    each = needed(PLAN, PILOT)
+    each = cost_per_question(PLAN, PILOT)
     assert (each.calls, each.input_tokens, each.cached_tokens, each.output_tokens) == (8 + 6, 80 + 180, 16, 240 + 140)
     assert (each.seconds, each.money) == pytest.approx((16.0 + 10.0, 1.6 + 1.0))
 
 
 def test_what_is_missing_is_scaled_and_shared_over_streams() -> None:
-    told = estimate(PLAN, needed(PLAN, PILOT), 50, Spend(3), of=12, at_once=4, pilot=3)
+    told = estimate_sweep(PLAN, cost_per_question(PLAN, PILOT), 50, Spend(3), available=12, concurrency=4, pilot=3)
     # 100 samples of which 50 are there: five questions' worth; 26 s each over four streams.
-    assert (told.samples, told.drawn, told.questions, told.of) == (100, 50, 10, 12)
-    assert told.coming.output_tokens == 5 * 380
-    assert told.coming.calls == 70
-    assert told.coming.seconds == pytest.approx(5 * 26 / 4)
+    assert (told.samples, told.collected, told.questions, told.available) == (100, 50, 10, 12)
+    assert told.remaining.output_tokens == 5 * 380
+    assert told.remaining.calls == 70
+    assert told.remaining.seconds == pytest.approx(5 * 26 / 4)
     assert told.spent == Spend(3)
 
 
 def test_nothing_is_to_come_when_all_is_there() -> None:
-    assert estimate(PLAN, needed(PLAN, PILOT), 100, Spend(), of=10, at_once=4, pilot=3).coming == Spend()
+    assert (
+        estimate_sweep(
+            PLAN, cost_per_question(PLAN, PILOT), 100, Spend(), available=10, concurrency=4, pilot=3
+        ).remaining
+        == Spend()
+    )
     # More may be there from an attempt with a higher ceiling: of these 100 samples it is all.
-    assert estimate(PLAN, needed(PLAN, PILOT), 160, Spend(), of=10, at_once=4, pilot=3).drawn == 100
+    assert (
+        estimate_sweep(
+            PLAN, cost_per_question(PLAN, PILOT), 160, Spend(), available=10, concurrency=4, pilot=3
+        ).collected
+        == 100
+    )
 
 
 def test_a_ceiling_pays_for_nine_tenths_of_itself() -> None:
     each = Spend(output_tokens=100)
-    assert affordable(PLAN, each, 50, 2000) == 18
-    assert affordable(PLAN, each, 10, 2000) == 10
-    assert affordable(PLAN, each, 50, None) == 50
+    assert affordable_questions(PLAN, each, 50, 2000) == 18
+    assert affordable_questions(PLAN, each, 10, 2000) == 10
+    assert affordable_questions(PLAN, each, 50, None) == 50
     with pytest.raises(SettingsError, match="about 100"):
-        affordable(PLAN, each, 50, 300)
+        affordable_questions(PLAN, each, 50, 300)
 
 
 TRUTHS = {f"What is {number} + 1?": str(number + 1) for number in range(6)}
 QUESTIONS = [Question(f"q{place}", text, answer) for place, (text, answer) in enumerate(TRUTHS.items())]
-WISHES = Wishes(Policy(sampling=Sampling(max_tokens=256)), (1, 3), (16, 64), 2)
+WISHES = SweepOptions(Policy(sampling=Sampling(max_tokens=256)), (1, 3), (16, 64), 2)
 STEADY = "SELECT * EXCLUDE (extra) REPLACE (split AS split) FROM rollouts ORDER BY step, problem, sample"
 
 
@@ -69,10 +79,10 @@ def model(**settings: Any) -> HumpModel:
     return HumpModel(lambda words: 0.2 if words < 40 else 0.8, TRUTHS, **settings)
 
 
-def swept(sampler: Any, folder: Path, wishes: Wishes = WISHES, **settings: Any) -> Sweep:
+def swept(sampler: Any, folder: Path, wishes: SweepOptions = WISHES, **settings: Any) -> Sweep:
     async def main() -> Sweep:
         sweep = Sweep(sampler, QUESTIONS, wishes, folder, **settings)
-        await sweep.begin()
+        await sweep.run_pilot()
         await sweep.collect()
         return sweep
 
@@ -109,24 +119,24 @@ def test_every_sample_of_every_arm_is_a_rollout(tmp_path: Path) -> None:
 
 def test_the_estimate_comes_true(tmp_path: Path) -> None:
     async def main() -> None:
-        wishes = Wishes(Policy(sampling=Sampling(max_tokens=256), prices=Prices(output=1e6)), (1, 3), (16, 64), 2)
+        wishes = SweepOptions(Policy(sampling=Sampling(max_tokens=256), prices=Prices(output=1e6)), (1, 3), (16, 64), 2)
         sweep = Sweep(model(), QUESTIONS, wishes, tmp_path / "run")
-        told = await sweep.begin()
+        told = await sweep.run_pilot()
         before = sweep.driver.ledger.spent
         await sweep.collect()
         after = sweep.driver.ledger.spent
-        assert (told.questions, told.of, told.samples, told.drawn, told.pilot) == (6, 6, 42, 9, 9)
+        assert (told.questions, told.available, told.samples, told.collected, told.pilot) == (6, 6, 42, 9, 9)
         assert told.spent == before
         # Five sixths of the arms are alike in tokens here, so the mean of a pilot errs only by which arms it drew
         # already.
-        assert told.coming.output_tokens == pytest.approx(after.output_tokens - before.output_tokens, rel=0.15)
-        assert told.coming.money == pytest.approx(told.coming.output_tokens, rel=0.01)
+        assert told.remaining.output_tokens == pytest.approx(after.output_tokens - before.output_tokens, rel=0.15)
+        assert told.remaining.money == pytest.approx(told.remaining.output_tokens, rel=0.01)
 
     asyncio.run(main())
 
 
 def test_budgets_are_chosen_by_what_the_model_writes(tmp_path: Path) -> None:
-    wishes = Wishes(Policy(sampling=Sampling(max_tokens=256)), (1, 2), None, 1)
+    wishes = SweepOptions(Policy(sampling=Sampling(max_tokens=256)), (1, 2), None, 1)
     sweep = swept(model(), tmp_path / "run", wishes)
     # 36 tokens by itself: 18, 36, 72, 144 are nearest to 16, 32, 64, 128.
     assert [arm.budget for arm in sweep.plan.serial] == [16, 32, 64, 128]
@@ -140,7 +150,7 @@ def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
 
     async def main() -> None:
         sweep = Sweep(model(), QUESTIONS, WISHES, tmp_path / "run")
-        await sweep.begin()
+        await sweep.run_pilot()
         await sweep.collect(told)
 
     asyncio.run(main())
@@ -226,7 +236,7 @@ def test_without_prefixes_only_widths_are_measured_and_that_is_said(tmp_path: Pa
 
 
 def test_budgets_may_be_left_out(tmp_path: Path) -> None:
-    sweep = swept(model(), tmp_path / "run", Wishes(WISHES.policy, (1, 3), ()))
+    sweep = swept(model(), tmp_path / "run", SweepOptions(WISHES.policy, (1, 3), ()))
     assert len(sweep.plan.arms) == 1
     assert "as asked" in sweep.plan.notes[0]
 
@@ -239,10 +249,10 @@ class Failing:
     def __init__(self, error: ServerError, after: int = 0) -> None:
         self.error, self.after, self.inner = error, after, model()
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
         if len(self.inner.drawn) >= self.after:
             raise self.error
-        return await self.inner.draw(draw, meter)
+        return await self.inner.sample(draw, meter)
 
     async def close(self) -> None: ...
 
@@ -263,5 +273,5 @@ def test_a_server_that_goes_down_ends_the_sweep_and_what_failed_is_drawn_when_it
 def test_a_budget_without_room_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     sampler = model()
     with pytest.raises(SettingsError, match="budget of 250"):
-        swept(sampler, tmp_path / "run", Wishes(WISHES.policy, (1,), (250,)))
+        swept(sampler, tmp_path / "run", SweepOptions(WISHES.policy, (1,), (250,)))
     assert sampler.drawn == []

@@ -16,38 +16,38 @@ from breadth.inference.sweep_plan import SweepPlan, plain_arm
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 from breadth.runtime.driver import Driver
-from breadth.runtime.journal import FILE
+from breadth.runtime.journal import JOURNAL_FILE
 from breadth.runtime.questions import Question
-from breadth.runtime.sweep_folder import SweepFolder, Wishes, sample_row, set_failures_aside
-from breadth.testing.hump_model import HumpModel
+from breadth.runtime.sweep_folder import SweepFolder, SweepOptions, reset_failed_tasks, sample_row
+from breadth.testing.strategies import HumpModel
 
 PLAN = SweepPlan(Policy(), (plain_arm((1,)),), (1,), 4)
 
 
 def test_a_plan_is_found_again(tmp_path: Path) -> None:
-    assert SweepFolder(tmp_path / "run", Wishes(), "hash").plan is None
-    SweepFolder(tmp_path / "run", Wishes(), "hash").keep(PLAN)
-    assert SweepFolder(tmp_path / "run", Wishes(), "hash").plan == PLAN
+    assert SweepFolder(tmp_path / "run", SweepOptions(), "hash").plan is None
+    SweepFolder(tmp_path / "run", SweepOptions(), "hash").save_plan(PLAN)
+    assert SweepFolder(tmp_path / "run", SweepOptions(), "hash").plan == PLAN
 
 
 def test_other_wishes_are_refused_by_name(tmp_path: Path) -> None:
-    SweepFolder(tmp_path / "run", Wishes(), "hash")
+    SweepFolder(tmp_path / "run", SweepOptions(), "hash")
     with pytest.raises(BrokenFileError, match=r"other settings \(widths, seed\)"):
-        SweepFolder(tmp_path / "run", Wishes(widths=(1, 2), seed=1), "hash")
+        SweepFolder(tmp_path / "run", SweepOptions(widths=(1, 2), seed=1), "hash")
     with pytest.raises(BrokenFileError, match="other questions"):
-        SweepFolder(tmp_path / "run", Wishes(), "other")
+        SweepFolder(tmp_path / "run", SweepOptions(), "other")
 
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     RunWriter(tmp_path / "run", Header(name="training"))
     with pytest.raises(BrokenFileError, match="no sweep"):
-        SweepFolder(tmp_path / "run", Wishes(), "hash")
+        SweepFolder(tmp_path / "run", SweepOptions(), "hash")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "diary.txt").write_text("dear")
     with pytest.raises(BrokenFileError, match="other files"):
-        SweepFolder(tmp_path / "notes", Wishes(), "hash")
+        SweepFolder(tmp_path / "notes", SweepOptions(), "hash")
     (tmp_path / "empty").mkdir()
-    SweepFolder(tmp_path / "empty", Wishes(), "hash")
+    SweepFolder(tmp_path / "empty", SweepOptions(), "hash")
 
 
 def test_tasks_that_failed_last_are_drawn_anew_and_stay_charged(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_tasks_that_failed_last_are_drawn_anew_and_stay_charged(tmp_path: Path) 
         {"task": "b", "path": "", "place": "0.0", "kind": "failed", "reason": "down"},
         {"task": "b", "path": "", "place": "0.0'", "kind": "arrived", "candidate": {"text": "1"}},
     ]
-    path = tmp_path / FILE
+    path = tmp_path / JOURNAL_FILE
     path.write_bytes(b"\n".join(orjson.dumps(row) for row in lost + kept) + b'\n{"task": "c", "pa')
-    set_failures_aside(tmp_path)
+    reset_failed_tasks(tmp_path)
     *whole, cut = path.read_bytes().split(b"\n")
     assert [orjson.loads(line) for line in whole] == [
         lost[0],

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.report.sections import Fact, Severity
 from breadth.testing.findings import check_finding, check_said

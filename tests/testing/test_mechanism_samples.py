@@ -126,11 +126,11 @@ def test_pick_follows_the_order_in_every_field() -> None:
 
 
 def test_plans_repeat_and_count_what_was_seen() -> None:
-    assert sample_plan(0, 0).seen == {}
+    assert sample_plan(0, 0).results == {}
     plan = sample_plan(0, 3)
     assert plan == sample_plan(0, 3)
-    assert plan.seen
-    assert all(0 <= correct <= drawn == 8 for drawn, correct in plan.seen.values())
+    assert plan.results
+    assert all(0 <= correct <= drawn == 8 for drawn, correct in plan.results.values())
 
 
 PLAIN = Chain((ClippedPolicy(),))
@@ -145,7 +145,7 @@ def loaded(name: str, **options: Any) -> Mechanism[Any, Any]:
 def test_a_step_is_the_loss_over_its_parts() -> None:
     step, objective = sample_step(2), Objective(PLAIN)
     loss = run_step(objective, step, [torch.arange(5), torch.arange(5, SEQUENCES)])
-    batch = step.batch.cleaned()
+    batch = step.batch.clean()
     moved = (batch.logprobs - not_none(batch.old_logprobs)).exp().detach()
     each = torch.maximum(-moved * batch.advantages, -moved.clamp(0.8, 1.2) * batch.advantages) * not_none(batch.weights)
     assert loss.item() == pytest.approx(each.sum().item() / int(batch.mask.sum()), abs=1e-12)
@@ -153,7 +153,7 @@ def test_a_step_is_the_loss_over_its_parts() -> None:
     assert objective.step == 1
 
 
-def test_the_loss_seat_tells_of_every_step() -> None:
+def test_the_loss_stage_tells_of_every_step() -> None:
     told = run_loss(PAYING)
     wanted = {f"{what} of step {number}" for what in ("loss", "gradient") for number in range(STEPS)}
     assert told.keys() == wanted | {"states"}
@@ -169,7 +169,7 @@ def test_an_entropy_without_gradient_only_matters_to_who_pays_for_it() -> None:
         run_loss(PAYING, gradient=False)
 
 
-def test_the_credit_seat_tells_of_every_generation_in_the_order_given() -> None:
+def test_the_credit_stage_tells_of_every_generation_in_the_order_given() -> None:
     chain, order = Chain((GroupAdvantage(), loaded("flat-filter"))), list(reversed(range(len(sample_rollouts(0)))))
     straight, turned = run_credit(chain), run_credit(chain, order=order)
     assert len(straight) == 2 * STEPS + 1
@@ -178,7 +178,7 @@ def test_the_credit_seat_tells_of_every_generation_in_the_order_given() -> None:
     assert 0 < int(kept.sum()) < len(kept)
 
 
-def test_the_plan_seat_tells_of_every_generation_whatever_the_order() -> None:
+def test_the_plan_stage_tells_of_every_generation_whatever_the_order() -> None:
     chain = Chain((loaded("temperature", start=1.0, end=0.5, over=4), loaded("difficulty", pilot=8)))
     told = run_plan(chain)
     assert [told[f"plan {number}"][1] for number in range(STEPS)] == [1.0, 0.875, 0.75, 0.625] + [0.5] * 4
@@ -186,7 +186,7 @@ def test_the_plan_seat_tells_of_every_generation_whatever_the_order() -> None:
     assert run_plan(chain, turn=True) == told
 
 
-def test_all_seats_pass_their_periods() -> None:
+def test_all_stages_pass_their_periods() -> None:
     objective = Objective(Chain((loaded("difficulty", pilot=8), GroupAdvantage(), *PAYING.mechanisms)))
     run_all(objective)
     assert (objective.generation, objective.step) == (STEPS, STEPS)

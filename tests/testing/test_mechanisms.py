@@ -22,7 +22,7 @@ from breadth.training.catalogue import MECHANISMS
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.mechanism import Effect, Mechanism, Role, Selection, name_of
+from breadth.training.mechanism import Effect, Mechanism, Role, Selection, mechanism_name
 from breadth.training.objective import Objective
 from breadth.training.ops import group_mean, masked_mean
 from breadth.training.records import Batch, Plan, Rollouts, not_none
@@ -38,7 +38,7 @@ class Good(Mechanism[Batch, None]):
     factor: float = 0.5
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        return Effect(batch.weighted(torch.full_like(batch.logprobs, self.factor)))
+        return Effect(batch.scale_weights(torch.full_like(batch.logprobs, self.factor)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Secretive(Good):
     """Reads the entropy and does not say so."""
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        return Effect(batch.weighted(not_none(batch.entropy).detach()))
+        return Effect(batch.scale_weights(not_none(batch.entropy).detach()))
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Positional(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         assert selection is not None
-        return Effect(batch.weighted(selection.tokens["place"][:, None].double()))
+        return Effect(batch.scale_weights(selection.tokens["place"][:, None].double()))
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Towering(Mechanism[Batch, None]):
     """Finite in double precision alone."""
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        return Effect(batch.weighted((batch.logprobs.detach() + 100).exp() / 1e43))
+        return Effect(batch.scale_weights((batch.logprobs.detach() + 100).exp() / 1e43))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Curious(Mechanism[Rollouts, None]):
         return frozenset({"entropy"})
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
-        return Effect(batch.credited(torch.where(batch.scored, not_none(batch.entropy).mean(-1), 0.0)))
+        return Effect(batch.add_advantages(torch.where(batch.is_scored, not_none(batch.entropy).mean(-1), 0.0)))
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Generous(Mechanism[Rollouts, None]):
     amount: float = 1.0
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
-        return Effect(batch.credited(torch.full_like(batch.rewards, self.amount)))
+        return Effect(batch.add_advantages(torch.full_like(batch.rewards, self.amount)))
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Queueing(Generous):
     """Pays by the place in the queue."""
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
-        return Effect(batch.credited(torch.where(batch.scored, torch.arange(len(batch)).double(), 0.0)))
+        return Effect(batch.add_advantages(torch.where(batch.is_scored, torch.arange(len(batch)).double(), 0.0)))
 
 
 @dataclass(frozen=True)
@@ -294,9 +294,9 @@ class Naive(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         known = batch.rewards.nan_to_num()
-        centred = known - group_mean(known, batch.groups, batch.scored)
+        centred = known - group_mean(known, batch.groups, batch.is_scored)
         return Effect(
-            replace(batch, advantages=torch.where(batch.scored, centred / centred.square().mean().sqrt(), 0.0))
+            replace(batch, advantages=torch.where(batch.is_scored, centred / centred.square().mean().sqrt(), 0.0))
         )
 
 
@@ -306,9 +306,11 @@ class Hopeful(Naive):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         known = batch.rewards.nan_to_num()
-        centred = known - group_mean(known, batch.groups, batch.scored)
+        centred = known - group_mean(known, batch.groups, batch.is_scored)
         return Effect(
-            replace(batch, advantages=torch.where(batch.scored, centred / (1 - masked_mean(known, batch.scored)), 0.0))
+            replace(
+                batch, advantages=torch.where(batch.is_scored, centred / (1 - masked_mean(known, batch.is_scored)), 0.0)
+            )
         )
 
 
@@ -524,7 +526,7 @@ def acting_chains() -> list[Chain]:
 def test_every_mechanism_gives_the_same_on_two_processes() -> None:
     chains = acting_chains()
     ours = {name for name in MECHANISMS.entries if not name.startswith("test-")}
-    assert {name_of(mechanism) for chain in chains for mechanism in chain.mechanisms} == ours
+    assert {mechanism_name(mechanism) for chain in chains for mechanism in chain.mechanisms} == ours
     check_ranks(chains)
 
 
@@ -537,7 +539,7 @@ def test_every_mechanism_of_those_chains_acts(place: int) -> None:
             without = run_chain(
                 replace(chain, mechanisms=tuple(other for other in chain.mechanisms if other is not one)), 0, 1
             )
-            assert any(without[name] != whole[name] for name in TOLD), name_of(one)
+            assert any(without[name] != whole[name] for name in TOLD), mechanism_name(one)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from breadth.training.catalogue import MECHANISMS
-from breadth.training.mechanism import Mechanism, Role, Stage, name_of
+from breadth.training.mechanism import Mechanism, Role, Stage, mechanism_name
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent.parent / "src" / "breadth" / "training"
@@ -28,18 +28,18 @@ def default(name: str) -> Mechanism[Any, Any]:
 
 
 @EVERY
-def test_it_lives_in_the_folder_of_its_seat(name: str, place: str) -> None:
+def test_it_lives_in_the_folder_of_its_stage(name: str, place: str) -> None:
     one = default(name)
     assert place.split(".")[2] == one.stage.value
-    assert name_of(one) == name
+    assert mechanism_name(one) == name
     assert is_dataclass(type(one))
     assert (type(one).__doc__ or "").count("\n") >= 2, "a docstring says what it does, then formula, source and harm"
 
 
 @EVERY
 def test_it_is_held_to_the_contract_in_its_own_test_file(name: str, place: str) -> None:
-    seat, file = place.partition(":")[0].split(".")[-2:]
-    text = (TESTS / seat / f"test_{file}.py").read_text(encoding="utf-8")
+    stage, file = place.partition(":")[0].split(".")[-2:]
+    text = (TESTS / stage / f"test_{file}.py").read_text(encoding="utf-8")
     assert "check_mechanism(" in text
     assert place.partition(":")[2] in text
 
@@ -53,10 +53,10 @@ def test_a_period_without_stats_leaves_the_state_alone(name: str, place: str) ->
 
 def test_every_mechanism_file_is_in_the_catalogue() -> None:
     modules = {place.partition(":")[0] for place in MECHANISMS.entries.values()}
-    for seat in Stage:
-        for file in (SOURCE / seat.value).glob("*.py"):
+    for stage in Stage:
+        for file in (SOURCE / stage.value).glob("*.py"):
             if "(Mechanism[" in file.read_text(encoding="utf-8"):
-                assert f"breadth.training.{seat.value}.{file.stem}" in modules
+                assert f"breadth.training.{stage.value}.{file.stem}" in modules
 
 
 def test_roles_are_taken_by_those_that_can_stand_alone() -> None:
@@ -75,7 +75,7 @@ def test_roles_are_taken_by_those_that_can_stand_alone() -> None:
     }
     for name, kind in kinds.items():
         for other in (kind.precedes, kind.follows):
-            assert other is None or (other is Role.SURROGATE) == (kind.seat is Stage.LOSS), name
+            assert other is None or (other is Role.SURROGATE) == (kind.stage is Stage.LOSS), name
 
 
 def test_every_mechanism_has_a_short_import() -> None:

@@ -81,23 +81,23 @@ def test_what_is_no_mechanism() -> None:
 
 
 def test_an_empty_chain_and_one_of_credit_alone_are_fine() -> None:
-    assert Chain().seated(Stage.LOSS) == ()
-    assert Chain((GroupAdvantage(),)).seated(Stage.CREDIT) == (GroupAdvantage(),)
+    assert Chain().mechanisms_of(Stage.LOSS) == ()
+    assert Chain((GroupAdvantage(),)).mechanisms_of(Stage.CREDIT) == (GroupAdvantage(),)
 
 
 def test_a_list_becomes_a_tuple() -> None:
     assert Chain([ClippedPolicy()]) == Chain((ClippedPolicy(),))  # type: ignore[arg-type]  # people will
 
 
-def test_seats_keep_the_order_and_plus_appends() -> None:
+def test_stages_keep_the_order_and_plus_appends() -> None:
     chain = Chain((ClippedPolicy(),)).plus(ForkThermostat(), GroupAdvantage())
-    assert chain.seated(Stage.LOSS) == (ClippedPolicy(), ForkThermostat())
-    assert chain.seated(Stage.CREDIT) == (GroupAdvantage(),)
+    assert chain.mechanisms_of(Stage.LOSS) == (ClippedPolicy(), ForkThermostat())
+    assert chain.mechanisms_of(Stage.CREDIT) == (GroupAdvantage(),)
     with pytest.raises(MechanismError, match="surrogate"):
         chain.plus(ClippedPolicy())
 
 
-def test_needs_are_named_by_seat_with_who_reads_them() -> None:
+def test_needs_are_named_by_stage_with_who_reads_them() -> None:
     chain = Chain(
         (GroupAdvantage(), loaded("repeat-penalty"), ClippedPolicy(), ForkThermostat(), loaded("forking-tokens"))
     )

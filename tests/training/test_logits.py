@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from breadth.base.errors import MechanismError
-from breadth.training.logits import divergence, entropy_and_logprobs
+from breadth.training.logits import entropy_and_logprobs, kl_divergence
 
 Z = [2.0, 1.0, 0.0, -1.0]
 P = [0.643914, 0.236883, 0.087144, 0.032059]
@@ -131,7 +131,7 @@ def test_gradients_agree_with_finite_differences(chunk: int | None) -> None:
     old = torch.randn(2, 4, 5, generator=dice, dtype=torch.float64)
     tokens = torch.randint(5, (2, 4), generator=dice)
     assert torch.autograd.gradcheck(lambda z: entropy_and_logprobs(z, tokens, 0.7, chunk), (logits,))
-    assert torch.autograd.gradcheck(lambda z: divergence(old, z, 0.7, chunk), (logits,))
+    assert torch.autograd.gradcheck(lambda z: kl_divergence(old, z, 0.7, chunk), (logits,))
 
 
 def test_agrees_with_autograd_through_log_softmax() -> None:
@@ -146,7 +146,7 @@ def test_agrees_with_autograd_through_log_softmax() -> None:
         -(every.exp() * every).sum(-1),
         (then.exp() * (then - every)).sum(-1),
     )
-    got = (*entropy_and_logprobs(ours, tokens, 0.6, 4), divergence(old, ours, 0.6, 4))
+    got = (*entropy_and_logprobs(ours, tokens, 0.6, 4), kl_divergence(old, ours, 0.6, 4))
     for mine, theirs in zip(got, expected, strict=True):
         assert torch.allclose(mine, theirs, atol=1e-12)
     sum((one * weight).sum() for one, weight in zip(got, pull, strict=True)).backward()
@@ -180,7 +180,7 @@ def test_masked_vocabulary_is_as_good_as_a_smaller_one() -> None:
 def test_divergence_of_a_masked_vocabulary() -> None:
     old = torch.tensor([[0.0, 1.0, -math.inf], [0.0, 1.0, 2.0]], dtype=torch.float64)
     now = torch.tensor([[1.0, 0.0, -math.inf], [1.0, 0.0, -math.inf]], dtype=torch.float64, requires_grad=True)
-    result = divergence(old, now)
+    result = kl_divergence(old, now)
     # p_old = (1, e) / (1 + e), p = (e, 1) / (1 + e): KL = (e - 1) / (e + 1)
     assert float(result[0].detach()) == pytest.approx((math.e - 1) / (math.e + 1), abs=1e-12)
     assert math.isinf(float(result[1].detach())), "the current policy forbids what the old one allowed"
@@ -193,7 +193,7 @@ def test_divergence_of_a_masked_vocabulary() -> None:
 
 def test_divergence_from_itself_is_zero_with_zero_gradient() -> None:
     logits = torch.randn(5, 7, generator=torch.Generator().manual_seed(4), dtype=torch.float64, requires_grad=True)
-    result = divergence(logits, logits)
+    result = kl_divergence(logits, logits)
     result.sum().backward()
     assert result.abs().max() < 1e-15
     assert logits.grad.abs().max() < 1e-15
@@ -202,7 +202,7 @@ def test_divergence_from_itself_is_zero_with_zero_gradient() -> None:
 def test_garbage_without_an_upstream_gradient_stays_where_it_is() -> None:
     logits = torch.tensor([Z, [math.nan] * 4, [-math.inf] * 4, [math.inf, 0.0, 0.0, 0.0]], requires_grad=True)
     logprobs, entropy = entropy_and_logprobs(logits, torch.tensor([0, 1, 2, -100]))
-    kl = divergence(torch.zeros(4, 4), logits)
+    kl = kl_divergence(torch.zeros(4, 4), logits)
     mask = torch.tensor([True, False, False, False])
     zero = torch.zeros(())
     torch.where(mask, logprobs + entropy + kl, zero).sum().backward()
@@ -226,10 +226,10 @@ def test_shapes() -> None:
     assert torch.allclose(sliced[0], logprobs[:, 1:, :3])
     assert torch.allclose(sliced[1], entropy[:, 1:, :3])
     assert entropy_and_logprobs(logits[0, 0, 0], tokens[0, 0, 0])[1].shape == ()
-    assert divergence(logits[0, 0, 0], logits[0, 0, 0]).shape == ()
+    assert kl_divergence(logits[0, 0, 0], logits[0, 0, 0]).shape == ()
     assert entropy_and_logprobs(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64))[0].shape == (0,)
     assert torch.allclose(
-        divergence(logits[:, 1:], logits[:, :2]), divergence(logits[:, 1:].clone(), logits[:, :2].clone())
+        kl_divergence(logits[:, 1:], logits[:, :2]), kl_divergence(logits[:, 1:].clone(), logits[:, :2].clone())
     )
 
 
@@ -242,8 +242,8 @@ def test_shapes() -> None:
         lambda: entropy_and_logprobs(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), temperature=0.0),
         lambda: entropy_and_logprobs(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), temperature=math.nan),
         lambda: entropy_and_logprobs(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), chunk=0),
-        lambda: divergence(torch.zeros(2, 3), torch.zeros(2, 4)),
-        lambda: divergence(torch.zeros(3, 4), torch.zeros(2, 4)),
+        lambda: kl_divergence(torch.zeros(2, 3), torch.zeros(2, 4)),
+        lambda: kl_divergence(torch.zeros(3, 4), torch.zeros(2, 4)),
     ],
 )
 def test_bad_input_is_refused(call: Callable[[], Any]) -> None:
@@ -282,7 +282,9 @@ def allocations_of(logits: Tensor, run: Callable[[Tensor], Tensor]) -> Allocatio
 def both(logits: Tensor) -> Tensor:
     tokens = torch.zeros(logits.shape[:-1], dtype=torch.int64)
     logprobs, entropy = entropy_and_logprobs(logits, tokens, 0.8, chunk=8)
-    return (logprobs + entropy + divergence(torch.zeros_like(logits, requires_grad=False), logits, 0.8, chunk=8)).sum()
+    return (
+        logprobs + entropy + kl_divergence(torch.zeros_like(logits, requires_grad=False), logits, 0.8, chunk=8)
+    ).sum()
 
 
 def alone(logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a mechanism is by its class alone: seat, state, defaults, name."""
+"""What a mechanism is by its class alone: stage, state, defaults, name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.loss.fork_thermostat import ForkThermostat, Thermostat
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection, Stage, name_of
+from breadth.training.loss.fork_thermostat import ForkThermostat, ThermostatState
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection, Stage, mechanism_name
 from breadth.training.records import Batch, Plan
 
 
 def test_a_slice_follows_places_and_width() -> None:
     tokens = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     whole = Selection({"picked": tokens, "score": torch.tensor([10, 20, 30])}, {"threshold": 0.5})
-    part = whole.at(torch.tensor([2, 0]), 2)
+    part = whole.slice_rows(torch.tensor([2, 0]), 2)
     assert part.tokens["picked"].tolist() == [[7, 8], [1, 2]]
     assert part.tokens["score"].tolist() == [30, 10]
     assert part.numbers == {"threshold": 0.5}
@@ -28,7 +28,7 @@ def test_the_slices_of_a_cut_are_the_whole() -> None:
     tokens = torch.arange(24).view(6, 4)
     whole = Selection({"picked": tokens})
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    parts = [whole.at(places, 4).tokens["picked"] for places in order.chunk(3)]
+    parts = [whole.slice_rows(places, 4).tokens["picked"] for places in order.chunk(3)]
     assert torch.equal(torch.cat(parts), tokens[order])
 
 
@@ -76,14 +76,14 @@ class Planner(Mechanism[Plan, None]):
 
 
 class Sharper(Watcher):
-    """Inherits seat and state."""
+    """Inherits stage and state."""
 
 
-def test_the_record_decides_the_seat() -> None:
+def test_the_record_decides_the_stage() -> None:
     assert (Watcher.stage, Watcher.state_type) == (Stage.LOSS, Tally)
     assert (Planner.stage, Planner.state_type) == (Stage.PLAN, type(None))
     assert (GroupAdvantage.stage, ClippedPolicy.stage) == (Stage.CREDIT, Stage.LOSS)
-    assert (ForkThermostat.stage, ForkThermostat.state_type) == (Stage.LOSS, Thermostat)
+    assert (ForkThermostat.stage, ForkThermostat.state_type) == (Stage.LOSS, ThermostatState)
     assert (Sharper.stage, Sharper.state_type) == (Stage.LOSS, Tally)
 
 
@@ -112,5 +112,5 @@ def test_roles() -> None:
 
 
 def test_names_come_from_the_catalogue_or_the_class() -> None:
-    assert name_of(ForkThermostat()) == "fork-thermostat"
-    assert name_of(Watcher()) == "watcher"
+    assert mechanism_name(ForkThermostat()) == "fork-thermostat"
+    assert mechanism_name(Watcher()) == "watcher"

@@ -20,7 +20,7 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
-from breadth.training.mechanism import Effect, Mechanism, Regime, Selection, name_of
+from breadth.training.mechanism import Effect, Mechanism, Regime, Selection, mechanism_name
 from breadth.training.objective import Objective
 from breadth.training.records import Batch, Plan, Rollouts, not_none
 from breadth.training.reduction import Reduction, Totals
@@ -72,7 +72,7 @@ class Halver(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         assert selection is not None
-        return Effect(batch.weighted(torch.where(selection.tokens["half"], 0.5, 1.0)[:, None]))
+        return Effect(batch.scale_weights(torch.where(selection.tokens["half"], 0.5, 1.0)[:, None]))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Mirror(Mechanism[Batch, None]):
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         assert selection is not None
-        return Effect(batch.weighted(selection.tokens["seen"]))
+        return Effect(batch.scale_weights(selection.tokens["seen"]))
 
 
 def lengths_one_and_three(dtype: torch.dtype = torch.float64) -> Batch:
@@ -221,12 +221,12 @@ def test_begin_again_forgets_an_unfinished_step() -> None:
 def test_totals_are_enough_until_something_surveys() -> None:
     objective, batch = Objective(Chain((ClippedPolicy(),))), lengths_one_and_three()
     assert not objective.surveys
-    objective.begin(Totals.of(batch.mask))
+    objective.begin(Totals.from_mask(batch.mask))
     assert objective.loss(batch).item() == pytest.approx(0.5)
     surveying = Objective(Chain((ClippedPolicy(), Halver())))
     assert surveying.surveys
     with pytest.raises(MechanismError, match="halver must see the whole batch") as caught:
-        surveying.begin(Totals.of(batch.mask))
+        surveying.begin(Totals.from_mask(batch.mask))
     assert "Pass the batch" in caught.value.remedy
 
 
@@ -444,7 +444,7 @@ def test_ranks_of_different_size_and_width_share_survey_totals_and_states(on_two
     assert told[0][1][2].words == alone.states[2].words
 
 
-def test_the_plan_seat_is_run_once_with_step_and_seed() -> None:
+def test_the_plan_stage_is_run_once_with_step_and_seed() -> None:
     objective = Objective(Chain((MECHANISMS.load("temperature")(start=1.0, end=0.5, over=4),), seed=9))
     objective.generation = 2
     plan, metrics = objective.plan(Plan(("a",), (8,)))
@@ -477,7 +477,7 @@ def listed(regime: Regime, mechanisms: list[Mechanism[Any, Any]]) -> set[str]:
             assert len(verdict.reason) > 30
             assert verdict.remedy.endswith(".")
             assert len(verdict.remedy) > 10
-            names |= {verdict.mechanism} & {name_of(one)}
+            names |= {verdict.mechanism} & {mechanism_name(one)}
     return names
 
 
@@ -536,7 +536,7 @@ def test_a_chain_without_a_loss_says_so() -> None:
     objective = Objective(Chain((GroupAdvantage(),)))
     batch = sample_step(0).batch
     objective.begin(batch)
-    with pytest.raises(MechanismError, match="no mechanism of the loss seat"):
+    with pytest.raises(MechanismError, match="no mechanism of the loss stage"):
         objective.loss(batch)
 
 

@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from breadth.training import ops
-from breadth.training.ops import TokenKeys, draw, pick_largest
+from breadth.training.ops import TokenKeys, sample_tokens, select_largest
 
 NAN = math.nan
 
 
 def token_keys(rows: torch.Tensor, width: int, seed: int, step: int) -> torch.Tensor:
     places, columns = torch.ones(len(rows), width).nonzero(as_tuple=True)
-    return TokenKeys(rows, seed, step).at(places, columns).reshape(len(rows), width)
+    return TokenKeys(rows, seed, step).uniform_at(places, columns).reshape(len(rows), width)
 
 
 def test_masked_takes_garbage_and_its_gradient_away() -> None:
     values = torch.tensor([1.0, NAN, math.inf, 2.0], requires_grad=True)
     mask = torch.tensor([True, False, False, True])
-    ops.masked(values, mask).sum().backward()
-    assert ops.masked(values, mask).tolist() == [1.0, 0.0, 0.0, 2.0]
+    ops.masked_values(values, mask).sum().backward()
+    assert ops.masked_values(values, mask).tolist() == [1.0, 0.0, 0.0, 2.0]
     assert values.grad.tolist() == [1.0, 0.0, 0.0, 1.0]
 
 
@@ -37,9 +37,9 @@ def test_means_over_a_mask() -> None:
 
 
 def test_half_precision_is_widened_and_nothing_else() -> None:
-    assert ops.at_least_float32(torch.zeros(1, dtype=torch.bfloat16)).dtype is torch.float32
-    assert ops.at_least_float32(torch.zeros(1, dtype=torch.float16)).dtype is torch.float32
-    assert ops.at_least_float32(torch.zeros(1, dtype=torch.float64)).dtype is torch.float64
+    assert ops.promote_half(torch.zeros(1, dtype=torch.bfloat16)).dtype is torch.float32
+    assert ops.promote_half(torch.zeros(1, dtype=torch.float16)).dtype is torch.float32
+    assert ops.promote_half(torch.zeros(1, dtype=torch.float64)).dtype is torch.float64
 
 
 def test_ratios() -> None:
@@ -113,7 +113,7 @@ def test_token_keys_do_not_depend_on_cut_order_or_width() -> None:
     assert torch.equal(token_keys(rows[order], 6, 3, 11), keys[order])
     assert torch.equal(torch.cat([token_keys(part, 4, 3, 11) for part in rows.chunk(2)]), keys[:, :4])
     places, columns = torch.tensor([1, 3]), torch.tensor([5, 0])
-    assert torch.equal(TokenKeys(rows, 3, 11).at(places, columns), keys[places, columns])
+    assert torch.equal(TokenKeys(rows, 3, 11).uniform_at(places, columns), keys[places, columns])
 
 
 def brute_force(scores: torch.Tensor, among: torch.Tensor, count: int, keys: torch.Tensor) -> torch.Tensor:
@@ -134,7 +134,7 @@ def test_pick_largest_is_the_sorted_pick_with_many_ties(levels: int) -> None:
         rows = torch.randperm(50, generator=dice)[:9]
         keys = token_keys(rows, 7, 1, number)
         for count in (-1, 0, 1, 5, 20, int(among.sum()) - 1, int(among.sum()), 63, 100):
-            found = pick_largest(scores, among, count, TokenKeys(rows, 1, number))
+            found = select_largest(scores, among, count, TokenKeys(rows, 1, number))
             assert torch.equal(found, brute_force(scores, among, count, keys)), (number, count)
 
 
@@ -146,8 +146,8 @@ def test_pick_largest_does_not_depend_on_order() -> None:
         torch.arange(8),
     )
     order = torch.randperm(8, generator=dice)
-    whole = pick_largest(scores, among, 11, TokenKeys(rows, 0, 0))
-    turned = pick_largest(scores[order], among[order], 11, TokenKeys(rows[order], 0, 0))
+    whole = select_largest(scores, among, 11, TokenKeys(rows, 0, 0))
+    turned = select_largest(scores[order], among[order], 11, TokenKeys(rows[order], 0, 0))
     assert torch.equal(whole[order], turned)
     assert int(whole.sum()) == 11
 
@@ -155,25 +155,27 @@ def test_pick_largest_does_not_depend_on_order() -> None:
 def test_pick_largest_ignores_what_is_not_offered() -> None:
     scores = torch.tensor([[9.0, NAN, 1.0, 2.0]])
     among = torch.tensor([[False, False, True, True]])
-    assert pick_largest(scores, among, 1, TokenKeys(torch.tensor([0]), 0, 0)).tolist() == [[False, False, False, True]]
+    assert select_largest(scores, among, 1, TokenKeys(torch.tensor([0]), 0, 0)).tolist() == [
+        [False, False, False, True]
+    ]
 
 
 def test_draw_takes_the_smallest_keys() -> None:
     rows, among = torch.tensor([3, 8]), torch.tensor([[True, False, True], [True, True, True]])
     keys = TokenKeys(rows, 0, 4)
-    chosen = draw(among, 2, keys)
+    chosen = sample_tokens(among, 2, keys)
     smallest = torch.where(among, token_keys(rows, 3, 0, 4), 2.0).flatten().argsort()[:2]
     assert sorted(chosen.flatten().nonzero().flatten().tolist()) == sorted(smallest.tolist())
-    assert torch.equal(draw(among, 5, keys), among)
-    assert torch.equal(draw(among, 99, keys), among)
-    assert not draw(among, 0, keys).any()
-    assert not draw(torch.zeros_like(among), 2, keys).any()
+    assert torch.equal(sample_tokens(among, 5, keys), among)
+    assert torch.equal(sample_tokens(among, 99, keys), among)
+    assert not sample_tokens(among, 0, keys).any()
+    assert not sample_tokens(torch.zeros_like(among), 2, keys).any()
 
 
 def test_every_token_is_drawn_equally_often() -> None:
     among = torch.ones(4, 5, dtype=torch.bool)
     rows = torch.arange(4)
-    times = sum(draw(among, 5, TokenKeys(rows, 0, step)).double() for step in range(400))
+    times = sum(sample_tokens(among, 5, TokenKeys(rows, 0, step)).double() for step in range(400))
     # 400 draws of 5 in 20: each token 100 times, one sigma sqrt(400 * 0.25 * 0.75) = 8.7
     assert bool(((times - 100).abs() < 4 * 8.7).all())
 
@@ -182,7 +184,7 @@ def test_every_token_is_drawn_equally_often() -> None:
     ("share", "total", "count"), [(2e-4, 8192, 1), (2e-4, 100, 1), (0.2, 14, 2), (0.0, 10, 0), (0.2, 0, 0), (1.0, 7, 7)]
 )
 def test_quota(share: float, total: int, count: int) -> None:
-    assert ops.quota(share, total) == count
+    assert ops.share_to_count(share, total) == count
 
 
 def test_groups_by_hand() -> None:

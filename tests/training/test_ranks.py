@@ -14,14 +14,14 @@ OnTwoRanks = Callable[[Callable[[int], Any]], list[Any]]
 
 def test_a_lone_process_has_its_own() -> None:
     rows = torch.tensor([[1.0, 2.0]])
-    assert (ranks.size(), ranks.rank()) == (1, 0)
+    assert (ranks.world_size(), ranks.rank()) == (1, 0)
     assert ranks.gather_objects("mine") == ["mine"]
     assert ranks.gather_rows(rows) is rows
     assert ranks.add_over_ranks(rows) is rows
 
 
 def test_objects_come_in_rank_order(on_two_ranks: OnTwoRanks) -> None:
-    told = on_two_ranks(lambda rank: (ranks.size(), ranks.rank(), ranks.gather_objects({"from": rank})))
+    told = on_two_ranks(lambda rank: (ranks.world_size(), ranks.rank(), ranks.gather_objects({"from": rank})))
     assert told == [(2, 0, [{"from": 0}, {"from": 1}]), (2, 1, [{"from": 0}, {"from": 1}])]
 
 

@@ -15,7 +15,7 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.objective import Objective
-from breadth.training.recipes import RECIPES, Recipe, chain_of
+from breadth.training.recipes import RECIPES, Recipe, resolve_chain
 from breadth.training.records import not_none
 from breadth.training.reduction import Reduction
 
@@ -54,7 +54,7 @@ def test_it_survives_toml(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 def test_it_runs_from_rewards_to_states(recipe: Recipe) -> None:
-    objective = Objective(replace(recipe.chain, reduction=recipe.chain.reduction.within(12)))
+    objective = Objective(replace(recipe.chain, reduction=recipe.chain.reduction.with_length(12)))
     step, rollouts = sample_step(1), sample_rollouts(1)
     rollouts = replace(rollouts, groups=rollouts.groups // 2)  # groups of eight: of four, pass@4 has nothing to learn
     credited, metrics = objective.credit(rollouts)
@@ -94,16 +94,16 @@ def test_what_somebody_means_by_a_chain(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(chain.dumps(), encoding="utf-8")
     assert (
-        chain_of("dapo")
-        == chain_of(chain)
-        == chain_of(Objective(chain))
-        == chain_of(file)
-        == chain_of(str(file))
+        resolve_chain("dapo")
+        == resolve_chain(chain)
+        == resolve_chain(Objective(chain))
+        == resolve_chain(file)
+        == resolve_chain(str(file))
         == chain
     )
 
 
 def test_a_recipe_that_is_none_gets_the_nearest_name() -> None:
     with pytest.raises(CatalogueError, match="no recipe and no file called 'dappo'") as caught:
-        chain_of("dappo")
+        resolve_chain("dappo")
     assert "Did you mean 'dapo'?" in caught.value.remedy

@@ -15,10 +15,10 @@ MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, F
 
 
 def test_totals_leave_empty_rows_out() -> None:
-    totals = Totals.of(MASK)
+    totals = Totals.from_mask(MASK)
     assert (float(totals.tokens), float(totals.sequences)) == (3.0, 2.0)
     assert float((totals + totals).tokens) == 6.0
-    assert Totals.of(MASK.long()) == totals
+    assert Totals.from_mask(MASK.long()) == totals
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ def test_totals_leave_empty_rows_out() -> None:
     ],
 )
 def test_by_hand(reduction: Reduction, loss: float) -> None:
-    assert float(reduction(LOSSES, MASK, Totals.of(MASK))) == pytest.approx(loss, abs=1e-12)
+    assert float(reduction(LOSSES, MASK, Totals.from_mask(MASK))) == pytest.approx(loss, abs=1e-12)
 
 
 @pytest.mark.parametrize("reduction", [Reduction(), Reduction("sequence-mean"), Reduction("fixed-length", 4)])
 def test_gradients_and_parts_add_up(reduction: Reduction) -> None:
     losses = LOSSES.nan_to_num().requires_grad_()
-    totals = Totals.of(MASK)
+    totals = Totals.from_mask(MASK)
     parts = [reduction(losses[row : row + 1], MASK[row : row + 1], totals) for row in range(3)]
     assert sum(parts).item() == pytest.approx(reduction(losses, MASK, totals).item(), abs=1e-12)
     assert parts[2].item() == 0.0
@@ -58,9 +58,9 @@ def test_totals_may_be_plain_numbers() -> None:
 def test_a_fixed_length_is_given_or_filled_in() -> None:
     with pytest.raises(MechanismError, match="has no length"):
         Reduction("fixed-length")(LOSSES, MASK, Totals(3.0, 2.0))
-    assert Reduction("fixed-length").within(512) == Reduction("fixed-length", 512)
-    assert Reduction("fixed-length", 7).within(512) == Reduction("fixed-length", 7)
-    assert Reduction().within(512) == Reduction()
+    assert Reduction("fixed-length").with_length(512) == Reduction("fixed-length", 512)
+    assert Reduction("fixed-length", 7).with_length(512) == Reduction("fixed-length", 7)
+    assert Reduction().with_length(512) == Reduction()
 
 
 def test_bad_settings() -> None:

@@ -16,8 +16,8 @@ from breadth.inference.sweep_plan import Arm, SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import PLAIN
 from breadth.runtime.questions import Question
 from breadth.runtime.sweep import Sweep
-from breadth.runtime.sweep_folder import Wishes
-from breadth.testing.hump_model import HumpModel
+from breadth.runtime.sweep_folder import SweepOptions
+from breadth.testing.strategies import HumpModel
 from breadth.tuning.evidence import ArmEvidence, Evidence
 
 Table = Sequence[Sequence[float]]
@@ -82,12 +82,14 @@ def swept(tmp_path: Path) -> Swept:
         ]
         sampling = Sampling(max_tokens=1024, top_logprobs=20 if "surer" in settings else 0)
         widths, budgets = settings.pop("widths", (1, 2, 4, 8)), settings.pop("budgets", (16, 32, 64, 128, 256))
-        wishes = Wishes(Policy(sampling=sampling), widths, budgets, settings.pop("draws", 4), settings.pop("seed", 0))
+        wishes = SweepOptions(
+            Policy(sampling=sampling), widths, budgets, settings.pop("draws", 4), settings.pop("seed", 0)
+        )
         model = HumpModel(accuracy, truths, **settings)
 
         async def main() -> Path:
             collected = Sweep(model, asked, wishes, tmp_path / f"sweep-{wishes.seed}")
-            await collected.begin()
+            await collected.run_pilot()
             return await collected.collect()
 
         return asyncio.run(main())

@@ -1,16 +1,80 @@
-"""The choice: seldom more than one plain draw when nothing is better, the right one when something is, honest about the rest."""
+"""Options: votes scored exactly from the same samples, costs that add up, cheapest first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
-from breadth.tuning.choice import Choice, choose, improvements
-from breadth.tuning.options import Option
+from breadth.tuning.choice import Choice, Option, choose, equal_tokens, improvements, measured_options, plain_votes
+from breadth.tuning.evidence import Evidence
+
+Made = Callable[..., Evidence]
+
+
+def test_votes_are_scored_over_all_ways_to_draw(made: Made) -> None:
+    # Four right, three of one wrong answer, one of another: the numbers of the specification for k = 1, 2, 3, 5, 8.
+    evidence = made([[0, 0, 0, 0, 1, 1, 1, 2]], widths=(1, 2, 3, 5, 8))
+    votes = plain_votes(evidence)
+    assert [option.score for option in votes] == pytest.approx([0.5, 0.5, 0.57143, 0.66071, 1.0], abs=1e-5)
+    assert [option.cost for option in votes] == [10, 20, 30, 50, 80]
+    assert [option.strategy for option in votes] == [Single(), Vote(2), Vote(3), Vote(5), Vote(8)]
+
+
+def test_an_answer_that_cannot_be_read_is_no_vote_and_a_cost(made: Made) -> None:
+    evidence = made([[0, -1]], widths=(1, 2))
+    one, two = plain_votes(evidence)
+    assert (one.score, two.score) == (0.5, 1.0)
+    assert (one.cost, two.cost) == (10, 20)
+
+
+def test_options_are_sorted_by_cost_and_carry_their_strategies(made: Made) -> None:
+    evidence = made([[0, 1], [0, 0]], {8: [[1], [0]], 64: [[0], [0]]}, widths=(1, 2))
+    options = measured_options(evidence)
+    assert [(option.name, option.cost) for option in options] == [
+        ("one plain draw", 10),
+        ("think 8", 12),
+        ("vote of 2", 20),
+        ("think 64", 68),
+    ]
+    assert options[1].strategy == evidence.serial[0].arm.strategy
+    np.testing.assert_array_equal(options[1].scores, [0, 1])
+    np.testing.assert_array_equal(options[0].scores, [0.5, 1])
+
+
+def test_one_plain_draw_is_always_there(made: Made) -> None:
+    assert [option.width for option in plain_votes(made([[0, 0, 0]], widths=(3,)))] == [1, 3]
+
+
+def test_a_vote_takes_as_long_as_the_slowest_of_its_draws(made: Made) -> None:
+    evidence = made([[0, 0, 0, 0]], widths=(1, 2, 4), seconds=[[1.0, 3.0, 2.0, 2.0]], money=0.5)
+    # Groups of two: 3 and 2 seconds.
+    assert [option.seconds for option in plain_votes(evidence)] == [2.0, 2.5, 3.0]
+    assert [option.money for option in plain_votes(evidence)] == [0.5, 1.0, 2.0]
+
+
+def test_the_vote_is_the_widest_that_costs_no_more(made: Made) -> None:
+    # Plain draws cost 10, traces 4 more than their budget: 35 pays for 3, 99 for more than the four there are, 9 for
+    # none.
+    evidence = made([[0, 0, 1, 1], [0, 0, 0, 1]], {5: [[0], [1]], 31: [[1], [1]], 95: [[0], [0]]}, widths=(1, 4))
+    pairs = equal_tokens(evidence)
+    assert [(pair.budget, pair.width, pair.serial_tokens, pair.parallel_tokens) for pair in pairs] == [
+        (31, 3, 35, 30),
+        (95, 4, 99, 40),
+    ]
+    # Votes of three: of 2 against 2 right in half of the draws; of 3 against 1 always. The trace is right on none.
+    assert pairs[0].parallel.value == pytest.approx(0.75)
+    assert pairs[0].difference.difference.value == pytest.approx(0.75)
+    # Votes of four: a tie counts half, and the second is right. The trace is right on both.
+    assert pairs[1].difference.difference.value == pytest.approx(-0.25)
+
+
+def test_without_forced_thinking_there_is_nothing_to_compare(made: Made) -> None:
+    assert equal_tokens(made([[0, 1]])) == ()
+
 
 COSTS = (10, 20, 40, 80, 160, 320)
 DEFAULT = 1

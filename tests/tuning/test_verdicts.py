@@ -15,7 +15,7 @@ from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.report.sections import Severity
 from breadth.runs.reader import Run
-from breadth.tuning.tuned import Tuned, tuned
+from breadth.tuning.result import Tuned, tuned
 from breadth.tuning.verdicts import points, verdicts
 
 Swept = Callable[..., Path]

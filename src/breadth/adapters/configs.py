@@ -1,4 +1,4 @@
-"""Read configuration files as data: text, YAML and JSON tables, and settings by the type they should have; nothing is executed."""
+"""Read configuration files as data: text, YAML and JSON tables, and settings by type; nothing is executed."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ import math
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import unreadable
 
+if TYPE_CHECKING:
+    import yaml
+
 LARGEST = 200_000
-"""Bytes of a configuration at most: verl's whole tree has 40,000; what is larger is data, or an attack on the parser,
-which is slow.
-"""
+"""Bytes of a configuration: verl's whole tree has 40,000; a larger file is data, or an attack on the slow parser."""
 DEEPEST = 50
-"""Tables inside tables at most."""
+"""Levels of nested tables that are read."""
+MAX_YAML_NODES = 50_000
+"""Values a YAML table may expand to: each use of an anchor repeats what it holds."""
 EXPONENT = re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+|[-+]?\.\d+[eE][-+]?\d+")
-"""A number in scientific notation, as YAML 1.2 and Hydra have it; YAML 1.1, which PyYAML speaks, asks for a dot and a
-sign as well.
-"""
+"""A number in scientific notation, as in YAML 1.2 and Hydra; YAML 1.1, which PyYAML reads, needs a dot and a sign too."""
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A value that only running the file would tell."""
+    """A value that is known only by running the file."""
 
     text: str
-    """As it stands there."""
+    """The expression in the file."""
 
     def __str__(self) -> str:
         return self.text
 
 
 def read_text(path: Path, largest: int = LARGEST) -> str:
-    """Return a configuration's text; refuse what is far too large to be one."""
+    """Return a configuration's text; refuse a file that is too large to be one."""
     try:
         if path.stat().st_size > largest:
             raise BrokenFileError(
@@ -58,11 +60,7 @@ def table_of(path: Path, *, exponents: bool = False) -> Any:
     try:
         if path.suffix == ".json":
             return orjson.loads(text)
-        from breadth.adapters.yaml_values import (
-            loaded,
-        )  # PyYAML is slow to load, and most files that the doctor is shown are logs
-
-        return loaded(text, exponents=exponents)
+        return load_yaml(text, exponents=exponents)
     except (RecursionError, ValueError) as error:
         kind = "JSON" if path.suffix == ".json" else "YAML"
         raise BrokenFileError(
@@ -70,8 +68,60 @@ def table_of(path: Path, *, exponents: bool = False) -> Any:
         ) from error
 
 
+def load_yaml(text: str, *, exponents: bool = False) -> Any:
+    """Return what a YAML text holds; ValueError if it is not YAML or its anchors expand without end."""
+    import yaml  # slow to load, and most files that the doctor reads are logs
+
+    loader = yaml_loader(exponents=exponents)(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if count_nodes(node, {}) > MAX_YAML_NODES:
+            raise ValueError(f"it unfolds to more than {MAX_YAML_NODES:,} values")
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    finally:
+        loader.dispose()
+
+
+@cache
+def yaml_loader(*, exponents: bool) -> type[yaml.SafeLoader]:
+    """Return PyYAML's safe loader (no tag makes an object), with Hydra's numbers in scientific notation if asked."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    if exponents:
+        pattern = re.compile(rf"^(?:{EXPONENT.pattern})$")
+        Loader.add_implicit_resolver("tag:yaml.org,2002:float", pattern, list("-+.0123456789"))
+    return Loader
+
+
+def count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Count the values in a node, every use of an anchor again."""
+    known = counts.get(id(node))
+    if known is not None:
+        if known < 0:
+            raise ValueError("an anchor contains itself")
+        return known
+    counts[id(node)] = -1
+    children: list[yaml.Node] = []
+    if node.id == "sequence":
+        children = node.value
+    elif node.id == "mapping":
+        children = [child for pair in node.value for child in pair]
+    total = 1
+    for child in children:
+        total = min(total + count_nodes(child, counts), MAX_YAML_NODES + 1)
+    counts[id(node)] = total
+    return total
+
+
 def flat(table: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested tables by dotted path; ``{"expr": ...}`` stands for a value that the file computes."""
+    """Yield the leaves of nested tables by dotted path; ``{"expr": ...}`` marks a value that the file computes."""
     if depth > DEEPEST:
         return
     for key, value in table.items() if isinstance(table, Mapping) else ():
@@ -85,7 +135,7 @@ def flat(table: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, An
 
 
 def interpolated(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Put in what settings borrow from one another as a whole, ``${path.of.another}``; any other reference stays as it is."""
+    """Replace values that are a whole reference, ``${path.of.another}``; any other reference stays as it is."""
     found = dict(own)
     for name, value in own.items():
         for _ in range(DEEPEST):
@@ -98,7 +148,7 @@ def interpolated(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nearest(table: Any) -> dict[str, Any]:
-    """Return the leaves of nested tables by their last name: of several the least deep, and of two as deep that differ neither."""
+    """Return the leaves of nested tables by last name: the shallowest wins, two that differ at one depth are `Computed`."""
     found: dict[str, tuple[int, Any]] = {}
     for path, value in flat(table):
         depth, name = path.count("."), path.rpartition(".")[2]
@@ -112,18 +162,18 @@ def nearest(table: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a file sets, with the trainer's defaults for what it does not, each read by the type it should have.
+    """The settings of a file, with the trainer's defaults for the rest, each read by its expected type.
 
-    A value that is computed, or of another type, is None: not known; never the default.
+    A value that is computed, or of another type, is None (not known), never the default.
     """
 
     own: Mapping[str, Any]
     """What the file sets, as spelled there."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What the trainer takes for the rest."""
+    """The trainer's defaults for the rest."""
 
     def number(self, name: str) -> float | None:
-        """Return a number; a text that is one counts as what it says."""
+        """Return a number; text that spells a number counts."""
         value = self.own.get(name, self.defaults.get(name))
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return None
@@ -151,21 +201,21 @@ class Settings:
         )
 
     def text(self, name: str) -> str | None:
-        """Return a word; one that other settings would fill in is not known."""
+        """Return a word; one that refers to other settings is not known."""
         value = self.own.get(name, self.defaults.get(name))
         return value if isinstance(value, str) and value and "$" not in value else None
 
     def off(self, name: str) -> bool:
-        """Say whether something is known not to be set: null, empty, false, or absent with a default that is."""
+        """Whether something is known to be off: null, empty, false, or absent with such a default."""
         return self.own.get(name, self.defaults.get(name, name)) in (None, "null", "None", "", False)
 
     def says(self, *names: str) -> str:
-        """Return settings as the file spells them, with their values, for a sentence; those it does not set are left out."""
+        """Return those settings that the file sets, spelled as there, for a sentence."""
         return ", ".join(spelled(name, self.own[name]) for name in names if name in self.own)
 
 
 def spelled(name: str, value: Any) -> str:
-    """Return a setting with its value, short and without control characters: files are not ours.
+    """Return a setting with its value, short and without control characters, since the file is not ours.
 
     Hydra's dotted names take no quotes.
     """

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.calls import OPERATORS
-from breadth.adapters.configs import Computed, read_text
+import orjson
 
-ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-KEYED = re.compile(r"[A-Za-z_][\w.@/-]*")
-WORD = re.compile(r"[A-Za-z_/~][\w./~-]{5,}")
+from breadth.adapters.configs import Computed, load_yaml, read_text
+from breadth.base.errors import BrokenFileError
+
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+ARGUMENT_NAME = re.compile(r"[A-Za-z_][\w.@/-]*")
+PLAIN_WORD = re.compile(r"[A-Za-z_/~][\w./~-]{5,}")
 """What is a word whatever it says: YAML's own have five signs at most."""
 REFERENCE = re.compile(r"\$\{(\w+)(?::?[-=]([^${}]*))?\}|\$([A-Za-z_]\w*)")
 """``${name}``, ``${name:-default}`` and ``$name``; the innermost first."""
 ARITHMETIC = re.compile(r"\$\(\(([^()$]*(?:\([^()$]*\)[^()$]*)*)\)\)")
 COMMAND = re.compile(r"\$\([^()]*\)|`[^`]*`")
 """What a shell would run: never here."""
-DECLARING = frozenset({"export", "local", "declare", "readonly", "set"})
-DEEPEST = 20
+DECLARATIONS = frozenset({"export", "local", "declare", "readonly", "set"})
+MAX_EXPANSIONS = 20
 """How often variables may stand in one another."""
-LONGEST = 2_000
+MAX_VALUE_LENGTH = 2_000
 """Signs of a value at most; what variables unfold to beyond is not known."""
 
 
@@ -36,17 +40,19 @@ def script_arguments(path: Path) -> dict[str, Any]:
     """
     variables: dict[str, str] = {}
     found: dict[str, Any] = {}
-    for line in _lines(read_text(path)):
-        words = _words(_resolved(line, variables))
-        assigned = _assigned(words)
+    for line in command_lines(read_text(path)):
+        words = split_words(expand_variables(line, variables))
+        assigned = parse_assignments(words)
         if assigned is None:
-            found |= _arguments(words)
+            found |= parse_arguments(words)
         else:
-            variables |= {name: value if len(value) <= LONGEST else f"${name}" for name, value in assigned.items()}
+            variables |= {
+                name: value if len(value) <= MAX_VALUE_LENGTH else f"${name}" for name, value in assigned.items()
+            }
     return found
 
 
-def _lines(text: str) -> Iterator[str]:
+def command_lines(text: str) -> Iterator[str]:
     """Yield commands: lines joined where a backslash ends them; a comment ends with its line, whatever it ends in."""
     held = ""
     for line in text.splitlines():
@@ -63,52 +69,52 @@ def _lines(text: str) -> Iterator[str]:
         yield held
 
 
-def _words(line: str) -> list[str]:
+def split_words(line: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
     except ValueError:
         return line.split()
 
 
-def _assigned(words: list[str]) -> dict[str, str] | None:
+def parse_assignments(words: list[str]) -> dict[str, str] | None:
     """Return the variables that a line sets; None where it is a command."""
-    kept = words[1:] if words and words[0] in DECLARING else words
-    pairs = [ASSIGNED.fullmatch(word) for word in kept if not word.startswith("-")]
+    kept = words[1:] if words and words[0] in DECLARATIONS else words
+    pairs = [ASSIGNMENT.fullmatch(word) for word in kept if not word.startswith("-")]
     if not pairs or not all(pairs):
         return None
     return {pair[1]: pair[2].removesuffix(";") for pair in pairs if pair is not None and pair[2] != "("}
 
 
-def _resolved(line: str, variables: Mapping[str, str]) -> str:
+def expand_variables(line: str, variables: Mapping[str, str]) -> str:
     """Put variables and sums in; what only a shell could tell becomes a word with a ``$`` and no blanks."""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_EXPANSIONS):
         before = line
         line = REFERENCE.sub(
             lambda match: variables.get(match[1] or match[3], match[2] if match[2] is not None else match[0]), line
         )
-        line = ARITHMETIC.sub(lambda match: _sum(match[1], variables), line)
+        line = ARITHMETIC.sub(lambda match: evaluate_sum(match[1], variables), line)
         line = COMMAND.sub("$command", line)
-        if line == before or len(line) > 50 * LONGEST:
+        if line == before or len(line) > 50 * MAX_VALUE_LENGTH:
             break
     return line
 
 
-def _sum(text: str, variables: Mapping[str, str]) -> str:
+def evaluate_sum(text: str, variables: Mapping[str, str]) -> str:
     """Return a whole-number sum as the shell would; names stand for variables there."""
     text = re.sub(r"[A-Za-z_]\w*", lambda match: variables.get(match[0], match[0]), text)
     if len(text) > 200 or not re.fullmatch(r"[\d\s+*/()-]+", text):
         return "$sum"
     try:
-        return str(_whole(ast.parse(text.strip().replace("/", "//"), mode="eval").body))
+        return str(integer_value(ast.parse(text.strip().replace("/", "//"), mode="eval").body))
     except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
         return "$sum"
 
 
-def _whole(node: ast.expr) -> int:
+def integer_value(node: ast.expr) -> int:
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        found = OPERATORS[type(node.op)](_whole(node.left), _whole(node.right))
+        found = OPERATORS[type(node.op)](integer_value(node.left), integer_value(node.right))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        found = -_whole(node.operand)
+        found = -integer_value(node.operand)
     else:
         found = ast.literal_eval(node)
     if not isinstance(found, int) or abs(found) > 1e15:
@@ -116,19 +122,19 @@ def _whole(node: ast.expr) -> int:
     return found
 
 
-def _arguments(words: list[str]) -> dict[str, Any]:
+def parse_arguments(words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     place = 0
     while place < len(words):
         word = words[place]
         key, equals, value = word.lstrip("+-").partition("=")
         place += 1
-        if equals and KEYED.fullmatch(key):
-            found[_name(word, key)] = _value(value)
-        elif word.startswith("--") and not equals and KEYED.fullmatch(key):
-            values = _values(words[place:])
+        if equals and ARGUMENT_NAME.fullmatch(key):
+            found[_name(word, key)] = parse_argument(value)
+        elif word.startswith("--") and not equals and ARGUMENT_NAME.fullmatch(key):
+            values = flag_values(words[place:])
             place += len(values)
-            read = [_value(one) for one in values]
+            read = [parse_argument(one) for one in values]
             found[_name(word, key)] = True if not read else read[0] if len(read) == 1 else read
     return found
 
@@ -137,7 +143,7 @@ def _name(word: str, key: str) -> str:
     return key.replace("-", "_") if word.startswith("--") else key
 
 
-def _values(words: list[str]) -> list[str]:
+def flag_values(words: list[str]) -> list[str]:
     """Return the words that belong to a flag: up to the next flag, ``key=value`` or end of the command."""
     taken: list[str] = []
     for word in words:
@@ -145,24 +151,185 @@ def _values(words: list[str]) -> list[str]:
         if (
             word.startswith("--")
             or word in ("|", "||", "&&", ";", "&", ">", "2>&1")
-            or (equals and "." in key and KEYED.fullmatch(key))
+            or (equals and "." in key and ARGUMENT_NAME.fullmatch(key))
         ):
             break
         taken.append(word)
     return taken
 
 
-def _value(text: str) -> Any:
+def parse_argument(text: str) -> Any:
     """Read an argument as Hydra and most parsers do."""
-    if "$" in text or len(text) > LONGEST:
+    if "$" in text or len(text) > MAX_VALUE_LENGTH:
         return Computed(text[:60])
-    if WORD.fullmatch(text):
+    if PLAIN_WORD.fullmatch(text):
         return text
-    from breadth.adapters.yaml_values import (
-        loaded,
-    )  # PyYAML is slow to load, and most files that the doctor is shown are no scripts
-
     try:
-        return loaded(text, exponents=True)
+        return load_yaml(text, exponents=True)
     except (ValueError, RecursionError):
         return text
+
+
+MAX_SCRIPT_BYTES = 1_000_000
+"""Bytes of a Python file at most."""
+MAX_NOTEBOOK_BYTES = 32_000_000
+"""Bytes of a notebook at most: pictures among its outputs are most of it."""
+UNPACKED = "**"
+"""Name under which a call's ``**others`` stand, where nobody can tell what they are."""
+OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+"""Arithmetic that settings are written in; no powers, whose results have no bound."""
+
+
+def call_keywords(path: Path, names: frozenset[str]) -> dict[str, Any]:
+    """Return the keywords of the calls of some classes in a Python file or notebook.
+
+    Literals and arithmetic on them are taken, and names that the file assigns such a value exactly once. What else is
+    computed, or set differently by two calls, is `Computed`: set, but not known. ``**table`` is unfolded where the
+    table stands in the file.
+    """
+    tree = (
+        parse_notebook(path, names)
+        if path.suffix == ".ipynb"
+        else parse_python(path, read_text(path, MAX_SCRIPT_BYTES))
+    )
+    known = assigned_constants(tree)
+    found: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and function_name(node.func) in names:
+            for name, value in keyword_values(node, known):
+                same = name not in found or found[name] == value
+                found[name] = value if same else Computed(f"{found[name]} or {value}")
+    return found
+
+
+def parse_python(path: Path, text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in somebody else's strings
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise BrokenFileError(
+            path, f"is not Python that can be parsed ({said}).", "Give the settings as YAML or JSON."
+        ) from error
+
+
+def parse_notebook(path: Path, names: frozenset[str]) -> ast.Module:
+    """Put the code cells of a notebook together; a cell that is no Python is passed over, unless it makes one of the calls."""
+    try:
+        document = orjson.loads(read_text(path, MAX_NOTEBOOK_BYTES))
+    except orjson.JSONDecodeError as error:
+        raise BrokenFileError(
+            path, f"is no notebook: {error}.", "Save it again, or export it as a Python file."
+        ) from error
+    body: list[ast.stmt] = []
+    for source in code_cells(document):
+        try:
+            body += parse_python(path, source).body
+        except BrokenFileError:
+            if any(f"{name}(" in source for name in names):
+                raise
+    return ast.Module(body, [])
+
+
+def code_cells(document: Any) -> Iterator[str]:
+    cells = document.get("cells") if isinstance(document, Mapping) else None
+    for cell in cells if isinstance(cells, list) else ():
+        if isinstance(cell, Mapping) and cell.get("cell_type") == "code":
+            source = cell.get("source")
+            text = "".join(str(line) for line in source) if isinstance(source, list) else str(source)
+            yield "\n".join(_python(line) for line in text.splitlines())
+
+
+def _python(line: str) -> str:
+    """Replace what only notebooks have, commands of the shell and of the notebook, by a statement that does nothing."""
+    bare = line.lstrip()
+    return line[: len(line) - len(bare)] + "pass" if bare.startswith(("!", "%")) else line
+
+
+def keyword_values(call: ast.Call, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for word in call.keywords:
+        value = static_value(word.value, known)
+        if word.arg is not None:
+            yield word.arg, value
+        elif isinstance(value, dict):
+            yield from ((str(name), inner) for name, inner in value.items())
+        else:
+            yield UNPACKED, Computed(str(value))
+
+
+def function_name(function: ast.expr) -> str:
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def assigned_constants(tree: ast.Module) -> dict[str, Any]:
+    """Return names that are given a value exactly once, one that can be told without running anything."""
+    values: dict[str, list[ast.expr | None]] = {}
+    for node in ast.walk(tree):
+        for name, value in name_bindings(node):
+            values.setdefault(name, []).append(value)
+    once = {name: found[0] for name, found in values.items() if len(found) == 1 and found[0] is not None}
+    known: dict[str, Any] = {}
+    for _ in range(3):  # a constant may be made of constants, these of others; nobody goes deeper
+        known = {
+            name: found for name, value in once.items() if not isinstance(found := static_value(value, known), Computed)
+        }
+    return known
+
+
+def name_bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names that a statement gives a value, with the value where it is one expression."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            else:
+                yield from ((inner.id, None) for inner in ast.walk(target) if isinstance(inner, ast.Name))
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and isinstance(node.target, ast.Name):
+        yield node.target.id, node.value
+    elif isinstance(node, ast.AugAssign | ast.For | ast.comprehension):
+        yield from ((inner.id, None) for inner in ast.walk(node.target) if isinstance(inner, ast.Name))
+    elif isinstance(node, ast.arg):
+        yield node.arg, None
+
+
+def static_value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return what an expression is, without running it; Computed where that cannot be told."""
+    try:
+        return _literal_value(node, known)
+    except (ValueError, TypeError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
+        pass
+    try:
+        return Computed(ast.unparse(node)[:60])
+    except (ValueError, RecursionError, MemoryError):
+        return Computed("an expression")
+
+
+def _literal_value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return known[node.id] if node.id in known else _refuse(node)
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        left, right = _literal_value(node.left, known), _literal_value(node.right, known)
+        plain = all(isinstance(side, int | float) and abs(side) < 1e18 for side in (left, right))
+        return OPERATORS[type(node.op)](left, right) if plain else _refuse(node)
+    if isinstance(node, ast.Call) and function_name(node.func) == "dict" and not node.args:
+        return dict(keyword_values(node, known))
+    if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
+        return {
+            key.value: static_value(value, known)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant)
+        }
+    return ast.literal_eval(node)
+
+
+def _refuse(node: ast.expr) -> Any:
+    raise ValueError(f"{type(node).__name__} is no literal")

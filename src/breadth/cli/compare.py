@@ -1,4 +1,4 @@
-"""``breadth compare``: checkpoints or runs side by side, and which to use with which vote for a budget."""
+"""``breadth compare``: checkpoints or runs side by side, and which to use for a budget."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from breadth.api import compare as compare_runs
 from breadth.cli.output import Html, Json, deliver, progress
 
 
@@ -26,12 +27,10 @@ def compare(
     as_json: Json = False,
     html: Html = None,
 ) -> None:
-    """Compare policies on the problems that all of them were asked: pass@k, votes, breadth, and what a budget should be spent on.
+    """Compare checkpoints or runs on their common problems: pass@k, votes, breadth, and the best use of a budget.
 
-    The first is what the others are compared with, e.g. the base.
+    The first is the reference, e.g. the base.
     """
-    from breadth.api import compare as compare_runs
-
     with progress("comparing"):
         result = compare_runs(*runs, samples=samples, tokens=tokens)
     deliver(result.page, as_json=as_json, html=html)

@@ -1,31 +1,36 @@
-"""``breadth demo``: the whole thesis on this machine, live: train twice, answer four ways, report."""
+"""``breadth demo``: train twice, answer four ways and report, live on this machine."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from breadth.cli.output import Html, Json, deliver
+from breadth.lab.demo.page import before_and_after, demo_page, doctored, short_page
+from breadth.lab.demo.plan import FAST, FULL, Plan
+from breadth.lab.demo.results import DemoResults
+from breadth.lab.demo.run import PAGE, PICTURE, run_demo
+from breadth.lab.demo.screen import Screen
+from breadth.report.html_page import save_html
+from breadth.report.svg_chart import save_picture
 
-if TYPE_CHECKING:
-    from breadth.lab.demo.plan import Plan
-    from breadth.lab.demo.results import DemoResults
-
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """Exit status when the user interrupts, as shells have it."""
 
 
 def demo(
     fast: Annotated[bool, typer.Option("--fast", help="Smaller: under ninety seconds, with wider intervals.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of training and of every draw.", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed.", min=0)] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Folder for runs, results and page; one that was interrupted goes on.",
+            help="Folder for runs, results and page; an interrupted demo resumes from it.",
             file_okay=False,
             show_default="breadth-demo",
         ),
@@ -34,7 +39,7 @@ def demo(
         Path | None,
         typer.Option(
             "--base",
-            help="Folder of another reasoner to begin with; the one that ships if left out.",
+            help="Folder of another base model; the shipped one if left out.",
             file_okay=False,
             show_default=False,
         ),
@@ -43,30 +48,20 @@ def demo(
     html: Html = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser at the end.")] = False,
 ) -> None:
-    """Train a tiny reasoner with and without protection, then answer held-out problems by one long thought and by vote, at equal tokens.
+    """Train a tiny reasoner with and without protection; answer by one long thought and by vote at equal tokens.
 
     Real GRPO through TRL on two cores, no GPU, no download: at most five minutes. Needs the extra 'train'. Ends with
     the two by two table, what it means, and a page with the pictures; every sentence is computed from the numbers of
     this run.
     """
-    from dataclasses import replace
-
-    from breadth.lab.demo.doctored import doctored
-    from breadth.lab.demo.figures import before_and_after
-    from breadth.lab.demo.page import demo_page, short_page
-    from breadth.lab.demo.plan import FAST, FULL
-    from breadth.lab.demo.run import PAGE, PICTURE
-    from breadth.report.html_page import save_html
-    from breadth.report.svg_chart import save_picture
-
     plan = replace(FAST if fast else FULL, seed=seed)
     folder = out or Path("-".join(["breadth-demo", *(["fast"] if fast else []), *([f"seed-{seed}"] if seed else [])]))
-    results = _watched(plan, folder, base)
-    judged = [doctored(folder, plan)]
-    page = demo_page(results, " ".join(["breadth", *sys.argv[1:]]), judged)
+    results = run_on_screen(plan, folder, base)
+    diagnoses = [doctored(folder, plan)]
+    page = demo_page(results, " ".join(["breadth", *sys.argv[1:]]), diagnoses)
     save_html(page, folder / PAGE)
     save_picture(before_and_after(results), folder / PICTURE)
-    deliver(page if as_json else short_page(results, judged), as_json=as_json, html=None)
+    deliver(page if as_json else short_page(results, diagnoses), as_json=as_json, html=None)
     if html is not None:
         save_html(page, html)
     typer.echo(f"The page with all pictures: {html or folder / PAGE}", err=as_json)
@@ -74,13 +69,8 @@ def demo(
         typer.launch((html or folder / PAGE).resolve().as_uri())
 
 
-def _watched(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
-    """Run the demo before the user's eyes, on standard error: standard output is for what was found."""
-    from rich.console import Console
-
-    from breadth.lab.demo.run import run_demo
-    from breadth.lab.demo.screen import Screen
-
+def run_on_screen(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
+    """Run the demo with live progress on standard error; standard output is for the results."""
     try:
         with Screen(Console(stderr=True), plan) as screen:
             return run_demo(plan, folder, base, screen.heard)
@@ -88,4 +78,4 @@ def _watched(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
         typer.echo(
             f"\nbreadth: interrupted; what is done is in {folder}, and the same command resumes from there.", err=True
         )
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None

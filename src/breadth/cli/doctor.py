@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from breadth.api import diagnose_runs
-from breadth.base.errors import SettingsError
-from breadth.cli.import_ import Mapping, parse_columns
+from breadth.base.errors import BreadthError, SettingsError
+from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
+from breadth.doctor.collect import Gathered
+from breadth.doctor.diagnosis import RunDiagnosis
+from breadth.doctor.finding import SEVERITIES, explanation, listing
+from breadth.doctor.page import to_json
+from breadth.report.plaintext import one_line
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from breadth.doctor.diagnosis import Diagnosis
-    from breadth.doctor.gathering import Gathered
-
-FOUND = 1
+EXIT_FOUND = 1
 """Exit status with --fail-on when something as bad was found."""
-EVERY = 5.0
-"""Seconds between looks of --follow: a step of most trainers takes longer."""
+FOLLOW_INTERVAL = 5.0
+"""Seconds between two reads of --follow; a step of most trainers takes longer."""
 
 
 def doctor(
@@ -37,7 +39,7 @@ def doctor(
             show_default=False,
         ),
     ] = None,
-    columns: Mapping = None,
+    columns: ColumnMap = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -54,53 +56,131 @@ def doctor(
     as_json: Json = False,
     html: Html = None,
 ) -> None:
-    """Say which failure a run has, prove it, and word the remedy for the trainer at hand; or say what is missing to tell.
+    """Find the failure of a run, prove it, and give the patch for its trainer or server; or say what is missing.
 
     Configurations in Python are parsed, never executed. Nothing is written unless --html asks for it.
     """
     if explain is not None:
-        _explain(explain, as_json=as_json)
+        explain_finding(explain, as_json=as_json)
         return
     if not paths:
         raise SettingsError(
-            "Nothing was named to look at.", "Give a log, a trainer's output folder, a run folder or a configuration."
+            "No path was given.", "Give a log, a trainer's output folder, a run folder or a configuration."
         )
-    threshold = _threshold(fail_on)
+    threshold = severities_from(fail_on)
     if follow:
-        from breadth.cli.doctor_follow import keep_looking
-
-        keep_looking([Path(path) for path in paths], columns, EVERY)
+        follow_runs([Path(path) for path in paths], columns, FOLLOW_INTERVAL)
         return
     with TemporaryDirectory(prefix="breadth-") as folder:
-        with progress("looking") as report:
+        with progress("diagnosing") as report:
             diagnoses, gathered = diagnose_runs(paths, Path(folder), columns=parse_columns(columns), on_progress=report)
-        _print(diagnoses, gathered, as_json=as_json, html=html)
+        print_diagnoses(diagnoses, gathered, as_json=as_json, html=html)
     if any(finding.severity.value in threshold for diagnosis in diagnoses for finding in diagnosis.findings):
-        raise typer.Exit(FOUND)
+        raise typer.Exit(EXIT_FOUND)
 
 
-def _print(diagnoses: Sequence[Diagnosis], gathered: Gathered, *, as_json: bool, html: Path | None) -> None:
-    from breadth.doctor.machine import as_table
-
-    document = json.dumps(as_table(diagnoses, gathered), indent=2, allow_nan=False) if as_json else None
+def print_diagnoses(diagnoses: Sequence[RunDiagnosis], gathered: Gathered, *, as_json: bool, html: Path | None) -> None:
+    """Print the diagnoses as a page, as JSON, or both on demand."""
+    document = json.dumps(to_json(diagnoses, gathered), indent=2, allow_nan=False) if as_json else None
     if document is not None and html is None:
-        typer.echo(document)  # the page's curves take a while, and nobody would see them
+        typer.echo(document)  # the curves of the page take a while, and nobody would see them
         return
     from breadth.doctor.page import doctor_page
 
     deliver(doctor_page(diagnoses, gathered), as_json=as_json, html=html, document=document)
 
 
-def _threshold(fail_on: str | None) -> Sequence[str]:
-    from breadth.doctor.finding import SEVERITIES
-
+def severities_from(fail_on: str | None) -> Sequence[str]:
+    """Return the severities that fail the command: the given one and all that are worse."""
     names = [severity.value for severity in SEVERITIES]
     if fail_on is not None and fail_on not in names:
         raise SettingsError(f"--fail-on got '{fail_on}'.", f"Choose one of {', '.join(names)}.")
     return [] if fail_on is None else names[: names.index(fail_on) + 1]
 
 
-def _explain(name: str, *, as_json: bool) -> None:
-    from breadth.doctor.explanation import explanation, listing
-
+def explain_finding(name: str, *, as_json: bool) -> None:
+    """Print what a finding means and its thresholds, or the list of all findings."""
     deliver(listing() if name == "all" else explanation(name), as_json=as_json, html=None)
+
+
+Verdicts = Mapping[tuple[str, str], tuple[str, str]]
+"""Run and finding -> severity and headline."""
+
+
+def follow_runs(paths: Sequence[Path], columns: Sequence[str] | None, every: float) -> None:
+    """Print a line when a finding appears, changes its severity or disappears, until interrupted."""
+    try:
+        for line in watch_verdicts(paths, columns, every):
+            typer.echo(line)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+def watch_verdicts(paths: Sequence[Path], columns: Sequence[str] | None, every: float) -> Iterator[str]:
+    """Yield a line for every change of the verdict, the first verdict included; never ends."""
+    known: Verdicts | None = None
+    seen: object = None
+    while True:
+        now = file_state(paths)
+        if now != seen:
+            seen = now
+            found = current_verdicts(paths, columns)
+            if found is not None:
+                yield from describe_changes(known, found)
+                known = found
+        time.sleep(every)
+
+
+def file_state(paths: Sequence[Path]) -> object:
+    """Return the size and time of every file: it changes when one is written to."""
+    files = [
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else [])
+    ]
+    return tuple((str(file), stat.st_size, stat.st_mtime_ns) for file in files if (stat := _stat(file)) is not None)
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None  # deleted after it was listed
+
+
+def current_verdicts(paths: Sequence[Path], columns: Sequence[str] | None) -> Verdicts | None:
+    """Diagnose the files as they are now; None while nothing can be read yet."""
+    with TemporaryDirectory(prefix="breadth-") as folder:
+        try:
+            diagnoses, _ = diagnose_runs(paths, Path(folder), columns=parse_columns(columns))
+        except BreadthError:
+            return None
+    return {
+        (diagnosis.evidence.name, finding.name): (finding.severity.value, finding.headline)
+        for diagnosis in diagnoses
+        for finding in diagnosis.findings
+    }
+
+
+def describe_changes(known: Verdicts | None, found: Verdicts) -> Iterator[str]:
+    """Yield a line for every difference between two verdicts."""
+    if known is None and not found:
+        yield add_time("nothing found so far")
+    for place, (severity, headline) in found.items():
+        before = (known or {}).get(place)
+        if before is None:
+            yield add_time(f"{describe_place(place)}: {severity}. {headline}")
+        elif before[0] != severity:
+            yield add_time(f"{describe_place(place)}: {severity}, was {before[0]}. {headline}")
+    for place in (known or {}).keys() - found.keys():
+        yield add_time(f"{describe_place(place)}: gone.")
+
+
+def describe_place(place: tuple[str, str]) -> str:
+    """Return the run and the finding in one phrase."""
+    return f"{place[0]}, {place[1]}"
+
+
+def add_time(text: str) -> str:
+    """Put the time of day before a line."""
+    return f"{time.strftime('%H:%M:%S')}  {one_line(text)}"

@@ -1,75 +1,88 @@
-"""``breadth lab``: the tiny reasoner and what is done with it."""
+"""``breadth lab``: serve the tiny reasoner, write its tasks, run its experiments."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, ClassVar
 
+import orjson
 import typer
 
 from breadth.base.errors import SettingsError
-from breadth.cli.lab_run import Base, gate, pretrain, run
-from breadth.cli.lab_rung import smollm2
+from breadth.base.spelling import suggestion
+from breadth.cli.lab_experiments import Base
+from breadth.cli.main import LazyVerbs
 from breadth.cli.output import Json, progress
+from breadth.lab.model.reasoner import Reasoner, load
+from breadth.lab.server.server import LabServer, ReasoningFormat, ServerSettings
+from breadth.lab.task.problems import LEVELS
+from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
+from breadth.runtime.proxy.server import wait_for_signal
 
-if TYPE_CHECKING:
-    from breadth.lab.model.reasoner import Reasoner
-    from breadth.lab.server.server import LabServer, ReasoningFormat, ServerSettings
+
+class LabVerbs(LazyVerbs):
+    """The verbs of ``breadth lab``."""
+
+    verbs: ClassVar[dict[str, tuple[str, str]]] = {
+        "run": ("breadth.cli.lab_experiments:run", "Run an experiment on the tiny reasoner; a killed one resumes."),
+        "gate": ("breadth.cli.lab_experiments:gate", "Check whether a base model is fit for the experiments."),
+        "pretrain": ("breadth.cli.lab_experiments:pretrain", "Train a base model from scratch."),
+        "smollm2": ("breadth.cli.lab_experiments:smollm2", "Run the experiment on a real small language model."),
+        "serve": ("breadth.cli.lab:serve", "Serve the tiny reasoner over an OpenAI-compatible API."),
+        "tasks": ("breadth.cli.lab:tasks", "Write questions with right answers, for tune and solve."),
+    }
+
 
 app = typer.Typer(
     name="lab",
+    cls=LabVerbs,
     help="The tiny reasoner that ships with breadth, and the experiments on it.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
-SHIPPED = "routes"
+SHIPPED_NAME = "routes"
 """Name under which the weights that ship are served."""
 
-app.command()(run)
-app.command()(gate)
-app.command()(pretrain)
-app.command()(smollm2)
+
+@app.callback()
+def lab() -> None:
+    """Run the tiny reasoner that ships with breadth, and the experiments on it."""
 
 
-@app.command()
 def serve(
     base: Base = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8410,
-    threads: Annotated[int, typer.Option("--threads", help="Threads that draw.", min=1)] = 1,
+    threads: Annotated[int, typer.Option("--threads", help="Threads for sampling.", min=1)] = 1,
     reasoning_format: Annotated[
         str,
         typer.Option(
-            "--reasoning-format", help="Thinking in chats: none leaves it in the content, deepseek sets it apart."
+            "--reasoning-format", help="Thinking in chats: none leaves it in the content, deepseek separates it."
         ),
     ] = "none",
     as_json: Json = False,
 ) -> None:
-    """Serve the tiny reasoner over HTTP: OpenAI's chats and completions, with log-probs, prefix continuation and thinking budgets.
+    """Serve the tiny reasoner over HTTP, with log-probs, prefix continuation and thinking budgets.
 
-    So tune, solve, serve and probe can be tried end to end without any download. SIGTERM and Ctrl-C let requests in
+    Try tune, solve, serve and probe end to end on it, without any download. SIGTERM and Ctrl-C let requests in
     flight finish.
     """
-    import asyncio
-
-    from breadth.lab.model.reasoner import load
-    from breadth.lab.server.server import ServerSettings
-
-    name = SHIPPED if base is None else base.resolve().name
+    name = SHIPPED_NAME if base is None else base.resolve().name
     settings = ServerSettings(
-        host=host, port=port, threads=threads, reasoning_format=_format(reasoning_format), name=name
+        host=host, port=port, threads=threads, reasoning_format=parse_reasoning_format(reasoning_format), name=name
     )
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
     with progress("loading the reasoner"):
         reasoner = load(base)
-    asyncio.run(_serve(reasoner, settings, as_json=as_json))
+    asyncio.run(run_server(reasoner, settings, as_json=as_json))
 
 
-@app.command()
 def tasks(
     file: Annotated[
         Path, typer.Argument(help="Where to write them; ends in .jsonl.", dir_okay=False, show_default=False)
@@ -79,17 +92,13 @@ def tasks(
     seed: Annotated[int, typer.Option("--seed", help="Which ones, and in which order.", min=0)] = 0,
     base: Base = None,
 ) -> None:
-    """Write questions with right answers that the reasoner was never taught, for --tasks of tune and solve."""
-    from breadth.base.spelling import suggestion
-    from breadth.lab.task.problems import LEVELS
-    from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
-
-    chosen = next((one for one in LEVELS if one == level), None)
+    """Write questions with right answers that the reasoner never saw in training, for --tasks of tune and solve."""
+    chosen = next((known for known in LEVELS if known == level), None)
     if chosen is None:
         raise SettingsError(f"--level got {level!r}.", suggestion(level, LEVELS, "levels"))
     if file.suffix != ".jsonl":
         raise SettingsError(
-            f"{file} does not end in .jsonl, by which its readers know what it is.", "Name it tasks.jsonl, for example."
+            f"{file} does not end in .jsonl, which tells its format.", "Name it tasks.jsonl, for example."
         )
     prime = prime_of(base)
     write_tasks(file, draw_tasks(count, prime, chosen, seed), prime)
@@ -100,28 +109,25 @@ def tasks(
     )
 
 
-async def _serve(reasoner: Reasoner, settings: ServerSettings, *, as_json: bool) -> None:
-    from breadth.lab.server.server import LabServer
-    from breadth.runtime.proxy.server import told_to_end
-
+async def run_server(reasoner: Reasoner, settings: ServerSettings, *, as_json: bool) -> None:
+    """Serve until a signal asks to end."""
     async with LabServer(reasoner, settings) as server:
-        _announce(server, as_json=as_json)
-        await told_to_end()
-        typer.echo(f"breadth: ending; {server.in_flight} replies are being drawn", err=True)
+        announce_server(server, as_json=as_json)
+        await wait_for_signal()
+        typer.echo(f"breadth: shutting down; {server.in_flight} replies are being sampled", err=True)
 
 
-def _announce(server: LabServer, *, as_json: bool) -> None:
+def announce_server(server: LabServer, *, as_json: bool) -> None:
     """Print the address, the first line on standard output, and what can be done with it."""
     if as_json:
-        import orjson
-
         typer.echo(orjson.dumps({"url": server.url, "model": server.settings.name}).decode())
     else:
-        typer.echo(_welcome(server))
+        typer.echo(welcome_text(server))
     sys.stdout.flush()
 
 
-def _welcome(server: LabServer) -> str:
+def welcome_text(server: LabServer) -> str:
+    """Return what can be done with the server, as commands to copy."""
     url, prime = server.url, server.reasoner.teacher.facts.prime
     weights = sum(tensor.numel() for tensor in server.reasoner.model.parameters())
     a, b, c, d = 3, 4, 5, 6
@@ -132,7 +138,7 @@ def _welcome(server: LabServer) -> str:
             f"breadth lab serves {url}/v1: model {server.settings.name}, {weights:,} weights",
             "",
             (
-                f"It reckons modulo {prime} and is not always right. The right answer to {question} is"
+                f"It calculates modulo {prime} and is not always right. The right answer to {question} is"
                 f" {(a + b) * (c + d) % prime}."
             ),
             "",
@@ -146,7 +152,8 @@ def _welcome(server: LabServer) -> str:
     )
 
 
-def _format(text: str) -> ReasoningFormat:
+def parse_reasoning_format(text: str) -> ReasoningFormat:
+    """Return the reasoning format, refusing an unknown one."""
     formats: dict[str, ReasoningFormat] = {"none": "none", "deepseek": "deepseek"}
     if text in formats:
         return formats[text]

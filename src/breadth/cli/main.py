@@ -1,4 +1,4 @@
-"""The command ``breadth``: collects the verbs and turns our errors into messages with an exit status."""
+"""The command ``breadth``: loads a verb by its name and turns our errors into messages with an exit status."""
 
 from __future__ import annotations
 
@@ -6,80 +6,107 @@ import errno
 import gc
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from breadth import __version__
 from breadth.base.errors import BreadthError
-from breadth.cli.compare import compare
-from breadth.cli.demo import demo
-from breadth.cli.doctor import doctor
-from breadth.cli.import_ import import_
-from breadth.cli.lab import app as lab
-from breadth.cli.probe import probe
-from breadth.cli.serve import serve
-from breadth.cli.show import show
-from breadth.cli.solve import solve
-from breadth.cli.tune import tune
 from breadth.report.plaintext import plain
 
 BAD_INPUT = 2
 """Exit status when the input or the command line is at fault."""
-YOUNG = 50_000
-"""Objects made before Python looks for garbage among them, instead of 700: starting up makes a hundred thousand, nearly all to stay,
-and looking through them 150 times takes a tenth of a short verb's time."""
+GC_THRESHOLD = 50_000
+"""New objects before Python looks for garbage among them, instead of 700.
+
+Starting up makes a hundred thousand objects, nearly all to stay; looking through them 150 times takes a tenth of a
+short verb's time.
+"""
+
+
+class LazyVerbs(TyperGroup):
+    """A group that imports the module of a verb when the verb is run; the list of verbs needs none of them."""
+
+    verbs: ClassVar[dict[str, tuple[str, str]]] = {}
+    """Name -> ``module:function`` (or ``module:app``) and the line of help in the list."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for name, (_, line) in self.verbs.items():
+            self.add_command(TyperCommand(name, help=line))  # a name with its help, until it is run
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the verb that was typed, loaded."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_verb(name, self.verbs[name][0]) if name in self.verbs else command, rest
+
+
+def load_verb(name: str, place: str) -> Any:
+    """Import a verb's module and return its command, or its group where the place names a Typer app."""
+    module, _, attribute = place.partition(":")
+    verb = getattr(import_module(module), attribute)
+    if isinstance(verb, typer.Typer):
+        return get_command(verb)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name)(verb)
+    return get_command(single)
+
+
+class Verbs(LazyVerbs):
+    """The verbs of ``breadth``."""
+
+    verbs: ClassVar[dict[str, tuple[str, str]]] = {
+        "compare": ("breadth.cli.compare:compare", "Compare checkpoints or runs: pass@k, votes, breadth, best use."),
+        "demo": ("breadth.cli.demo:demo", "Train a tiny reasoner with and without protection, and answer both ways."),
+        "doctor": ("breadth.cli.doctor:doctor", "Find the failure of a run, prove it, and give the patch."),
+        "import": ("breadth.cli.import_:import_", "Import a trainer's files into a run folder."),
+        "lab": ("breadth.cli.lab:app", "Run the tiny reasoner that ships with breadth, and its experiments."),
+        "probe": ("breadth.cli.probe:probe", "Find out what a server can do."),
+        "serve": ("breadth.cli.serve:serve", "Serve an OpenAI-compatible proxy that answers under a policy."),
+        "show": ("breadth.cli.show:show", "Show what a run holds, its instruments with intervals."),
+        "solve": ("breadth.cli.solve:solve", "Answer a question under a policy, with confidence and cost."),
+        "tune": ("breadth.cli.tune:tune", "Measure a server and write the best policy for it."),
+    }
+
 
 app = typer.Typer(
     name="breadth",
+    cls=Verbs,
     help="Keep a reasoning model's breadth in RL training and spend it well at inference.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("compare")(compare)
-app.command("demo")(demo)
-app.command("doctor")(doctor)
-app.command("import")(import_)
-app.command("probe")(probe)
-app.command("serve")(serve)
-app.command("show")(show)
-app.command("solve")(solve)
-app.command("tune")(tune)
-app.add_typer(lab, name="lab")
 
 
-def _version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
+    """Print the version and exit, where it was asked for."""
     if wanted:
         typer.echo(f"breadth {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _main(
+def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
+    """Keep a reasoning model's breadth in RL training and spend it well at inference."""
     del version
 
 
-def _only(verb: str) -> None:
-    """Leave the other verbs out once one is named: typer reads the signatures of all of them before it looks which is meant."""
-    named = [one for one in app.registered_commands if one.name == verb]
-    if named:
-        app.registered_commands, app.registered_groups = named, []
-
-
 def run() -> None:
-    """Run the command line; an error of ours, or a full disk under our output, is two sentences on standard error and exit status 2."""
-    gc.set_threshold(YOUNG)
-    _only(*sys.argv[1:2] or [""])
+    """Run the command line; our errors, and a full disk under our output, are two sentences and exit status 2."""
+    gc.set_threshold(GC_THRESHOLD)
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # while a refusal can still be told: at exit Python only says that it ignores one
+            sys.stdout.flush()  # here an error can still be reported; at exit Python only mentions that it ignores one
     except BreadthError as error:
         typer.echo(f"breadth: {plain(str(error))}", err=True)
         sys.exit(BAD_INPUT)
@@ -89,7 +116,7 @@ def run() -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what still waits to be written goes there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there
         typer.echo(
             f"breadth: Cannot write to standard output: {error.strerror}.\n  -> Redirect it to a disk with free space.",
             err=True,

@@ -19,12 +19,12 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for ma
 Html: TypeAlias = Annotated[
     Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)
 ]
-LONGEST = 200
-"""Characters of a sentence on how far a job is: a line or two."""
+MAX_STATUS_CHARACTERS = 200
+"""Characters of a progress message: a line or two."""
 
 
 def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | None = None) -> None:
-    """Write the page where the user asked for it; a verb with a JSON schema of its own gives that document in the page's place."""
+    """Write the page where the user asked for it; ``document`` is the JSON of a verb with its own schema."""
     if html is not None:
         from breadth.report.html_page import save_html
 
@@ -47,7 +47,7 @@ def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | Non
 def progress(what: str) -> Iterator[Callable[[str], None]]:
     """Show on standard error how far a long job is; silent when that is not a terminal.
 
-    Sentences name files: they are no markup.
+    File names in it are not read as markup.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -56,4 +56,4 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
     from rich.text import Text
 
     with Console(stderr=True).status(what) as status:
-        yield lambda sentence: status.update(Text(shortened(f"{what}: {sentence}", LONGEST)))
+        yield lambda sentence: status.update(Text(shortened(f"{what}: {sentence}", MAX_STATUS_CHARACTERS)))

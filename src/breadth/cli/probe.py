@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from breadth.api import api_key
+from breadth.base.settings import to_table
 from breadth.cli.output import Json, progress
 from breadth.cli.solve import Dialect, Model
+from breadth.report.plaintext import plain
+from breadth.runtime import probe as probing
+from breadth.runtime.dialect import SERVER_DIALECTS
 
 
 def probe(
@@ -21,32 +30,18 @@ def probe(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Try a server out with a dozen requests of a few tokens: log-probs, seeds, prefix continuation, thinking caps, and so on."""
-    import asyncio
-
-    from breadth.base.settings import to_table
-    from breadth.runtime import probe as probing
-    from breadth.runtime.dialect import DIALECTS
-
-    spoken = None if dialect == "auto" else DIALECTS.load(dialect)()
+    """Find out what a server can do, with a dozen small requests: log-probs, seeds, prefixes, thinking budgets."""
+    forced_dialect = None if dialect == "auto" else SERVER_DIALECTS.load(dialect)()
     with progress("probing"):
-        found = asyncio.run(probing.probe(url, key=api_key(), model=model or "", dialect=spoken))
+        found = asyncio.run(probing.probe(url, key=api_key(), model=model or "", dialect=forced_dialect))
     if save is not None:
         found.save(save)
     if as_json:
-        import orjson
-
         typer.echo(
             orjson.dumps({**to_table(found), "offers": sorted(found.offers)}, option=orjson.OPT_INDENT_2).decode()
         )
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from breadth.report.plaintext import plain
-
     table = Table.grid(padding=(0, 2))
-    for name, said in found.rows():
-        table.add_row(Text(name, style="dim"), Text(plain(said)))
+    for name, value in found.rows():
+        table.add_row(Text(name, style="dim"), Text(plain(value)))
     Console().print(table)

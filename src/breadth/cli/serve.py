@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import resource
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import orjson
 import typer
 
 from breadth.base.errors import SettingsError
 from breadth.cli.output import Json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from breadth.runtime.proxy.access import Keys, Limits
-    from breadth.runtime.proxy.proxy import Proxy
-    from breadth.runtime.proxy.routing import Policies
+from breadth.runtime.connect import connect
+from breadth.runtime.proxy.access import Keys, ProxyLimits, read_keys, require_key
+from breadth.runtime.proxy.proxy import Proxy
+from breadth.runtime.proxy.routing import Policies
+from breadth.runtime.proxy.server import Server, wait_for_signal
 
 CLIENT_KEY = "BREADTH_KEY"
 UPSTREAM_KEYS = ("BREADTH_UPSTREAM_KEY", "OPENAI_API_KEY")
-OPEN_FILES = 65536
+MAX_OPEN_FILES = 65536
 
 Upstream = Annotated[
     list[str],
@@ -38,7 +40,7 @@ PolicyText = Annotated[
         help="For requests that name none: a policy.toml, or a strategy with settings: adaptive-vote,most=16.",
     ),
 ]
-Named = Annotated[
+AddedPolicies = Annotated[
     list[str] | None,
     typer.Option(
         "--add-policy",
@@ -51,38 +53,40 @@ KeysFile = Annotated[
     Path | None,
     typer.Option(
         "--keys-file",
-        help=f"Keys that clients may use, one a line. A single one can stand in {CLIENT_KEY}.",
+        help=f"Keys that clients may use, one a line. {CLIENT_KEY} may hold a single one.",
         dir_okay=False,
     ),
 ]
-WithoutKey = Annotated[
+AllowUnauthenticated = Annotated[
     bool, typer.Option("--allow-unauthenticated", help="Allow requests from the network without a key.")
 ]
 Dialect = Annotated[
     str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")
 ]
-Clients = Annotated[int, typer.Option("--max-requests", help="Maximum concurrent requests; more get status 429.")]
-Draws = Annotated[int, typer.Option("--max-samples", help="Maximum samples per request, whatever the policy says.")]
+MaxRequests = Annotated[int, typer.Option("--max-requests", help="Maximum concurrent requests; more get status 429.")]
+MaxSamples = Annotated[
+    int, typer.Option("--max-samples", help="Maximum samples per request, whatever the policy says.")
+]
 Deadline = Annotated[
     float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")
 ]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
-Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight are given when told to end.")]
-Attempts = Annotated[int, typer.Option("--attempts", help="Requests to the upstream at most for one draw.", min=1)]
+Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight are get to finish on shutdown.")]
+Attempts = Annotated[int, typer.Option("--attempts", help="Maximum requests to the upstream per sample.", min=1)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No line in the log for each request.")]
 
 
 def serve(
     upstream: Upstream,
     policy: PolicyText = "adaptive-vote",
-    named: Named = None,
+    add_policy: AddedPolicies = None,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     keys_file: KeysFile = None,
-    without_key: WithoutKey = False,
+    allow_unauthenticated: AllowUnauthenticated = False,
     dialect: Dialect = "auto",
-    most_clients: Clients = 256,
-    most_draws: Draws = 256,
+    max_requests: MaxRequests = 256,
+    max_samples: MaxSamples = 256,
     deadline: Deadline = 600.0,
     max_body: MaxBody = 8.0,
     drain: Drain = 25.0,
@@ -90,31 +94,26 @@ def serve(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Serve /v1/chat/completions, /v1/completions and /v1/models with a policy behind them, and /health, /ready and /metrics.
+    """Serve /v1/chat/completions, /v1/completions and /v1/models under a policy; also /health, /ready and /metrics.
 
     The key for the upstream is read from BREADTH_UPSTREAM_KEY or OPENAI_API_KEY. SIGTERM and Ctrl-C let requests in
     flight finish.
     """
-    import asyncio
-
-    from breadth.runtime.proxy.access import Limits, require_key
-    from breadth.runtime.proxy.routing import Policies
-
-    limits = Limits(
-        body=int(max_body * 1e6) if 0 < max_body < 1e6 else 0,
-        clients=most_clients,
-        draws=most_draws,
+    limits = ProxyLimits(
+        max_body_bytes=int(max_body * 1e6) if 0 < max_body < 1e6 else 0,
+        max_requests=max_requests,
+        max_samples=max_samples,
         seconds=deadline,
-        drain=drain,
+        drain_seconds=drain,
     )
-    keys = _keys(keys_file)
-    if not without_key:
+    keys = read_client_keys(keys_file)
+    if not allow_unauthenticated:
         require_key(host, keys)
-    policies = Policies.of(policy, named or (), most=limits.draws)
+    policies = Policies.parse(policy, add_policy or (), max_samples=limits.max_samples)
     for chosen in (policies.default, *policies.named.values()):
         chosen.policy.strategy.prepare()
-    _log(quiet=quiet)
-    _raise_open_files()
+    configure_log(quiet=quiet)
+    raise_file_limit()
     asyncio.run(_serve(upstream, policies, keys, limits, (host, port), dialect, attempts, as_json=as_json))
 
 
@@ -122,51 +121,46 @@ async def _serve(
     upstream: Sequence[str],
     policies: Policies,
     keys: Keys,
-    limits: Limits,
+    limits: ProxyLimits,
     address: tuple[str, int],
     dialect: str,
     attempts: int,
     *,
     as_json: bool,
 ) -> None:
-    from breadth.runtime.connect import connect
-    from breadth.runtime.proxy.proxy import Proxy
-    from breadth.runtime.proxy.server import Server, told_to_end
-
     key = next((value for name in UPSTREAM_KEYS if (value := os.environ.get(name))), None)
     sampler = await connect(upstream, dialect=dialect, key=key, model=policies.default.policy.model, attempts=attempts)
     proxy = Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
     try:
         async with Server(proxy, host=address[0], port=address[1]) as server:
-            _announce(server.url, proxy, as_json=as_json)
-            await told_to_end()
-            typer.echo(f"breadth: ending; {proxy.in_flight} requests are being answered", err=True)
+            announce_proxy(server.url, proxy, as_json=as_json)
+            await wait_for_signal()
+            typer.echo(f"breadth: shutting down; {proxy.in_flight} requests are being answered", err=True)
     finally:
         await proxy.close()
 
 
-def _announce(url: str, proxy: Proxy, *, as_json: bool) -> None:
-    """Print the address: the first line on standard output, for whoever started us."""
-    import orjson
-
+def announce_proxy(url: str, proxy: Proxy, *, as_json: bool) -> None:
+    """Print the address: the first line on standard output, for the program that started us."""
     label = proxy.policies.default.label
-    told = orjson.dumps({"url": url, "policy": label, "named": list(proxy.policies.named)}).decode()
+    document = orjson.dumps({"url": url, "policy": label, "named": list(proxy.policies.named)}).decode()
     try:
-        typer.echo(told if as_json else f"breadth serves {url}/v1 with {label}, upstream {', '.join(proxy.upstreams)}")
+        typer.echo(
+            document if as_json else f"breadth serves {url}/v1 with {label}, upstream {', '.join(proxy.upstreams)}"
+        )
         sys.stdout.flush()
     except OSError as error:
         problem = f"The address {url} cannot be written to standard output: {error.strerror}."
         raise SettingsError(problem, "Send standard output where there is room, or to /dev/null.") from error
 
 
-def _keys(path: Path | None) -> Keys:
-    from breadth.runtime.proxy.access import Keys, read_keys
-
+def read_client_keys(path: Path | None) -> Keys:
+    """Return the keys that clients may use, from the file and the environment."""
     single = os.environ.get(CLIENT_KEY)
-    return Keys.of([*([single] if single else []), *(read_keys(path) if path is not None else [])])
+    return Keys.from_keys([*([single] if single else []), *(read_keys(path) if path is not None else [])])
 
 
-def _log(*, quiet: bool) -> None:
+def configure_log(*, quiet: bool) -> None:
     """Write the log to standard error: one line a request, or only what went wrong on our side."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("breadth.serve").setLevel(logging.WARNING if quiet else logging.INFO)
@@ -175,12 +169,10 @@ def _log(*, quiet: bool) -> None:
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 
-def _raise_open_files() -> None:
-    """Allow as many open files as the system lets us: every draw in flight is one, and the usual 1024 are soon used up."""
-    import resource
-
+def raise_file_limit() -> None:
+    """Raise the limit of open files: every sample in flight is one, and the usual 1024 are soon used up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft < wanted:
         with suppress(ValueError, OSError):  # macOS allows less than it says
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

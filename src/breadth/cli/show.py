@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from breadth.api import importers_with
-from breadth.cli.import_ import Mapping, parse_columns
+from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from breadth.runs.reader import Run
+from breadth.doctor.overview import overview
+from breadth.runs.importing import import_files
+from breadth.runs.paths import is_remote, located
+from breadth.runs.reader import Run
+from breadth.runs.schema import HEADER
 
 
 def show(
@@ -26,39 +27,32 @@ def show(
             help="A run folder (or its address, s3://...), or any files that can be imported.", show_default=False
         ),
     ],
-    columns: Mapping = None,
+    columns: ColumnMap = None,
     as_json: Json = False,
     html: Html = None,
 ) -> None:
     """Show what is there, what is missing and how to switch it on, and the instruments with their intervals."""
-    from breadth.doctor.overview import overview
-
-    with opened(paths, columns) as run:
+    with open_run(paths, columns) as run:
         with progress("reading"):
             page = overview(run)
         deliver(page, as_json=as_json, html=html)
 
 
 @contextmanager
-def opened(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> Iterator[Run]:
+def open_run(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> Iterator[Run]:
     """Open a run folder, or import foreign files into a temporary one."""
-    from breadth.runs.importing import import_files
-    from breadth.runs.paths import is_remote, located
-    from breadth.runs.reader import Run
-    from breadth.runs.schema import HEADER
-
     places = [located(path) for path in paths]
     if len(places) == 1 and (is_remote(places[0]) or (places[0] / HEADER).is_file()):
         yield Run.open(paths[0])
         return
     with TemporaryDirectory(prefix="breadth-") as folder:
-        target = Path(folder) / _called(places[0].resolve())
-        with progress("importing") as said:
-            import_files(places, target, importers=importers_with(parse_columns(columns)), progress=said)
+        target = Path(folder) / display_source(places[0].resolve())
+        with progress("importing") as report:
+            import_files(places, target, importers=importers_with(parse_columns(columns)), progress=report)
         yield Run.open(target)
 
 
-def _called(path: Path) -> str:
-    """Return what people call the run a file belongs to: the folder's name for a file that every run has."""
+def display_source(path: Path) -> str:
+    """Return the name of the run a file belongs to: its folder, for file names that every run has."""
     named = path.parent if path.stem in ("trainer_state", "metrics") else path
     return named.stem or "run"

@@ -1,34 +1,42 @@
-"""``breadth tune``: measure accuracy, variance and cost against thinking and width on a server, and write the policy that follows."""
+"""``breadth tune``: measure accuracy, variance and cost on a server, and write the best policy."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from breadth.api import api_key, resolve_policy, server_urls
 from breadth.base.errors import SettingsError
+from breadth.base.settings import dump
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.cli.solve import Dialect, Model
+from breadth.inference.budget import Spend
+from breadth.report.cells import number
+from breadth.report.plaintext import counted
+from breadth.runs.reader import Run
+from breadth.runtime.connect import connect
+from breadth.runtime.questions import Question, keep_labelled, read_questions, shuffle_questions
+from breadth.runtime.sweep import OnSweepProgress, Sweep, SweepEstimate
+from breadth.runtime.sweep_folder import SweepOptions
+from breadth.tuning.page import tuning_page
+from breadth.tuning.result import tuned
 
-if TYPE_CHECKING:
-    from breadth.inference.budget import Spend
-    from breadth.runtime.questions import Question
-    from breadth.runtime.sweep import Estimate, Sweep, Told
-    from breadth.runtime.sweep_folder import Wishes
-
-CANNOT_TELL = 1
-"""Exit status when nothing could be told apart; the policy written is then one plain draw."""
-DECLINED = 3
+EXIT_CANNOT_TELL = 1
+"""Exit status when no difference was found; the policy written is then one plain sample."""
+EXIT_DECLINED = 3
 """Exit status when the user did not want the sweep at its price."""
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """Exit status after an interrupt from the keyboard, as shells expect it."""
-CONFIDENCE = 20
+TOP_LOGPROBS = 20
 """Log-probs asked for with --logprobs: what confidence is made of (arXiv 2508.15260)."""
 
 Tasks = Annotated[
@@ -52,15 +60,15 @@ Out = Annotated[
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How far the sweep may go without asking."""
+class SweepLimits:
+    """What the sweep may spend without asking."""
 
     tokens: int | None
-    """Output tokens at most."""
+    """Maximum output tokens."""
     yes: bool
     """Whether to start without asking."""
-    at_once: int
-    """Samples side by side."""
+    concurrency: int
+    """Samples in flight at the same time."""
 
 
 def tune(
@@ -96,7 +104,7 @@ def tune(
     ] = "single",
     model: Model = None,
     system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
-    reading: Annotated[
+    answer_format: Annotated[
         str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")
     ] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
@@ -104,39 +112,45 @@ def tune(
     logprobs: Annotated[
         bool, typer.Option("--logprobs", help="Ask for log-probs, to see whether confidence can be trusted.")
     ] = False,
-    at_once: Annotated[int, typer.Option("--concurrency", help="Samples in flight at the same time.", min=1)] = 8,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="Samples in flight at the same time.", min=1)] = 8,
     seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
     dialect: Dialect = "auto",
     as_json: Json = False,
     html: Html = None,
 ) -> None:
-    """Find the best policy for a server: one draw, a vote of several, or longer thinking.
+    """Find the best policy for a server: one sample, a vote of several, or longer thinking.
 
-    A short pilot tells what the sweep will cost before it starts. Exit status 1: nothing could be told apart, one plain
-    draw is kept.
+    A short pilot estimates the cost of the sweep before it starts. Exit status 1: no difference was found, and the
+    policy is one plain sample.
     """
-    import asyncio
-
-    from breadth.runtime.sweep_folder import Wishes
-
-    sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_logprobs": CONFIDENCE if logprobs else None}
-    measured = resolve_policy(policy, reading, sampling, {"model": model, "system": system})
-    wishes = Wishes(measured, _numbers(widths, "--widths"), _budgets(budgets), samples, seed)
-    limits = Limits(budget_tokens, yes, at_once)
-    _require_consent(limits)
+    sampling = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_logprobs": TOP_LOGPROBS if logprobs else None,
+    }
+    measured = resolve_policy(policy, answer_format, sampling, {"model": model, "system": system})
+    wishes = SweepOptions(measured, parse_counts(widths, "--widths"), parse_budgets(budgets), samples, seed)
+    limits = SweepLimits(budget_tokens, yes, concurrency)
+    require_consent(limits)
     try:
         asyncio.run(
-            _sweep(
-                server_urls(urls, "http://localhost:8000"), dialect, _asked(tasks, questions, seed), wishes, out, limits
+            run_sweep(
+                server_urls(urls, "http://localhost:8000"),
+                dialect,
+                select_questions(tasks, questions, seed),
+                wishes,
+                out,
+                limits,
             )
         )
     except KeyboardInterrupt:
         typer.echo(f"stopped; what arrived is kept in {out}: the same command resumes from there.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    _judge(out, policy_out or out / "policy.toml", as_json=as_json, html=html)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    choose_policy(out, policy_out or out / "policy.toml", as_json=as_json, html=html)
 
 
-def _numbers(text: str, option: str) -> tuple[int, ...]:
+def parse_counts(text: str, option: str) -> tuple[int, ...]:
+    """Return the whole numbers of a list with commas."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) >= 1 for part in parts):
         raise SettingsError(
@@ -145,85 +159,82 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def _budgets(text: str | None) -> tuple[int, ...] | None:
+def parse_budgets(text: str | None) -> tuple[int, ...] | None:
+    """Return the thinking budgets to force; None leaves the choice to the sweep."""
     if text is None:
         return None
-    return () if text.strip() in ("", "none") else _numbers(text, "--budgets")
+    return () if text.strip() in ("", "none") else parse_counts(text, "--budgets")
 
 
-def _asked(tasks: Path, number: int | None, seed: int) -> tuple[Question, ...]:
+def select_questions(tasks: Path, number: int | None, seed: int) -> tuple[Question, ...]:
     """Return the questions to ask; where only some have a right answer, those."""
-    from breadth.runtime.questions import drawn_order, labelled, read_questions
-
     every = read_questions(tasks)
-    kept = labelled(every)
+    kept = keep_labelled(every)
     if len(kept) < len(every):
         typer.echo(
             f"note: {len(every) - len(kept)} of {len(every)} questions have no right answer and are left out.", err=True
         )
-    return drawn_order(kept, seed)[:number]
+    return shuffle_questions(kept, seed)[:number]
 
 
-def _require_consent(limits: Limits) -> None:
-    if not limits.yes and limits.tokens is None and not somebody_to_ask():
+def require_consent(limits: SweepLimits) -> None:
+    """Refuse to start a sweep that nobody can confirm and nothing limits."""
+    if not limits.yes and limits.tokens is None and not is_interactive():
         raise SettingsError(
-            "There is nobody to ask whether the sweep may start, and no ceiling on what it may cost.",
-            "Give --budget-tokens N, or --yes to start whatever it costs.",
+            "The sweep has no token limit, and standard input is no terminal to confirm it on.",
+            "Give --budget-tokens N, or --yes to start at any cost.",
         )
 
 
-def somebody_to_ask() -> bool:
-    """Say whether a person sits at the keyboard."""
+def is_interactive() -> bool:
+    """Whether standard input is a terminal."""
     return sys.stdin.isatty()
 
 
-async def _sweep(
-    urls: list[str], dialect: str, questions: tuple[Question, ...], wishes: Wishes, out: Path, limits: Limits
+async def run_sweep(
+    urls: list[str], dialect: str, questions: tuple[Question, ...], wishes: SweepOptions, out: Path, limits: SweepLimits
 ) -> None:
-    from breadth.runtime.connect import connect
-    from breadth.runtime.sweep import Sweep
-
+    """Estimate the cost, ask where needed, then collect the samples."""
     sampler = await connect(urls, dialect=dialect, key=api_key(), model=wishes.policy.model)
     try:
-        sweep = Sweep(sampler, questions, wishes, out, ceiling=limits.tokens, at_once=limits.at_once)
-        with progress("a few samples, to tell what the sweep will cost"):
-            estimate = await sweep.begin()
-        _show_estimate(sweep, estimate)
+        sweep = Sweep(sampler, questions, wishes, out, ceiling=limits.tokens, concurrency=limits.concurrency)
+        with progress("a few samples, to estimate the cost of the sweep"):
+            estimate = await sweep.run_pilot()
+        print_estimate(sweep, estimate)
         if (
             not limits.yes
-            and somebody_to_ask()
-            and estimate.samples > estimate.drawn
+            and is_interactive()
+            and estimate.samples > estimate.collected
             and not typer.confirm("Start?", err=True)
         ):
-            typer.echo(f"Nothing more was drawn; the pilot is kept in {out}.", err=True)
-            raise typer.Exit(DECLINED)
-        with _bar() as told:
-            await sweep.collect(told)
-        if sweep.spent:
-            typer.echo("note: the ceiling was reached before every question had all its samples.", err=True)
+            typer.echo(f"Nothing more was sampled; the pilot is kept in {out}.", err=True)
+            raise typer.Exit(EXIT_DECLINED)
+        with progress_bar() as report:
+            await sweep.collect(report)
+        if sweep.budget_exhausted:
+            typer.echo("note: the token limit was reached before every question had all its samples.", err=True)
     finally:
         await sampler.close()
 
 
-def _show_estimate(sweep: Sweep, estimate: Estimate) -> None:
-    from breadth.report.cells import number
-    from breadth.report.plaintext import counted
-
-    plan, coming = sweep.plan, estimate.coming
+def print_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
+    """Print what the sweep will take, on standard error."""
+    plan, coming = sweep.plan, estimate.remaining
     plain, forced = plan.arms[0], plan.serial
     each = f"{plain.draws} plain" + (
         f" + {counted(len(forced), 'budget')} x {forced[0].draws} forced" if forced else ""
     )
-    some = "" if estimate.questions == estimate.of else f" of {estimate.of:,} (what the ceiling pays for)"
+    some = "" if estimate.questions == estimate.available else f" of {estimate.available:,} (within the token limit)"
     money = f", {number(coming.money)} by the prices given" if coming.money else ""
     lines = [
         (
-            f"{estimate.questions:,} questions{some} x ({each}) = {estimate.samples:,} samples, {estimate.drawn:,} of"
-            " them drawn already"
+            f"{estimate.questions:,} questions{some} x ({each}) = {estimate.samples:,} samples,"
+            f" {estimate.collected:,} of them collected already"
         ),
         (
-            f"still to come: about {coming.output_tokens:,} tokens written and {coming.input_tokens:,} read in"
-            f" {coming.calls:,} calls, {_duration(coming.seconds)}{money}   (by a pilot of {estimate.pilot} samples)"
+            f"still to come: about {coming.output_tokens:,} tokens written and {coming.input_tokens:,} read"
+            f" in {coming.calls:,} calls, {format_duration(coming.seconds)}{money}"
+            f"   (estimated from {estimate.pilot} samples)"
         ),
     ]
     if forced:
@@ -244,7 +255,8 @@ def _show_estimate(sweep: Sweep, estimate: Estimate) -> None:
         typer.echo(line, err=True)
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Return seconds in the unit that people would use."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -252,11 +264,8 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def _bar() -> Iterator[Told]:
+def progress_bar() -> Iterator[OnSweepProgress]:
     """Show a progress bar on standard error; nothing when that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     columns = (
         TextColumn("sampling"),
         BarColumn(),
@@ -267,18 +276,14 @@ def _bar() -> Iterator[Told]:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
         bar = shown.add_task("sampling", total=None, tokens="0")
 
-        def told(done: int, total: int, spent: Spend) -> None:
+        def report(done: int, total: int, spent: Spend) -> None:
             shown.update(bar, completed=done, total=total, tokens=f"{spent.output_tokens:,}")
 
-        yield told
+        yield report
 
 
-def _judge(out: Path, policy_out: Path, *, as_json: bool, html: Path | None) -> None:
-    from breadth.base.settings import dump
-    from breadth.runs.reader import Run
-    from breadth.tuning.page import tuning_page
-    from breadth.tuning.tuned import tuned
-
+def choose_policy(out: Path, policy_out: Path, *, as_json: bool, html: Path | None) -> None:
+    """Choose the policy from the samples, write it, and show the page."""
     run = Run.open(out)
     with progress("choosing"):
         result = tuned(run)
@@ -286,4 +291,4 @@ def _judge(out: Path, policy_out: Path, *, as_json: bool, html: Path | None) -> 
     deliver(tuning_page(result, run.header), as_json=as_json, html=html)
     typer.echo(f"wrote {policy_out}", err=True)
     if not result.choice.told:
-        raise typer.Exit(CANNOT_TELL)
+        raise typer.Exit(EXIT_CANNOT_TELL)

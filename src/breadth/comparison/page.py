@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from breadth.comparison.contestants import Contestant
-from breadth.comparison.curves import Worth, beyond, crossing
+from breadth.comparison.accuracy_curves import Worth, beyond, crossing
+from breadth.comparison.policies import Contestant
 from breadth.comparison.recommendation import Recommendation
 from breadth.measure.coverage import chart_ks
-from breadth.measure.diversity import by_solved
+from breadth.measure.diversity import split_by_solved
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.measure.transfer import ArmSamples, transfer_gap
@@ -161,7 +161,7 @@ def _breadth(found: Sequence[Worth]) -> Table:
     rows: list[list[Cell]] = []
     for one in found:
         arm = one.contestant
-        split = by_solved(arm.problems.astype(str), arm.classes, arm.right)
+        split = split_by_solved(arm.problems.astype(str), arm.classes, arm.right)
         cells: list[Cell] = [
             part.distinct if part.groups else Missing("no such problem") for part in (split.solved, split.unsolved)
         ]

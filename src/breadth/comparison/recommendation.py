@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.comparison.curves import Worth
+from breadth.comparison.accuracy_curves import Worth
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import PairedComparison, paired_difference
+from breadth.measure.validate import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Choice:
     """Samples it can pay for; cut to what was drawn."""
     cut: bool
     """Whether the budget would pay for more samples than there are to judge by."""
-    scores: npt.NDArray[np.float64]
+    scores: FloatArray
     """Accuracy of its vote, problem by problem."""
 
     @property

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from breadth.base.errors import MeasureError
-from breadth.doctor.catalogue import FINDINGS
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, Loop, Outcome
-from breadth.doctor.loops import askable, loops_of, told, unmeasured
-from breadth.doctor.signs.inference_runs import TUNE
+from breadth.doctor.evidence.record import TUNE, Evidence, of_inference
+from breadth.doctor.evidence.scores import is_training
+from breadth.doctor.finding import FINDINGS, INFERENCE, SEVERITIES, CannotTell, Check, Finding, Loop, Outcome
 
 UNMEASURED = "nothing was measured under this policy or on this server"
 
 
 @dataclass(frozen=True, eq=False)
-class Diagnosis:
+class RunDiagnosis:
     """What was found in one run."""
 
     evidence: Evidence
@@ -34,10 +32,10 @@ class Diagnosis:
         return (*(one.name for one in self.findings), *self.clear)
 
 
-def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> Diagnosis:
+def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> RunDiagnosis:
     """Ask all checks, by default those of the catalogue; of these, the ones that could only keep silent are not even loaded."""
     loops = loops_of(evidence)
-    asked = {name: FINDINGS.load(name) for name in askable(evidence, loops)} if checks is None else dict(checks)
+    asked = {name: FINDINGS.load(name) for name in applicable(evidence, loops)} if checks is None else dict(checks)
     outcomes = {name: _asked(name, check, evidence) for name, check in asked.items()}
     found = {name: one for name, one in outcomes.items() if isinstance(one, Finding)}
     voided = {name: one.name for one in found.values() for name in one.voids if name != one.name}
@@ -54,11 +52,11 @@ def diagnose(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> D
     unsure += [CannotTell(name, UNMEASURED, TUNE) for name in quiet if unmeasured(asked[name], evidence, loops)]
     explained = [_explained(one, asked[name], kept) for name, one in kept.items()]
     order = list(asked)
-    return Diagnosis(
+    return RunDiagnosis(
         evidence,
         tuple(sorted(explained, key=lambda one: (SEVERITIES.index(one.severity), order.index(one.name)))),
         tuple(unsure),
-        tuple(name for name in quiet if told(asked[name], evidence, loops)),
+        tuple(name for name in quiet if was_checked(asked[name], evidence, loops)),
     )
 
 
@@ -66,7 +64,7 @@ def _wanted(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     """Say whether a user would want to know what is missing: of settings always, else of the loop that the evidence is of."""
     return (
         check.loop == "configuration"
-        or told(check, evidence, loops)
+        or was_checked(check, evidence, loops)
         or (check.loop != "training" and evidence.server is not None)
     )
 
@@ -81,3 +79,32 @@ def _asked(name: str, check: Check, evidence: Evidence) -> Outcome:
 
 def _explained(finding: Finding, check: Check, others: Mapping[str, Finding]) -> Finding:
     return replace(finding, explained_by=tuple(name for name in check.causes if name in others))
+
+
+def loops_of(evidence: Evidence) -> frozenset[Loop]:
+    """Return the loops whose checks mean something here."""
+    found: set[Loop] = set()
+    if is_training(evidence) or evidence.data:
+        found.add("training")
+    if of_inference(evidence):
+        found |= {"inference", "both"}
+    if evidence.knobs.theirs:
+        found.add("configuration")
+    return frozenset(found)
+
+
+def applicable(evidence: Evidence, loops: frozenset[Loop]) -> list[str]:
+    """Return the findings that may have something to say here: those of inference do not where there is no run, server or policy of it."""
+    silent = () if "inference" in loops or evidence.server is not None or evidence.policy is not None else INFERENCE
+    return [name for name in FINDINGS.names() if name not in silent]
+
+
+def was_checked(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
+    """Say whether a check that found nothing has really looked: its loop is there, or it reads what a probe says of a server."""
+    return check.loop in loops or (evidence.server is not None and getattr(check, "of_server", False))
+
+
+def unmeasured(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
+    """Say whether a user who gave a policy or a server alone would want to know what a sweep of it would tell."""
+    given = evidence.policy is not None or evidence.server is not None
+    return given and check.loop in ("inference", "both") and not was_checked(check, evidence, loops)

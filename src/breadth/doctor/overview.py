@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from breadth.doctor.instruments.answers import answers
-from breadth.doctor.instruments.coverage import coverage
-from breadth.doctor.instruments.groups import groups
-from breadth.doctor.instruments.law import law
-from breadth.doctor.instruments.metrics import metrics
-from breadth.doctor.instruments.presence import presence
-from breadth.doctor.instruments.texts import texts
-from breadth.doctor.windows import windows
-from breadth.report.sections import Fact, Page, Section
-from breadth.runs.reader import Run
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from breadth.base.errors import CatalogueError
+from breadth.doctor.evidence.record import clip_to_range, windows
+from breadth.doctor.rollout_instruments import completion_table, coverage_sections, diversity_table, group_chart
+from breadth.measure.change_points import ChangePoint, find_change_points
+from breadth.measure.entropy_law import LawFit, fit_law
+from breadth.measure.trends import trend
+from breadth.report.cells import Cell, Missing
+from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
+from breadth.report.sections import Series as Line
+from breadth.runs.importer import IMPORTERS
+from breadth.runs.names import METRICS, meaning
+from breadth.runs.outcomes import rightness
+from breadth.runs.reader import Run, Series
 
 
 def overview(run: Run) -> Page:
     """Read a run with every instrument it can feed."""
     parts = windows(run)
-    here, *rest = presence(run)
+    here, *rest = contents_sections(run)
     sections: list[Section] = [
         here,
-        *metrics(run),
-        *law(run),
-        *coverage(parts),
-        *answers(parts),
-        *texts(run, parts),
-        *groups(parts),
+        *metric_sections(run),
+        *law_section(run),
+        *coverage_sections(parts),
+        *diversity_table(parts),
+        *completion_table(run, parts),
+        *group_chart(parts),
         *rest,
     ]
     sources = ", ".join(file.rpartition("/")[2] for file in run.header.files[:3])
@@ -38,3 +46,262 @@ def overview(run: Run) -> Page:
     return Page(
         run.header.name or run.folder.name, sections, subtitle="What this run says about its breadth", provenance=made
     )
+
+
+WANTED = {
+    "entropy": "whether the policy is narrowing",
+    "reward": "whether it learns at all",
+    "zero_variance_groups": "how many rollouts teach nothing",
+    "truncated": "whether answers are cut off",
+    "length": "whether thinking grows or collapses",
+    "kl_reference": "how far it drifts from where it started",
+    "clip_fraction": "whether the ratio clip ever acts",
+    "mismatch": "whether trainer and sampler disagree",
+    "rollouts": "pass@k, votes, distinct answers, degenerate texts",
+    "entropy per token": "where the entropy sits: at forks or in mechanical steps",
+    "eval": "whether held-out problems follow the training reward",
+}
+"""What an instrument needs -> what it would show."""
+
+
+def contents_sections(run: Run) -> Sequence[Section]:
+    """Say what is there and what is missing."""
+    sections: list[Section] = [Facts("What is here", _there(run)), Facts("What is missing", _missing(run))]
+    remarks = [*run.header.remarks, *run.broken]
+    if remarks:
+        lines = [_sentence(remark.file, remark.row, remark.problem, remark.remedy) for remark in remarks[:12]]
+        more = max(0, len(remarks) - 12) + run.header.remarks_left_out
+        sections.append(
+            Text("\n\n".join([*lines, f"... and {more} more." if more > 0 else ""]).strip(), "Remarks on the input")
+        )
+    return [section for section in sections if not isinstance(section, Facts) or section.facts]
+
+
+def switches(run: Run) -> Mapping[str, str]:
+    """Return what the run's own trainer can be told to log; empty when the trainer is not known."""
+    try:
+        found: Mapping[str, str] = IMPORTERS.load(run.header.trainer).switches
+    except CatalogueError:
+        return {}
+    return found
+
+
+def _there(run: Run) -> list[Fact]:
+    steps = sorted({point.step for point in run.points})
+    facts = [
+        Fact("trainer", run.header.trainer or "not known"),
+        Fact(
+            "steps",
+            f"{steps[0]:,} to {steps[-1]:,}, {len(steps):,} logged" if steps else Missing("no metrics were logged"),
+        ),
+        Fact("starts", run.attempts, note="the newest attempt of each step counts" if run.attempts > 1 else ""),
+        Fact("metrics", len(run.metric_names()) or Missing("no metrics were logged"), note=_known(run)),
+    ]
+    if run.rollout_files:
+        counted = run.query(
+            "SELECT count(*) n, count(DISTINCT problem) p, count(DISTINCT step) s FROM rollouts"
+        ).to_pylist()[0]
+        facts.append(Fact("rollouts", f"{counted['n']:,} of {counted['p']:,} problems at {counted['s']:,} steps"))
+        facts.append(Fact("right or wrong", _grading(run)))
+    kind = run.header.entropies.get("entropy")
+    if kind:
+        temperature = f"temperature {kind.temperature:g}" if kind.temperature is not None else "temperature not logged"
+        facts.append(
+            Fact("entropy is", f"{kind.estimator}, {kind.aggregation}, {kind.token_set} tokens, {temperature}")
+        )
+    return facts
+
+
+def _known(run: Run) -> str:
+    ours = [name for name in run.metric_names() if meaning(name)]
+    return f"known to us: {', '.join(map(metric_label, ours))}" if ours else ""
+
+
+def _grading(run: Run) -> str | Missing:
+    if rightness(run) is None:
+        return Missing("the reward has more than two values and no grade was logged; log a grade to measure pass@k")
+    if run.header.reward_levels:
+        low, high = run.header.reward_levels
+        return f"a reward of {high:g} is right, {low:g} is wrong"
+    return "as graded by the trainer"
+
+
+def _missing(run: Run) -> list[Fact]:
+    known = switches(run)
+    absent = [name for name in WANTED if not _has(run, name)]
+    return [Fact(metric_label(name), f"would show {WANTED[name]}", note=_how(known, name)) for name in absent]
+
+
+def _how(known: Mapping[str, str], name: str) -> str:
+    return f"switch on with {known[name]}" if name in known else ""
+
+
+def _has(run: Run, name: str) -> bool:
+    if name == "rollouts":
+        return bool(run.rollout_files)
+    if name == "entropy per token":
+        return "entropy" in run.columns
+    if name == "eval":
+        return bool(run.metric_names("eval"))
+    return name in run.metric_names()
+
+
+def _sentence(file: str, row: int | None, problem: str, remedy: str) -> str:
+    name = file.rpartition("/")[2]
+    where = f"{name}, row {row}: " if name and row else f"{name}: " if name else ""
+    return f"{where}{problem} {remedy}".strip()
+
+
+DRAWN = ("entropy", "reward", "zero_variance_groups", "truncated", "length", "kl_reference")
+"""Metrics shown as curves; the others are in the table."""
+QUIET = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
+"""Schedules and bookkeeping: their trend says nothing about breadth."""
+UNITS = {
+    "entropy": "nats",
+    "kl_reference": "nats",
+    "kl_old": "nats",
+    "length": "tokens",
+    "length_min": "tokens",
+    "length_max": "tokens",
+}
+
+SMALLEST_JUMP = 0.1
+"""Jumps smaller than this share of the whole range are not marked."""
+
+
+def metric_sections(run: Run) -> Sequence[Section]:
+    """Return a table of every metric we know by name, then curves of the telling ones."""
+    names = [name for name in METRICS if name in run.metric_names() and name not in QUIET]
+    if not names:
+        return []
+    return [_table(run, names), *curves(run, [name for name in DRAWN if name in names])]
+
+
+def curves(run: Run, names: Sequence[str]) -> list[Curve]:
+    """Draw metrics over the steps with their jumps; one that is constant, or was hardly logged, is left out."""
+    drawn = [_curve(run, name) for name in names]
+    return [curve for curve in drawn if curve is not None]
+
+
+def _table(run: Run, names: Sequence[str]) -> Table:
+    columns = [Column("metric"), Column("start"), Column("now"), Column("direction")]
+    rows: list[list[Cell]] = []
+    for name in names:
+        series = run.series(name)
+        found = trend(series.steps, series.values)
+        unit = f" ({UNITS[name]})" if name in UNITS else ""
+        rows.append(
+            [metric_label(name) + unit, clip_to_range(name, found.start), clip_to_range(name, found.end), found.verdict]
+        )
+    return Table(
+        "Metrics",
+        columns,
+        rows,
+        note="Start and now are medians of the first and last eighth of the run, with 95% intervals.",
+    )
+
+
+def _curve(run: Run, name: str) -> Curve | None:
+    series = run.series(name)
+    if len(series.finite) < 2 or np.ptp(series.finite.values) == 0:
+        return None  # the table says all there is to say of a constant
+    events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in _jumps(series)]
+    lines = [Line(metric_label(name), series.steps.tolist(), series.values.tolist())]
+    return Curve(
+        name.replace("_", " ").capitalize(),
+        lines,
+        Axis("step"),
+        Axis(name, UNITS.get(name, "")),
+        events=events,
+        note=_note(run, name),
+    )
+
+
+def _jumps(series: Series) -> list[ChangePoint]:
+    """Return at most three jumps that a reader can see: a blip in an otherwise constant series is none."""
+    visible = SMALLEST_JUMP * float(np.ptp(series.finite.values))
+    found = find_change_points(series.steps, series.values).jumps
+    return [one for one in found if abs(one.after - one.before) >= visible][:3]
+
+
+def metric_label(name: str) -> str:
+    """Return a metric's name as prose has it."""
+    return name.replace("_", " ")
+
+
+def _note(run: Run, name: str) -> str:
+    theirs = run.header.names.get(name, name)
+    return f"Logged as {theirs}." if theirs != name else ""
+
+
+INTERVENTIONS = {
+    "entropy_coef": "an entropy bonus",
+    "entropy_coeff": "an entropy bonus",
+    "use_adaptive_entropy": "an adaptive entropy bonus",
+    "beta": "a KL penalty",
+    "kl_loss_coef": "a KL penalty",
+    "use_kl_loss": "a KL penalty",
+}
+"""Settings that act on entropy: the law was only ever seen without them. Name in the trainer's configuration -> what it
+is.
+"""
+
+
+def law_section(run: Run) -> Sequence[Section]:
+    """Fit score against exp(entropy) and say whether the fit may be believed."""
+    found = fit_run_law(run)
+    if found is None:
+        return []
+    fit, reasons = found
+    if reasons:
+        return [
+            Facts(
+                "Entropy law: not valid here",
+                [Fact(f"reason {number}", reason) for number, reason in enumerate(reasons, 1)],
+            )
+        ]
+    return [Facts("Entropy law", _facts(fit))]
+
+
+def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
+    """Fit the law to a run's entropy and reward, with why it may not be believed; None with fewer than three common steps."""
+    entropy, score = run.series("entropy"), run.series("reward")
+    steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
+    if len(steps) < 3:
+        return None
+    fit = fit_law(
+        steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config))
+    )
+    return fit, [*fit.reasons, *_impossible(fit, run.header.reward_levels)]
+
+
+def interventions(config: Mapping[str, Any]) -> Iterator[str]:
+    """Name the settings of a configuration that act on entropy, wherever they are nested."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from interventions(value)
+        elif key in INTERVENTIONS and _is_on(value):
+            yield f"{INTERVENTIONS[key]} ({key} = {value})"
+
+
+def _is_on(value: Any) -> bool:
+    return value is True or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
+
+
+def _impossible(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
+    """Object to a ceiling that the reward cannot reach: the law is a straight line and knows no bounds, the reward does."""
+    if fit.valid and levels and fit.ceiling.low > max(levels):
+        best = max(levels)
+        yield (
+            f"It puts the ceiling at {fit.ceiling.value:.3g}, above {best:g}, the largest reward there is: the score"
+            " saturates first."
+        )
+
+
+def _facts(fit: LawFit) -> list[Fact]:
+    left = fit.steps_left if fit.steps_left is not None else Missing("entropy is not falling")
+    return [
+        Fact("ceiling", fit.ceiling, note="training reward when entropy is used up, if nothing changes"),
+        Fact("steps left", left, note=f"until entropy reaches {fit.floor:.3g} nats by its recent trend"),
+        Fact("explained", fit.r2, note="share of the score's variance (R squared)"),
+    ]

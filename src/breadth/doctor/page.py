@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from breadth.doctor.diagnosis import Diagnosis
+from breadth.doctor.collect import Gathered
+from breadth.doctor.diagnosis import RunDiagnosis
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding, Prescription, worst
-from breadth.doctor.gathering import Gathered
-from breadth.doctor.instruments.metrics import curves
-from breadth.doctor.words.wording import patch, speakers
+from breadth.doctor.overview import curves
+from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
+from breadth.report.jsonable import jsonable
 from breadth.report.plaintext import counted
 from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Verdict
 
@@ -19,7 +22,7 @@ DRAWN = ("entropy", "reward")
 """Metrics that are drawn beside what was found, where one run is looked at."""
 
 
-def doctor_page(diagnoses: Sequence[Diagnosis], gathered: Gathered) -> Page:
+def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: Gathered) -> Page:
     """Put what was found in one run or several on a page."""
     several = len(diagnoses) > 1
     sections: list[Section] = [_overview(diagnoses)] if several else []
@@ -35,7 +38,7 @@ def doctor_page(diagnoses: Sequence[Diagnosis], gathered: Gathered) -> Page:
     return Page(title, sections, provenance=[*used, *left])
 
 
-def _overview(diagnoses: Sequence[Diagnosis]) -> Table:
+def _overview(diagnoses: Sequence[RunDiagnosis]) -> Table:
     rows: list[list[Cell]] = []
     for one in diagnoses:
         severity = worst(one.findings)
@@ -44,11 +47,11 @@ def _overview(diagnoses: Sequence[Diagnosis]) -> Table:
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
 
 
-def _names(one: Diagnosis) -> list[str]:
+def _names(one: RunDiagnosis) -> list[str]:
     return [finding.name for finding in one.findings]
 
 
-def _case(one: Diagnosis, *, several: bool) -> Iterator[Section]:
+def _case(one: RunDiagnosis, *, several: bool) -> Iterator[Section]:
     prefix = f"{one.evidence.name}: " if several else ""
     if not one.findings:
         yield _nothing(one, prefix)
@@ -66,7 +69,7 @@ def _case(one: Diagnosis, *, several: bool) -> Iterator[Section]:
         yield Facts(f"{prefix}Not found", [Fact("looked for, not there", ", ".join(one.clear))])
 
 
-def _in_short(one: Diagnosis, prefix: str) -> Iterator[Section]:
+def _in_short(one: RunDiagnosis, prefix: str) -> Iterator[Section]:
     """Say what to know in ten seconds: the finding at the root, the others by name, and the first thing to do."""
     lead = leading(one.findings)
     others = [f"{finding.name} ({finding.severity.value})" for finding in one.findings if finding is not lead]
@@ -77,7 +80,9 @@ def _in_short(one: Diagnosis, prefix: str) -> Iterator[Section]:
     )
     if lead.prescriptions:
         first = lead.prescriptions[0]
-        yield Listing(f"{prefix}What to do first", "\n".join([f"# {first.action}", *patch(first, lead, one.evidence)]))
+        yield Listing(
+            f"{prefix}What to do first", "\n".join([f"# {first.action}", *render_patch(first, lead, one.evidence)])
+        )
 
 
 def leading(findings: Sequence[Finding]) -> Finding:
@@ -85,7 +90,7 @@ def leading(findings: Sequence[Finding]) -> Finding:
     return next((one for one in findings if not one.explained_by), findings[0])
 
 
-def _nothing(one: Diagnosis, prefix: str) -> Verdict:
+def _nothing(one: RunDiagnosis, prefix: str) -> Verdict:
     if not one.clear:
         return Verdict(
             Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below."
@@ -105,7 +110,7 @@ def _nothing(one: Diagnosis, prefix: str) -> Verdict:
     )
 
 
-def tells_enough(one: Diagnosis) -> bool:
+def tells_enough(one: RunDiagnosis) -> bool:
     """Say whether the checks that were made outnumber those that could not be: else finding nothing is no good news."""
     return len(one.clear) >= len(one.cannot_tell)
 
@@ -120,8 +125,8 @@ def _verdict(finding: Finding, prefix: str) -> Verdict:
     return Verdict(finding.severity, prefix + finding.headline, "\n\n".join(part for part in body if part), numbers)
 
 
-def _patch(finding: Finding, one: Diagnosis, prefix: str) -> Listing:
-    speaking = ", ".join(dialect.trainer for dialect in speakers(finding, one.evidence))
+def _patch(finding: Finding, one: RunDiagnosis, prefix: str) -> Listing:
+    speaking = ", ".join(dialect.trainer for dialect in dialects_for(finding, one.evidence))
     lines: list[str] = []
     for number, prescription in enumerate(finding.prescriptions, 1):
         lines += _worded(number, prescription, finding, one)
@@ -135,18 +140,18 @@ def _patch(finding: Finding, one: Diagnosis, prefix: str) -> Listing:
     return Listing(f"{prefix}What to do about {finding.name}{words}, in this order", "\n".join(lines).rstrip(), note)
 
 
-def _worded(number: int, prescription: Prescription, finding: Finding, one: Diagnosis) -> Iterator[str]:
+def _worded(number: int, prescription: Prescription, finding: Finding, one: RunDiagnosis) -> Iterator[str]:
     from textwrap import wrap
 
     said = f"{number}. {prescription.action}. {prescription.why}"
     said += f" But: {prescription.side_effect}" if prescription.side_effect else ""
     said += f" [{prescription.source}]" if prescription.source else ""
     yield from (f"# {line}" for line in wrap(said, WIDTH))
-    yield from patch(prescription, finding, one.evidence)
+    yield from render_patch(prescription, finding, one.evidence)
     yield ""
 
 
-def _unsure(one: Diagnosis) -> list[Fact]:
+def _unsure(one: RunDiagnosis) -> list[Fact]:
     """List what cannot be told, findings that lack the same together."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for unsure in one.cannot_tell:
@@ -156,3 +161,73 @@ def _unsure(one: Diagnosis) -> list[Fact]:
 
 def _switch(setting: str) -> str:
     return f"to see it: {setting}" if setting else ""
+
+
+SCHEMA = 1
+"""Raised when a key changes its meaning or goes."""
+
+
+def to_json(diagnoses: Sequence[RunDiagnosis], gathered: Gathered) -> dict[str, Any]:
+    """Return everything as JSON can hold it."""
+    return {
+        "schema": SCHEMA,
+        "findings": [_finding(finding, one) for one in diagnoses for finding in one.findings],
+        "cannot_tell": [
+            {"run": one.evidence.name, "name": unsure.name, "missing": unsure.missing, "switch_on": unsure.switch_on}
+            for one in diagnoses
+            for unsure in one.cannot_tell
+        ],
+        "checked": [{"run": one.evidence.name, "names": list(one.checked)} for one in diagnoses],
+        "used": list(gathered.used),
+        "unused": [{"file": one.file, "reason": one.problem, "remedy": one.remedy} for one in gathered.unused],
+    }
+
+
+def _finding(finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
+    return {
+        "run": one.evidence.name,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "confidence": finding.confidence,
+        "loop": finding.loop,
+        "headline": finding.headline,
+        "evidence": [jsonable(fact) for fact in finding.evidence],
+        "cost": finding.cost,
+        "disproof": finding.disproof,
+        "explained_by": list(finding.explained_by),
+        "prescriptions": [_prescription(prescription, finding, one) for prescription in finding.prescriptions],
+    }
+
+
+def _prescription(prescription: Prescription, finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
+    return {
+        "action": prescription.action,
+        "why": prescription.why,
+        "side_effect": prescription.side_effect,
+        "source": prescription.source,
+        "changes": [{"knob": change.knob, "value": change.value} for change in prescription.changes],
+        "patch": list(render_patch(prescription, finding, one.evidence)),
+    }
+
+
+def render_patch(prescription: Prescription, finding: Finding, evidence: Evidence) -> tuple[str, ...]:
+    """Word the changes of a prescription, a line each; nothing where nobody has a setting for them."""
+    lines: list[str] = []
+    for dialect in dialects_for(finding, evidence):
+        lines += dialect.patch(prescription.changes, evidence.knobs)
+    return tuple(lines)
+
+
+def dialects_for(finding: Finding, evidence: Evidence) -> tuple[ConfigDialect, ...]:
+    """Return whose words are wanted: the trainer's; of inference our policy's, and the server's where it is known."""
+    if finding.loop not in ("inference", "both"):
+        return () if evidence.dialect is None else (evidence.dialect,)
+    server = dialect_of(_server(evidence.server))
+    policy = dialect_of("policy")
+    return tuple(one for one in (policy, server) if one is not None)
+
+
+def _server(found: Mapping[str, object] | None) -> str:
+    """Return which server was probed."""
+    dialect = {} if found is None else found.get("dialect", {})
+    return str(dialect.get("kind", "")) if isinstance(dialect, Mapping) else ""

@@ -16,7 +16,7 @@ from breadth.inference.records import Candidate, Sampling
 from breadth.inference.voting import Poll, majority
 from breadth.measure.calibration import auroc
 from breadth.measure.intervals import Interval, resample
-from breadth.measure.validate import FloatArray, finite, numbers, same_length, yes_or_no
+from breadth.measure.validate import BoolArray, FloatArray, as_booleans, as_finite, as_floats, check_same_length
 
 MEASURES = ("lowest", "bottom", "tail", "mean")
 FLOOR = -50.0
@@ -119,7 +119,7 @@ def keep_threshold(scores: npt.ArrayLike, keep: float) -> float:
     little higher (of 5, 6, ..., 14 the best nine tenths begin at 6, the percentile is 5.9).
     """
     # Rounded, for 1 - 0.7 is a hair over 0.3 and would leave out a score that lies on the threshold.
-    return float(np.percentile(finite(scores, "scores"), round(100 * (1 - keep), 9)))
+    return float(np.percentile(as_finite(scores, "scores"), round(100 * (1 - keep), 9)))
 
 
 def borda_weights(scores: npt.ArrayLike, power: float = 0.5) -> FloatArray:
@@ -128,7 +128,7 @@ def borda_weights(scores: npt.ArrayLike, power: float = 0.5) -> FloatArray:
     Voting by rank leaves only the order of a confidence to trust, not its scale (arXiv 2502.18581; its code's power is
     0.5). Power 0 is the plain vote; a large one lets the best score decide.
     """
-    values = finite(scores, "scores")
+    values = as_finite(scores, "scores")
     if power < 0:
         raise MeasureError(f"The power of rank weights is {power}.", "Use 0 (plain vote) or more; 0.5 is usual.")
     by_rank = np.arange(1, len(values) + 1, dtype=np.float64) ** power
@@ -144,7 +144,7 @@ def self_certainty(logprobs: npt.ArrayLike) -> float:
     from a server's top 20 it cannot be had, and cutting the sum there gives DeepConf's statistic instead. Log-probs
     below -50 count as -50.
     """
-    table = numbers(logprobs, "logprobs")
+    table = as_floats(logprobs, "logprobs")
     if table.ndim != 2 or not table.size or np.isnan(table).any():
         raise MeasureError(
             f"Log-probs of shape {table.shape}, or NaN among them.",
@@ -155,7 +155,7 @@ def self_certainty(logprobs: npt.ArrayLike) -> float:
 
 
 def _known(confidences: npt.ArrayLike) -> FloatArray:
-    values = numbers(confidences, "confidences").ravel()
+    values = as_floats(confidences, "confidences").ravel()
     return values[np.isfinite(values)]
 
 
@@ -287,8 +287,8 @@ def fit_gate(
     Leave out completions without a readable answer: they never vote, and as a rule they are unsure, so they flatter the
     confidence.
     """
-    ranked, right, owners = finite(scores, "scores"), yes_or_no(correct, "correct"), np.asarray(problems)
-    same_length(scores=ranked, correct=right, problems=owners)
+    ranked, right, owners = as_finite(scores, "scores"), as_booleans(correct, "correct"), np.asarray(problems)
+    check_same_length(scores=ranked, correct=right, problems=owners)
     won, pairs = _pairs(ranked, right, owners)
     names = np.arange(len(won))
     within = (
@@ -314,9 +314,7 @@ def agreement(poll: Poll) -> list[bool | None]:
     return [None if candidate.key is None else next(classes) == winner for candidate in poll.seen]
 
 
-def _pairs(
-    scores: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], owners: npt.NDArray[np.generic]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _pairs(scores: FloatArray, right: BoolArray, owners: npt.NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
     """Return for each question with both outcomes how many pairs of a right and a wrong completion the right one wins, and all pairs."""
     _, place = np.unique(owners, return_inverse=True)
     order = np.argsort(place, kind="stable")

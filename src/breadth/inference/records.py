@@ -195,7 +195,7 @@ class Candidate:
     """Model that wrote it."""
     seed: int = 0
     """Seed it was drawn with."""
-    place: str = ""
+    draw_id: str = ""
     """Which draw it was: path of the run, request, place in the request; unique within a task."""
     seconds: float = 0.0
     """From request to last token."""

@@ -1,22 +1,126 @@
-"""Stored votes as arrays: which answer each stored candidate gave, what it is worth, in what orders they are drawn again."""
+"""Many votes at once, draw by draw, as arrays: what stop rules look at when stored votes are replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
 from breadth.inference.records import Candidate
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.rule import coin
+from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+KEPT = 5
+"""Largest counts kept at each draw: the Dirichlet rule looks at five."""
+_TABLE = 1 << 20
+# Combinations of up to this many possible values are looked up in a table (8 MB), others are sorted.
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Recorded votes in the order they are replayed: one row a path, one column a draw."""
+
+    classes: NDArray[np.int32]
+    """Class of each vote (0, 1, ... within its row), -1 where no answer could be read: not a vote, but a draw."""
+
+    @classmethod
+    def of_counts(cls, ranked: NDArray[np.int32], total: NDArray[np.int32]) -> Paths:
+        """Return standings given by their five largest counts (last axis) and totals alone, for rules that look at nothing else."""
+        paths = cls(np.full(total.shape, -1, dtype=np.int32))
+        paths.__dict__.update(ranked=ranked, total=total)
+        return paths
+
+    @cached_property
+    def earlier(self) -> NDArray[np.int32]:
+        """Votes that each vote's answer had before it; 0 where no answer could be read."""
+        rows = np.arange(len(self.classes))
+        counts = np.zeros((len(rows), max(int(self.classes.max(initial=-1)) + 1, 1)), dtype=np.int32)
+        earlier = np.zeros_like(self.classes)
+        for draw, label in self.by_draw():
+            voting = label >= 0
+            owners, labels = rows[voting], label[voting]
+            earlier[owners, draw] = counts[owners, labels]
+            counts[owners, labels] += 1
+        return earlier
+
+    @cached_property
+    def ranked(self) -> NDArray[np.int32]:
+        """The five largest counts after each draw, most first: (paths, draws, 5)."""
+        rows = np.arange(len(self.classes))
+        top = np.zeros((len(rows), KEPT), dtype=np.int32)
+        ranked = np.zeros((*self.classes.shape, KEPT), dtype=np.int32)
+        for draw, label in self.by_draw():
+            # Of equal counts the first in rank grows, so the order stays; a count below the five kept leaves them as
+            # they are.
+            same = top == self.earlier[:, draw, None]
+            grows = (label >= 0) & same.any(axis=1)
+            top[rows[grows], same.argmax(axis=1)[grows]] += 1
+            ranked[:, draw] = top
+        return ranked
+
+    @property
+    def leader(self) -> NDArray[np.int32]:
+        """Votes of the leading answer after each draw."""
+        return self.ranked[:, :, 0]
+
+    @property
+    def runner_up(self) -> NDArray[np.int32]:
+        """Votes of the second answer after each draw."""
+        return self.ranked[:, :, 1]
+
+    @cached_property
+    def total(self) -> NDArray[np.int32]:
+        """All votes after each draw."""
+        total: NDArray[np.int32] = np.cumsum(self.classes >= 0, axis=1, dtype=np.int32)
+        return total
+
+    @cached_property
+    def rest(self) -> NDArray[np.int32]:
+        """Votes of all but the first two after each draw."""
+        return self.total - self.leader - self.runner_up
+
+    def by_draw(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """Go through the draws in order: the number of the draw, the class of every path's vote."""
+        for draw in range(self.classes.shape[1]):
+            yield draw, self.classes[:, draw]
+
+
+def looked_up(worth: Callable[..., Any], *columns: NDArray[np.int32]) -> NDArray[Any]:
+    """Return a function of whole numbers from 0 up, elementwise; worked out once for each combination that occurs."""
+    combinations, place = combined(*columns)
+    values = np.array([worth(*numbers) for numbers in combinations.tolist()])
+    return values[place] if len(values) else np.zeros(place.shape, dtype=np.bool_)
+
+
+def combined(*columns: NDArray[np.int32]) -> tuple[IntArray, IntArray]:
+    """Return the combinations of whole numbers from 0 up that occur, one a row, and the place of each element's among them."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    codes = np.zeros(columns[0].shape, dtype=np.int64)
+    for column, size in zip(columns, sizes, strict=True):
+        codes = codes * size + column
+    distinct, place = _distinct(codes, int(np.prod(sizes, dtype=np.float64)))
+    parts = []
+    for size in reversed(sizes):
+        distinct, part = np.divmod(distinct, size)
+        parts.append(part)
+    return np.stack(parts[::-1], axis=1), place
+
+
+def _distinct(codes: IntArray, possible: int) -> tuple[IntArray, IntArray]:
+    """Return the distinct codes, ascending, and the place of each code among them."""
+    if possible > _TABLE:
+        distinct, place = np.unique(codes, return_inverse=True)
+        return distinct, place.reshape(codes.shape)
+    present = np.zeros(possible, dtype=np.bool_)
+    present[codes] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[codes]
+
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -28,13 +132,13 @@ class StoredVotes:
     """Class of each candidate's answer (0, 1, ... within its question); -1 where none could be read, and in the
     padding.
     """
-    sizes: Ints
+    sizes: IntArray
     """Candidates of each question."""
-    right: Floats
+    right: FloatArray
     """Share of correct candidates among those of the same answer: 0 or 1 where grading agrees with the keys; NaN where
     unknown.
     """
-    tokens: Floats
+    tokens: FloatArray
     """Tokens each candidate wrote."""
     questions: tuple[str, ...]
     """Id of each question."""
@@ -93,20 +197,20 @@ class StoredVotes:
         return cls(labels, count, _class_worth(labels, flags), spent, names)
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> IntArray:
         """Votes of each class: (questions, classes)."""
         width = int(self.classes.max(initial=0)) + 1
         codes = (np.arange(len(self.classes))[:, None] * width + self.classes)[self.classes >= 0]
         return np.bincount(codes, minlength=len(self.classes) * width).reshape(-1, width)
 
     @cached_property
-    def modal(self) -> NDArray[np.bool_]:
+    def modal(self) -> BoolArray:
         """Whether each candidate gave a most frequent answer of its question: a mode of all its votes."""
         most = self.counts.max(axis=1, keepdims=True)
         own = np.take_along_axis(self.counts, np.maximum(self.classes, 0).astype(np.int64), axis=1)
         return np.asarray((self.classes >= 0) & (own == most))
 
-    def orders(self, repeats: int, seed: int = 0) -> Ints:
+    def orders(self, repeats: int, seed: int = 0) -> IntArray:
         """Return random orders of each question's candidates, padding last: (questions, repeats, candidates)."""
         chances = np.random.default_rng(seed).random((len(self.classes), repeats, self.classes.shape[1]))
         chances[np.broadcast_to(np.arange(self.classes.shape[1]) >= self.sizes[:, None, None], chances.shape)] = np.inf
@@ -125,7 +229,7 @@ class Reels:
 
     votes: StoredVotes
     """What was stored."""
-    orders: Ints
+    orders: IntArray
     """Orders of the candidates: (questions, repeats, candidates)."""
 
     @cached_property
@@ -134,23 +238,23 @@ class Reels:
         return Paths(self.in_order(self.votes.classes))
 
     @cached_property
-    def coins(self) -> Floats:
+    def coins(self) -> FloatArray:
         """The coin of each path: its question's, with the number of the repeat as seed."""
         repeats = range(self.orders.shape[1])
         return np.array([coin(question, repeat) for question in self.votes.questions for repeat in repeats])
 
     @cached_property
-    def sizes(self) -> Ints:
+    def sizes(self) -> IntArray:
         """Draws there are on each path."""
         return np.repeat(self.votes.sizes, self.orders.shape[1])
 
     @cached_property
-    def spent(self) -> Floats:
+    def spent(self) -> FloatArray:
         """Tokens written up to each draw."""
         return np.asarray(np.cumsum(self.in_order(self.votes.tokens), axis=1))
 
     @cached_property
-    def agreeing(self) -> Floats:
+    def agreeing(self) -> FloatArray:
         """Share of the leading answers after each draw that are a mode of all stored votes; with no vote anywhere, 1."""
         silent = (self.votes.counts.sum(axis=1) == 0).astype(np.float64)
         return self._leaders_worth(
@@ -158,7 +262,7 @@ class Reels:
         )
 
     @cached_property
-    def correct(self) -> Floats:
+    def correct(self) -> FloatArray:
         """Share of the leading answers after each draw that are right; no answer is not.
 
         NaN where nothing says what is right.
@@ -171,7 +275,7 @@ class Reels:
         rows = np.arange(len(table))[:, None, None]
         return np.asarray(table[rows, self.orders].reshape(-1, table.shape[1]))
 
-    def _leaders_worth(self, worth: Floats, without: Floats) -> Floats:
+    def _leaders_worth(self, worth: FloatArray, without: FloatArray) -> FloatArray:
         """Carry along how many answers lead and what they are worth together; ``without`` counts before the first vote."""
         along = np.empty(worth.shape)
         leading, tied, sums = (np.zeros(len(worth)) for _ in range(3))
@@ -207,7 +311,7 @@ def _flags(
     return [float(one.key == truths[question]) for one in drawn]
 
 
-def _class_worth(labels: NDArray[np.int32], flags: Floats) -> Floats:
+def _class_worth(labels: NDArray[np.int32], flags: FloatArray) -> FloatArray:
     """Give every candidate the mean grade of its class."""
     width = int(labels.max(initial=0)) + 2
     codes = np.arange(len(labels))[:, None] * width + labels + 1

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-LONGEST_PHRASE = 100
+MAX_PHRASE_CHARS = 100
 """Characters after 'the answer is' beyond which it is talk, not an answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(?:\{|(-?\d[\d.,/]{0,50}))")
@@ -158,7 +158,7 @@ def _phrases(text: str) -> Iterator[_Statement]:
         phrase = _PHRASE.match(text, place - 1) if place else None
         if phrase:
             answer, length = _spoken_answer(phrase[1])
-            if 0 < len(answer) <= LONGEST_PHRASE and not _NO_ANSWER.match(answer):
+            if 0 < len(answer) <= MAX_PHRASE_CHARS and not _NO_ANSWER.match(answer):
                 yield _Statement(phrase.start(), phrase.start(1) + length, answer)
 
 

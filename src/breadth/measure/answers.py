@@ -200,7 +200,7 @@ def answer_classes(
     return np.array(labels, dtype=np.int64)
 
 
-def is_wording(answer: str) -> bool:
+def is_prose(answer: str) -> bool:
     """Say whether an answer is words, not mathematics: a formula reader would take 'east' and 'seat' for equal products."""
     text = _tidied(answer)
     return bool(_LETTERS.search(text)) and not any(

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, check_level
-from breadth.measure.validate import BoolArray, FloatArray, finite, same_length, yes_or_no
+from breadth.measure.validate import BoolArray, FloatArray, as_booleans, as_finite, check_same_length
 
-BINS = 10
+CALIBRATION_BINS = 10
 """Bins of the calibration errors: the number nearly every paper reports with."""
 _STEPS = 20
 # Thresholds tried for a target risk: each costs confidence (see `threshold_for_risk`), and 5 % steps of coverage are
@@ -53,7 +53,7 @@ def brier(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     return float(np.mean((stated - right) ** 2))
 
 
-def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = BINS) -> float:
+def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = CALIBRATION_BINS) -> float:
     """Measure the expected calibration error, mean |accuracy - mean confidence| over bins of equal width weighted by size.
 
     A bin holds its lower edge; 1 goes to the last. Not proper (a constant guess of the accuracy scores 0), and too high
@@ -67,7 +67,7 @@ def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins:
     return float(np.abs(gaps).sum() / len(stated))
 
 
-def ece_equal_mass(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = BINS) -> float:
+def ece_equal_mass(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = CALIBRATION_BINS) -> float:
     """Measure the expected calibration error over bins of (nearly) equally many samples; equal confidences share a bin.
 
     Steadier than equal width when confidences crowd together, as those of language models do near 1. Same warnings.
@@ -92,8 +92,8 @@ def auroc(
     number of clusters alone.
     """
     check_level(level)
-    ranked, right = finite(scores, "scores"), yes_or_no(correct, "correct")
-    same_length(scores=ranked, correct=right)
+    ranked, right = as_finite(scores, "scores"), as_booleans(correct, "correct")
+    check_same_length(scores=ranked, correct=right)
     positives, negatives = int(right.sum()), int((~right).sum())
     if not positives or not negatives:
         raise MeasureError(f"{positives} right and {negatives} wrong answers.", "Ranking needs at least one of each.")
@@ -155,8 +155,8 @@ def threshold_for_risk(
 
 
 def _probabilities(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
-    stated, right = finite(confidences, "confidences"), yes_or_no(correct, "correct")
-    same_length(confidences=stated, correct=right)
+    stated, right = as_finite(confidences, "confidences"), as_booleans(correct, "correct")
+    check_same_length(confidences=stated, correct=right)
     outside = int(np.count_nonzero((stated < 0) | (stated > 1)))
     if outside:
         raise MeasureError(
@@ -168,7 +168,7 @@ def _probabilities(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[
 
 def _check_bins(bins: int) -> None:
     if bins < 1:
-        raise MeasureError(f"{bins} bins asked for.", f"Use at least one; {BINS} is usual.")
+        raise MeasureError(f"{bins} bins asked for.", f"Use at least one; {CALIBRATION_BINS} is usual.")
 
 
 def _placements(scores: FloatArray, right: BoolArray) -> FloatArray:
@@ -184,7 +184,7 @@ def _owners(samples: int, problems: npt.ArrayLike | None) -> npt.NDArray[np.intp
     if problems is None:
         return np.arange(samples)
     names = np.asarray(problems)
-    same_length(scores=np.empty(samples), problems=names)
+    check_same_length(scores=np.empty(samples), problems=names)
     return np.unique(names, return_inverse=True)[1]
 
 
@@ -216,8 +216,8 @@ def _ranking_interval(value: float, variance: float, clusters: int, level: float
 
 def _from_the_top(scores: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Distinct scores falling, with how many samples lie at or above each and how many of those are wrong."""
-    ranked, right = finite(scores, "scores"), yes_or_no(correct, "correct")
-    same_length(scores=ranked, correct=right)
+    ranked, right = as_finite(scores, "scores"), as_booleans(correct, "correct")
+    check_same_length(scores=ranked, correct=right)
     levels, level = np.unique(-ranked, return_inverse=True)
     counts = np.bincount(level).astype(np.float64)
     return -levels, np.cumsum(counts), np.cumsum(np.bincount(level, weights=~right))

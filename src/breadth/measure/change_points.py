@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.measure.intervals import Interval, check_level
-from breadth.measure.linear_fit import misfit
-from breadth.measure.series import Noise, Series, clean_series, noise_around, tame, thin
+from breadth.measure.linear_fit import residual_sum_of_squares
+from breadth.measure.series import CleanSeries, Noise, clean_series, noise_around, subsample, winsorize
 from breadth.measure.validate import FloatArray
 
-SHORTEST_SIDE = 6
+MIN_SIDE_POINTS = 6
 """Points needed on each side of a jump: a cubic and a step leave seven degrees of freedom on twelve points."""
 _MOST_JUMPS = 4
 # More level changes than that in one run are a wander, not events.
@@ -28,9 +28,9 @@ _LOOKS_PER_WINDOW = 8.0
 class Jump:
     """A place at which a series jumps."""
 
-    at: int
+    index: int
     """Index of the first point after it."""
-    side: int
+    side_points: int
     """How many points on each side it was read from."""
     size: float
     """The jump beyond what a cubic through the window explains."""
@@ -49,12 +49,12 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
     ones), and when neither a smoother curve nor a bend describes its window as well.
     """
-    if len(values) < 2 * SHORTEST_SIDE:
+    if len(values) < 2 * MIN_SIDE_POINTS:
         return ()
     # Collect the best candidates first and judge them together: a jump not yet known looks like sluggish noise to the
     # others.
-    calm, places = tame(values), list[int]()
-    for _ in range(min(_MOST_JUMPS, max(len(calm) // (2 * SHORTEST_SIDE), 1))):
+    calm, places = winsorize(values), list[int]()
+    for _ in range(min(_MOST_JUMPS, max(len(calm) // (2 * MIN_SIDE_POINTS), 1))):
         places += _candidate(calm, places)
     while places:
         noise = noise_around(calm, tuple(sorted(places)))
@@ -62,7 +62,7 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
         worst = max(jumps, key=lambda jump: jump.p_value)
         if worst.p_value <= 1 - level:
             return tuple(jumps)
-        places.remove(worst.at)
+        places.remove(worst.index)
     return ()
 
 
@@ -96,15 +96,17 @@ def _measured(calm: FloatArray, place: int, places: list[int], noise: Noise) -> 
 
 
 def _abrupt(calm: FloatArray, place: int, side: int, size: float, noise: Noise) -> bool:
-    weights = _step_weights(SHORTEST_SIDE)
-    near = calm[max(place - SHORTEST_SIDE - 2, 0) : place + SHORTEST_SIDE + 2]
+    weights = _step_weights(MIN_SIDE_POINTS)
+    near = calm[max(place - MIN_SIDE_POINTS - 2, 0) : place + MIN_SIDE_POINTS + 2]
     seen = float(np.max(np.correlate(near, weights, "valid") * math.copysign(1.0, size)))
     if seen + 2 * noise.weighted_sd(weights) < abs(size) / 2:
         return False
     x, window = np.linspace(-1, 1, 2 * side), calm[place - side : place + side]
     cubic = [x, x**2, x**3]
     rivals = [[*cubic, x**4, x**5], *([*cubic, np.maximum(x - knot, 0)] for knot in np.linspace(-0.8, 0.8, 9))]
-    return misfit(window, [*cubic, (x > 0).astype(np.float64)]) < min(misfit(window, rival) for rival in rivals)
+    return residual_sum_of_squares(window, [*cubic, (x > 0).astype(np.float64)]) < min(
+        residual_sum_of_squares(window, rival) for rival in rivals
+    )
 
 
 def _excess(size: float, side: int, noise: Noise) -> float:
@@ -115,8 +117,8 @@ def _excess(size: float, side: int, noise: Noise) -> float:
 
 
 def _sides(n: int) -> list[int]:
-    sides, side = [], float(SHORTEST_SIDE)
-    while side <= max(n // 3, SHORTEST_SIDE):
+    sides, side = [], float(MIN_SIDE_POINTS)
+    while side <= max(n // 3, MIN_SIDE_POINTS):
         sides.append(int(side))
         side *= 5 / 3
     return sides
@@ -160,10 +162,10 @@ class ChangePoint:
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangePoints:
     """The change points of a series."""
 
-    found: tuple[ChangePoint, ...]
+    change_points: tuple[ChangePoint, ...]
     """In step order; empty when the series moves smoothly or the noise hides it."""
     points: int
     """Points used."""
@@ -173,10 +175,10 @@ class Changes:
     @property
     def jumps(self) -> tuple[ChangePoint, ...]:
         """Those at which the level is another from there on."""
-        return tuple(one for one in self.found if one.kind == "jump")
+        return tuple(one for one in self.change_points if one.kind == "jump")
 
 
-def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95) -> Changes:
+def find_change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95) -> ChangePoints:
     """Find where a series jumps (at most four places) or bends (at most one), and tell a jump from a steady decline.
 
     A jump must stand out beside a smooth curve, at short range, for noise this sluggish: see `find_jumps`. A bend is a
@@ -186,25 +188,28 @@ def change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float =
     """
     check_level(level)
     series = clean_series(steps, values)
-    seen = thin(series, _MOST_POINTS)
-    if len(seen) < 2 * SHORTEST_SIDE:
-        return Changes((), len(series), series.dropped)
+    seen = subsample(series, _MOST_POINTS)
+    if len(seen) < 2 * MIN_SIDE_POINTS:
+        return ChangePoints((), len(series), series.dropped)
     jumps = find_jumps(seen.values, level)
-    places = [jump.at for jump in jumps]
+    places = [jump.index for jump in jumps]
     noise = noise_around(seen.values, tuple(places))
     found = [_reported(seen, jump, noise, level) for jump in jumps]
-    found += _bends(seen.steps, tame(seen.values), places, noise, level)
-    return Changes(tuple(sorted(found, key=lambda change: change.step)), len(series), series.dropped)
+    found += _bends(seen.steps, winsorize(seen.values), places, noise, level)
+    return ChangePoints(tuple(sorted(found, key=lambda change: change.step)), len(series), series.dropped)
 
 
-def _reported(seen: Series, jump: Jump, noise: Noise, level: float) -> ChangePoint:
-    before, after = seen.values[jump.at - jump.side : jump.at], seen.values[jump.at : jump.at + jump.side]
+def _reported(seen: CleanSeries, jump: Jump, noise: Noise, level: float) -> ChangePoint:
+    before, after = (
+        seen.values[jump.index - jump.side_points : jump.index],
+        seen.values[jump.index : jump.index + jump.side_points],
+    )
     reach = noise.quantile(level) * jump.error
     size = Interval(
-        jump.size, jump.size - reach, jump.size + reach, level, f"step beside a cubic, {jump.side} points a side"
+        jump.size, jump.size - reach, jump.size + reach, level, f"step beside a cubic, {jump.side_points} points a side"
     )
     return ChangePoint(
-        float(seen.steps[jump.at]), "jump", float(np.median(before)), float(np.median(after)), size, jump.p_value
+        float(seen.steps[jump.index]), "jump", float(np.median(before)), float(np.median(after)), size, jump.p_value
     )
 
 
@@ -215,7 +220,8 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
         return []
     x, jumps = (steps - steps[0]) / span, [(np.arange(n) >= at).astype(np.float64) for at in jumps_at]
     place = min(
-        range(n // 8, n - n // 8, max(n // 100, 1)), key=lambda at: misfit(calm, [x, np.maximum(x - x[at], 0), *jumps])
+        range(n // 8, n - n // 8, max(n // 100, 1)),
+        key=lambda at: residual_sum_of_squares(calm, [x, np.maximum(x - x[at], 0), *jumps]),
     )
     hinge = np.maximum(x - x[place], 0)
     weights = _coefficient_weights(hinge, [x, *jumps])
@@ -229,11 +235,11 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
 
 
 def _kinked(calm: FloatArray, x: FloatArray, hinge: FloatArray, jumps: list[FloatArray], noise: Noise) -> bool:
-    own, count = max(misfit(calm, [x, hinge, *jumps]), 1e-300), noise.effective_points
+    own, count = max(residual_sum_of_squares(calm, [x, hinge, *jumps]), 1e-300), noise.effective_points
     for extra, columns in _smooth_rivals(x):
-        margin = count * math.log(max(misfit(calm, [*columns, *jumps]), 1e-300) / own) + extra * math.log(
-            max(count, 1.0)
-        )
+        margin = count * math.log(
+            max(residual_sum_of_squares(calm, [*columns, *jumps]), 1e-300) / own
+        ) + extra * math.log(max(count, 1.0))
         if margin < _BEND_MARGIN:
             return False
     return True

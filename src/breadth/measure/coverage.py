@@ -24,7 +24,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     k near n the estimate is almost a yes or no per problem: sample at least 2k for an honest variance.
     """
     totals, hits = _checked_counts(n, c)
-    sizes = draw_sizes(k, totals)
+    sizes = as_sample_sizes(k, totals)
     pairs, where = np.unique(_pair_codes(totals, hits), return_inverse=True)
     table = np.concatenate([_pass_table(*_from_codes(part, hits), sizes) for part in _parts(pairs, sizes)])
     curves = table[where.reshape(totals.shape)]
@@ -38,7 +38,7 @@ def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     problems along one curve, so that is an error.
     """
     totals, hits = _checked_counts(n, c)
-    sizes = draw_sizes(k, totals)
+    sizes = as_sample_sizes(k, totals)
     pairs, times = np.unique(_pair_codes(totals, hits), return_counts=True)
     total, done = np.zeros(sizes.size), 0
     for part in _parts(pairs, sizes):
@@ -48,26 +48,26 @@ def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     return mean if np.ndim(k) else np.asarray(mean[0])
 
 
-def chart_ks(most: int) -> list[int]:
+def chart_ks(max_k: int) -> list[int]:
     """Return the k a chart of pass@k shows: powers of two up to the samples, and those themselves."""
-    return sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most})
+    return sorted({*(2**power for power in range(max_k.bit_length()) if 2**power <= max_k), max_k})
 
 
-def none_solved(n: ArrayLike, c: ArrayLike) -> float:
+def share_never_solved(n: ArrayLike, c: ArrayLike) -> float:
     """Return the share of problems that no sample solved: report it beside pass@k, for no k measured here can lift it."""
     _, hits = _checked_counts(n, c)
     return float(np.mean(hits == 0))
 
 
-def all_solved(n: ArrayLike, c: ArrayLike) -> float:
+def share_always_solved(n: ArrayLike, c: ArrayLike) -> float:
     """Return the share of problems that every sample solved: together with `none_solved`, groups without a training signal."""
     totals, hits = _checked_counts(n, c)
     return float(np.mean(hits == totals))
 
 
-def draw_sizes(k: ArrayLike, n: ArrayLike) -> IntArray:
+def as_sample_sizes(k: ArrayLike, n: ArrayLike) -> IntArray:
     """Check the numbers of draws asked for against the samples there are, and return them as a flat array."""
-    sizes = np.atleast_1d(whole_numbers(k, "k"))
+    sizes = np.atleast_1d(as_integers(k, "k"))
     if sizes.ndim > 1 or sizes.size == 0 or sizes.min() < 1:
         raise MeasureError(
             f"k must be numbers of draws from 1 up; got {np.asarray(k).tolist()!s:.80}.", "Give k as 1, 2, 4, ..."
@@ -83,7 +83,7 @@ def draw_sizes(k: ArrayLike, n: ArrayLike) -> IntArray:
     return sizes
 
 
-def whole_numbers(values: ArrayLike, name: str) -> IntArray:
+def as_integers(values: ArrayLike, name: str) -> IntArray:
     """Return ``values`` as integers; refuse NaN, fractions and anything that is not a number. Keeps the shape."""
     array = np.asarray(values)
     if array.dtype.kind in "iub":
@@ -103,7 +103,7 @@ def whole_numbers(values: ArrayLike, name: str) -> IntArray:
 
 def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
     try:
-        totals, hits = np.broadcast_arrays(whole_numbers(n, "n"), whole_numbers(c, "c"))
+        totals, hits = np.broadcast_arrays(as_integers(n, "n"), as_integers(c, "c"))
     except ValueError as error:
         if isinstance(error, MeasureError):
             raise

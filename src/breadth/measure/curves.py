@@ -12,15 +12,15 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import (
-    REPLICATES,
+    BOOTSTRAP_REPLICATES,
     Interval,
     curve_intervals,
-    interval_from_draws,
-    resampled_counts,
-    resampled_means,
+    interval_from_resamples,
+    resample_counts,
+    resample_means,
 )
 from breadth.measure.paired_tests import HumpTest, budgets_and_counts, budgets_and_outcomes, hump_test, hump_test_counts
-from breadth.measure.validate import FloatArray, finite, numbers
+from breadth.measure.validate import FloatArray, as_finite, as_floats
 
 SHAPES = ("saturating power", "exponential", "log-linear")
 """Names of the shapes, in the order they are tried."""
@@ -202,7 +202,7 @@ def _cut(top: FloatArray, bottom: FloatArray) -> FloatArray:
 
 
 def _positive(budgets: npt.ArrayLike) -> FloatArray:
-    points = finite(np.atleast_1d(numbers(budgets, "budgets")), "budgets")
+    points = as_finite(np.atleast_1d(as_floats(budgets, "budgets")), "budgets")
     if points.min() <= 0:
         raise MeasureError(f"A budget of {points.min():g} was asked for.", "Give positive budgets.")
     return points if np.ndim(budgets) else points[0]
@@ -241,14 +241,14 @@ class FittedCurve:
         """Accuracy the curve predicts at a budget, with an interval that knows sampling error but not a wrong shape."""
         draws = [float(curve.predict(budget)) for curve in self.resampled]
         value = float(self.curve.predict(budget))
-        return interval_from_draws(
+        return interval_from_resamples(
             value, draws, problems=self.problems, level=self.level, bounds=(0.0, 1.0), method=self.method
         )
 
     def optimum(self, price: float) -> Interval:
         """Budget where accuracy minus price times budget is largest on the curve; may lie beyond what was measured."""
         draws = [curve.optimum(price) for curve in self.resampled]
-        return interval_from_draws(
+        return interval_from_resamples(
             self.curve.optimum(price),
             draws,
             problems=self.problems,
@@ -280,14 +280,19 @@ class CurveChoice:
         return self.fits[self.chosen]
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether the data prefer the chosen shape: the runner-up's error is larger by more than a standard error."""
         best, second = sorted(abs(error) for error in self.held_out_errors.values())[:2]
         return second - best > self.held_out_standard_error
 
 
 def fit_curves(
-    budgets: npt.ArrayLike, outcomes: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    budgets: npt.ArrayLike,
+    outcomes: npt.ArrayLike,
+    *,
+    replicates: int = BOOTSTRAP_REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> CurveChoice | HumpTest:
     """Fit accuracy against budget from a problems x budgets table, or hand back the hump if accuracy falls at the end.
 
@@ -298,7 +303,7 @@ def fit_curves(
     hump = hump_test(grid, table, level=level, seed=seed)
     if hump.positive:
         return hump
-    draws = resampled_means(table, replicates=replicates, seed=seed)
+    draws = resample_means(table, replicates=replicates, seed=seed)
     method = f"cluster bootstrap over {len(table)} problems"
     return _choose(grid, table.mean(axis=0), np.full(len(grid), float(len(table))), draws, level, hump, method)
 
@@ -308,7 +313,7 @@ def fit_curve_counts(
     correct: npt.ArrayLike,
     trials: npt.ArrayLike,
     *,
-    replicates: int = REPLICATES,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> CurveChoice | HumpTest:
@@ -393,7 +398,7 @@ def optimum(
     outcomes: npt.ArrayLike,
     price: float,
     *,
-    replicates: int = REPLICATES,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> Optimum:
@@ -406,7 +411,7 @@ def optimum(
     grid, table = budgets_and_outcomes(budgets, outcomes)
     if not (math.isfinite(price) and price > 0):
         raise MeasureError(f"The price is {price}.", "Give a positive price per unit of budget, in accuracy.")
-    draws = resampled_means(table, replicates=replicates, seed=seed) - price * grid
+    draws = resample_means(table, replicates=replicates, seed=seed) - price * grid
     best = int(np.argmax(table.mean(axis=0) - price * grid))
     measured = _choice(grid, table, best, grid[np.argmax(draws, axis=1)], price, level, replicates, seed)
     if len(grid) < 4 or grid[0] <= 0:
@@ -419,7 +424,12 @@ def optimum(
 
 
 def one_standard_error_choice(
-    budgets: npt.ArrayLike, outcomes: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    budgets: npt.ArrayLike,
+    outcomes: npt.ArrayLike,
+    *,
+    replicates: int = BOOTSTRAP_REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> BudgetChoice:
     """Choose the smallest budget whose accuracy is within one standard error of the best, paired over problems.
 
@@ -436,7 +446,7 @@ def one_standard_error_choice(
     chosen = int(_within_one_error(table.mean(axis=0)[None], products.mean(axis=0)[None], len(table))[0])
     draws = [
         _within_one_error(counts @ table / len(table), counts @ products / len(table), len(table))
-        for counts in resampled_counts(len(table), replicates, seed)
+        for counts in resample_counts(len(table), replicates, seed)
     ]
     return _choice(grid, table, chosen, grid[np.concatenate(draws)], 0.0, level, replicates, seed)
 
@@ -467,7 +477,7 @@ def _choice(
     accuracy = curve_intervals(table[:, [index]], bounds=(0.0, 1.0), replicates=replicates, level=level, seed=seed)[0]
     span = (float(grid[0]), float(grid[-1]))
     value = float(grid[index])
-    budget = interval_from_draws(value, draws, problems=len(table), level=level, bounds=span)
+    budget = interval_from_resamples(value, draws, problems=len(table), level=level, bounds=span)
     if len(table) > 1 and np.ptp(draws) == 0:
         # A choice among few budgets may be the same in every resample: that is agreement, not missing spread.
         budget = Interval(

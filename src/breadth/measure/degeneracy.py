@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 from breadth.base.errors import MeasureError
 from breadth.measure.answer_extraction import stated_answers
 from breadth.measure.answers import answer_key, stated_key
-from breadth.measure.diversity import tally
+from breadth.measure.diversity import count_answers
 from breadth.measure.ngrams import as_tokens, ngram_repetition, rough_tokens
-from breadth.measure.validate import BoolArray, FloatArray, finite, same_length
+from breadth.measure.validate import BoolArray, FloatArray, as_finite, check_same_length
 
 _LONGEST_PERIOD = 200
 _FEWEST_REPEATS = 4
@@ -92,7 +92,7 @@ class Degeneracy:
     """The gates applied."""
 
     @property
-    def fired(self) -> tuple[str, ...]:
+    def detections(self) -> tuple[str, ...]:
         """Names of the detectors that fire."""
         firing = {
             "n-gram repetition": self.repetition > self.gates.repetition,
@@ -105,12 +105,12 @@ class Degeneracy:
         return tuple(name for name, fires in firing.items() if fires)
 
     @property
-    def degenerate(self) -> bool:
+    def is_degenerate(self) -> bool:
         """Whether enough detectors fire.
 
         Use it to withhold reward from a success or to look at its problem, never to add reward.
         """
-        return len(self.fired) >= self.gates.needed
+        return len(self.detections) >= self.gates.needed
 
 
 def response_degeneracy(
@@ -156,11 +156,6 @@ def tail_loop(tokens: str | Sequence[Hashable]) -> TailLoop | None:
         TailLoop(period, period + match) for period, match in matches if period + match >= _FEWEST_REPEATS * period
     ]
     return max(loops, key=lambda loop: (loop.length, -loop.period), default=None)
-
-
-def answer_statements(text: str) -> int:
-    """Count how often a response states an answer, in boxes, tags or phrases."""
-    return len(stated_answers(text))
 
 
 def early_answer(text: str) -> float:
@@ -278,7 +273,7 @@ def modal_answers(problems: ArrayLike, answers: Sequence[str | None]) -> ModalAn
     names: dict[str, int] = {}
     keys = [answer_key(answer) for answer in answers]
     classes = np.array([-1 if key is None else names.setdefault(key, len(names)) for key in keys], dtype=np.int64)
-    counted = tally(problems, classes)
+    counted = count_answers(problems, classes)
     most = np.zeros(len(counted.groups), dtype=np.int64)
     np.maximum.at(most, counted.owners, counted.counts)
     modal = counted.counts == most[counted.owners]
@@ -288,7 +283,7 @@ def modal_answers(problems: ArrayLike, answers: Sequence[str | None]) -> ModalAn
     return ModalAnswers(shares, len(counted.groups))
 
 
-def overused_answers(window: ModalAnswers, base: ModalAnswers, *, ratio: float = 3.0) -> dict[str, float]:
+def find_overused_answers(window: ModalAnswers, base: ModalAnswers, *, ratio: float = 3.0) -> dict[str, float]:
     """Return the answers that are commonest on more than ``ratio`` times as large a share of problems as with the base model.
 
     With how many times as large. An answer that the base model never favours counts as favoured once, so that a rare
@@ -306,8 +301,8 @@ def run_collapse(steps: ArrayLike, mean_lengths: ArrayLike, cap_shares: ArrayLik
     Exponential means with weight 0.1 (a choice of ours) against the run's first five steps. A shorter answer is often a
     better one: a collapse of length is a reason to look, not a verdict. A changed cap or data mix moves both.
     """
-    at, lengths = finite(steps, "steps"), finite(mean_lengths, "mean_lengths")
-    same_length(steps=at, mean_lengths=lengths)
+    at, lengths = as_finite(steps, "steps"), as_finite(mean_lengths, "mean_lengths")
+    check_same_length(steps=at, mean_lengths=lengths)
     if (np.diff(at) <= 0).any() or lengths.min() <= 0:
         raise MeasureError(
             "Steps must rise and lengths must be positive.",
@@ -316,8 +311,8 @@ def run_collapse(steps: ArrayLike, mean_lengths: ArrayLike, cap_shares: ArrayLik
     length_ratio = _smoothed(lengths) / lengths[:_START].mean()
     cap_ratio = None
     if cap_shares is not None:
-        caps = finite(cap_shares, "cap_shares")
-        same_length(steps=at, cap_shares=caps)
+        caps = as_finite(cap_shares, "cap_shares")
+        check_same_length(steps=at, cap_shares=caps)
         cap_ratio = _smoothed(caps) / max(float(caps[:_START].mean()), _RARE_CAP)
     return RunCollapse(
         length_ratio=length_ratio,

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, Resamples, resample
-from breadth.measure.validate import FloatArray, IntArray, same_length, yes_or_no
+from breadth.measure.validate import FloatArray, IntArray, as_booleans, check_same_length
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class AnswerCounts:
     """Answers counted per group.
 
     Kept as one entry for every (group, answer) pair that occurs, so a million samples of any number of answers stay
@@ -41,7 +41,7 @@ class Tally:
     """For each such pair: how many samples of the group gave that answer."""
 
     @cached_property
-    def parsed(self) -> IntArray:
+    def parsable(self) -> IntArray:
         """Samples with a parsable answer, per group."""
         return self.sums(self.counts).astype(np.int64)
 
@@ -54,14 +54,14 @@ class Tally:
         """Add up one term per pair within each group."""
         return np.bincount(self.owners, terms.astype(np.float64), len(self.groups)).astype(np.float64)
 
-    def expected_distinct(self, draws: ArrayLike) -> FloatArray:
+    def expected_distinct(self, sample_size: ArrayLike) -> FloatArray:
         """Return, per group, the distinct answers to expect in ``draws`` of its samples, drawn without replacement.
 
         Rarefaction, exact: ``sum over answers of 1 - C(n - count, draws) / C(n, draws)``. It brings groups of unequal
         size to a common one without throwing samples away. A sample with no parsable answer is drawn like any other and
         brings nothing. ``draws`` is one number or one per group; NaN where a group has fewer samples.
         """
-        taken = np.broadcast_to(np.asarray(draws, dtype=np.int64), self.samples.shape)
+        taken = np.broadcast_to(np.asarray(sample_size, dtype=np.int64), self.samples.shape)
         if taken.min() < 0:
             raise MeasureError(
                 f"{taken.min()} draws were asked for; the number must be 0 or more.", "Use the smallest group's size."
@@ -79,9 +79,9 @@ class Tally:
         return np.where(others < drawn, 1.0, -np.expm1(np.minimum(log_missed, 0.0)))
 
 
-def tally(groups: ArrayLike, classes: ArrayLike) -> Tally:
+def count_answers(groups: ArrayLike, classes: ArrayLike) -> AnswerCounts:
     """Count answers per group from two columns, one row a sample in any order; class -1 is a sample without an answer."""
-    names, labels = np.asarray(groups), class_column(classes)
+    names, labels = np.asarray(groups), as_answer_classes(classes)
     if names.ndim != 1 or names.shape != labels.shape or not names.size:
         raise MeasureError(
             f"Got groups of shape {names.shape} and classes of shape {labels.shape}; need columns of equal length, not"
@@ -94,10 +94,10 @@ def tally(groups: ArrayLike, classes: ArrayLike) -> Tally:
     width = max(len(answers), 1)
     pairs, counts = np.unique(rows[known] * width + label, return_counts=True)
     owners, place = np.divmod(pairs, width)
-    return Tally(ids, rows, np.bincount(rows, minlength=len(ids)), owners, answers[place], counts)
+    return AnswerCounts(ids, rows, np.bincount(rows, minlength=len(ids)), owners, answers[place], counts)
 
 
-def class_column(classes: ArrayLike) -> IntArray:
+def as_answer_classes(classes: ArrayLike) -> IntArray:
     """Read answer classes, refusing anything but whole numbers from -1 (no parsable answer) up."""
     labels = np.asarray(classes)
     if labels.size and (labels.dtype.kind not in "iu" or labels.min() < -1):
@@ -143,7 +143,7 @@ class GroupDiversity:
     """Effective number of answers, ``exp(entropy)``; NaN where nothing was parsed."""
     expected_distinct: FloatArray
     """Distinct answers to expect in ``draws`` samples of the group; NaN where it has fewer."""
-    draws: int
+    sample_size: int
     """The sample size at which ``expected_distinct`` compares groups."""
 
 
@@ -173,7 +173,7 @@ class SolvedSplit:
     """Groups with no right sample."""
     every: DiversityMeans
     """All groups."""
-    draws: int
+    sample_size: int
     """The sample size at which distinct answers are compared."""
 
 
@@ -190,39 +190,39 @@ def effective_answers(classes: ArrayLike, estimator: EntropyEstimator = "miller-
     return math.exp(answer_entropy(classes, estimator))
 
 
-def distinct_answers(classes: ArrayLike) -> int:
-    """Return how many different answers one group has. It can only grow with samples: compare at equal numbers."""
-    return int(_one_group(classes).distinct[0])
-
-
-def expected_distinct(classes: ArrayLike, draws: int) -> float:
+def expected_distinct(classes: ArrayLike, sample_size: int) -> float:
     """Return the distinct answers to expect in ``draws`` of one group's samples (see ``Tally.expected_distinct``)."""
     counted = _one_group(classes)
-    if draws > counted.samples[0]:
+    if sample_size > counted.samples[0]:
         raise MeasureError(
-            f"{draws} draws were asked for, but the group has {counted.samples[0]} samples.", "Draw at most that many."
+            f"{sample_size} draws were asked for, but the group has {counted.samples[0]} samples.",
+            "Draw at most that many.",
         )
-    return float(counted.expected_distinct(draws)[0])
+    return float(counted.expected_distinct(sample_size)[0])
 
 
 def group_diversity(
-    groups: ArrayLike, classes: ArrayLike, *, draws: int | None = None, estimator: EntropyEstimator = "miller-madow"
+    groups: ArrayLike,
+    classes: ArrayLike,
+    *,
+    sample_size: int | None = None,
+    estimator: EntropyEstimator = "miller-madow",
 ) -> GroupDiversity:
     """Measure every group at once: one row a sample, in any order.
 
     ``draws`` is the sample size for ``expected_distinct``; without it the commonest group size (the smaller of two
     equally common), which in a training dump is the number of rollouts per prompt.
     """
-    return _diversity(tally(groups, classes), draws, estimator)
+    return _diversity(count_answers(groups, classes), sample_size, estimator)
 
 
-def by_solved(
+def split_by_solved(
     groups: ArrayLike,
     classes: ArrayLike,
     correct: ArrayLike,
     *,
     problems: ArrayLike | None = None,
-    draws: int | None = None,
+    sample_size: int | None = None,
     estimator: EntropyEstimator = "miller-madow",
     level: float = 0.95,
     seed: int = 0,
@@ -234,10 +234,10 @@ def by_solved(
     problems are harder, and harder problems draw more answers from any policy, so a difference between the two sets is
     no finding; a change of either over training is.
     """
-    counted = tally(groups, classes)
-    right = yes_or_no(correct, "correct")
-    same_length(groups=counted.rows, correct=right)
-    measured = _diversity(counted, draws, estimator)
+    counted = count_answers(groups, classes)
+    right = as_booleans(correct, "correct")
+    check_same_length(groups=counted.rows, correct=right)
+    measured = _diversity(counted, sample_size, estimator)
     solved = np.bincount(counted.rows, weights=right, minlength=len(counted.groups)) > 0
     sides = {"solved": solved, "unsolved": ~solved, "every": np.ones_like(solved)}
     # One set of resamples for all three: half the work, and the sides stay comparable.
@@ -247,48 +247,50 @@ def by_solved(
     resamples = resample(columns, _clusters(counted, problems), level=level, seed=seed)
     # The most this estimator can read from the largest group: all its samples different.
     most = effective_answers(np.arange(counted.samples.max()), estimator)
-    means = {side: _means(resamples, side, int(which.sum()), measured.draws, most) for side, which in sides.items()}
-    return SolvedSplit(**means, draws=measured.draws)
+    means = {
+        side: _means(resamples, side, int(which.sum()), measured.sample_size, most) for side, which in sides.items()
+    }
+    return SolvedSplit(**means, sample_size=measured.sample_size)
 
 
-def _diversity(counted: Tally, draws: int | None, estimator: EntropyEstimator) -> GroupDiversity:
+def _diversity(counted: AnswerCounts, draws: int | None, estimator: EntropyEstimator) -> GroupDiversity:
     size = int(np.bincount(counted.samples).argmax()) if draws is None else draws
     entropy = _entropies(counted, estimator)
     return GroupDiversity(
         groups=counted.groups,
         samples=counted.samples,
-        parsed=counted.parsed,
+        parsed=counted.parsable,
         distinct=counted.distinct,
         entropy=entropy,
         effective=np.exp(entropy),
         expected_distinct=counted.expected_distinct(size),
-        draws=size,
+        sample_size=size,
     )
 
 
-def _entropies(counted: Tally, estimator: EntropyEstimator) -> FloatArray:
+def _entropies(counted: AnswerCounts, estimator: EntropyEstimator) -> FloatArray:
     terms = {"plug-in": _plug_in, "miller-madow": _miller_madow, "chao-shen": _chao_shen}.get(estimator)
     if terms is None:
         known = ", ".join(get_args(EntropyEstimator))
         raise MeasureError(f"There is no entropy estimator '{estimator}'.", f"Use one of: {known}.")
-    return np.where(counted.parsed > 0, np.maximum(terms(counted), 0.0), np.nan)
+    return np.where(counted.parsable > 0, np.maximum(terms(counted), 0.0), np.nan)
 
 
-def _plug_in(counted: Tally) -> FloatArray:
-    share = counted.counts / counted.parsed[counted.owners]
+def _plug_in(counted: AnswerCounts) -> FloatArray:
+    share = counted.counts / counted.parsable[counted.owners]
     return counted.sums(-share * np.log(share))
 
 
-def _miller_madow(counted: Tally) -> FloatArray:
-    missing: FloatArray = (counted.distinct - 1) / (2 * np.maximum(counted.parsed, 1))
+def _miller_madow(counted: AnswerCounts) -> FloatArray:
+    missing: FloatArray = (counted.distinct - 1) / (2 * np.maximum(counted.parsable, 1))
     return _plug_in(counted) + missing
 
 
-def _chao_shen(counted: Tally) -> FloatArray:
-    parsed = counted.parsed[counted.owners]
+def _chao_shen(counted: AnswerCounts) -> FloatArray:
+    parsed = counted.parsable[counted.owners]
     singletons = counted.sums(counted.counts == 1)
     # Singletons alone would mean no coverage at all; counting one fewer is the usual way out.
-    covered = np.maximum(counted.parsed - singletons, np.minimum(counted.parsed, 1))
+    covered = np.maximum(counted.parsable - singletons, np.minimum(counted.parsable, 1))
     share = covered[counted.owners] * counted.counts / parsed**2
     seen = 1 - np.power(1 - share, parsed)
     return counted.sums(-share * np.log(share) / seen)
@@ -317,17 +319,17 @@ def _means(resamples: Resamples, side: str, groups: int, draws: int, most_effect
     )
 
 
-def _clusters(counted: Tally, problems: ArrayLike | None) -> NDArray[Any]:
+def _clusters(counted: AnswerCounts, problems: ArrayLike | None) -> NDArray[Any]:
     """Return the problem of each group, taken from any of its rows."""
     if problems is None:
         return counted.groups
     named = np.asarray(problems)
-    same_length(groups=counted.rows, problems=named)
+    check_same_length(groups=counted.rows, problems=named)
     first = np.unique(counted.rows, return_index=True)[1]
     if (named[first][counted.rows] != named).any():
         raise MeasureError("A group has rows of more than one problem.", "Give each group rows of one problem only.")
     return np.asarray(named[first])
 
 
-def _one_group(classes: ArrayLike) -> Tally:
-    return tally(np.zeros(np.size(np.asarray(classes)), dtype=np.int64), classes)
+def _one_group(classes: ArrayLike) -> AnswerCounts:
+    return count_answers(np.zeros(np.size(np.asarray(classes)), dtype=np.int64), classes)

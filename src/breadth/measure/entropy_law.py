@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, check_level
-from breadth.measure.linear_fit import Line, line_through, steps_until, varies
-from breadth.measure.series import clean_series, usable
+from breadth.measure.linear_fit import Line, fit_line, is_varying, steps_until
+from breadth.measure.series import clean_series, is_usable
 from breadth.measure.trends import Trend, trend
 from breadth.measure.validate import FloatArray
 
-FEWEST_POINTS = 12
+MIN_LAW_POINTS = 12
 """Fewest pairs of entropy and score the law is judged on: the early part then has four, two more than it has
 parameters.
 """
@@ -31,7 +31,7 @@ _SPENT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutErrors:
     """Root mean square errors on the part of a run that was not fitted."""
 
     law: float
@@ -44,7 +44,7 @@ class HeldOut:
     """A straight line in the step through the early part."""
     early_points: int
     """How many points the early part has."""
-    miss: Interval
+    mean_error: Interval
     """Mean of later score minus the law's prediction; an interval without 0 says the law fitted early fails later."""
 
 
@@ -60,7 +60,7 @@ class LawFit:
     """Score at zero entropy, ``b - a``, with an interval that allows for autocorrelated noise."""
     r2: float
     """Share of the score's variance the fit describes; NaN for a constant score."""
-    held_out: HeldOut | None
+    held_out: HeldOutErrors | None
     """Errors on the later part of the law fitted to the early part, and of its rivals; None with too few points."""
     floor: float
     """Entropy at which the run is exhausted: 5 % of what the law held in store at the start is left."""
@@ -103,9 +103,9 @@ def fit_law(
     """
     run = _paired(steps, entropy, score)
     falls = trend(run.steps, run.entropy, level=level)
-    line = line_through(run.x, run.score) if varies(run.x) else None
+    line = fit_line(run.x, run.score) if is_varying(run.x) else None
     early = early_points(len(run))
-    testable = early >= _FEWEST_EARLY and varies(run.x[:early])
+    testable = early >= _FEWEST_EARLY and is_varying(run.x[:early])
     held_out = predict_tail(run.steps, run.entropy, run.score, early, level=level) if testable else None
     reasons = (
         *_about_run(run, interventions, falls),
@@ -139,20 +139,20 @@ def early_points(points: int) -> int:
 
 def predict_tail(
     steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike, early: int, *, level: float = 0.95
-) -> HeldOut:
+) -> HeldOutErrors:
     """Fit the law and three simple rivals on the first ``early`` points and measure their errors on the rest."""
     check_level(level)
     run = _paired(steps, entropy, score)
     if not 3 <= early < len(run):
         raise MeasureError(f"The early part is {early} of {len(run)} points.", "Take at least 3 and leave at least 1.")
     known, later, x = run.score[:early], run.score[early:], run.x[early:]
-    law = line_through(run.x[:early], known)
+    law = fit_line(run.x[:early], known)
     straight = (
-        line_through(run.steps[:early], known).at(run.steps[early:]) if varies(run.steps[:early]) else known.mean()
+        fit_line(run.steps[:early], known).predict(run.steps[early:]) if is_varying(run.steps[:early]) else known.mean()
     )
-    guesses = (law.at(x), known.mean(), known[-1], straight)
+    guesses = (law.predict(x), known.mean(), known[-1], straight)
     by_law, by_mean, by_last, by_line = (math.sqrt(float(np.mean((later - guess) ** 2))) for guess in guesses)
-    return HeldOut(by_law, by_mean, by_last, by_line, early, law.mean_miss(x, later, level))
+    return HeldOutErrors(by_law, by_mean, by_last, by_line, early, law.mean_error(x, later, level))
 
 
 @dataclass(frozen=True)
@@ -173,24 +173,24 @@ class _Run:
 def _about_run(run: _Run, interventions: Sequence[str], entropy: Trend) -> Iterator[str]:
     for intervention in interventions:
         yield f"Entropy was intervened on ({intervention}); the law is about runs left alone."
-    if len(run) < FEWEST_POINTS:
-        yield f"There are {len(run)} pairs of entropy and score; at least {FEWEST_POINTS} are needed."
+    if len(run) < MIN_LAW_POINTS:
+        yield f"There are {len(run)} pairs of entropy and score; at least {MIN_LAW_POINTS} are needed."
     negative = int(np.count_nonzero(run.entropy < 0))
     if negative:
         yield (
             f"Entropy is negative at {negative} of {len(run)} points (lowest {run.entropy.min():.3g}), which no token's"
             " entropy can be."
         )
-    if len(run) and not varies(run.x):
+    if len(run) and not is_varying(run.x):
         yield f"Entropy is {run.entropy[0]:.4g} at all {len(run)} points: there is nothing to fit."
-    elif len(run) >= FEWEST_POINTS and entropy.verdict != "falling":
+    elif len(run) >= MIN_LAW_POINTS and entropy.verdict != "falling":
         yield f"Entropy is not seen falling ({entropy.verdict}): {entropy.reason}."
 
 
 def _about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
     if line is None:
         return
-    if not varies(run.score):
+    if not is_varying(run.score):
         yield f"The score is {run.score[0]:.4g} at all {len(run)} points."
         return
     slope, ceiling = line.slope_interval(level), line.value_at(1.0, level)
@@ -214,9 +214,9 @@ def _about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
         )
 
 
-def _about_tail(run: _Run, early: int, held_out: HeldOut | None) -> Iterator[str]:
+def _about_tail(run: _Run, early: int, held_out: HeldOutErrors | None) -> Iterator[str]:
     if held_out is None:
-        if early >= _FEWEST_EARLY and varies(run.x):
+        if early >= _FEWEST_EARLY and is_varying(run.x):
             yield (
                 f"Entropy is {run.entropy[0]:.4g} at all of the first {early} points, so nothing can be predicted from"
                 " them."
@@ -233,16 +233,16 @@ def _about_tail(run: _Run, early: int, held_out: HeldOut | None) -> Iterator[str
             f"Fitted on the first {early} points the law predicts the rest no better than {rival}: "
             f"error {held_out.law:.3g} against {rivals[rival]:.3g}."
         )
-    if 0 not in held_out.miss:
+    if 0 not in held_out.mean_error:
         yield (
-            f"Fitted on the first {early} points the law misses the rest by {held_out.miss.value:+.3g} on average; "
-            f"its own noise allows {held_out.miss.high - held_out.miss.value:.2g}."
+            f"Fitted on the first {early} points the law misses the rest by {held_out.mean_error.value:+.3g} on average; "
+            f"its own noise allows {held_out.mean_error.high - held_out.mean_error.value:.2g}."
         )
 
 
 def _described(run: _Run, line: Line) -> float:
     total = float(np.sum((run.score - run.score.mean()) ** 2))
-    return 1 - float(np.sum((run.score - line.at(run.x)) ** 2)) / total if varies(run.score) else math.nan
+    return 1 - float(np.sum((run.score - line.predict(run.x)) ** 2)) / total if is_varying(run.score) else math.nan
 
 
 def _paired(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike) -> _Run:
@@ -257,7 +257,7 @@ def _paired(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike) 
             f"Entropy has shape {nats.shape}, score {gained.shape}.",
             "Give one score per entropy, logged at the same step.",
         )
-    both = usable(nats) & usable(gained)
+    both = is_usable(nats) & is_usable(gained)
     of_entropy = clean_series(steps, np.where(both, nats, np.nan))
     of_score = clean_series(steps, np.where(both, gained, np.nan))
     if len(of_entropy) and float(of_entropy.values.max()) > _MOST_NATS:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import REPLICATES, Interval, interval_from_draws, resampled_counts
-from breadth.measure.validate import FloatArray, IntArray, numbers, same_length, whole
+from breadth.measure.intervals import BOOTSTRAP_REPLICATES, Interval, interval_from_resamples, resample_counts
+from breadth.measure.validate import FloatArray, IntArray, as_counts, as_floats, check_same_length
 
-CONCENTRATION = 1e6
+MAX_CONCENTRATION = 1e6
 """Largest alpha + beta allowed: a Beta this narrow is a single success rate to six digits."""
 _LOG_FLOOR = -10.0
 # Smallest ln alpha and ln beta: with 5e-5 a Beta is all but two spikes at 0 and 1.
@@ -27,7 +27,7 @@ Objective: TypeAlias = Callable[[FloatArray, npt.NDArray[np.intp]], tuple[FloatA
 
 
 @dataclass(frozen=True)
-class Tallies:
+class ProblemCounts:
     """How many problems of each data set have more than j successes, failures and samples, and how many have no success at all."""
 
     successes: FloatArray
@@ -46,12 +46,14 @@ class Tallies:
     """Problems with a success, per data set."""
 
 
-def tally(samples: FloatArray, correct: FloatArray, weights: FloatArray, *, unsolved_apart: bool) -> Tallies:
+def count_problems(
+    samples: FloatArray, correct: FloatArray, weights: FloatArray, *, unsolved_apart: bool
+) -> ProblemCounts:
     """Count problems for each row of weights (data sets x problems); with ``unsolved_apart`` problems without success go separately."""
     zero = (correct == 0) & unsolved_apart
     numbers = np.unique(samples[zero]).astype(np.int64)
     rest = weights[:, ~zero]
-    return Tallies(
+    return ProblemCounts(
         successes=rest @ _more_than(correct[~zero]),
         failures=rest @ _more_than((samples - correct)[~zero]),
         samples=rest @ _more_than(samples[~zero]),
@@ -61,7 +63,7 @@ def tally(samples: FloatArray, correct: FloatArray, weights: FloatArray, *, unso
     )
 
 
-def beta_objective(tallies: Tallies) -> Objective:
+def beta_objective(tallies: ProblemCounts) -> Objective:
     """Log-likelihood of (ln alpha, ln beta), up to a constant of the data, with its derivatives."""
 
     def evaluate(parameters: FloatArray, rows: npt.NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -78,7 +80,7 @@ def beta_objective(tallies: Tallies) -> Objective:
     return evaluate
 
 
-def zero_inflated_objective(tallies: Tallies) -> Objective:
+def zero_inflated_objective(tallies: ProblemCounts) -> Objective:
     """Log-likelihood of (ln alpha, ln beta, logit of the share of impossible problems); tallies with unsolved apart."""
     plain = beta_objective(tallies)
 
@@ -206,8 +208,8 @@ def _uphill(gradient: FloatArray, hessian: FloatArray, damping: FloatArray) -> F
 
 def _allowed(parameters: FloatArray) -> FloatArray:
     kept = parameters.copy()
-    kept[:, :2] = np.clip(kept[:, :2], _LOG_FLOOR, math.log(CONCENTRATION))
-    over = np.logaddexp(kept[:, 0], kept[:, 1]) - math.log(CONCENTRATION)
+    kept[:, :2] = np.clip(kept[:, :2], _LOG_FLOOR, math.log(MAX_CONCENTRATION))
+    over = np.logaddexp(kept[:, 0], kept[:, 1]) - math.log(MAX_CONCENTRATION)
     kept[:, :2] -= np.maximum(over, 0.0)[:, None]
     kept[:, :2] = np.maximum(kept[:, :2], _LOG_FLOOR)
     kept[:, 2:] = np.clip(kept[:, 2:], -_LOGIT_REACH, _LOGIT_REACH)
@@ -238,9 +240,9 @@ class BetaFit:
     """Log-likelihood, without the binomial coefficients: compare only fits to the same data."""
 
     @property
-    def overdispersed(self) -> bool:
+    def is_overdispersed(self) -> bool:
         """False when problems differ no more than chance would make them: then all share one success rate, alpha / (alpha + beta)."""
-        return self.alpha + self.beta < 0.99 * CONCENTRATION
+        return self.alpha + self.beta < 0.99 * MAX_CONCENTRATION
 
     def pass_at_k(self, ks: npt.ArrayLike) -> FloatArray:
         """Predicted chance that at least one of k samples succeeds, for each k."""
@@ -276,14 +278,14 @@ class Extrapolation:
         return self.zero_inflated.log_likelihood - self.beta.log_likelihood
 
     @property
-    def impossible_problems_shown(self) -> bool:
+    def has_impossible_problems(self) -> bool:
         """Whether the data demand impossible problems, at 5 %; when not, the two fits bracket what is known."""
         return self.gain > _CLEAR_GAIN
 
 
 def beta_pass_at_k(alpha: float, beta: float, ks: npt.ArrayLike) -> FloatArray:
     """pass@k when success rates follow Beta(alpha, beta): 1 - B(alpha, beta + k) / B(alpha, beta)."""
-    counts = numbers(ks, "ks")
+    counts = as_floats(ks, "ks")
     if not (alpha > 0 and beta > 0 and np.all(counts >= 0)):
         raise MeasureError(
             f"alpha {alpha}, beta {beta}, k {counts.tolist()}.", "alpha and beta must be positive, k not negative."
@@ -297,7 +299,7 @@ def extrapolate_pass_at_k(
     correct: npt.ArrayLike,
     ks: npt.ArrayLike,
     *,
-    replicates: int = REPLICATES,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> Extrapolation:
@@ -310,14 +312,14 @@ def extrapolate_pass_at_k(
     cannot be seen.
     """
     drawn, right = _checked(samples, correct)
-    counts = whole(np.atleast_1d(numbers(ks, "ks")), "ks")
+    counts = as_counts(np.atleast_1d(as_floats(ks, "ks")), "ks")
     plain, inflated = _fit(drawn, right, np.ones((1, len(drawn))), None)
     refits = [_fit(drawn, right, weights, inflated) for weights in _resamples(drawn, replicates, seed)]
     plain_draws, inflated_draws = (np.concatenate([pair[kind] for pair in refits]) for kind in (0, 1))
     beta, zero_inflated = BetaFit(*plain[0].tolist()), BetaFit(*inflated[0].tolist())
 
     def interval(value: float, draws: FloatArray) -> Interval:
-        return interval_from_draws(value, draws, problems=len(drawn), level=level, bounds=(0.0, 1.0))
+        return interval_from_resamples(value, draws, problems=len(drawn), level=level, bounds=(0.0, 1.0))
 
     return Extrapolation(
         ks=tuple(counts.astype(int).tolist()),
@@ -335,8 +337,8 @@ def extrapolate_pass_at_k(
 
 
 def _checked(samples: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    drawn, right = whole(samples, "samples"), whole(correct, "correct")
-    problems = same_length(samples=drawn, correct=right)
+    drawn, right = as_counts(samples, "samples"), as_counts(correct, "correct")
+    problems = check_same_length(samples=drawn, correct=right)
     if np.any(right > drawn) or drawn.min() == 0:
         raise MeasureError(
             "A problem has no samples, or more correct answers than samples.",
@@ -363,7 +365,7 @@ def _checked(samples: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray
 def _resamples(drawn: FloatArray, replicates: int, seed: int) -> Iterator[FloatArray]:
     """Resampled problem counts, cut so that a slice's working arrays (resamples x samples) stay small."""
     rows = max(1, int(_CELLS // drawn.max()))
-    for counts in resampled_counts(len(drawn), replicates, seed):
+    for counts in resample_counts(len(drawn), replicates, seed):
         yield from (counts[first : first + rows] for first in range(0, len(counts), rows))
 
 
@@ -373,10 +375,10 @@ def _fit(
     """Plain and zero-inflated fits of each row of weights, starting near known ones: rows of (alpha, beta, share, log-likelihood)."""
     rows = len(weights)
     first = np.zeros((rows, 2)) if near is None else np.tile(np.log(near[:, :2]), (rows, 1))
-    plain = _climb(beta_objective(tally(drawn, right, weights, unsolved_apart=False)), first)
+    plain = _climb(beta_objective(count_problems(drawn, right, weights, unsolved_apart=False)), first)
     if not np.any(right == 0):
         return plain, plain
-    objective = zero_inflated_objective(tally(drawn, right, weights, unsolved_apart=True))
+    objective = zero_inflated_objective(count_problems(drawn, right, weights, unsolved_apart=True))
     unsolved = float(np.mean(right == 0))
     starts = [
         (first, 0.5 * unsolved),
@@ -396,7 +398,7 @@ def _climb(objective: Objective, start: FloatArray) -> FloatArray:
     """Maximise, then take the single success rate instead wherever it is as likely: rows of (alpha, beta, share, log-likelihood)."""
     found, value = maximise(objective, start)
     narrow = found.copy()
-    narrow[:, :2] += (math.log(CONCENTRATION) - np.logaddexp(found[:, 0], found[:, 1]))[:, None]
+    narrow[:, :2] += (math.log(MAX_CONCENTRATION) - np.logaddexp(found[:, 0], found[:, 1]))[:, None]
     narrow_value = objective(narrow, np.arange(len(found)))[0]
     found = np.where((narrow_value >= value - _TIE)[:, None], narrow, found)
     share = 1 / (1 + np.exp(-found[:, 2])) if found.shape[1] > 2 else np.zeros(len(found))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
-from breadth.measure.validate import FloatArray, finite, same_length
+from breadth.measure.validate import FloatArray, as_finite, check_same_length
 
 _MOST_TERMS = 10_000
 # Of the continued fraction; a million degrees of freedom need a few hundred.
@@ -26,7 +26,7 @@ _SMALLEST_STEP = 1e-9
 
 
 @lru_cache(maxsize=1024)
-def student_reach(freedom: float, level: float) -> float:
+def t_critical(freedom: float, level: float) -> float:
     """How many standard errors a two-sided interval of this level reaches to each side, at 1 degree of freedom or more.
 
     Newton's method from the first two terms of the quantile's expansion in 1/freedom (Abramowitz and Stegun 26.7.5).
@@ -35,12 +35,12 @@ def student_reach(freedom: float, level: float) -> float:
     normal, step = NormalDist().inv_cdf((1 + level) / 2), math.inf
     reach = normal + (normal**3 + normal) / (4 * freedom)
     while abs(step) > _SMALLEST_STEP * reach:
-        step = (student_chance(freedom, reach) - (1 - level)) / (2 * _density(freedom, reach))
+        step = (t_sf_two_sided(freedom, reach) - (1 - level)) / (2 * _density(freedom, reach))
         reach += step
     return reach
 
 
-def student_chance(freedom: float, distance: float) -> float:
+def t_sf_two_sided(freedom: float, distance: float) -> float:
     """How often Student's t lies at least so far from zero, on either side: the incomplete beta function at (freedom / 2, 1/2)."""
     square = distance * distance
     if math.isinf(square):
@@ -80,14 +80,14 @@ def _fraction(a: float, b: float, x: float) -> float:
     return value
 
 
-REPLICATES = 1000
+BOOTSTRAP_REPLICATES = 1000
 """Resamples behind an interval unless told otherwise: the usual number in the literature on pass@k."""
 _CELLS = 4_000_000
 # Resampled counts are made in slices of at most this many numbers (32 MB), so memory stays flat as problems grow.
 
 Bounds: TypeAlias = tuple[float, float]
 """Smallest and largest value a quantity can take."""
-ANYTHING: Bounds = (-math.inf, math.inf)
+UNBOUNDED: Bounds = (-math.inf, math.inf)
 """Bounds of a quantity that may take any value."""
 
 
@@ -147,8 +147,8 @@ def clopper_pearson(successes: int, trials: int, *, level: float = 0.95) -> Inte
 def mean_interval(
     values: npt.ArrayLike,
     *,
-    bounds: Bounds = ANYTHING,
-    replicates: int = REPLICATES,
+    bounds: Bounds = UNBOUNDED,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
@@ -159,15 +159,15 @@ def mean_interval(
     drawn could still be; without bounds they are infinite. Misleads below about ten problems, where it is still too
     narrow.
     """
-    column = finite(values, "values")[:, None]
+    column = as_finite(values, "values")[:, None]
     return curve_intervals(column, bounds=bounds, replicates=replicates, level=level, seed=seed)[0]
 
 
 def curve_intervals(
     values: npt.ArrayLike,
     *,
-    bounds: Bounds = ANYTHING,
-    replicates: int = REPLICATES,
+    bounds: Bounds = UNBOUNDED,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[Interval, ...]:
@@ -176,34 +176,39 @@ def curve_intervals(
     Each interval holds its own column at ``level``; the band as a whole holds less often. For ``bounds`` see
     `mean_interval`.
     """
-    table = finite(values, "values", ndim=2)
-    draws = resampled_means(table, replicates=replicates, seed=seed)
+    table = as_finite(values, "values", ndim=2)
+    draws = resample_means(table, replicates=replicates, seed=seed)
     columns = zip(table.mean(axis=0), draws.T, strict=True)
     return tuple(
-        interval_from_draws(float(mean), draw, problems=len(table), level=level, bounds=bounds)
+        interval_from_resamples(float(mean), draw, problems=len(table), level=level, bounds=bounds)
         for mean, draw in columns
     )
 
 
 def ratio_interval(
-    totals: npt.ArrayLike, counts: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    totals: npt.ArrayLike,
+    counts: npt.ArrayLike,
+    *,
+    replicates: int = BOOTSTRAP_REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Interval:
     """Sum of totals over sum of counts, as in a mean over all tokens, with the interval from resampling whole clusters.
 
     ``totals[i]`` and ``counts[i]`` belong to cluster i (a problem, a sequence). Resamples that drew no count at all are
     left out.
     """
-    top, bottom = finite(totals, "totals"), finite(counts, "counts")
-    same_length(totals=top, counts=bottom)
+    top, bottom = as_finite(totals, "totals"), as_finite(counts, "counts")
+    check_same_length(totals=top, counts=bottom)
     pair = np.stack([top, bottom], axis=1)
     if pair[:, 1].min() < 0 or pair[:, 1].sum() == 0:
         raise MeasureError(
             "Counts must not be negative and must not all be 0.", "Give how many values each total sums."
         )
-    draws = resampled_means(pair, replicates=replicates, seed=seed)
+    draws = resample_means(pair, replicates=replicates, seed=seed)
     drawn = draws[draws[:, 1] > 0]
     value = float(pair[:, 0].sum() / pair[:, 1].sum())
-    return interval_from_draws(value, drawn[:, 0] / drawn[:, 1], problems=len(pair), level=level)
+    return interval_from_resamples(value, drawn[:, 0] / drawn[:, 1], problems=len(pair), level=level)
 
 
 def cluster_bootstrap(
@@ -211,8 +216,8 @@ def cluster_bootstrap(
     clusters: Sequence[npt.NDArray[Any]],
     *,
     within: bool = False,
-    bounds: Bounds = ANYTHING,
-    replicates: int = REPLICATES,
+    bounds: Bounds = UNBOUNDED,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
@@ -233,15 +238,15 @@ def cluster_bootstrap(
         picked = [clusters[index] for index in rng.integers(0, len(clusters), len(clusters))]
         draws[replicate] = statistic([c[rng.integers(0, len(c), len(c))] for c in picked] if within else picked)
     value = float(statistic(list(clusters)))
-    return interval_from_draws(value, draws, problems=len(clusters), level=level, bounds=bounds)
+    return interval_from_resamples(value, draws, problems=len(clusters), level=level, bounds=bounds)
 
 
-def resampled_means(values: FloatArray, *, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
+def resample_means(values: FloatArray, *, replicates: int = BOOTSTRAP_REPLICATES, seed: int = 0) -> FloatArray:
     """Column means of a problems x columns array in each resample of its problems: replicates x columns."""
-    return np.concatenate([counts @ values for counts in resampled_counts(len(values), replicates, seed)]) / len(values)
+    return np.concatenate([counts @ values for counts in resample_counts(len(values), replicates, seed)]) / len(values)
 
 
-def resampled_counts(problems: int, replicates: int, seed: int) -> Iterator[FloatArray]:
+def resample_counts(problems: int, replicates: int, seed: int) -> Iterator[FloatArray]:
     """How often each problem is drawn in each resample, in slices of replicates x problems.
 
     The same three arguments give the same resamples, so statistics of one data set made apart still belong together.
@@ -258,13 +263,13 @@ def resampled_counts(problems: int, replicates: int, seed: int) -> Iterator[Floa
         yield np.bincount(cells.ravel(), minlength=size * problems).reshape(size, problems).astype(np.float64)
 
 
-def interval_from_draws(
+def interval_from_resamples(
     value: float,
     draws: npt.ArrayLike,
     *,
     problems: int,
     level: float = 0.95,
-    bounds: Bounds = ANYTHING,
+    bounds: Bounds = UNBOUNDED,
     method: str = "",
 ) -> Interval:
     """Interval from a statistic's values over resamples of ``problems`` clusters: the expanded percentile interval.
@@ -299,7 +304,7 @@ def check_level(level: float) -> None:
 
 
 def _expanded_tail(problems: int, level: float) -> float:
-    return math.erfc(math.sqrt(problems / (problems - 1) / 2) * student_reach(problems - 1, level)) / 2
+    return math.erfc(math.sqrt(problems / (problems - 1) / 2) * t_critical(problems - 1, level)) / 2
 
 
 def _ends_without_spread(value: float, problems: int, bounds: Bounds, level: float) -> Bounds:
@@ -361,7 +366,7 @@ class Resamples:
         if not holding:
             return Interval(math.nan, *bounds, self.level, "no problems")
         value = float(statistic({name: column.mean(keepdims=True) for name, column in self.sums.items()})[0])
-        return interval_from_draws(value, statistic(self.means), problems=holding, level=self.level, bounds=bounds)
+        return interval_from_resamples(value, statistic(self.means), problems=holding, level=self.level, bounds=bounds)
 
 
 def resample(columns: Mapping[str, ArrayLike], clusters: ArrayLike, *, level: float = 0.95, seed: int = 0) -> Resamples:
@@ -376,10 +381,10 @@ def resample(columns: Mapping[str, ArrayLike], clusters: ArrayLike, *, level: fl
     _, place = np.unique(owners, return_inverse=True)
     sums = {}
     for name, column in columns.items():
-        values = finite(column, name)
-        same_length(clusters=owners, **{name: values})
+        values = as_finite(column, name)
+        check_same_length(clusters=owners, **{name: values})
         sums[name] = np.bincount(place, values).astype(np.float64)
-    means = resampled_means(np.column_stack(list(sums.values())), seed=seed)
+    means = resample_means(np.column_stack(list(sums.values())), seed=seed)
     return Resamples(sums, dict(zip(sums, means.T, strict=True)), level)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, check_level
-from breadth.measure.series import Noise, Series, clean_series, noise_around, noise_of, sorted_medians, thin
+from breadth.measure.series import CleanSeries, Noise, clean_series, noise_around, noise_of, sorted_medians, subsample
 from breadth.measure.validate import FloatArray
 
 
@@ -27,7 +27,7 @@ class Line:
     noise: Noise
     """Noise around the line."""
 
-    def at(self, x: FloatArray) -> FloatArray:
+    def predict(self, x: FloatArray) -> FloatArray:
         """Read the line at each x."""
         return np.asarray(self.intercept + self.slope * x, dtype=np.float64)
 
@@ -42,11 +42,11 @@ class Line:
         away = self.x - self.x.mean()
         return self._interval(self.slope, self.noise.weighted_sd(away / float(away @ away)), level)
 
-    def mean_miss(self, x: FloatArray, y: FloatArray, level: float) -> Interval:
+    def mean_error(self, x: FloatArray, y: FloatArray, level: float) -> Interval:
         """Average how far later points lie above the line, with the interval that the line's and their own noise make."""
         line = self.value_at(float(x.mean()), level)
         own = self.noise.quantile(level) * self.noise.weighted_sd(np.full(len(x), 1 / len(x)))
-        miss, reach = float(np.mean(y - self.at(x))), math.hypot(line.high - line.value, own)
+        miss, reach = float(np.mean(y - self.predict(x))), math.hypot(line.high - line.value, own)
         return Interval(miss, miss - reach, miss + reach, level, line.method)
 
     def _interval(self, value: float, error: float, level: float) -> Interval:
@@ -62,14 +62,14 @@ class Line:
         )
 
 
-def varies(x: FloatArray) -> bool:
+def is_varying(x: FloatArray) -> bool:
     """Tell whether values differ by more than rounding, so that a line over them has a slope."""
     return len(x) > 1 and float(np.ptp(x)) > 1e-12 * float(np.max(np.abs(x)))
 
 
-def line_through(x: FloatArray, y: FloatArray) -> Line:
+def fit_line(x: FloatArray, y: FloatArray) -> Line:
     """Fit ``y = intercept + slope x`` by least squares to points in step order."""
-    if not varies(x):
+    if not is_varying(x):
         raise MeasureError(f"x is the same at all {len(x)} points.", "A line needs at least two different values of x.")
     away = x - x.mean()
     slope = float(away @ y) / float(away @ away)
@@ -78,14 +78,14 @@ def line_through(x: FloatArray, y: FloatArray) -> Line:
     return Line(slope, intercept, x, noise_of(y - curve, 2, curve))
 
 
-def misfit(y: FloatArray, columns: list[FloatArray]) -> float:
+def residual_sum_of_squares(y: FloatArray, columns: list[FloatArray]) -> float:
     """Sum the squares that least squares on a constant and these columns leaves of y."""
     basis = np.linalg.qr(np.column_stack([np.ones(len(y)), *columns]))[0]
     away = y - basis @ (basis.T @ y)
     return float(away @ away)
 
 
-FEWEST_POINTS = 8
+MIN_TREND_POINTS = 8
 """Fewest points a trend is read from: with fewer, two independent halves of three points each cannot be set apart."""
 _MOST_POINTS = 600
 # All pairs are compared, so longer series are first thinned to this many medians; 180,000 pairs take 20 ms.
@@ -131,13 +131,13 @@ def robust_slope(steps: npt.ArrayLike, values: npt.ArrayLike) -> RobustSlope:
     series the single empirical ones are too noisy to sum. Student's t replaces the normal quantile. Misleads on a curve
     that turns: it averages over the ways up and down.
     """
-    return slope_of(clean_series(steps, values))
+    return theil_sen_slope(clean_series(steps, values))
 
 
-def slope_of(series: Series) -> RobustSlope:
+def theil_sen_slope(series: CleanSeries) -> RobustSlope:
     """As `robust_slope`, of a series that is already clean."""
-    series = thin(series, _MOST_POINTS)
-    if len(series) < FEWEST_POINTS or len(np.unique(series.steps)) < FEWEST_POINTS // 2:
+    series = subsample(series, _MOST_POINTS)
+    if len(series) < MIN_TREND_POINTS or len(np.unique(series.steps)) < MIN_TREND_POINTS // 2:
         return RobustSlope(math.nan, 1.0, len(series), np.zeros(0), 0.0, None)
     noise = noise_around(series.values)
     rise, run = _pairs(series)
@@ -167,9 +167,9 @@ def steps_until(steps: npt.ArrayLike, values: npt.ArrayLike, target: float, *, l
         raise MeasureError(
             f"The target is {target}; it must be a finite number.", "Give the level whose time is asked for."
         )
-    if len(series) < FEWEST_POINTS:
+    if len(series) < MIN_TREND_POINTS:
         return None
-    recent = series.last(max(FEWEST_POINTS, len(series) // 3))
+    recent = series.last(max(MIN_TREND_POINTS, len(series) // 3))
     if _crossed(series, target):
         return Interval(0.0, 0.0, 0.0, level, "already there")
     forecasts = [_continued(recent, target, level)]
@@ -190,16 +190,16 @@ class _Forecast:
     time: Interval
 
 
-def _crossed(series: Series, target: float) -> bool:
+def _crossed(series: CleanSeries, target: float) -> bool:
     eighth = max(3, len(series) // 8)
     start, now = float(np.median(series.values[:eighth])), float(np.median(series.values[-eighth:]))
     return (start - target) * (now - target) <= 0
 
 
-def _continued(recent: Series, target: float, level: float, exponential: bool = False) -> _Forecast:
-    seen = Series(recent.steps, np.log(recent.values), 0) if exponential else recent
+def _continued(recent: CleanSeries, target: float, level: float, exponential: bool = False) -> _Forecast:
+    seen = CleanSeries(recent.steps, np.log(recent.values), 0) if exponential else recent
     goal = math.log(target) if exponential else target
-    slope = slope_of(seen).interval(level)
+    slope = theil_sen_slope(seen).interval(level)
     line = slope.value * seen.steps
     line += np.median(seen.values - line)
     misfit = float(np.median(np.abs(recent.values - (np.exp(line) if exponential else line))))
@@ -208,7 +208,7 @@ def _continued(recent: Series, target: float, level: float, exponential: bool = 
     return _Forecast(misfit, Interval(_meeting(seen, slope.value, goal), low, high, level, method))
 
 
-def _meeting(seen: Series, rate: float, goal: float) -> float:
+def _meeting(seen: CleanSeries, rate: float, goal: float) -> float:
     # Steps from the last one until a line of this slope through the middle of the points is at the goal.
     direction = math.copysign(1.0, goal - float(np.median(seen.values)))
     if not rate * direction > 0:
@@ -219,13 +219,13 @@ def _meeting(seen: Series, rate: float, goal: float) -> float:
     return max((goal - now) / rate, 0.0)
 
 
-def _pairs(series: Series) -> tuple[FloatArray, FloatArray]:
+def _pairs(series: CleanSeries) -> tuple[FloatArray, FloatArray]:
     lags = range(1, len(series))
     run, rise = (np.concatenate([of[lag:] - of[:-lag] for lag in lags]) for of in (series.steps, series.values))
     return rise[run > 0], run[run > 0]
 
 
-def _score_sd(series: Series, noise: Noise) -> float:
+def _score_sd(series: CleanSeries, noise: Noise) -> float:
     # Kendall's variance of the score with ties on both sides, times the inflation by autocorrelation.
     n, t, u = len(series), _group_sizes(series.steps), _group_sizes(series.values)
     plain = n * (n - 1) * (2 * n + 5) - np.sum(t * (t - 1) * (2 * t + 5)) - np.sum(u * (u - 1) * (2 * u + 5))

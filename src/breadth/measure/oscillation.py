@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from breadth.base.errors import MeasureError
 from breadth.measure.answer_extraction import stated_answers
 from breadth.measure.answers import answer_classes
-from breadth.measure.diversity import class_column
+from breadth.measure.diversity import as_answer_classes
 from breadth.measure.intervals import Interval, resample, wilson
-from breadth.measure.validate import BoolArray, FloatArray, IntArray, finite, same_length, yes_or_no
+from breadth.measure.validate import BoolArray, FloatArray, IntArray, as_booleans, as_finite, check_same_length
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -37,11 +37,11 @@ class Restatements:
     def __init__(self, traces: ArrayLike, positions: ArrayLike, classes: ArrayLike, correct: ArrayLike) -> None:
         columns = {
             "traces": np.asarray(traces),
-            "positions": finite(positions, "positions"),
-            "classes": class_column(classes),
-            "correct": yes_or_no(correct, "correct"),
+            "positions": as_finite(positions, "positions"),
+            "classes": as_answer_classes(classes),
+            "correct": as_booleans(correct, "correct"),
         }
-        same_length(**columns)
+        check_same_length(**columns)
         for name, column in columns.items():
             object.__setattr__(self, name, column)
 
@@ -266,7 +266,7 @@ def _curve(
         return ()
     owners = None if clusters is None else np.asarray(clusters)
     if owners is not None:
-        same_length(traces=statements.traces, problems=owners)
+        check_same_length(traces=statements.traces, problems=owners)
     flags = {
         "pairs": np.ones(len(pairs.rows), dtype=np.bool_),
         "right": pairs.before,

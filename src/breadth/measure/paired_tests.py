@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import REPLICATES, Interval, check_level, mean_interval
-from breadth.measure.validate import FloatArray, finite, same_length, whole
+from breadth.measure.intervals import BOOTSTRAP_REPLICATES, Interval, check_level, mean_interval
+from breadth.measure.validate import FloatArray, as_counts, as_finite, check_same_length
 
 _EXACT = 14
 # Up to this many differing problems all 2**14 = 16,384 sign patterns are counted; more are drawn.
@@ -46,7 +46,12 @@ class PairedComparison:
 
 
 def paired_difference(
-    first: npt.ArrayLike, second: npt.ArrayLike, *, replicates: int = REPLICATES, level: float = 0.95, seed: int = 0
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    replicates: int = BOOTSTRAP_REPLICATES,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> PairedComparison:
     """Compare two arms problem by problem: ``first[i]`` and ``second[i]`` are their values on problem i.
 
@@ -54,8 +59,8 @@ def paired_difference(
     problems differ. Pairing removes the spread of difficulty, so it sees differences that two separate intervals hide.
     No differing problem at all gives p = 1 and an interval without ends. One problem proves nothing: p is 1.
     """
-    left, right = finite(first, "first"), finite(second, "second")
-    same_length(first=left, second=right)
+    left, right = as_finite(first, "first"), as_finite(second, "second")
+    check_same_length(first=left, second=right)
     gaps = left - right
     wins, losses = int(np.count_nonzero(gaps > 0)), int(np.count_nonzero(gaps < 0))
     p_value, method = _two_sided(gaps[gaps != 0], seed)
@@ -188,8 +193,8 @@ def hump_test_counts(
 
 def budgets_and_outcomes(budgets: npt.ArrayLike, outcomes: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Check a problems x budgets table of accuracies and put its columns in order of rising budget."""
-    grid, table = finite(budgets, "budgets"), finite(outcomes, "outcomes", ndim=2)
-    same_length(budgets=grid, **{"columns of outcomes": table.T})
+    grid, table = as_finite(budgets, "budgets"), as_finite(outcomes, "outcomes", ndim=2)
+    check_same_length(budgets=grid, **{"columns of outcomes": table.T})
     if table.min() < 0 or table.max() > 1:
         raise MeasureError(
             f"Outcomes range from {table.min():g} to {table.max():g}.", "Give accuracies between 0 and 1."
@@ -202,8 +207,8 @@ def budgets_and_counts(
     budgets: npt.ArrayLike, correct: npt.ArrayLike, trials: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Check totals per budget and put them in order of rising budget."""
-    grid, right, total = finite(budgets, "budgets"), whole(correct, "correct"), whole(trials, "trials")
-    same_length(budgets=grid, correct=right, trials=total)
+    grid, right, total = as_finite(budgets, "budgets"), as_counts(correct, "correct"), as_counts(trials, "trials")
+    check_same_length(budgets=grid, correct=right, trials=total)
     if np.any(right > total) or total.min() == 0:
         raise MeasureError(
             "A budget has no trials, or more correct answers than trials.", "Give 0 <= correct <= trials, trials > 0."

@@ -11,8 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import ANYTHING, REPLICATES, Bounds, Interval, interval_from_draws, resampled_means
-from breadth.measure.validate import BoolArray, FloatArray, IntArray, finite, numbers, same_length
+from breadth.measure.intervals import (
+    BOOTSTRAP_REPLICATES,
+    UNBOUNDED,
+    Bounds,
+    Interval,
+    interval_from_resamples,
+    resample_means,
+)
+from breadth.measure.validate import BoolArray, FloatArray, IntArray, as_finite, as_floats, check_same_length
 
 Gradient: TypeAlias = Literal["natural", "vanilla"]
 """How an advantage becomes a step on the logits: ``natural`` moves a logit by its advantage, ``vanilla`` by probability
@@ -51,7 +58,7 @@ def covariance_products(
     distribution. High values are likely tokens rewarded and unlikely tokens punished; both sharpen. Means of advantages
     weigh long sequences more.
     """
-    current, credit = numbers(logprobs, "logprobs"), numbers(advantages, "advantages")
+    current, credit = as_floats(logprobs, "logprobs"), as_floats(advantages, "advantages")
     counted = np.ones(current.shape, dtype=bool) if mask is None else np.asarray(mask).astype(bool)
     if not current.shape == credit.shape == counted.shape:
         raise MeasureError(
@@ -61,8 +68,8 @@ def covariance_products(
     if not counted.any():
         raise MeasureError("No token is counted.", "Set the mask on the generated tokens.")
     inside, gains = (
-        finite(current[counted], "logprobs inside the mask"),
-        finite(credit[counted], "advantages inside the mask"),
+        as_finite(current[counted], "logprobs inside the mask"),
+        as_finite(credit[counted], "advantages inside the mask"),
     )
     products = np.full(current.shape, np.nan)
     products[counted] = (inside - inside.mean()) * (gains - gains.mean())
@@ -96,7 +103,7 @@ def predicted_against_measured(
     covariances: npt.ArrayLike,
     entropies: npt.ArrayLike,
     *,
-    replicates: int = REPLICATES,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> PredictedAgainstMeasured:
@@ -107,8 +114,8 @@ def predicted_against_measured(
     run's steps go together. The slope absorbs learning rate, clipping and updates per step. Entropies averaged another
     way than the covariances, or batches of few prompts, weaken the correlation without the identity being wrong.
     """
-    cause, entropy = finite(covariances, "covariances"), finite(entropies, "entropies")
-    same_length(covariances=cause, entropies=entropy)
+    cause, entropy = as_finite(covariances, "covariances"), as_finite(entropies, "entropies")
+    check_same_length(covariances=cause, entropies=entropy)
     predictor, change = -cause[:-1], np.diff(entropy)
     reason = _why_not(predictor, change)
     if reason:
@@ -118,7 +125,7 @@ def predicted_against_measured(
     picks = _blocks(len(change), replicates, seed)
     slopes, correlations = _regress(predictor[picks], change[picks])
     method = f"moving blocks of {_block_length(len(change))} over {len(change)} steps"
-    steep = _interval(slope, slopes, len(change), level, method, ANYTHING)
+    steep = _interval(slope, slopes, len(change), level, method, UNBOUNDED)
     close = _interval(correlation, correlations, len(change), level, method, (-1.0, 1.0))
     verdict, note = _judge(close)
     return PredictedAgainstMeasured(steep, close, len(change), verdict, note)
@@ -128,14 +135,14 @@ def _states(
     logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
 ) -> tuple[FloatArray, FloatArray]:
     """Log-policy and logit step of each state, both states x actions (or one state)."""
-    scores, gains = np.atleast_1d(numbers(logits, "logits")), np.atleast_1d(numbers(advantages, "advantages"))
+    scores, gains = np.atleast_1d(as_floats(logits, "logits")), np.atleast_1d(as_floats(advantages, "advantages"))
     if scores.shape != gains.shape or scores.size == 0:
         raise MeasureError(
             f"logits have shape {scores.shape}, advantages {gains.shape}.",
             "Give one advantage for every action of every state.",
         )
-    finite(scores, "logits (mask with a large negative number, not -inf)", ndim=scores.ndim)
-    finite(gains, "advantages", ndim=gains.ndim)
+    as_finite(scores, "logits (mask with a large negative number, not -inf)", ndim=scores.ndim)
+    as_finite(gains, "advantages", ndim=gains.ndim)
     if gradient not in ("natural", "vanilla"):
         raise MeasureError(f"Unknown gradient {gradient!r}.", "Use natural or vanilla.")
     log_policy = _log_softmax(scores)
@@ -185,7 +192,7 @@ def _blocks(steps: int, replicates: int, seed: int) -> IntArray:
 
 def _interval(value: FloatArray, draws: FloatArray, steps: int, level: float, method: str, bounds: Bounds) -> Interval:
     blocks = max(2, steps // _block_length(steps))
-    return interval_from_draws(float(value[0]), draws, problems=blocks, level=level, bounds=bounds, method=method)
+    return interval_from_resamples(float(value[0]), draws, problems=blocks, level=level, bounds=bounds, method=method)
 
 
 def _judge(correlation: Interval) -> tuple[Literal["predicts", "does not predict", "cannot tell"], str]:
@@ -241,7 +248,7 @@ def kl_tokens(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, estima
     """
     if estimator not in _ESTIMATORS:
         raise MeasureError(f"Unknown KL estimator {estimator!r}.", f"Use one of {', '.join(_ESTIMATORS)}.")
-    current, reference = numbers(logprobs, "logprobs"), numbers(reference_logprobs, "reference_logprobs")
+    current, reference = as_floats(logprobs, "logprobs"), as_floats(reference_logprobs, "reference_logprobs")
     if current.shape != reference.shape:
         raise MeasureError(
             f"logprobs have shape {current.shape}, reference_logprobs {reference.shape}.",
@@ -262,7 +269,7 @@ def kl_drift(
     reference_logprobs: npt.ArrayLike,
     mask: npt.ArrayLike,
     *,
-    replicates: int = REPLICATES,
+    replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
 ) -> KLDrift:
@@ -286,7 +293,7 @@ def kl_drift(
 def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: npt.ArrayLike) -> BoolArray:
     counted = np.asarray(mask).astype(bool)
     for name, values in (("logprobs", logprobs), ("reference_logprobs", reference_logprobs)):
-        array = numbers(values, name)
+        array = as_floats(values, name)
         if array.ndim != 2 or array.shape != counted.shape:
             raise MeasureError(
                 f"{name} have shape {array.shape}, the mask {counted.shape}.",
@@ -306,10 +313,10 @@ def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: n
 def _both_means(totals: FloatArray, lengths: FloatArray, replicates: int, level: float, seed: int) -> dict[str, Drift]:
     size, means = len(lengths), totals / lengths[:, None]
     kinds = totals.shape[1]
-    draws = resampled_means(np.column_stack([totals, means, lengths]), replicates=replicates, seed=seed)
+    draws = resample_means(np.column_stack([totals, means, lengths]), replicates=replicates, seed=seed)
 
     def interval(value: float, values: FloatArray) -> Interval:
-        return interval_from_draws(
+        return interval_from_resamples(
             value, values, problems=size, level=level, method=f"cluster bootstrap over {size} sequences"
         )
 

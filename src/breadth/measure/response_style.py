@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, normal_quantile, quotient
 from breadth.measure.ngrams import rough_token_starts
-from breadth.measure.validate import FloatArray, IntArray, finite, same_length, yes_or_no
+from breadth.measure.validate import FloatArray, IntArray, as_booleans, as_finite, check_same_length
 
 
 def cohens_d(left: ArrayLike, right: ArrayLike, *, level: float = 0.95) -> Interval:
@@ -26,7 +26,7 @@ def cohens_d(left: ArrayLike, right: ArrayLike, *, level: float = 0.95) -> Inter
     called small and 0.8 large. It assumes independent values: give one per problem, not one per sample. With no spread
     on either side it has no scale: 0 for equal means, else infinite without ends.
     """
-    first, second = finite(left, "left"), finite(right, "right")
+    first, second = as_finite(left, "left"), as_finite(right, "right")
     if min(len(first), len(second)) < 2:
         raise MeasureError(
             f"Got {len(first)} and {len(second)} values; a spread needs two on each side.",
@@ -269,7 +269,7 @@ def effective_formats(shares: ArrayLike) -> float:
 
     Shares are scaled to sum to 1, so counts do too. (.40, .35, .25) gives 2.946234, (.95, .04, .01) gives 1.250490.
     """
-    return float(_effective(finite(shares, "shares")[None, :])[0])
+    return float(_effective(as_finite(shares, "shares")[None, :])[0])
 
 
 def surface_format(text: str) -> str:
@@ -300,16 +300,16 @@ def format_history(
     Accuracy beside share shows whether the format that took over was the better one.
     Checkpoints on a log-spaced grid within the first epoch show the change; one per epoch comes too late.
     """
-    at = finite(steps, "steps")
+    at = as_finite(steps, "steps")
     names = np.array([classify(text) for text in texts])
-    same_length(steps=at, texts=names)
+    check_same_length(steps=at, texts=names)
     step_ids, row = np.unique(at, return_inverse=True)
     formats, column = np.unique(names, return_inverse=True)
     counts = _crossed(row, column, np.ones(len(at)), (len(step_ids), len(formats)))
     accuracies = None
     if correct is not None:
-        right = yes_or_no(correct, "correct")
-        same_length(steps=at, correct=right)
+        right = as_booleans(correct, "correct")
+        check_same_length(steps=at, correct=right)
         accuracies = quotient(_crossed(row, column, right.astype(np.float64), counts.shape), counts)
     samples = counts.sum(axis=1)
     return FormatHistory(

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import student_chance, student_reach
-from breadth.measure.validate import BoolArray, FloatArray, numbers
+from breadth.measure.intervals import t_critical, t_sf_two_sided
+from breadth.measure.validate import BoolArray, FloatArray, as_floats
 
 _SPIKE_WINDOW = 7
 # Points of the running median a spike is measured against: it outvotes spikes of up to three points.
@@ -28,7 +28,7 @@ _LARGEST = 1e100
 
 
 @dataclass(frozen=True)
-class Series:
+class CleanSeries:
     """A series in step order, without the points that are not numbers."""
 
     steps: FloatArray
@@ -41,14 +41,14 @@ class Series:
     def __len__(self) -> int:
         return len(self.values)
 
-    def last(self, count: int) -> Series:
+    def last(self, count: int) -> CleanSeries:
         """Keep only the last ``count`` points."""
-        return Series(self.steps[-count:], self.values[-count:], self.dropped)
+        return CleanSeries(self.steps[-count:], self.values[-count:], self.dropped)
 
 
-def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
+def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> CleanSeries:
     """Sort a series by step (repeats stay, in logged order) and leave out, counted, values that are not finite (or beyond 1e100)."""
-    at, kept = numbers(steps, "steps"), numbers(values, "values")
+    at, kept = as_floats(steps, "steps"), as_floats(values, "values")
     if at.ndim != 1 or at.shape != kept.shape:
         raise MeasureError(
             f"A series needs one step per value, got steps of shape {at.shape} and values of shape {kept.shape}.",
@@ -60,28 +60,28 @@ def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> Series:
             f"{missing} of {len(at)} steps are NaN or infinite.",
             "Number the points 0, 1, 2, ... where the log has no steps.",
         )
-    good = usable(kept)
+    good = is_usable(kept)
     order = np.argsort(at[good], kind="stable")
     values_kept = np.where(np.abs(kept) < 1 / _LARGEST, 0.0, kept)[good][
         order
     ]  # squares of smaller ones are zero anyway
-    return Series(at[good][order], values_kept, int(np.count_nonzero(~good)))
+    return CleanSeries(at[good][order], values_kept, int(np.count_nonzero(~good)))
 
 
-def usable(values: FloatArray) -> BoolArray:
+def is_usable(values: FloatArray) -> BoolArray:
     """Tell which values a series keeps: those that are finite and not beyond 1e100."""
     return np.asarray(np.abs(values) < _LARGEST, dtype=np.bool_)
 
 
-def thin(series: Series, most: int) -> Series:
+def subsample(series: CleanSeries, max_points: int) -> CleanSeries:
     """Replace runs of neighbouring points by their medians until at most ``most`` are left."""
-    if len(series) <= most:
+    if len(series) <= max_points:
         return series
-    group = -(-len(series) // most)
+    group = -(-len(series) // max_points)
     whole = len(series) // group * group
     middles = [np.median(of[:whole].reshape(-1, group), axis=1) for of in (series.steps, series.values)]
     rest = [[np.median(of[whole:])] if whole < len(series) else [] for of in (series.steps, series.values)]
-    return Series(np.append(middles[0], rest[0]), np.append(middles[1], rest[1]), series.dropped)
+    return CleanSeries(np.append(middles[0], rest[0]), np.append(middles[1], rest[1]), series.dropped)
 
 
 def robust_sd(values: FloatArray) -> float:
@@ -98,7 +98,7 @@ def sorted_medians(ordered: FloatArray) -> FloatArray:
     return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2, dtype=np.float64)
 
 
-def tame(values: FloatArray) -> FloatArray:
+def winsorize(values: FloatArray) -> FloatArray:
     """Pull spikes in to four robust standard deviations from the running median of seven points; levels, jumps and slopes stay.
 
     Within three points of either end there is no running median; a point there may leave the range of its inner
@@ -177,11 +177,11 @@ class Noise:
 
     def quantile(self, level: float) -> float:
         """How many standard errors a two-sided interval of this level reaches to each side."""
-        return student_reach(self.degrees_of_freedom, level)
+        return t_critical(self.degrees_of_freedom, level)
 
     def p_value(self, standard_errors: float) -> float:
         """How often noise alone lands at least so many standard errors from zero, on either side."""
-        return student_chance(self.degrees_of_freedom, standard_errors)
+        return t_sf_two_sided(self.degrees_of_freedom, standard_errors)
 
     def weighted_sd(self, weights: FloatArray) -> float:
         """Give the standard deviation of a weighted sum of neighbouring points."""
@@ -203,7 +203,7 @@ def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
         raise MeasureError(
             f"Noise cannot be told from trend on {len(values)} points; at least 4 needed.", "Log more steps."
         )
-    calm = tame(values)
+    calm = winsorize(values)
     fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _shapes(len(values), jumps_at)]
     shape, curve = min(fits, key=lambda fit: _bic(calm - fit[1], fit[0]))
     return noise_of(calm - curve, shape.parameters, curve)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from breadth.base.errors import MeasureError, MissingExtraError
-from breadth.measure.answers import answer_key, is_wording
+from breadth.measure.answers import answer_key, is_prose
 
 _SECONDS_TO_START = 60.0
 """Importing sympy takes a second on an idle machine; a loaded one may take many."""
@@ -150,7 +150,7 @@ def _is_mathematical(answer: str) -> bool:
         depth += (character == "{") - (character == "}")
         if depth < 0:
             return False
-    return depth == 0 and not is_wording(answer)
+    return depth == 0 and not is_prose(answer)
 
 
 def _start_worker() -> subprocess.Popen[str]:

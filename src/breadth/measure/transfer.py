@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.measure.diversity import class_column, tally
+from breadth.measure.diversity import as_answer_classes, count_answers
 from breadth.measure.intervals import Columns, Interval, Resamples, quotient, resample
-from breadth.measure.validate import BoolArray, FloatArray, IntArray, same_length, yes_or_no
+from breadth.measure.validate import BoolArray, FloatArray, IntArray, as_booleans, check_same_length
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -32,10 +32,10 @@ class ArmSamples:
     def __init__(self, problems: ArrayLike, classes: ArrayLike, correct: ArrayLike) -> None:
         columns = {
             "problems": np.asarray(problems),
-            "classes": class_column(classes),
-            "correct": yes_or_no(correct, "correct"),
+            "classes": as_answer_classes(classes),
+            "correct": as_booleans(correct, "correct"),
         }
-        same_length(**columns)
+        check_same_length(**columns)
         for name, column in columns.items():
             object.__setattr__(self, name, column)
 
@@ -80,7 +80,7 @@ class TransferGap:
 class Transfer:
     """The transfer gap over all problems and, where it is known which were trained on, over either part."""
 
-    draws: int
+    sample_size: int
     """Samples per problem and arm at which everything is compared."""
     left_out: int
     """Problems missing from one arm or with fewer samples there."""
@@ -97,7 +97,7 @@ def transfer_gap(
     base: ArmSamples,
     *,
     held_out: ArrayLike | None = None,
-    draws: int | None = None,
+    sample_size: int | None = None,
     level: float = 0.95,
     seed: int = 0,
 ) -> Transfer:
@@ -113,7 +113,7 @@ def transfer_gap(
     problems, hold out others that the base model fails, and take step 0 as the base.
     """
     ids, sizes = _common(trained, base)
-    size = draws if draws is not None else int(np.bincount(sizes).argmax()) if len(sizes) else 0
+    size = sample_size if sample_size is not None else int(np.bincount(sizes).argmax()) if len(sizes) else 0
     kept = ids[sizes >= size]
     if size < 1 or not len(kept):
         raise MeasureError(
@@ -128,7 +128,7 @@ def transfer_gap(
     novel = np.isin(kept, np.asarray([] if held_out is None else held_out))
     told = held_out is not None
     return Transfer(
-        draws=size,
+        sample_size=size,
         left_out=len(np.union1d(trained.problems, base.problems)) - len(kept),
         every=over(np.ones_like(novel)),
         held_out=over(novel) if told and novel.any() else None,
@@ -187,7 +187,7 @@ def _expected(places: IntArray, classes: IntArray, draws: IntArray) -> FloatArra
     """Return expected distinct answers per problem, 0 where there are too few samples (such problems get no weight)."""
     expected = np.zeros(len(draws))
     if len(places):
-        counted = tally(places, classes)
+        counted = count_answers(places, classes)
         expected[counted.groups] = np.nan_to_num(counted.expected_distinct(draws[counted.groups]))
     return expected
 

@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.change_points import find_jumps
-from breadth.measure.intervals import REPLICATES, Interval, check_level, normal_quantile, student_reach
-from breadth.measure.linear_fit import FEWEST_POINTS, RobustSlope, slope_of
+from breadth.measure.intervals import BOOTSTRAP_REPLICATES, Interval, check_level, normal_quantile, t_critical
+from breadth.measure.linear_fit import MIN_TREND_POINTS, RobustSlope, theil_sen_slope
 from breadth.measure.series import (
+    CleanSeries,
     Noise,
-    Series,
     clean_series,
     noise_around,
     resampled_windows,
     robust_sd,
     sorted_medians,
-    tame,
-    thin,
+    subsample,
+    winsorize,
 )
 from breadth.measure.validate import FloatArray
 
@@ -43,7 +43,7 @@ def measured_levels(values: FloatArray, level: float) -> tuple[Interval, Interva
     it, for they are no errors of measuring. With k differences it has about 2 k / 3 degrees of freedom. A median of m
     points has pi / 2 times the variance of their mean.
     """
-    size, near, calm = edge(len(values)), max(len(values) // 4, 5), tame(values)
+    size, near, calm = edge(len(values)), max(len(values) // 4, 5), winsorize(values)
     start, end = _Level.of(values[:size], calm[:near]), _Level.of(values[-size:], calm[-near:])
     change = _Level(end.value - start.value, math.hypot(start.error, end.error), min(start.freedom, end.freedom))
     return start.interval(level), end.interval(level), change.interval(level)
@@ -62,7 +62,7 @@ class _Level:
         return cls(float(np.median(part)), math.sqrt(math.pi / 2 * variance / len(part)), 2 * len(differences) / 3)
 
     def interval(self, level: float) -> Interval:
-        reach = student_reach(self.freedom, level) * self.error
+        reach = t_critical(self.freedom, level) * self.error
         return Interval(self.value, self.value - reach, self.value + reach, level, _METHOD)
 
 
@@ -134,11 +134,11 @@ def trend(
         )
     check_level(level)
     series = clean_series(steps, values)
-    if len(series) < FEWEST_POINTS:
+    if len(series) < MIN_TREND_POINTS:
         return _too_short(series, relevant, level)
-    levels = _Levels.of(thin(series, _MOST_POINTS), seed)
+    levels = _Levels.of(subsample(series, _MOST_POINTS), seed)
     matters = levels.relevant_change(level) if relevant is None else relevant
-    slope = slope_of(series)
+    slope = theil_sen_slope(series)
     verdict, reason = _judge(series, levels, slope, matters, level)
     return Trend(
         verdict=verdict,
@@ -169,11 +169,11 @@ def factor_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 
     logarithm, and all is judged as `trend` does.
     """
     series = clean_series(steps, values)
-    if len(series) < FEWEST_POINTS or series.values.min() <= 0:
+    if len(series) < MIN_TREND_POINTS or series.values.min() <= 0:
         return trend(steps, values, level=level, seed=seed)
-    logs = Series(series.steps, np.log(series.values), series.dropped)
+    logs = CleanSeries(series.steps, np.log(series.values), series.dropped)
     judged = trend(logs.steps, logs.values, relevant=math.log1p(_RELEVANT_SHARE), level=level, seed=seed)
-    start, end, change = measured_levels(thin(logs, _MOST_POINTS).values, level)
+    start, end, change = measured_levels(subsample(logs, _MOST_POINTS).values, level)
     ratio, first, last = _exp(change), _exp(start), _exp(end)
     return replace(
         judged,
@@ -223,7 +223,7 @@ class _Levels:
     noise: Noise
 
     @classmethod
-    def of(cls, series: Series, seed: int) -> _Levels:
+    def of(cls, series: CleanSeries, seed: int) -> _Levels:
         eighth, noise, rng = edge(len(series)), _noise_beside_jumps(series), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
         errors = [_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
@@ -259,22 +259,24 @@ class _Levels:
         return self.noise.quantile(level) / normal_quantile(level)
 
 
-def _noise_beside_jumps(series: Series) -> Noise:
+def _noise_beside_jumps(series: CleanSeries) -> Noise:
     # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
     noise = noise_around(series.values)
     if noise.autocorrelation <= _SLUGGISH:
         return noise
     group = -(-len(series) // _MOST_SEARCHED)
-    places = tuple(group * jump.at for jump in find_jumps(thin(series, _MOST_SEARCHED).values, _SURE_OF_JUMP))
+    places = tuple(group * jump.index for jump in find_jumps(subsample(series, _MOST_SEARCHED).values, _SURE_OF_JUMP))
     return noise_around(series.values, places) if places else noise
 
 
 def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:
-    draws = sorted_medians(np.sort(curve + resampled_windows(noise, len(curve), REPLICATES, rng)))
+    draws = sorted_medians(np.sort(curve + resampled_windows(noise, len(curve), BOOTSTRAP_REPLICATES, rng)))
     return np.asarray(draws - np.median(curve), dtype=np.float64)
 
 
-def _judge(series: Series, levels: _Levels, slope: RobustSlope, matters: float, level: float) -> tuple[Verdict, str]:
+def _judge(
+    series: CleanSeries, levels: _Levels, slope: RobustSlope, matters: float, level: float
+) -> tuple[Verdict, str]:
     change, span = levels.change(level), float(series.steps[-1] - series.steps[0])
     steady = slope.interval(level)
     said = (
@@ -301,14 +303,14 @@ def _sign(interval: Interval) -> int:
     return int(interval.low > 0) - int(interval.high < 0)
 
 
-def _too_short(series: Series, relevant: float | None, level: float) -> Trend:
+def _too_short(series: CleanSeries, relevant: float | None, level: float) -> Trend:
     first, last = (
         float(np.median(part)) if len(part) else math.nan for part in (series.values[:3], series.values[-3:])
     )
     ends = (-math.inf, math.inf, level, "too few points")
     return Trend(
         verdict="cannot tell",
-        reason=f"{len(series)} usable points ({series.dropped} were not numbers); at least {FEWEST_POINTS} needed",
+        reason=f"{len(series)} usable points ({series.dropped} were not numbers); at least {MIN_TREND_POINTS} needed",
         start=Interval(first, *ends),
         start_spread=robust_sd(series.values[:3]),
         end=Interval(last, *ends),

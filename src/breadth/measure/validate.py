@@ -17,7 +17,7 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 """Counts, classes and positions."""
 
 
-def numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+def as_floats(values: npt.ArrayLike, name: str) -> FloatArray:
     """Read values as float64 of any shape, NaN and infinity allowed; refuse text and ragged lists."""
     try:
         return np.asarray(values, dtype=np.float64)
@@ -27,9 +27,9 @@ def numbers(values: npt.ArrayLike, name: str) -> FloatArray:
         ) from error
 
 
-def finite(values: npt.ArrayLike, name: str, *, ndim: int = 1) -> FloatArray:
+def as_finite(values: npt.ArrayLike, name: str, *, ndim: int = 1) -> FloatArray:
     """Read values as float64, refusing text, another shape, an empty array, NaN and infinity by name and number."""
-    array = numbers(values, name)
+    array = as_floats(values, name)
     if array.ndim != ndim:
         raise MeasureError(
             f"{name} has {array.ndim} dimensions of shape {array.shape}; {ndim} needed.",
@@ -46,9 +46,9 @@ def finite(values: npt.ArrayLike, name: str, *, ndim: int = 1) -> FloatArray:
     return array
 
 
-def whole(values: npt.ArrayLike, name: str) -> FloatArray:
+def as_counts(values: npt.ArrayLike, name: str) -> FloatArray:
     """Read counts: finite, not negative, whole numbers (kept as float64, exact below 2**53)."""
-    array = finite(values, name)
+    array = as_finite(values, name)
     bad = int(np.count_nonzero((array < 0) | (array != np.floor(array))))
     if bad:
         raise MeasureError(
@@ -57,9 +57,9 @@ def whole(values: npt.ArrayLike, name: str) -> FloatArray:
     return array
 
 
-def yes_or_no(values: npt.ArrayLike, name: str) -> BoolArray:
+def as_booleans(values: npt.ArrayLike, name: str) -> BoolArray:
     """Read outcomes: booleans, or numbers that are all 0 or 1."""
-    array = finite(values, name)
+    array = as_finite(values, name)
     bad = int(np.count_nonzero((array != 0) & (array != 1)))
     if bad:
         raise MeasureError(
@@ -68,7 +68,7 @@ def yes_or_no(values: npt.ArrayLike, name: str) -> BoolArray:
     return np.asarray(array == 1)
 
 
-def same_length(**arrays: npt.NDArray[Any]) -> int:
+def check_same_length(**arrays: npt.NDArray[Any]) -> int:
     """Check that the named arrays have equally many rows, and say how many."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:

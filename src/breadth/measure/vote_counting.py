@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
-from breadth.measure.coverage import draw_sizes, whole_numbers
+from breadth.measure.coverage import as_integers, as_sample_sizes
 from breadth.measure.validate import FloatArray, IntArray
 
 Standing: TypeAlias = tuple[int, tuple[int, ...], int]
@@ -239,16 +239,16 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     At k = n the value is the outcome of that one vote: keep k below n/2 when the spread between problems is used. Votes
     of unlike models, or of samples that saw one another, are not draws from one distribution, whatever this returns.
     """
-    sizes = np.atleast_1d(whole_numbers(counts, "counts"))
+    sizes = np.atleast_1d(as_integers(counts, "counts"))
     values = _class_values(correct, sizes.shape)
-    silent = int(whole_numbers(unparsable, "unparsable"))
+    silent = int(as_integers(unparsable, "unparsable"))
     total = int(sizes.sum()) + silent
     if total < 1 or min(silent, int(sizes.min(initial=0))) < 0:
         raise MeasureError(
             f"counts {sizes.tolist()!s:.80} with {silent} unparsable are no vote.",
             "Give counts from 0 up, at least one sample.",
         )
-    draws = draw_sizes(np.arange(1, total + 1) if k is None else k, total)
+    draws = as_sample_sizes(np.arange(1, total + 1) if k is None else k, total)
     cast, value = sizes[sizes > 0], values[sizes > 0]
     standings = [standing for standing, right in zip(_standings(cast, silent), value, strict=True) if right > 0]
     curve = value[value > 0] @ drawn_winning_chances(standings, draws)
@@ -265,7 +265,7 @@ def maj_at_k_by_problem(
     computed once. Without ``k``: every k up to the size of the smallest problem.
     """
     ballots = _Ballots.read(problems, classes, correct)
-    draws = draw_sizes(np.arange(1, ballots.totals.min() + 1) if k is None else k, ballots.totals)
+    draws = as_sample_sizes(np.arange(1, ballots.totals.min() + 1) if k is None else k, ballots.totals)
     known: dict[Standing, int] = {}
     owners, values, rows = [], [], []
     for problem, value, standing in ballots.right_classes():
@@ -299,7 +299,7 @@ def maj_at_k_from_shares(shares: ArrayLike, correct: ArrayLike, k: ArrayLike) ->
             f"shares must be 0 or more and sum to at most 1; got {chances.tolist()!s:.80}.",
             "Divide counts by their sum.",
         )
-    draws = draw_sizes(k, np.iinfo(np.int64).max)
+    draws = as_sample_sizes(k, np.iinfo(np.int64).max)
     if draws.max() > MOST_INDEPENDENT_DRAWS:
         raise MeasureError(
             f"k = {draws.max()} is too large to count exactly.", f"Ask for k up to {MOST_INDEPENDENT_DRAWS}."
@@ -338,19 +338,6 @@ def weighted_vote(classes: ArrayLike, weights: ArrayLike) -> VoteCount:
         return VoteCount((), dict.fromkeys(winners.tolist(), 0.0))
     top = winners[sums >= sums.max() * (1 - TIE)]
     return VoteCount(tuple(top.tolist()), dict(zip(winners.tolist(), (sums / sums.sum()).tolist(), strict=True)))
-
-
-def best_of_n(scores: ArrayLike) -> tuple[int, ...]:
-    """Return the samples with the highest score, several when tied; a sample without a score (NaN) cannot be best.
-
-    With an imperfect score the choice gets worse beyond some n: the score's errors are then what is maximised.
-    """
-    values = np.atleast_1d(np.asarray(scores, dtype=np.float64))
-    if values.ndim > 1 or np.all(np.isnan(values)):
-        raise MeasureError(
-            f"Got scores of shape {values.shape} with no usable number among them.", "Give one score per sample."
-        )
-    return tuple(np.flatnonzero(values == np.nanmax(values)).tolist())
 
 
 @dataclass(frozen=True)
@@ -423,7 +410,7 @@ def _class_values(correct: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 def checked_ballots(classes: ArrayLike, weights: ArrayLike) -> tuple[IntArray, FloatArray]:
     """Return classes and weights as arrays, one of each per sample; refuse classes below -1 and weights that are not finite or negative."""
-    labels, weight = whole_numbers(classes, "classes"), np.asarray(weights, dtype=np.float64)
+    labels, weight = as_integers(classes, "classes"), np.asarray(weights, dtype=np.float64)
     if labels.ndim != 1 or labels.shape != weight.shape or (labels.size and labels.min() < -1):
         raise MeasureError(
             f"Got classes of shape {labels.shape} and weights of shape {weight.shape}.",

@@ -37,7 +37,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "reward_shaped": ("mean reward after the trainer's own penalties", ("critic/rewards/mean",)),
     "reward_std": ("spread of the rewards", ("reward_std", "reward/all/std", "reward/std")),
-    "starved_groups": (
+    "zero_variance_groups": (
         "share of groups whose rewards are all equal, so that they teach nothing",
         ("frac_reward_zero_std", "zero_std", "frac_zero_std"),
     ),
@@ -99,6 +99,9 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "seconds_per_step": ("wall-clock seconds of a step", ("step_time", "timing_s/step", "time/step", "time/total")),
 }
 """Our name -> (meaning, trainers' names in order of preference)."""
+
+RENAMED_METRICS = {"starved_groups": "zero_variance_groups"}
+"""Names that earlier run folders hold -> ours today; the reader renames them, so that those folders keep opening."""
 
 _RANK = {theirs: (ours, rank) for ours, (_, several) in METRICS.items() for rank, theirs in enumerate(several)}
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from breadth.base.errors import BrokenFileError, FileError
 from breadth.base.spelling import suggestion
 from breadth.runs.jsonl import json_rows
-from breadth.runs.names import translate
+from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.paths import is_remote, located
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
@@ -101,6 +101,7 @@ class Run:
         """Open a run folder by its path, or by an address such as ``s3://bucket/run`` (the extra ``remote``)."""
         path = located(folder)
         header = read_header(path)
+        header = replace(header, names={RENAMED_METRICS.get(name, name): own for name, own in header.names.items()})
         points, bad_rows = _points(path / METRICS)
         if not header.files:
             header, points = _named(header, points)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError, FileError, NotARunError
+from breadth.runs.names import RENAMED_METRICS
 
 SCHEMA_VERSION = 1
 """Raised when a reader of the old layout would misread the new one."""
@@ -200,7 +201,10 @@ class MetricPoint:
     @classmethod
     def of(cls, row: dict[str, Any]) -> MetricPoint:
         """Read a stored row; raises ValueError, KeyError or TypeError when it is not one."""
-        values = {str(name): float("nan") if value is None else float(value) for name, value in row["values"].items()}
+        values = {
+            RENAMED_METRICS.get(name, name): float("nan") if value is None else float(value)
+            for name, value in row["values"].items()
+        }
         places = {key: int(row[key]) for key in ("rank", "attempt", "source") if key in row}
         time = row.get("time")
         return cls(

@@ -12,22 +12,22 @@ import msgspec
 import orjson
 
 from breadth.base.errors import ServerError
-from breadth.runtime.dialect import DIALECTS, Dialect, Identity
-from breadth.runtime.samplers.connection import base_url, bearer
+from breadth.runtime.dialect import SERVER_DIALECTS, ServerDialect, ServerIdentity
+from breadth.runtime.samplers.connection import base_url, bearer_header
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.refusals import quoted, refusal
+from breadth.runtime.samplers.server_errors import quote, status_error
 
-LARGEST_REPLY = 4 * 2**20
+MAX_PAGE_BYTES = 4 * 2**20
 """Bytes of a reply that are read at most."""
 
 
-class Site:
+class ServerClient:
     """A server under one address."""
 
     def __init__(self, url: str, *, key: str | None = None, seconds: float = 60.0) -> None:
         self.url = base_url(url)
         """Its address, without ``/v1``."""
-        self._headers = bearer(key)
+        self._headers = bearer_header(key)
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
 
@@ -60,16 +60,16 @@ class Site:
             async with self._session.post(
                 self.url + path, data=msgspec.json.encode(body), headers=headers, allow_redirects=False
             ) as reply:
-                content = await limited(reply)
+                content = await read_limited(reply)
                 if reply.status != 200:
-                    raise refusal(self.url, reply.status, reply.headers, content)
+                    raise status_error(self.url, reply.status, reply.headers, content)
                 return content
         except TimeoutError as error:
             raise ServerError(
                 f"{self.url}{path} did not answer in {self._seconds:g} s.", "See whether the server hangs."
             ) from error
         except (aiohttp.ClientError, OSError) as error:
-            said = quoted(str(error)) or type(error).__name__
+            said = quote(str(error)) or type(error).__name__
             raise ServerError(
                 f"{self.url} cannot be reached: {said}.", "Start the server, or check the address and the port."
             ) from error
@@ -80,34 +80,34 @@ class Site:
         except msgspec.DecodeError:
             found = None
         if not isinstance(found, dict):
-            said = quoted(body[:400].decode("utf-8", "replace"))
+            said = quote(body[:400].decode("utf-8", "replace"))
             raise ServerError(
                 f"{self.url}{path} answered with no JSON object: {said}", "Check that this is a model server's address."
             )
         return found
 
 
-async def limited(reply: aiohttp.ClientResponse) -> bytes:
+async def read_limited(reply: aiohttp.ClientResponse) -> bytes:
     """Return a whole body, or as much of it as is read at most: what a stranger sends is not to fill our memory."""
     pieces, size = [], 0
     async for piece in reply.content.iter_any():
         pieces.append(piece)
         size += len(piece)
-        if size > LARGEST_REPLY:
+        if size > MAX_PAGE_BYTES:
             reply.close()
             break
     return b"".join(pieces)
 
 
-PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/get_model_info")
+IDENTITY_PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/get_model_info")
 """Pages on which servers describe themselves: llama.cpp, vLLM, vLLM and newer SGLang, SGLang (twice)."""
-PATIENCE = aiohttp.ClientTimeout(total=10)
+IDENTIFY_TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 
-async def identify(url: str, key: str | None = None) -> Identity:
+async def identify(url: str, key: str | None = None) -> ServerIdentity:
     """Ask a server for its models and for the pages that tell servers apart; only the models must be there."""
-    base = root(url)
-    async with aiohttp.ClientSession(headers=bearer(key), timeout=PATIENCE) as session:
+    base = strip_api_path(url)
+    async with aiohttp.ClientSession(headers=bearer_header(key), timeout=IDENTIFY_TIMEOUT) as session:
         status, said, models = await _page(session, base, "/v1/models")
         if status in (401, 403):
             raise ServerError(
@@ -124,21 +124,25 @@ async def identify(url: str, key: str | None = None) -> Identity:
                 status=status,
                 fatal=True,
             )
-        pages = await asyncio.gather(*(_page(session, base, path) for path in PAGES))
-    props = {path: body for path, (code, _, body) in zip(PAGES, pages, strict=True) if code == 200 and body is not None}
-    return Identity(models, said, props)
+        pages = await asyncio.gather(*(_page(session, base, path) for path in IDENTITY_PAGES))
+    props = {
+        path: body
+        for path, (code, _, body) in zip(IDENTITY_PAGES, pages, strict=True)
+        if code == 200 and body is not None
+    }
+    return ServerIdentity(models, said, props)
 
 
-def recognised(identity: Identity) -> Dialect:
+def recognise_dialect(identity: ServerIdentity) -> ServerDialect:
     """Return the dialect of the server, fitted to it; the plain one when no other recognises it."""
-    for _, kind in DIALECTS:
-        dialect: Dialect = kind()
+    for _, kind in SERVER_DIALECTS:
+        dialect: ServerDialect = kind()
         if dialect.recognises(identity):
-            return dialect.fitted(identity)
-    return Dialect()
+            return dialect.fit_to(identity)
+    return ServerDialect()
 
 
-def root(url: str) -> str:
+def strip_api_path(url: str) -> str:
     """Return a server's address without a trailing slash or ``/v1``, as people paste it."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
@@ -147,7 +151,7 @@ async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[i
     """Return status, headers and JSON body of a page; None for a body that is none."""
     try:
         async with session.get(base + path) as response:
-            raw = await limited(response)
+            raw = await read_limited(response)
             headers = {name.lower(): value for name, value in response.headers.items()}
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
         raise ServerError(
@@ -167,33 +171,35 @@ async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[i
         return response.status, headers, None
 
 
-ANY = "auto"
+AUTO_DIALECT = "auto"
 
 
 async def connect(
-    urls: Sequence[str], *, dialect: str = ANY, key: str | None = None, model: str = "", attempts: int = 3
+    urls: Sequence[str], *, dialect: str = AUTO_DIALECT, key: str | None = None, model: str = "", attempts: int = 3
 ) -> OpenAISampler:
     """Return a sampler for servers that must answer now; several must be of one kind.
 
     A model that no server lists is refused here: some servers answer with whatever model they have.
     """
-    identities = {root(url): await identify(url, key) for url in urls}
+    identities = {strip_api_path(url): await identify(url, key) for url in urls}
     for address, identity in identities.items():
         check_model(identity, model, address)
-    kinds = {recognised(identity) for identity in identities.values()}
-    if dialect == ANY and len(kinds) > 1:
+    kinds = {recognise_dialect(identity) for identity in identities.values()}
+    if dialect == AUTO_DIALECT and len(kinds) > 1:
         names = ", ".join(sorted(type(kind).__name__ for kind in kinds))
         raise ServerError(
             f"The servers are of different kinds: {names}.",
             "Name one dialect for all with --dialect, or use servers of one kind.",
         )
-    spoken: Dialect = (
-        kinds.pop() if dialect == ANY else DIALECTS.load(dialect)().fitted(next(iter(identities.values())))
+    spoken: ServerDialect = (
+        kinds.pop()
+        if dialect == AUTO_DIALECT
+        else SERVER_DIALECTS.load(dialect)().fitted(next(iter(identities.values())))
     )
     return OpenAISampler(list(identities), dialect=spoken, key=key, attempts=attempts)
 
 
-def check_model(identity: Identity, model: str, address: str) -> None:
+def check_model(identity: ServerIdentity, model: str, address: str) -> None:
     """Refuse a model that the server does not list."""
     names = model_names(identity)
     if model and names and model not in names:
@@ -201,7 +207,7 @@ def check_model(identity: Identity, model: str, address: str) -> None:
         raise ServerError(f"{address} has no model '{model[:200]}'.", f"It has: {shown}.", status=404, fatal=True)
 
 
-def model_names(identity: Identity) -> list[str]:
+def model_names(identity: ServerIdentity) -> list[str]:
     """Return the names of the models a server lists."""
     listed = identity.models.get("data")
     rows = listed if isinstance(listed, list) else []

@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 from breadth.base.catalogue import Catalogue
 from breadth.base.errors import StrategyError
 from breadth.inference.records import Sampling
-from breadth.runtime.sampler import Draw
+from breadth.runtime.sampler import SampleRequest
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
-DIALECTS = Catalogue(
+SERVER_DIALECTS = Catalogue(
     "dialects",
     {
-        "openai": "breadth.runtime.dialect:Dialect",
+        "openai": "breadth.runtime.dialect:ServerDialect",
         "llama-cpp": "breadth.adapters.llama_cpp.dialect:LlamaCppDialect",
         "vllm": "breadth.adapters.vllm.dialect:VllmDialect",
         "sglang": "breadth.adapters.sglang.dialect:SglangDialect",
@@ -27,12 +28,9 @@ DIALECTS = Catalogue(
 )
 """Dialects by name."""
 
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
-
 
 @dataclass(frozen=True)
-class Identity:
+class ServerIdentity:
     """What a server says about itself, gathered by the probe before a dialect is chosen."""
 
     models: Mapping[str, Any]
@@ -44,33 +42,33 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Dialect:
+class ServerDialect:
     """The plain OpenAI schema: what every server should understand."""
 
-    catalogue: ClassVar[Catalogue] = DIALECTS
-    answered: ClassVar[bool] = False
+    catalogue: ClassVar[Catalogue] = SERVER_DIALECTS
+    tested_live: ClassVar[bool] = False
     """Whether a real server of this kind has answered it in our tests."""
     offers: ClassVar[frozenset[str]] = frozenset({"logprobs", "confidences", "seed", "halt"})
     """What the server can do; the probe finds out what a particular one does."""
-    largest_top_logprobs: ClassVar[int] = 20
+    max_top_logprobs: ClassVar[int] = 20
     """Alternatives it sends at most for each token, unless configured otherwise."""
 
-    def recognises(self, identity: Identity) -> bool:
+    def recognises(self, identity: ServerIdentity) -> bool:
         """Say whether a server is of this kind. The plain dialect recognises none: it is the fallback."""
         del identity
         return False
 
-    def fitted(self, identity: Identity) -> Dialect:
+    def fit_to(self, identity: ServerIdentity) -> ServerDialect:
         """Return the dialect as this very server needs it, by what it says about itself."""
         del identity
         return self
 
-    def speculates(self, identity: Identity) -> bool | None:
+    def speculates(self, identity: ServerIdentity) -> bool | None:
         """Say whether the server decodes speculatively, which loosens caps and log-probs; None when it does not tell."""
         del identity
         return None
 
-    def request(self, draw: Draw) -> tuple[str, dict[str, Any]]:
+    def build_request(self, draw: SampleRequest) -> tuple[str, dict[str, Any]]:
         """Return path and body of the streaming request for a draw."""
         body: dict[str, Any] = {
             "model": draw.model,
@@ -81,7 +79,7 @@ class Dialect:
         body |= self.sampling_fields(draw.sampling)
         if draw.sampling.thinking_tokens is not None:
             body |= self.thinking_fields(draw.sampling.thinking_tokens)
-        path = COMPLETIONS if isinstance(draw.prompt, str) else CHAT
+        path = COMPLETIONS_PATH if isinstance(draw.prompt, str) else CHAT_PATH
         body |= self.logprob_fields(draw.sampling.top_logprobs, path)
         body |= self.prompt_fields(draw)
         return path, body | dict(draw.options)
@@ -109,9 +107,9 @@ class Dialect:
         """Return the fields that ask for log-probs: nothing for none."""
         if top <= 0:
             return {}
-        return {"logprobs": True, "top_logprobs": top} if path == CHAT else {"logprobs": top}
+        return {"logprobs": True, "top_logprobs": top} if path == CHAT_PATH else {"logprobs": top}
 
-    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply where one is given."""
         if isinstance(draw.prompt, str):
             return {"prompt": draw.prompt + draw.prefix}

@@ -17,15 +17,15 @@ from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.strategies.adaptive_vote import decided_answer
 from breadth.inference.strategy import STRATEGIES, Strategy
 from breadth.inference.voting import Poll, best_scored
-from breadth.runtime.journal import Event, Journal
+from breadth.runtime.journal import Journal, JournalEvent
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.sampler import Sampler
-from breadth.runtime.solve_context import JudgeOf, Solving, cancelled, together, trace_id
-from breadth.runtime.strategy_run import Fiber
+from breadth.runtime.solve_context import JudgeFunction, SolveContext, cancel_all, gather_or_cancel, new_trace_id
+from breadth.runtime.strategy_run import StrategyRun
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolveResult:
     """What came of one task."""
 
     task: Task
@@ -48,13 +48,13 @@ class Solved:
     """The latest failure, where there was one."""
     seconds: float
     """From start to answer on the clock."""
-    spent: bool
+    budget_exhausted: bool
     """Whether the budget ran out on the way."""
     trace: str
     """Id of this solve, in logs and records."""
 
     @classmethod
-    def of(cls, solving: Solving, answer: Answer, seconds: float, trace: str) -> Solved:
+    def from_context(cls, solving: SolveContext, answer: Answer, seconds: float, trace: str) -> SolveResult:
         """Sum up a task that has been solved."""
         return cls(
             solving.task,
@@ -67,7 +67,7 @@ class Solved:
             dict(solving.errors),
             solving.last_error,
             seconds,
-            solving.spent,
+            solving.budget_exhausted,
             trace,
         )
 
@@ -80,21 +80,21 @@ class Driver:
     """Where draws come from."""
     ledger: Ledger = field(default_factory=Ledger)
     """The account of everything this driver does."""
-    judges: Mapping[str, JudgeOf] = field(default_factory=dict)
+    judges: Mapping[str, JudgeFunction] = field(default_factory=dict)
     """Judges that strategies may call, by name."""
     journal: Journal = field(default_factory=Journal)
     """Where replies are written down and taken up again from; by default nowhere."""
 
-    async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> Solved:  # noqa: B008 - frozen
+    async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:  # noqa: B008 - frozen
         """Run a strategy on a task; it never spends more than ``budget`` and the driver's own ledger allow."""
         self.check(strategy)
-        self.journal.begin(task.name, self.fingerprint(strategy, task))
+        self.journal.begin_task(task.name, self.fingerprint(strategy, task))
         ledger = Ledger(budget, parent=self.ledger)
-        solving = Solving(task, self.sampler, ledger, self.judges, self.journal)
+        solving = SolveContext(task, self.sampler, ledger, self.judges, self.journal)
         begun = time.monotonic()
-        answer = await Fiber(solving).drive(strategy(task))
+        answer = await StrategyRun(solving).drive(strategy(task))
         solving.finish()
-        return Solved.of(solving, answer, time.monotonic() - begun, trace_id())
+        return SolveResult.from_context(solving, answer, time.monotonic() - begun, new_trace_id())
 
     def check(self, strategy: Strategy) -> None:
         """Refuse a strategy that needs what the sampler does not offer."""
@@ -113,7 +113,7 @@ class Driver:
         return hashlib.blake2b("\0".join(map(repr, asked)).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-AT_ONCE = 4
+TASK_CONCURRENCY = 4
 """Tasks solved side by side, unless told otherwise."""
 
 
@@ -123,17 +123,17 @@ async def solve_all(
     tasks: Sequence[Task],
     *,
     budget: Budget = Budget(),  # noqa: B008 - frozen
-    at_once: int = AT_ONCE,
-) -> AsyncIterator[Solved]:
+    concurrency: int = TASK_CONCURRENCY,
+) -> AsyncIterator[SolveResult]:
     """Solve tasks under one strategy, ``at_once`` side by side, each within ``budget``; yields them as they end."""
-    unique_names(tasks)
-    if at_once < 1:
-        raise SettingsError(f"{at_once} tasks are to be solved at once; need at least one.", "Set it to 1 or more.")
+    check_unique_names(tasks)
+    if concurrency < 1:
+        raise SettingsError(f"{concurrency} tasks are to be solved at once; need at least one.", "Set it to 1 or more.")
     waiting = iter(tasks)
-    running: set[asyncio.Task[Solved]] = set()
+    running: set[asyncio.Task[SolveResult]] = set()
     try:
         while True:
-            while len(running) < at_once and (task := next(waiting, None)) is not None:
+            while len(running) < concurrency and (task := next(waiting, None)) is not None:
                 running.add(asyncio.create_task(driver.solve(strategy, task, budget=budget)))
             if not running:
                 return
@@ -143,20 +143,20 @@ async def solve_all(
             ):  # what is whole is not lost to what broke
                 yield solved.result()
     finally:
-        await cancelled(list(running))
+        await cancel_all(list(running))
 
 
 async def allocate(
     driver: Driver, allocator: Allocator, tasks: Sequence[Task], *, judge: str | None = None
-) -> list[Solved]:
+) -> list[SolveResult]:
     """Spread the driver's budget over tasks as an allocator says, round by round; answers come by vote, or by the judge's score."""
-    unique_names(tasks)
+    check_unique_names(tasks)
     shares = {task.name: Share.begin(driver, task, allocator, judge) for task in tasks}
     allocation = allocator([task.name for task in tasks])
     granted = next(allocation, None)
     try:
         while granted is not None:
-            await together(shares[grant.task].draw(grant) for grant in granted)
+            await gather_or_cancel(shares[grant.task].sample(grant) for grant in granted)
             if driver.ledger.time_left is not None and driver.ledger.time_left <= 0:
                 break
             try:
@@ -165,52 +165,62 @@ async def allocate(
                 break
     finally:
         allocation.close()
-    return [share.solved() for share in shares.values()]
+    return [share.result() for share in shares.values()]
 
 
 @dataclass
 class Share:
     """One task's part of a budget that is spread over many."""
 
-    solving: Solving
+    context: SolveContext
     """Its draws."""
     judge: str | None
     """Who judges its candidates."""
     poll: Poll
     """Its vote."""
-    recorded: dict[str, Event] = field(default_factory=dict)
+    recorded: dict[str, JournalEvent] = field(default_factory=dict)
     """What an earlier attempt has drawn for it, by place."""
     granted: int = 0
     """Draws granted: each has a place of its own, whatever became of it."""
-    draws: int = 0
+    ended: int = 0
     """Draws ended."""
-    begun: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.monotonic)
     """When it was begun, on the monotonic clock."""
 
     @classmethod
     def begin(cls, driver: Driver, task: Task, allocator: Allocator, judge: str | None) -> Share:
         """Open the account of one task."""
-        driver.journal.begin(task.name, driver.fingerprint(allocator, task))
-        solving = Solving(task, driver.sampler, Ledger(parent=driver.ledger), driver.judges, driver.journal)
+        driver.journal.begin_task(task.name, driver.fingerprint(allocator, task))
+        solving = SolveContext(task, driver.sampler, Ledger(parent=driver.ledger), driver.judges, driver.journal)
         recorded = {
-            event.place: event for event in driver.journal.events(task.name, "") if event.kind in ("arrived", "failed")
+            event.draw_id: event
+            for event in driver.journal.take_events(task.name, "")
+            if event.kind in ("arrived", "failed")
         }
         return cls(solving, judge, Poll(task), recorded)
 
-    async def draw(self, grant: Grant) -> None:
+    async def sample(self, grant: Grant) -> None:
         """Draw what was granted, side by side, and take it in, in order of the draws."""
         places = [str(self.granted + number) for number in range(grant.draws)]
         self.granted += grant.draws
-        drawn = [candidate for candidate in await together(map(self._one, places)) if candidate is not None]
+        drawn = [
+            candidate
+            for candidate in await gather_or_cancel(map(self._sample_or_replay, places))
+            if candidate is not None
+        ]
         if self.judge is not None:
-            drawn = await together(self.solving.judge(candidate, self.judge) for candidate in drawn)
+            drawn = await gather_or_cancel(self.context.judge(candidate, self.judge) for candidate in drawn)
         self.poll.add(drawn)
 
-    async def _one(self, place: str) -> Candidate | None:
+    async def _sample_or_replay(self, place: str) -> Candidate | None:
         known = self.recorded.pop(place, None)
-        candidate = await self.solving.draw(Ask(), place, "") if known is None else self.solving.take_up(known, Ask())
-        refused = known is None and candidate is None and (self.solving.spent or self.solving.hopeless(Ask()))
-        self.draws += not refused
+        candidate = (
+            await self.context.sample(Ask(), place, "") if known is None else self.context.replay_event(known, Ask())
+        )
+        refused = (
+            known is None and candidate is None and (self.context.budget_exhausted or self.context.is_hopeless(Ask()))
+        )
+        self.ended += not refused
         return candidate
 
     @property
@@ -221,17 +231,19 @@ class Share:
         ]
         scores = [candidate.score for candidate in judged if candidate.score is not None]
         solved = sum(candidate.solved is True for candidate in judged)
-        tokens = sum(candidate.tokens for candidate in self.solving.arrived)
-        return Progress(self.draws, len(judged), solved, max(scores, default=None), self.poll.standing, tokens)
+        tokens = sum(candidate.tokens for candidate in self.context.arrived)
+        return Progress(self.ended, len(judged), solved, max(scores, default=None), self.poll.standing, tokens)
 
-    def solved(self) -> Solved:
+    def result(self) -> SolveResult:
         """Return what came of the task."""
         answer = best_scored(self.poll) if self.judge else decided_answer(self.poll, BetaLead(), "allocated")
         answer = answer if self.poll.seen else Answer()
-        return Solved.of(self.solving, replace(answer, stopped="allocated"), time.monotonic() - self.begun, trace_id())
+        return SolveResult.from_context(
+            self.context, replace(answer, stopped="allocated"), time.monotonic() - self.started_at, new_trace_id()
+        )
 
 
-def unique_names(tasks: Sequence[Task]) -> None:
+def check_unique_names(tasks: Sequence[Task]) -> None:
     """Refuse tasks that share a name: their records could not be told apart."""
     names = [task.name for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
@@ -239,11 +251,11 @@ def unique_names(tasks: Sequence[Task]) -> None:
         raise StrategyError(f"Two tasks are called '{twice}'.", "Give every task a name (an id) of its own.")
 
 
-MOST_VOTES = 20
+MAX_VOTES_LISTED = 20
 """Answers listed at most; a vote of forty different ones tells nothing by its tail."""
 
 
-def summary(solved: Solved, strategy: Strategy) -> dict[str, Any]:
+def summarize_result(solved: SolveResult, strategy: Strategy) -> dict[str, Any]:
     """Return confidence, cost, votes, failures and notes; the answer's text is not in it."""
     answer, spend = solved.answer, solved.spend
     weight = sum(answer.votes.values())
@@ -255,7 +267,7 @@ def summary(solved: Solved, strategy: Strategy) -> dict[str, Any]:
         "basis": answer.basis,
         "votes": [
             {"answer": key, "votes": votes, "share": votes / weight if weight else 0.0}
-            for key, votes in list(answer.votes.items())[:MOST_VOTES]
+            for key, votes in list(answer.votes.items())[:MAX_VOTES_LISTED]
         ],
         "tied": list(answer.tied),
         "stopped": answer.stopped,
@@ -273,14 +285,14 @@ def summary(solved: Solved, strategy: Strategy) -> dict[str, Any]:
             "seconds": round(solved.seconds, 3),
             "money": spend.money,
         },
-        "budget_spent": solved.spent,
+        "budget_spent": solved.budget_exhausted,
         "errors": [{"problem": problem, "times": times} for problem, times in solved.errors.items()],
         "notes": [*answer.notes, *server_notes(solved)],
         "figures": dict(answer.figures),
     }
 
 
-def server_notes(solved: Solved) -> list[str]:
+def server_notes(solved: SolveResult) -> list[str]:
     """Say what the server did otherwise than asked, as far as a client can see: caps passed over, events sent twice."""
     passed = sum("cap_ignored" in candidate.message for candidate in solved.arrived)
     twice = sum("repeated_events" in candidate.message for candidate in solved.arrived)

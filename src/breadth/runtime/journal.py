@@ -20,22 +20,22 @@ from breadth.inference.budget import Spend
 from breadth.inference.records import Candidate
 from breadth.runs.jsonl import unreadable
 
-FILE = "replies.jsonl"
-ARRAYS = ("logprobs", "confidences")
-Kind = Literal["arrived", "failed", "discarded", "forked", "abandoned"]
+JOURNAL_FILE = "replies.jsonl"
+ARRAY_FIELDS = ("logprobs", "confidences")
+EventKind = Literal["arrived", "failed", "discarded", "forked", "abandoned"]
 
 
 @dataclass(frozen=True)
-class Event:
+class JournalEvent:
     """One thing that happened to a run of a task."""
 
     task: str
     """Name of the task."""
     path: str
     """Path of the run within the task: empty for the strategy's own, longer for forked ones."""
-    place: str
+    draw_id: str
     """Which draw or fork it is about."""
-    kind: Kind
+    kind: EventKind
     """arrived, failed, discarded (cancelled in flight), forked (which branches ended first), or abandoned: what was recorded under the
     same place is paid, and not to be taken up any more."""
     spend: Spend = Spend()
@@ -59,7 +59,7 @@ class Journal:
 
     folder: Path | None = None
     """Where the file lies."""
-    recorded: dict[tuple[str, str], deque[Event]] = field(default_factory=lambda: defaultdict(deque))
+    recorded: dict[tuple[str, str], deque[JournalEvent]] = field(default_factory=lambda: defaultdict(deque))
     """Events of earlier attempts, by task and path, in order."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     """Task -> what it was asked with."""
@@ -68,7 +68,7 @@ class Journal:
     def open(cls, folder: Path) -> Journal:
         """Read what an earlier attempt left; a last line cut off by a kill is left out, for the next event takes its place."""
         journal = cls(folder)
-        path = folder / FILE
+        path = folder / JOURNAL_FILE
         try:
             *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
         except OSError as error:
@@ -93,17 +93,17 @@ class Journal:
                 row=number,
             ) from error
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: JournalEvent) -> None:
         place = event.task, event.path
         if event.kind != "abandoned":
             self.recorded[place].append(event)
             return
-        kept = [known for known in self.recorded[place] if known.kind != "forked" or known.place != event.place]
+        kept = [known for known in self.recorded[place] if known.kind != "forked" or known.draw_id != event.draw_id]
         self.recorded[place] = deque(
-            replace(known, kind="discarded") if known.place == event.place else known for known in kept
+            replace(known, kind="discarded") if known.draw_id == event.draw_id else known for known in kept
         )
 
-    def begin(self, task: str, fingerprint: str) -> None:
+    def begin_task(self, task: str, fingerprint: str) -> None:
         """Note what a task is asked with; an earlier attempt must have asked the same."""
         if self.folder is None:
             return
@@ -113,27 +113,27 @@ class Journal:
             self._append({"task": task, "fingerprint": fingerprint})
         elif known != fingerprint:
             raise BrokenFileError(
-                self.folder / FILE,
+                self.folder / JOURNAL_FILE,
                 f"task '{task}' was begun with another prompt, policy or seed: its replies cannot be taken up again.",
                 "Choose another folder, or repeat the command with the settings it was begun with.",
             )
 
-    def events(self, task: str, path: str) -> deque[Event]:
+    def take_events(self, task: str, path: str) -> deque[JournalEvent]:
         """Return what an earlier attempt recorded of one run, in order; taken only once."""
         return self.recorded.pop((task, path), deque())
 
-    def below(self, task: str, path: str) -> Iterable[Event]:
+    def take_subtree(self, task: str, path: str) -> Iterable[JournalEvent]:
         """Return what was recorded of one run and the runs it forked; taken only once."""
         for name, inner in [place for place in self.recorded if place[0] == task and place[1].startswith(path)]:
-            yield from self.events(name, inner)
+            yield from self.take_events(name, inner)
 
-    def of(self, task: str) -> Iterable[Event]:
+    def pending_events(self, task: str) -> Iterable[JournalEvent]:
         """Return everything of a task that has not been taken up yet; it stays to be taken."""
         for (name, _), events in self.recorded.items():
             if name == task:
                 yield from events
 
-    def append(self, event: Event) -> None:
+    def append(self, event: JournalEvent) -> None:
         """Write an event down before anybody acts on it."""
         if self.folder is not None:
             self._append(_row(event))
@@ -141,7 +141,7 @@ class Journal:
     def _append(self, row: Mapping[str, Any]) -> None:
         assert self.folder is not None  # noqa: S101 - a journal that keeps nothing does not come here
         line = _line(row)
-        path = self.folder / FILE
+        path = self.folder / JOURNAL_FILE
         try:
             with path.open("ab+", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
@@ -189,8 +189,8 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def _row(event: Event) -> dict[str, Any]:
-    row: dict[str, Any] = {"task": event.task, "path": event.path, "place": event.place, "kind": event.kind}
+def _row(event: JournalEvent) -> dict[str, Any]:
+    row: dict[str, Any] = {"task": event.task, "path": event.path, "place": event.draw_id, "kind": event.kind}
     if event.spend != Spend():
         row["spend"] = _changed(event.spend)
     if event.candidate is not None:
@@ -212,18 +212,18 @@ def _changed(record: Any) -> dict[str, Any]:
     return values
 
 
-def _event(row: Mapping[str, Any]) -> Event:
+def _event(row: Mapping[str, Any]) -> JournalEvent:
     candidate = None
     if "candidate" in row:
         values = dict(row["candidate"])
-        for name in ARRAYS:
+        for name in ARRAY_FIELDS:
             if name in values:
                 values[name] = np.array(
                     [np.nan if number is None else number for number in values[name]], dtype=np.float32
                 )
         values["tool_calls"] = tuple(values.get("tool_calls", ()))
         candidate = Candidate(**{"text": "", **values})
-    return Event(
+    return JournalEvent(
         row["task"],
         row["path"],
         row["place"],

@@ -60,25 +60,25 @@ class Ledger:
         """The account this one is part of."""
         self.spent = Spend()
         """What was used and settled."""
-        self.promised: list[Reservation] = []
+        self.reservations: list[Reservation] = []
         """Reservations not yet settled."""
-        self.held = Reservation(0, 0, 0, 0.0)
+        self.reserved = Reservation(0, 0, 0, 0.0)
         """Their sum."""
-        self.usual = Mean()
+        self.mean_completion_tokens = Mean()
         """Tokens of the completions that arrived whole: what a draw is expected to need."""
         self._clock = clock
         self._started = clock()
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
-    def elapsed(self) -> float:
+    def seconds_since_open(self) -> float:
         """Seconds since the account was opened."""
         return self._clock() - self._started
 
     @property
     def time_left(self) -> float | None:
         """Seconds until the nearest deadline of this account and those above; None without one."""
-        own = None if self.budget.seconds is None else self.budget.seconds - self.elapsed
+        own = None if self.budget.seconds is None else self.budget.seconds - self.seconds_since_open
         above = None if self.parent is None else self.parent.time_left
         return min((left for left in (own, above) if left is not None), default=None)
 
@@ -95,8 +95,8 @@ class Ledger:
             return None
         reservation = Reservation(1, input_tokens, granted, self._price(input_tokens, granted))
         for account in self._accounts():
-            account.promised.append(reservation)
-            account.held += reservation
+            account.reservations.append(reservation)
+            account.reserved += reservation
         return reservation
 
     def settle(self, reservation: Reservation | None, used: Spend, *, whole: bool = True) -> Spend:
@@ -107,12 +107,12 @@ class Ledger:
         for account in self._accounts():
             account.spent += used
             if reservation is not None:
-                account.promised.remove(reservation)
-                account.held = (
-                    account.held - reservation if account.promised else Reservation(0, 0, 0, 0.0)
+                account.reservations.remove(reservation)
+                account.reserved = (
+                    account.reserved - reservation if account.reservations else Reservation(0, 0, 0, 0.0)
                 )  # no rounding left over
             if whole:
-                account.usual += Mean(used.output_tokens, 1)
+                account.mean_completion_tokens += Mean(used.output_tokens, 1)
         root = self._accounts()[-1]
         waiting, root._waiting = root._waiting, []
         for future in waiting:
@@ -123,7 +123,7 @@ class Ledger:
     def _accounts(self) -> list[Ledger]:
         return [self] if self.parent is None else [self, *self.parent._accounts()]
 
-    def _out_of_time(self) -> bool:
+    def is_out_of_time(self) -> bool:
         left = self.time_left
         return left is not None and left <= 0
 
@@ -132,11 +132,15 @@ class Ledger:
 
         Only what an account has promised itself can become free in it: others' draws are nothing to wait for.
         """
-        if self._out_of_time():
+        if self.is_out_of_time():
             return 0
-        rooms = [(account._room(input_tokens), bool(account.promised)) for account in self._accounts()]
+        rooms = [(account._room(input_tokens), bool(account.reservations)) for account in self._accounts()]
         short = [(room, busy) for room, busy in rooms if room < output_tokens]
-        least = max(1.0, min(self.usual.value, output_tokens)) if self.usual.count else 1.0
+        least = (
+            max(1.0, min(self.mean_completion_tokens.value, output_tokens))
+            if self.mean_completion_tokens.count
+            else 1.0
+        )
         if any(room < least and not busy for room, busy in short):
             return 0
         if any(busy for _, busy in short):
@@ -145,7 +149,7 @@ class Ledger:
 
     def _room(self, input_tokens: int) -> float:
         """Return the output tokens this account has left for a draw with this prompt."""
-        limits, spent, held = self.budget, self.spent, self.held
+        limits, spent, held = self.budget, self.spent, self.reserved
         if limits.calls is not None and spent.calls + held.calls + 1 > limits.calls:
             return 0.0
         if (

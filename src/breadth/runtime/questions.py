@@ -19,13 +19,13 @@ from breadth.runs.jsonl import json_rows, unreadable
 from breadth.runs.schema import Remark
 from breadth.runs.writer import problem_id
 
-ASKED = ("question", "prompt", "messages", "problem")
+QUESTION_FIELDS = ("question", "prompt", "messages", "problem")
 """Fields that may hold the question, the first one there is taken."""
-ANSWERED = ("answer", "reference", "ground_truth")
+ANSWER_FIELDS = ("answer", "reference", "ground_truth")
 """Fields that may hold the right answer."""
-NAMED = ("id", "name")
+ID_FIELDS = ("id", "name")
 """Fields that may hold the question's id."""
-SUFFIXES = {
+FORMAT_BY_SUFFIX = {
     ".jsonl": "JSON lines",
     ".json": "JSON lines",
     ".ndjson": "JSON lines",
@@ -33,7 +33,7 @@ SUFFIXES = {
     ".parquet": "Parquet",
 }
 
-Row = tuple[int, Mapping[str, Any]]
+NumberedRow = tuple[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -73,27 +73,27 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     return tuple(questions)
 
 
-def labelled(questions: Sequence[Question]) -> tuple[Question, ...]:
+def keep_labelled(questions: Sequence[Question]) -> tuple[Question, ...]:
     """Return the questions whose right answer is known, or all of them when none is: both kinds cannot be judged together."""
     known = tuple(question for question in questions if question.key is not None)
     return known or tuple(questions)
 
 
-def drawn_order(questions: Sequence[Question], seed: int) -> tuple[Question, ...]:
+def shuffle_questions(questions: Sequence[Question], seed: int) -> tuple[Question, ...]:
     """Put questions in a random order that depends on the seed and their ids only, so that any number from its start is a fair sample."""
     return tuple(
         sorted(questions, key=lambda question: blake2b(f"{seed}\0{question.name}".encode("utf-8", "replace")).digest())
     )
 
 
-def digest(questions: Sequence[Question]) -> str:
+def hash_questions(questions: Sequence[Question]) -> str:
     """Return a hash of all questions and their right answers, whatever their order."""
     said = sorted(f"{question.name}\0{question.prompt!r}\0{question.reference}" for question in questions)
     return blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _rows(path: Path) -> Iterator[Row]:
-    kind = SUFFIXES.get(path.suffix.lower())
+def _rows(path: Path) -> Iterator[NumberedRow]:
+    kind = FORMAT_BY_SUFFIX.get(path.suffix.lower())
     if kind is None:
         raise UnknownFormatError(
             path, f"is not a file of questions (its name ends in '{path.suffix}').", "Give .jsonl, .csv or .parquet."
@@ -104,7 +104,7 @@ def _rows(path: Path) -> Iterator[Row]:
     yield from readers[kind](path)
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
+def _json_rows(path: Path) -> Iterator[NumberedRow]:
     for block in json_rows(path):
         if isinstance(block, Remark):
             raise BrokenFileError(
@@ -116,7 +116,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield from block
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
@@ -135,7 +135,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         raise unreadable(path, error) from error
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
     try:
         yield from enumerate(pq.read_table(path).to_pylist(), 1)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -147,18 +147,18 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 
 
 def _question(path: Path, row: int, fields: Mapping[str, Any]) -> Question:
-    field = next((name for name in ASKED if fields.get(name) not in (None, "", [])), None)
+    field = next((name for name in QUESTION_FIELDS if fields.get(name) not in (None, "", [])), None)
     if field is None:
         found = ", ".join(map(str, fields)) or "nothing"
         raise BrokenFileError(
             path,
-            f"has no question: its fields are {found}; need one of {', '.join(ASKED)}.",
+            f"has no question: its fields are {found}; need one of {', '.join(QUESTION_FIELDS)}.",
             "Rename the field that holds it.",
             row=row,
         )
     prompt = _prompt(path, row, field, fields[field])
-    name = next((str(fields[name]) for name in NAMED if fields.get(name) not in (None, "")), None)
-    answer = next((fields[name] for name in ANSWERED if fields.get(name) is not None), None)
+    name = next((str(fields[name]) for name in ID_FIELDS if fields.get(name) not in (None, "")), None)
+    answer = next((fields[name] for name in ANSWER_FIELDS if fields.get(name) is not None), None)
     return Question(
         name or problem_id(prompt if isinstance(prompt, str) else repr(prompt)), prompt, _reference(path, row, answer)
     )

@@ -16,7 +16,7 @@ from breadth.inference.records import Candidate, Task, text_of
 from breadth.measure.answers import reference_key
 from breadth.runs.schema import SCHEMA_VERSION, Header
 from breadth.runs.writer import RunWriter
-from breadth.runtime.driver import Solved
+from breadth.runtime.driver import SolveResult
 from breadth.runtime.journal import Journal
 
 
@@ -41,7 +41,13 @@ class Recording:
         self._solved = 0
 
     def add(
-        self, solved: Solved, *, truth: str | None = None, problem: str | None = None, step: int = 0, label: str = ""
+        self,
+        solved: SolveResult,
+        *,
+        truth: str | None = None,
+        problem: str | None = None,
+        step: int = 0,
+        label: str = "",
     ) -> None:
         """Take in what came of a task; ``truth`` is its right answer.
 
@@ -50,7 +56,12 @@ class Recording:
         """
         task = replace(solved.task, name=problem or solved.task.name)
         key = reference_key(truth)
-        self._problems[task.name] = {"problem": task.name, "prompt": shown(task), "reference": truth, "origin": None}
+        self._problems[task.name] = {
+            "problem": task.name,
+            "prompt": prompt_text(task),
+            "reference": truth,
+            "origin": None,
+        }
         rows = self._rows.setdefault(step, [])
         for place, candidate in enumerate(solved.arrived):
             rows.append(
@@ -76,7 +87,7 @@ class Recording:
     ) -> None:
         self.close()
 
-    def _metrics(self, solved: Solved, correct: bool | None) -> None:
+    def _metrics(self, solved: SolveResult, correct: bool | None) -> None:
         values = {
             "inference/drawn": solved.started,
             "inference/failed": solved.failed,
@@ -92,7 +103,7 @@ class Recording:
         self._solved += 1
 
 
-def shown(task: Task) -> str:
+def prompt_text(task: Task) -> str:
     """Return a task's prompt as text: the messages with their roles, or the text as it is."""
     if isinstance(task.prompt, str):
         return task.prompt
@@ -101,7 +112,7 @@ def shown(task: Task) -> str:
 
 def _row(task: Task, candidate: Candidate, place: int, label: str, correct: bool | None, trace: str) -> dict[str, Any]:
     extra = {
-        "place": candidate.place,
+        "place": candidate.draw_id,
         "finish": candidate.finish,
         "independent": candidate.independent,
         "prompt_tokens": candidate.prompt_tokens,

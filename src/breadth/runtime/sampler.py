@@ -11,7 +11,7 @@ from breadth.inference.records import Candidate, Prompt, Sampling
 
 
 @dataclass(frozen=True)
-class Draw:
+class SampleRequest:
     """One completion to be drawn, everything about it explicit."""
 
     prompt: Prompt
@@ -53,7 +53,7 @@ class Sampler(Protocol):
     def offers(self) -> frozenset[str]:
         """What it can do beyond plain text: logprobs, confidences, prefix, seed, halt."""
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw one completion; answer, key, place and independence are left for the driver to fill in.
 
         Raises ServerError when it cannot. Cancelling the coroutine aborts the completion at the source; ``meter`` then
@@ -62,3 +62,7 @@ class Sampler(Protocol):
 
     async def close(self) -> None:
         """Let go of connections and memory."""
+
+
+ALL_OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
+"""All that a sampler can offer."""

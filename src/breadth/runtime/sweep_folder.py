@@ -20,17 +20,17 @@ from breadth.inference.sweep_plan import WIDTHS, SweepPlan
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER, Header, read_header, storable, write_header
 from breadth.runs.writer import RunWriter
-from breadth.runtime.driver import Solved
-from breadth.runtime.journal import FILE, Journal
+from breadth.runtime.driver import SolveResult
+from breadth.runtime.journal import JOURNAL_FILE, Journal
 from breadth.runtime.questions import Question
-from breadth.runtime.recording import shown
+from breadth.runtime.recording import prompt_text
 
-GAUGE = Gauge()
+CONFIDENCE_GAUGE = Gauge()
 """How the confidence of a sample is read where its log-probs came."""
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SweepOptions:
     """What a user wants measured; a folder holds one of them and is taken up again only with the same."""
 
     policy: Policy = Policy()
@@ -48,10 +48,10 @@ class Wishes:
 class SweepFolder:
     """Keeps a sweep; the same folder opened again takes it up where it was killed."""
 
-    def __init__(self, path: Path, wishes: Wishes, questions: str) -> None:
+    def __init__(self, path: Path, options: SweepOptions, questions: str) -> None:
         self.path = path
         """Where it lies."""
-        self._begun = {"asked": to_table(wishes), "questions": questions}
+        self._begun = {"asked": to_table(options), "questions": questions}
         self.plan = self._known_plan()
         """The plan of an earlier attempt; None before there is one."""
         try:
@@ -60,17 +60,17 @@ class SweepFolder:
             raise write_error(path, error) from error
         if not (path / HEADER).exists():
             write_header(Header(name=path.name, config=storable(self._begun)), path)
-        set_failures_aside(path)
+        reset_failed_tasks(path)
         self.journal = Journal.open(path)
         """Replies of this attempt and earlier ones."""
 
-    def keep(self, plan: SweepPlan) -> None:
+    def save_plan(self, plan: SweepPlan) -> None:
         """Write the plan down."""
         self.plan = plan
         header = read_header(self.path)
         write_header(replace(header, config=storable({**self._begun, "plan": to_table(plan)})), self.path)
 
-    def write(
+    def write_samples(
         self, rows: Mapping[int, Sequence[Mapping[str, Any]]], questions: Sequence[Question], policy: Policy
     ) -> None:
         """Write the samples of each arm as one step of rollouts, and the questions; nothing is written twice."""
@@ -79,7 +79,7 @@ class SweepFolder:
         for step, samples in rows.items():
             if samples and _rows_there(run, step) != len(samples):
                 writer.rollouts({name: [row[name] for row in samples] for name in samples[0]}, step, split="eval")
-        texts = [shown(policy.task(question.prompt)) for question in questions]
+        texts = [prompt_text(policy.task(question.prompt)) for question in questions]
         names, references = [question.name for question in questions], [question.reference for question in questions]
         writer.problems({"problem": names, "prompt": texts, "reference": pa.array(references, pa.string())})
 
@@ -106,14 +106,14 @@ class SweepFolder:
         return from_table(SweepPlan, config["plan"], "plan") if "plan" in config else None
 
 
-def sample_row(question: Question, number: int, label: str, solved: Solved) -> dict[str, Any]:
+def sample_row(question: Question, number: int, label: str, solved: SolveResult) -> dict[str, Any]:
     """Return one sample as a rollout: its text with all thinking, its answer, whether that is right, and what its pieces cost.
 
     What failed draws used is in the ledger and not here: it tells of the server's bad minute, not of the policy.
     """
     answer, chosen, pieces = solved.answer, solved.answer.chosen, solved.answer.candidates
     assert chosen is not None  # noqa: S101 - samples without a reply are no rows
-    confidence = GAUGE.of(chosen) if len(pieces) == 1 else math.nan
+    confidence = CONFIDENCE_GAUGE.of(chosen) if len(pieces) == 1 else math.nan
     extra = {
         "label": label,
         "calls": len(pieces),
@@ -136,12 +136,12 @@ def sample_row(question: Question, number: int, label: str, solved: Solved) -> d
     }
 
 
-def set_failures_aside(folder: Path) -> None:
+def reset_failed_tasks(folder: Path) -> None:
     """Let tasks whose last draw failed be drawn anew: what they used stays charged, as draws that were discarded.
 
     Otherwise a server that was down for a minute would leave holes for good.
     """
-    path = folder / FILE
+    path = folder / JOURNAL_FILE
     if not path.exists():
         return
     lines = path.read_bytes().split(b"\n")

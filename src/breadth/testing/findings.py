@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from breadth.doctor.dialects import DIALECTS
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.explanation import reasons
-from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, reasons
+from breadth.doctor.trainer_config import DIALECTS
 from breadth.report.jsonable import jsonable
 from breadth.runs.names import METRICS
 from breadth.runs.reader import Run
@@ -72,7 +71,7 @@ def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
     """Yield runs that nothing is wrong with, or that nothing can be read from."""
     rng = np.random.default_rng(0)
     levels = {
-        name: 0.05 if name in ("starved_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5
+        name: 0.05 if name in ("zero_variance_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5
         for name in METRICS
     }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}

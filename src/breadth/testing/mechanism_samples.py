@@ -129,7 +129,7 @@ def sample_plan(seed: int, step: int) -> Plan:
         for place, one in enumerate(problems)
         if step and dice.random() < 0.8
     }
-    return Plan(problems, (8,) * len(problems), step=step, seen=seen)
+    return Plan(problems, (8,) * len(problems), step=step, results=seen)
 
 
 def _picked(value: Any, places: list[int]) -> Any:
@@ -161,13 +161,13 @@ STEPS = 8
 
 
 def run_all(objective: Objective) -> None:
-    """Let some periods of every seat pass."""
+    """Let some periods of every stage pass."""
     for step in range(STEPS):
-        if objective.chain.seated(Stage.PLAN):
+        if objective.chain.mechanisms_of(Stage.PLAN):
             objective.plan(sample_plan(0, step))
-        if objective.chain.seated(Stage.CREDIT):
+        if objective.chain.mechanisms_of(Stage.CREDIT):
             objective.credit(sample_rollouts(step))
-        if objective.chain.seated(Stage.LOSS):
+        if objective.chain.mechanisms_of(Stage.LOSS):
             run_step(objective, sample_step(step), [torch.arange(SEQUENCES)])
 
 

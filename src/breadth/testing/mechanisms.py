@@ -141,9 +141,9 @@ def _check_needs(chain: Chain) -> None:
     """Let one period pass with no field beyond the minimum but those the chain asks for."""
     objective = Objective(chain)
     try:
-        if chain.seated(Stage.CREDIT):
+        if chain.mechanisms_of(Stage.CREDIT):
             objective.credit(_bared(sample_rollouts(0), Stage.CREDIT, chain))
-        if chain.seated(Stage.LOSS):
+        if chain.mechanisms_of(Stage.LOSS):
             batch = _bared(sample_step(0).batch, Stage.LOSS, chain)
             objective.begin(batch)
             objective.loss(batch)
@@ -152,9 +152,9 @@ def _check_needs(chain: Chain) -> None:
         raise AssertionError(f"without the fields it does not need it fails: {error}") from error
 
 
-def _bared(record: Record, seat: Stage, chain: Chain) -> Record:
+def _bared(record: Record, stage: Stage, chain: Chain) -> Record:
     optional = [spec.name for spec in fields(record) if spec.default is None]
-    nothing: dict[str, Any] = {name: None for name in optional if f"{seat.value}.{name}" not in chain.needs}
+    nothing: dict[str, Any] = {name: None for name in optional if f"{stage.value}.{name}" not in chain.needs}
     return replace(record, **nothing)
 
 
@@ -193,10 +193,10 @@ def _check_loss(chain: Chain) -> None:
 
 
 def _applied(objective: Objective, batch: Batch) -> Batch:
-    """Apply the loss seat to a batch, watching that no mechanism writes into what it is given; returns the last record."""
+    """Apply the loss stage to a batch, watching that no mechanism writes into what it is given; returns the last record."""
     objective.begin(batch)
-    after = replace(batch.cleaned(), step=objective.step, seed=objective.chain.seed)
-    for index, mechanism in objective._seated(Stage.LOSS):
+    after = replace(batch.clean(), step=objective.step, seed=objective.chain.seed)
+    for index, mechanism in objective.enumerate_stage(Stage.LOSS):
         selection = objective._slice(index, objective._places(not_none(after.rows)), after.mask.shape[1])
         held = _versions(batch) | _versions(after)
         effect = mechanism.apply(after, objective.states[index], selection)
@@ -366,16 +366,16 @@ def run_chain(chain: Chain, rank: int, size: int) -> dict[str, Any]:
     objective = Objective(chain)
     told: dict[str, Any] = {"losses": [], "gradients": [], "advantages": [], "plans": []}
     for number in range(STEPS):
-        if chain.seated(Stage.PLAN):
+        if chain.mechanisms_of(Stage.PLAN):
             plan, _ = objective.plan(sample_plan(0, number))
             told["plans"].append([plan.temperature, *plan.samples])
-        if chain.seated(Stage.CREDIT):
+        if chain.mechanisms_of(Stage.CREDIT):
             rollouts = sample_rollouts(number)
             own = list(range(rank, len(rollouts), size))
             after, _ = objective.credit(pick(rollouts, own))
             kept, advantages = not_none(after.kept), not_none(after.advantages)
             told["advantages"] += [[number, row, float(kept[at]), *_row(advantages[at])] for at, row in enumerate(own)]
-        if chain.seated(Stage.LOSS):
+        if chain.mechanisms_of(Stage.LOSS):
             step = sample_step(number, sharpness=3.0 / (1 + number / 4))
             part = take(step.batch, torch.arange(rank, SEQUENCES, size))
             objective.begin(part)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from breadth.base.settings import dumps, loads
-from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task, text_of
 from breadth.inference.strategy import Strategy
 from breadth.inference.sync_driver import Pump
+from breadth.runtime.sampler import Meter, SampleRequest
 
 MOST_REQUESTS = 20_000
 """A run that asks more often than this does not end."""
@@ -115,14 +117,14 @@ def hold(held: bool, broken: str) -> None:
 
 
 def _keeps_all(driven: Driven) -> None:
-    kept, sent = ({candidate.place for candidate in some} for some in (driven.answer.candidates, driven.delivered))
+    kept, sent = ({candidate.draw_id for candidate in some} for some in (driven.answer.candidates, driven.delivered))
     hold(kept <= sent, "It keeps candidates that were never drawn.")
     hold(sent <= kept, f"It keeps {len(kept & sent)} of the {len(sent)} candidates it was sent: its cost is not whole.")
 
 
 def _settings_survive(strategy: Strategy) -> None:
     hold(loads(type(strategy), dumps(strategy)) == strategy, "It does not survive TOML.")
-    hold(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")  # noqa: S301 - our own bytes, just written
+    hold(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")
 
 
 def _bounded(strategy: Strategy, task: Task) -> Run:
@@ -207,3 +209,89 @@ HARD_REPLIES: dict[str, Replies] = {
 """What a strategy must end on, without an answer to vote for."""
 POOR_REPLIES: dict[str, Replies] = {"every second draw failing": _every_second, "gaps in the log-probs": _patchy}
 """What a strategy must answer from."""
+
+
+WORD = "hmm "
+"""What one token of thinking looks like."""
+FINAL = "Final Answer:"
+"""What a prefix ends with when thinking was cut and the answer is wanted."""
+ANSWER_TOKENS = 4
+
+
+@dataclass
+class HumpModel:
+    """A sampler that thinks word by word and is right with a probability that you choose.
+
+    Left alone it thinks ``natural`` words and states its answer; told to go on it thinks as long again; cut, it answers
+    at once. How long it has thought is counted in what stands before the answer, so whoever forces its thinking sees
+    the accuracy of that length.
+    """
+
+    accuracy: Callable[[int], float]
+    """Words of thinking -> chance that an answer is right."""
+    truths: Mapping[str, str]
+    """Question -> right answer."""
+    natural: int = 32
+    """Words it thinks by itself."""
+    misled: float = 1.0
+    """Share of wrong answers that are the same one: 1 makes voting useless where it is wrong more often than not, 0
+    spreads them.
+    """
+    surer: float = 0.0
+    """How much higher the confidence of right answers is than that of wrong ones, whose standard deviation is 1; only where log-probs are
+    asked for."""
+    offers: frozenset[str] = frozenset({"prefix", "seed", "confidences", "logprobs"})
+    """What it can do."""
+    limit: int | None = None
+    """Draws after which it hangs, as if the process were about to be killed; None for no limit."""
+    drawn: list[SampleRequest] = field(default_factory=list)
+    """Everything asked of it."""
+
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
+        """Think, and answer when there is room to."""
+        meter.calls += 1
+        if self.limit is not None and len(self.drawn) >= self.limit:
+            await asyncio.Event().wait()
+        self.drawn.append(request)
+        rng = np.random.default_rng(request.seed)
+        words = 0 if request.prefix.endswith(FINAL) else self.natural
+        room = request.sampling.max_tokens
+        if words + ANSWER_TOKENS > room:
+            words, text, finish = room, WORD * room, "length"
+        else:
+            text, finish = WORD * words + self._answer(request, rng, words), "stop"
+        tokens = words + (ANSWER_TOKENS if finish == "stop" else 0)
+        meter.prompt_tokens, meter.tokens = 10 + request.prefix.count(WORD), tokens
+        confidences = self._confidences(request, rng, text) if request.sampling.top_logprobs else None
+        return Candidate(
+            text,
+            finish="stop" if finish == "stop" else "length",
+            prompt_tokens=meter.prompt_tokens,
+            tokens=tokens,
+            confidences=confidences,
+            logprobs=confidences,
+        )
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def _answer(self, draw: SampleRequest, rng: np.random.Generator, words: int) -> str:
+        truth = self.truths[_question(draw)]
+        thought = draw.prefix.count(WORD) + words
+        said = " " if draw.prefix.endswith(FINAL) else "The answer is "
+        if rng.random() < self.accuracy(thought):
+            return f"{said}{truth}."
+        wrong = 1 if rng.random() < self.misled else int(rng.integers(2, 1000))
+        return f"{said}{int(truth) + wrong}."
+
+    def _confidences(
+        self, draw: SampleRequest, rng: np.random.Generator, text: str
+    ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        right = text.endswith(f" {self.truths[_question(draw)]}.")
+        return np.array([10 + rng.normal() + self.surer * right], dtype=np.float32)
+
+
+def _question(draw: SampleRequest) -> str:
+    if isinstance(draw.prompt, str):
+        return draw.prompt
+    return text_of(draw.prompt[-1].get("content"))

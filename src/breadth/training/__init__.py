@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from breadth.training.plan.temperature import Temperature as Temperature
     from breadth.training.recipes import RECIPES as RECIPES
     from breadth.training.recipes import Recipe as Recipe
-    from breadth.training.recipes import chain_of as chain_of
+    from breadth.training.recipes import resolve_chain as resolve_chain
     from breadth.training.records import Batch as Batch
     from breadth.training.records import Plan as Plan
     from breadth.training.records import Rollouts as Rollouts

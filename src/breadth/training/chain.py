@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError
-from breadth.training.mechanism import Mechanism, Role, Stage, name_of
+from breadth.training.mechanism import Mechanism, Role, Stage, mechanism_name
 from breadth.training.reduction import Reduction
 
 
@@ -17,11 +17,11 @@ class Chain:
     """What an Objective runs. Order is reading order; each mechanism sees what those before it left.
 
     At most one estimator (without one the trainer's own advantages are used). Where there is any mechanism of the loss
-    seat, exactly one of them is the surrogate.
+    stage, exactly one of them is the surrogate.
     """
 
     mechanisms: tuple[Mechanism[Any, Any], ...] = ()
-    """The mechanisms, of all seats."""
+    """The mechanisms, of all stages."""
     reduction: Reduction = field(default_factory=Reduction)
     """How token losses become the loss."""
     seed: int = 0
@@ -39,18 +39,18 @@ class Chain:
         self._check_role(
             Role.SURROGATE, "Keep the one policy loss you want; the others of the chain weigh tokens or add terms."
         )
-        if self.seated(Stage.LOSS) and not self._with_role(Role.SURROGATE):
-            names = ", ".join(name_of(one) for one in self.seated(Stage.LOSS))
+        if self.mechanisms_of(Stage.LOSS) and not self.mechanisms_with(Role.SURROGATE):
+            names = ", ".join(mechanism_name(mechanism) for mechanism in self.mechanisms_of(Stage.LOSS))
             raise MechanismError(
-                f"The chain has mechanisms of the loss seat ({names}) but no policy loss.",
+                f"The chain has mechanisms of the loss stage ({names}) but no policy loss.",
                 "Add one, e.g. ClippedPolicy().",
             )
 
         self._check_order()
 
-    def seated(self, seat: Stage) -> tuple[Mechanism[Any, Any], ...]:
-        """Return the mechanisms of one seat, in order."""
-        return tuple(one for one in self.mechanisms if one.stage is seat)
+    def mechanisms_of(self, stage: Stage) -> tuple[Mechanism[Any, Any], ...]:
+        """Return the mechanisms of one stage, in order."""
+        return tuple(mechanism for mechanism in self.mechanisms if mechanism.stage is stage)
 
     def plus(self, *more: Mechanism[Any, Any]) -> Self:
         """Return the chain with more mechanisms after its own."""
@@ -62,7 +62,7 @@ class Chain:
         needs: dict[str, list[str]] = {}
         for mechanism in self.mechanisms:
             for need in sorted(mechanism.needs):
-                needs.setdefault(f"{mechanism.stage.value}.{need}", []).append(name_of(mechanism))
+                needs.setdefault(f"{mechanism.stage.value}.{need}", []).append(mechanism_name(mechanism))
         return {need: tuple(names) for need, names in needs.items()}
 
     def dumps(self) -> str:
@@ -79,37 +79,41 @@ class Chain:
         """Read a chain from a TOML file."""
         return settings.load(cls, path)
 
-    def _with_role(self, role: Role) -> list[Mechanism[Any, Any]]:
-        return [one for one in self.mechanisms if one.role is role]
+    def mechanisms_with(self, role: Role) -> list[Mechanism[Any, Any]]:
+        return [mechanism for mechanism in self.mechanisms if mechanism.role is role]
 
     def _check_order(self) -> None:
         """Refuse a mechanism on the wrong side of a role, and one that prepares for a role nobody takes."""
-        for one in self.mechanisms:
-            if one.precedes is not None and not self._with_role(one.precedes):
+        for mechanism in self.mechanisms:
+            if mechanism.precedes is not None and not self.mechanisms_with(mechanism.precedes):
                 raise MechanismError(
-                    f"{name_of(one)} works for the chain's {one.precedes.value}, but there is none, so nobody would see"
+                    f"{mechanism_name(mechanism)} works for the chain's {mechanism.precedes.value}, but there is none, so nobody would see"
                     " what it did.",
                     "Add one after it, e.g."
-                    f" {'GroupAdvantage()' if one.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}.",
+                    f" {'GroupAdvantage()' if mechanism.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}.",
                 )
-        for place, one in enumerate(self.mechanisms):
+        for index, mechanism in enumerate(self.mechanisms):
             early = [
-                other for other in self.mechanisms[:place] if other.role is not None and other.role is one.precedes
+                other
+                for other in self.mechanisms[:index]
+                if other.role is not None and other.role is mechanism.precedes
             ]
             late = [
-                other for other in self.mechanisms[place + 1 :] if other.role is not None and other.role is one.follows
+                other
+                for other in self.mechanisms[index + 1 :]
+                if other.role is not None and other.role is mechanism.follows
             ]
             for other, word in [*((other, "before") for other in early), *((other, "after") for other in late)]:
                 raise MechanismError(
-                    f"{name_of(one)} must stand {word} {name_of(other)} in the chain: order is reading order.",
-                    f"Move it {word} {name_of(other)}.",
+                    f"{mechanism_name(mechanism)} must stand {word} {mechanism_name(other)} in the chain: order is reading order.",
+                    f"Move it {word} {mechanism_name(other)}.",
                 )
 
     def _check_role(self, role: Role, remedy: str) -> None:
-        found = [name_of(one) for one in self._with_role(role)]
-        if len(found) > 1:
+        names = [mechanism_name(mechanism) for mechanism in self.mechanisms_with(role)]
+        if len(names) > 1:
             raise MechanismError(
-                f"The chain has {len(found)} mechanisms in the role of the {role.value}: {', '.join(found)}; it may"
+                f"The chain has {len(names)} mechanisms in the role of the {role.value}: {', '.join(names)}; it may"
                 " have one.",
                 remedy,
             )

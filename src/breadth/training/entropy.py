@@ -11,10 +11,10 @@ from torch import Tensor
 
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
-from breadth.training.ops import masked
+from breadth.training.ops import masked_values
 from breadth.training.records import Batch, not_none
 
-Reading: TypeAlias = Literal["sampled", "exact"]
+EntropySource: TypeAlias = Literal["sampled", "exact"]
 """Which entropy a controller reads.
 
 ``sampled``: the mean of -old_logprobs over the trained tokens: needs no logits, and is right on average for the policy
@@ -24,22 +24,22 @@ instead of taking what is there: the same chain does the same in every trainer.
 """
 
 
-GRADIENT = "entropy.gradient"
+ENTROPY_GRADIENT = "entropy.gradient"
 """What a mechanism needs beyond the entropy when its loss pays for it: the entropy with its gradient."""
 
 
-def fields_read(reads: Reading) -> frozenset[str]:
+def fields_for(reads: EntropySource) -> frozenset[str]:
     """Return the optional fields of a batch that a reading needs."""
     return frozenset({"entropy"}) if reads == "exact" else frozenset()
 
 
-def mean_entropy(batch: Batch, reads: Reading) -> Mean:
+def mean_entropy(batch: Batch, reads: EntropySource) -> Mean:
     """Return the mean entropy per trained token, in nats, as a stat that adds up."""
     values = not_none(batch.entropy) if reads == "exact" else -not_none(batch.old_logprobs)
-    return Mean(masked(values.detach(), batch.mask).sum(), batch.mask.sum())
+    return Mean(masked_values(values.detach(), batch.mask).sum(), batch.mask.sum())
 
 
-def entropy_price(batch: Batch, coefficient: float) -> tuple[Tensor, ...]:
+def entropy_bonus_terms(batch: Batch, coefficient: float) -> tuple[Tensor, ...]:
     """Return the loss term that pays ``coefficient`` for one nat of entropy on each token; none at all when it is zero.
 
     An entropy without a gradient would make the payment do nothing, so it is refused.
@@ -55,11 +55,11 @@ def entropy_price(batch: Batch, coefficient: float) -> tuple[Tensor, ...]:
     return (-coefficient * entropy,)
 
 
-BINS = 512
+ENTROPY_BINS = 512
 """Bins between SMALLEST and LARGEST: 3 % wide each, so a quantile read off them is right to 3 %; tail means are exact
 but for one bin.
 """
-SMALLEST, LARGEST = 1e-6, 16.0
+MIN_ENTROPY, MAX_ENTROPY = 1e-6, 16.0
 """Range of entropies in nats; below is as good as deterministic, above is more than any vocabulary allows (ln 8.9e6).
 """
 
@@ -74,17 +74,19 @@ class EntropyHistogram:
     """(BINS,) their sums."""
 
     @classmethod
-    def of(cls, entropy: Tensor, mask: Tensor) -> EntropyHistogram:
+    def from_tokens(cls, entropy: Tensor, mask: Tensor) -> EntropyHistogram:
         """Count the entropies inside the mask.
 
         They are rounded to float32 and summed in float64, so that the mean of equal entropies is exactly that entropy,
         however many.
         """
         values = torch.where(mask, entropy.detach(), torch.zeros_like(entropy)).float().double().flatten()
-        edges = torch.logspace(_log10(SMALLEST), _log10(LARGEST), BINS - 1, device=values.device, dtype=values.dtype)
+        edges = torch.logspace(
+            _log10(MIN_ENTROPY), _log10(MAX_ENTROPY), ENTROPY_BINS - 1, device=values.device, dtype=values.dtype
+        )
         place = torch.bucketize(values, edges)
-        counts = values.new_zeros(BINS).index_add(0, place, mask.flatten().to(values.dtype))
-        totals = values.new_zeros(BINS).index_add(0, place, values)
+        counts = values.new_zeros(ENTROPY_BINS).index_add(0, place, mask.flatten().to(values.dtype))
+        totals = values.new_zeros(ENTROPY_BINS).index_add(0, place, values)
         return cls(counts, totals)
 
     def __add__(self, other: EntropyHistogram) -> EntropyHistogram:
@@ -101,7 +103,7 @@ class EntropyHistogram:
         """The counts as plain numbers."""
         return list(map(float, self.plain().counts))
 
-    def top(self, share: float) -> tuple[float, float]:
+    def top_share(self, share: float) -> tuple[float, float]:
         """Return (threshold, mean) of the largest ``share`` of the values; (inf, nan) when there are none.
 
         The bin that the share cuts through counts in part, at its own mean.

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from breadth.base.errors import MechanismError
-from breadth.training.ops import at_least_float32
+from breadth.training.ops import promote_half
 
-PIECE = 1 << 22
+LOGITS_PER_CHUNK = 1 << 22
 """Logits worked on at a time when no chunk is given: 16 MB a temporary, 27 positions of a vocabulary of 152,000 (TRL takes 128).
 
 Four times the size is a quarter to a half slower on one CPU core, where it falls out of the cache; not measured on a
@@ -35,12 +35,12 @@ def entropy_and_logprobs(
     label of -100, gets NaN. Positions without an upstream gradient get a gradient of zero, whatever their logits hold.
     """
     _check(logits, tokens.shape, temperature, chunk)
-    flat, shape = _flat(logits), tokens.shape
+    flat, shape = _flatten(logits), tokens.shape
     logprobs, entropy = _EntropyAndLogprobs.apply(flat, tokens.reshape(flat.shape[:-1]), temperature, chunk)
     return logprobs.reshape(shape), entropy.reshape(shape)
 
 
-def divergence(old_logits: Tensor, logits: Tensor, temperature: float = 1.0, chunk: int | None = None) -> Tensor:
+def kl_divergence(old_logits: Tensor, logits: Tensor, temperature: float = 1.0, chunk: int | None = None) -> Tensor:
     """Return (...) the KL divergence of each position's old distribution from the current one, ``sum p_old * (log p_old - log p)``.
 
     Its gradient reaches the current logits only, and is ``p - p_old`` by logits / temperature. Memory, precision and
@@ -55,7 +55,7 @@ def divergence(old_logits: Tensor, logits: Tensor, temperature: float = 1.0, chu
         )
     # Both must be flattened alike; one that cannot without a copy keeps the other in its rows too.
     together = old_logits.is_contiguous() and logits.is_contiguous()
-    old, now = (_flat(old_logits), _flat(logits)) if together else (_at_least_2d(old_logits), _at_least_2d(logits))
+    old, now = (_flatten(old_logits), _flatten(logits)) if together else (_as_2d(old_logits), _as_2d(logits))
     return _Divergence.apply(old.detach(), now, temperature, chunk).reshape(logits.shape[:-1])
 
 
@@ -66,12 +66,12 @@ class _EntropyAndLogprobs(torch.autograd.Function):  # type: ignore[misc]  # tor
     ) -> tuple[Tensor, Tensor]:
         known = (tokens >= 0) & (tokens < logits.shape[-1])
         places = torch.where(known, tokens, torch.zeros_like(tokens)).to(torch.int64)
-        logprobs = torch.empty(tokens.shape, dtype=_wide(logits), device=logits.device)
+        logprobs = torch.empty(tokens.shape, dtype=_wide_dtype(logits), device=logits.device)
         entropy = torch.empty_like(logprobs)
-        for piece in _pieces(logits, chunk):
+        for piece in _chunks(logits, chunk):
             every = _log_softmax(logits[piece], temperature)
             logprobs[piece] = every.gather(-1, places[piece][..., None])[..., 0]
-            entropy[piece] = every.exp().mul_(_finite(every)).sum(-1).neg_()
+            entropy[piece] = every.exp().mul_(_clamp_finite(every)).sum(-1).neg_()
         ctx.save_for_backward(logits, places, entropy)
         ctx.temperature, ctx.chunk = temperature, chunk
         return logprobs.masked_fill_(~known, float("nan")), entropy
@@ -81,13 +81,13 @@ class _EntropyAndLogprobs(torch.autograd.Function):  # type: ignore[misc]  # tor
     def backward(ctx: Any, by_logprob: Tensor, by_entropy: Tensor) -> tuple[Tensor, None, None, None]:
         logits, places, entropy = ctx.saved_tensors
         gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-        for piece in _pieces(logits, ctx.chunk):
+        for piece in _chunks(logits, ctx.chunk):
             every, token = _log_softmax(logits[piece], ctx.temperature), places[piece][..., None]
             moved, spread = by_logprob[piece][..., None], by_entropy[piece][..., None]
             picked = moved.masked_fill(every.gather(-1, token) == -torch.inf, 0.0)
             chance = every.exp()
             part = (
-                _finite(every)
+                _clamp_finite(every)
                 .add_(entropy[piece][..., None])
                 .mul_(-spread)
                 .sub_(moved)
@@ -101,8 +101,8 @@ class _EntropyAndLogprobs(torch.autograd.Function):  # type: ignore[misc]  # tor
 class _Divergence(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
     @staticmethod
     def forward(ctx: Any, old: Tensor, logits: Tensor, temperature: float, chunk: int | None) -> Tensor:
-        result = torch.empty(logits.shape[:-1], dtype=_wide(logits), device=logits.device)
-        for piece in _pieces(logits, chunk):
+        result = torch.empty(logits.shape[:-1], dtype=_wide_dtype(logits), device=logits.device)
+        for piece in _chunks(logits, chunk):
             then, now = _log_softmax(old[piece], temperature), _log_softmax(logits[piece], temperature)
             possible = then.exp()
             result[piece] = torch.where(possible == 0, torch.zeros_like(now), possible * (then - now)).sum(-1)
@@ -115,7 +115,7 @@ class _Divergence(torch.autograd.Function):  # type: ignore[misc]  # torch is un
     def backward(ctx: Any, by_divergence: Tensor) -> tuple[None, Tensor, None, None]:
         old, logits = ctx.saved_tensors
         gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-        for piece in _pieces(logits, ctx.chunk):
+        for piece in _chunks(logits, ctx.chunk):
             now = _log_softmax(logits[piece], ctx.temperature)
             part = (
                 now.exp().sub_(_log_softmax(old[piece], ctx.temperature).exp_()).mul_(by_divergence[piece][..., None])
@@ -143,33 +143,33 @@ def _check(logits: Tensor, positions: Any, temperature: float, chunk: int | None
         )
 
 
-def _flat(logits: Tensor) -> Tensor:
+def _flatten(logits: Tensor) -> Tensor:
     """Return (positions, vocabulary) where that takes no copy, else the logits in their own rows."""
-    return logits.reshape(-1, logits.shape[-1]) if logits.is_contiguous() else _at_least_2d(logits)
+    return logits.reshape(-1, logits.shape[-1]) if logits.is_contiguous() else _as_2d(logits)
 
 
-def _at_least_2d(logits: Tensor) -> Tensor:
+def _as_2d(logits: Tensor) -> Tensor:
     return logits[None] if logits.ndim == 1 else logits
 
 
-def _pieces(logits: Tensor, chunk: int | None) -> Iterator[tuple[Any, ...]]:
+def _chunks(logits: Tensor, chunk: int | None) -> Iterator[tuple[Any, ...]]:
     """Yield the index of one piece after another: some positions of one row."""
     *rows, width, vocabulary = logits.shape
-    size = chunk if chunk is not None else max(1, PIECE // vocabulary)
+    size = chunk if chunk is not None else max(1, LOGITS_PER_CHUNK // vocabulary)
     for row in product(*map(range, rows)):
         for start in range(0, width, size):
             yield (*row, slice(start, start + size))
 
 
 def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
-    wide = at_least_float32(logits)
+    wide = promote_half(logits)
     return torch.log_softmax(wide if temperature == 1 else wide / temperature, -1)
 
 
-def _finite(logprobs: Tensor) -> Tensor:
+def _clamp_finite(logprobs: Tensor) -> Tensor:
     """Make log-probabilities finite in place, so that 0 * log 0 is 0; exp(-1e4) is zero in every type, so nothing else changes."""
     return logprobs.clamp_(min=-1e4)
 
 
-def _wide(logits: Tensor) -> torch.dtype:
+def _wide_dtype(logits: Tensor) -> torch.dtype:
     return torch.promote_types(logits.dtype, torch.float32)

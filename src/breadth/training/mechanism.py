@@ -13,18 +13,18 @@ from breadth.base.catalogue import Catalogue
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.records import Batch, Plan, Rollouts
 
-R = TypeVar("R")
-S = TypeVar("S")
+RecordT = TypeVar("RecordT")
+StateT = TypeVar("StateT")
 
 
 @dataclass(frozen=True)
-class Effect(Generic[R]):
+class Effect(Generic[RecordT]):
     """What one mechanism did to one record."""
 
-    after: R
+    after: RecordT
     """The record the next mechanism sees."""
     terms: tuple[torch.Tensor, ...] = ()
-    """(B, T) losses to add to each token's policy loss; not multiplied by the batch's weights. Loss seat only."""
+    """(B, T) losses to add to each token's policy loss; not multiplied by the batch's weights. Loss stage only."""
     stats: Mapping[str, Any] = field(default_factory=dict)
     """Name -> Mean, Max, Counts or another stat that adds up over micro-batches and ranks. Detached."""
 
@@ -38,7 +38,7 @@ class Selection:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """Name -> one number for the whole batch."""
 
-    def at(self, places: torch.Tensor, width: int) -> Self:
+    def slice_rows(self, places: torch.Tensor, width: int) -> Self:
         """Return the slice for the sequences at these places of the whole batch, in their order."""
         return type(self)(
             {
@@ -123,7 +123,7 @@ class Role(Enum):
 _STAGES = {Plan: Stage.PLAN, Rollouts: Stage.CREDIT, Batch: Stage.LOSS}
 
 
-class Mechanism(Generic[R, S]):
+class Mechanism(Generic[RecordT, StateT]):
     """One remedy.
 
     Subclass it as a frozen dataclass, ``class Mine(Mechanism[Batch, None])``: record and state type in the brackets.
@@ -164,19 +164,19 @@ class Mechanism(Generic[R, S]):
         """Whether it looks at the whole batch before the first micro-batch."""
         return type(self).survey is not Mechanism.survey
 
-    def init(self) -> S:
+    def init(self) -> StateT:
         """Return the state before the first step."""
         return None  # type: ignore[return-value]  # the state type of a mechanism without state is None
 
-    def survey(self, whole: R, state: S) -> Selection | None:
+    def survey(self, whole: RecordT, state: StateT) -> Selection | None:
         """Look at the optimizer's whole batch over all ranks, without gradient, as the mechanisms before this one left it."""
         return None
 
-    def apply(self, batch: R, state: S, selection: Selection | None) -> Effect[R]:
+    def apply(self, batch: RecordT, state: StateT, selection: Selection | None) -> Effect[RecordT]:
         """Act on one micro-batch (loss), one generation's rollouts (credit) or one plan."""
         raise NotImplementedError
 
-    def update(self, state: S, stats: Mapping[str, Any]) -> S:
+    def update(self, state: StateT, stats: Mapping[str, Any]) -> StateT:
         """Return the next state from the stats of the period that just ended, summed over micro-batches and ranks."""
         return state
 
@@ -185,6 +185,6 @@ class Mechanism(Generic[R, S]):
         return None
 
 
-def name_of(mechanism: Mechanism[Any, Any]) -> str:
+def mechanism_name(mechanism: Mechanism[Any, Any]) -> str:
     """Return a mechanism's name in the catalogue, or its class name in lower case when it is in none."""
     return MECHANISMS.name_of(type(mechanism)) or type(mechanism).__name__.lower()

@@ -15,7 +15,7 @@ from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max, Mean, add_up
 from breadth.training import ranks
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Mechanism, NoEffect, Regime, Selection, Stage, name_of
+from breadth.training.mechanism import Mechanism, NoEffect, Regime, Selection, Stage, mechanism_name
 from breadth.training.records import Batch, Plan, Rollouts, not_none
 from breadth.training.reduction import Totals
 
@@ -33,9 +33,9 @@ class Objective:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         """What it runs."""
-        self.names = _distinct([name_of(one) for one in chain.mechanisms])
+        self.names = _distinct([mechanism_name(mechanism) for mechanism in chain.mechanisms])
         """Name of each mechanism, as in metrics and checkpoints; the second of a kind has ``-2`` after it."""
-        self.states: list[Any] = [one.init() for one in chain.mechanisms]
+        self.states: list[Any] = [mechanism.init() for mechanism in chain.mechanisms]
         """State of each mechanism."""
         self.step = 0
         """Optimizer steps finished."""
@@ -48,11 +48,11 @@ class Objective:
 
     @property
     def surveys(self) -> bool:
-        """Whether a mechanism of the loss seat looks at the whole batch first, so that ``begin`` needs it."""
-        return any(one.surveys for one in self.chain.seated(Stage.LOSS))
+        """Whether a mechanism of the loss stage looks at the whole batch first, so that ``begin`` needs it."""
+        return any(mechanism.surveys for mechanism in self.chain.mechanisms_of(Stage.LOSS))
 
     def attach(self, provided: Collection[str]) -> None:
-        """Refuse a chain that reads a field nobody here provides; fields are named ``seat.field``, e.g.
+        """Refuse a chain that reads a field nobody here provides; fields are named ``stage.field``, e.g.
 
         ``loss.entropy``.
         """
@@ -67,34 +67,34 @@ class Objective:
 
     def explain(self, regime: Regime) -> tuple[NoEffect, ...]:
         """List every mechanism that cannot act in a regime, with the reason and the remedy, before training starts."""
-        verdicts = [one.no_effect(regime) for one in self.chain.mechanisms]
+        verdicts = [mechanism.no_effect(regime) for mechanism in self.chain.mechanisms]
         return tuple(verdict for verdict in verdicts if verdict is not None)
 
     def plan(self, plan: Plan) -> tuple[Plan, dict[str, float]]:
-        """Decide what to sample next; returns the plan and the metrics of the plan seat."""
-        return self._once(Stage.PLAN, replace(plan, step=self.generation, seed=self.chain.seed))
+        """Decide what to sample next; returns the plan and the metrics of the plan stage."""
+        return self._run_stage(Stage.PLAN, replace(plan, step=self.generation, seed=self.chain.seed))
 
     def credit(self, rollouts: Rollouts) -> tuple[Rollouts, dict[str, float]]:
-        """Give this rank's rollouts of one generation their advantages; returns them and the metrics of the credit seat.
+        """Give this rank's rollouts of one generation their advantages; returns them and the metrics of the credit stage.
 
         Every rank sees the rollouts of all ranks, so groups may straddle them.
         """
         sizes = ranks.gather_objects(len(rollouts))
         start = sum(sizes[: ranks.rank()])
-        whole = Rollouts.joined(ranks.gather_objects(_on_cpu(rollouts).cleaned()))
-        after, metrics = self._once(Stage.CREDIT, replace(whole, step=self.generation, seed=self.chain.seed))
+        whole = Rollouts.concatenate(ranks.gather_objects(_on_cpu(rollouts).clean()))
+        after, metrics = self._run_stage(Stage.CREDIT, replace(whole, step=self.generation, seed=self.chain.seed))
         self.generation += 1
-        local = after.part(slice(start, start + sizes[ranks.rank()]))
+        local = after.slice_rows(slice(start, start + sizes[ranks.rank()]))
         device, width = rollouts.rewards.device, rollouts.mask.shape[1] if rollouts.mask is not None else None
-        return _to(local, device, width), metrics
+        return move_rollouts(local, device, width), metrics
 
-    def begin(self, window: Batch | Totals, *, counted: bool = False) -> None:
+    def begin(self, window: Batch | Totals, *, over_all_ranks: bool = False) -> None:
         """Begin an optimizer step with this rank's part of the whole batch; its Totals are enough when nothing surveys.
 
         ``counted`` says that the Totals are those of all ranks already, so that no rank waits for another.
         """
-        totals = Totals.of(window.mask) if isinstance(window, Batch) else window
-        if not counted:
+        totals = Totals.from_mask(window.mask) if isinstance(window, Batch) else window
+        if not over_all_ranks:
             sums = ranks.add_over_ranks(
                 torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)])
             )
@@ -105,8 +105,8 @@ class Objective:
         if not isinstance(window, Batch):
             surveyors = [
                 name
-                for name, one in zip(self.names, self.chain.mechanisms, strict=True)
-                if one.surveys and one.stage is Stage.LOSS
+                for name, mechanism in zip(self.names, self.chain.mechanisms, strict=True)
+                if mechanism.surveys and mechanism.stage is Stage.LOSS
             ]
             raise MechanismError(
                 f"{', '.join(surveyors)} must see the whole batch, but only its totals came.",
@@ -116,21 +116,21 @@ class Objective:
 
     def loss(self, batch: Batch, *, record: bool = True) -> Tensor:
         """Return one micro-batch's part of the loss, with gradient; ``record=False`` leaves stats alone (evaluation)."""
-        if not self.chain.seated(Stage.LOSS):
+        if not self.chain.mechanisms_of(Stage.LOSS):
             raise MechanismError(
-                "The chain has no mechanism of the loss seat.", "Use the trainer's own loss, or add ClippedPolicy()."
+                "The chain has no mechanism of the loss stage.", "Use the trainer's own loss, or add ClippedPolicy()."
             )
         if self._totals is None:
             raise MechanismError(
                 "loss() was called outside an optimizer step.",
                 "Call begin() first, and finish() after the last micro-batch.",
             )
-        after = replace(batch.cleaned(), step=self.step, seed=self.chain.seed)
+        after = replace(batch.clean(), step=self.step, seed=self.chain.seed)
         if batch.rows is None and self._rows is not None and len(self._rows) != len(batch.mask):
-            raise _without_rows()
+            raise _missing_rows_error()
         places = self._places(not_none(after.rows))
         terms: list[Tensor] = []
-        for index, mechanism in self._seated(Stage.LOSS):
+        for index, mechanism in self.enumerate_stage(Stage.LOSS):
             effect = mechanism.apply(after, self.states[index], self._slice(index, places, after.mask.shape[1]))
             after, terms = effect.after, [*terms, *effect.terms]
             if record:
@@ -139,12 +139,12 @@ class Objective:
         return self.chain.reduction(losses, after.mask, self._totals)
 
     def finish(self) -> dict[str, float]:
-        """End the optimizer step: sum the stats over ranks, update the states, return the metrics of the loss seat."""
+        """End the optimizer step: sum the stats over ranks, update the states, return the metrics of the loss stage."""
         if self._totals is None:
             raise MechanismError(
                 "finish() was called outside an optimizer step.", "Call begin() first, and finish() once after it."
             )
-        metrics = self._close(Stage.LOSS, self._stats)
+        metrics = self._finish_stage(Stage.LOSS, self._stats)
         self._totals, self._rows, self._selections, self._stats = None, None, {}, {}
         self.step += 1
         return metrics
@@ -181,29 +181,29 @@ class Objective:
             if self.states[index] is not None:
                 self.states[index] = settings.from_table(mechanism.state_type, state["states"][name], name)
 
-    def _seated(self, seat: Stage) -> list[tuple[int, Mechanism[Any, Any]]]:
-        return [(index, one) for index, one in enumerate(self.chain.mechanisms) if one.stage is seat]
+    def enumerate_stage(self, stage: Stage) -> list[tuple[int, Mechanism[Any, Any]]]:
+        return [(index, mechanism) for index, mechanism in enumerate(self.chain.mechanisms) if mechanism.stage is stage]
 
-    def _once(self, seat: Stage, record: R) -> tuple[R, dict[str, float]]:
-        """Run a seat whose period is one generation: the record is whole, so survey and apply see the same."""
+    def _run_stage(self, stage: Stage, record: R) -> tuple[R, dict[str, float]]:
+        """Run a stage whose period is one generation: the record is whole, so survey and apply see the same."""
         stats: dict[int, dict[str, Any]] = {}
-        for index, mechanism in self._seated(seat):
+        for index, mechanism in self.enumerate_stage(stage):
             selection = mechanism.survey(record, self.states[index])
             effect = mechanism.apply(record, self.states[index], selection)
             record, stats[index] = effect.after, dict(effect.stats)
-        return record, self._close(seat, stats, whole=True)
+        return record, self._finish_stage(stage, stats, whole=True)
 
     def _survey(self, window: Batch) -> None:
-        """Let each mechanism of the loss seat look at the whole batch as those before it left it."""
-        if window.rows is None and ranks.size() > 1:
-            raise _without_rows()
-        local = window.detached().cleaned()
+        """Let each mechanism of the loss stage look at the whole batch as those before it left it."""
+        if window.rows is None and ranks.world_size() > 1:
+            raise _missing_rows_error()
+        local = window.detach().clean()
         names = [name for name, value in vars(local).items() if isinstance(value, Tensor)]
         gathered = {name: ranks.gather_rows(getattr(local, name)) for name in names}
         whole = replace(local, **gathered, step=self.step, seed=self.chain.seed)
         self._rows = not_none(whole.rows)
         with torch.no_grad():
-            for index, mechanism in self._seated(Stage.LOSS):
+            for index, mechanism in self.enumerate_stage(Stage.LOSS):
                 self._selections[index] = mechanism.survey(whole, self.states[index])
                 whole = mechanism.apply(whole, self.states[index], self._selections[index]).after
 
@@ -216,14 +216,16 @@ class Objective:
 
     def _slice(self, index: int, places: Tensor | None, width: int) -> Selection | None:
         selection = self._selections.get(index)
-        return selection if selection is None or places is None else selection.at(places, width)
+        return selection if selection is None or places is None else selection.slice_rows(places, width)
 
-    def _close(self, seat: Stage, stats: Mapping[int, Mapping[str, Any]], *, whole: bool = False) -> dict[str, float]:
-        """Add up a period's stats, update the seat's states and return what the log shows."""
-        plain = {index: {name: _plain(stat) for name, stat in named.items()} for index, named in stats.items()}
+    def _finish_stage(
+        self, stage: Stage, stats: Mapping[int, Mapping[str, Any]], *, whole: bool = False
+    ) -> dict[str, float]:
+        """Add up a period's stats, update the stage's states and return what the log shows."""
+        plain = {index: {name: to_plain(stat) for name, stat in named.items()} for index, named in stats.items()}
         parts = [plain] if whole else ranks.gather_objects(plain)
         metrics: dict[str, float] = {}
-        for index, mechanism in self._seated(seat):
+        for index, mechanism in self.enumerate_stage(stage):
             summed = add_up(part.get(index, {}) for part in parts)
             self.states[index] = mechanism.update(self.states[index], summed)
             shown = {name: stat.value for name, stat in summed.items() if isinstance(stat, Mean | Max)} | _numbers(
@@ -233,15 +235,15 @@ class Objective:
         return metrics
 
 
-def _without_rows() -> MechanismError:
+def _missing_rows_error() -> MechanismError:
     return MechanismError(
         "A part of a surveyed batch does not say which sequences it holds.",
         "Give every part its rows: numbers that no two sequences share.",
     )
 
 
-def _plain(stat: Any) -> Any:
-    """Return a stat with its tensors read into numbers: the one place where the loss seat waits for the device."""
+def to_plain(stat: Any) -> Any:
+    """Return a stat with its tensors read into numbers: the one place where the loss stage waits for the device."""
     if isinstance(stat, Mean):
         return Mean(float(stat.total), float(stat.count))
     if isinstance(stat, Max):
@@ -268,10 +270,10 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _on_cpu(rollouts: Rollouts) -> Rollouts:
-    return _to(rollouts, torch.device("cpu"), None)
+    return move_rollouts(rollouts, torch.device("cpu"), None)
 
 
-def _to(rollouts: Rollouts, device: torch.device, width: int | None) -> Rollouts:
+def move_rollouts(rollouts: Rollouts, device: torch.device, width: int | None) -> Rollouts:
     moved = {name: value.to(device) for name, value in vars(rollouts).items() if isinstance(value, Tensor)}
     if width is not None:
         moved = {name: value[:, :width] if value.ndim == 2 else value for name, value in moved.items()}

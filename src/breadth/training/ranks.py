@@ -9,28 +9,28 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def size() -> int:
+def world_size() -> int:
     """Return how many processes train together."""
-    return dist.get_world_size() if _together() else 1
+    return dist.get_world_size() if is_distributed() else 1
 
 
 def rank() -> int:
     """Return this process's number among them."""
-    return dist.get_rank() if _together() else 0
+    return dist.get_rank() if is_distributed() else 0
 
 
 def gather_objects(thing: Any) -> list[Any]:
     """Return every rank's object, in rank order, on every rank."""
-    if size() == 1:
+    if world_size() == 1:
         return [thing]
-    everyone: list[Any] = [None] * size()
+    everyone: list[Any] = [None] * world_size()
     dist.all_gather_object(everyone, thing)
     return everyone
 
 
 def gather_rows(values: Tensor) -> Tensor:
     """Return every rank's (rows, ...) tensor as one, in rank order; a second dimension is padded with zeros to the widest."""
-    if size() == 1:
+    if world_size() == 1:
         return values
     shapes = gather_objects(tuple(values.shape))
     rows, width = max(shape[0] for shape in shapes), max(shape[1] if len(shape) > 1 else 1 for shape in shapes)
@@ -47,12 +47,12 @@ def gather_rows(values: Tensor) -> Tensor:
 
 def add_over_ranks(values: Tensor) -> Tensor:
     """Return the sum of every rank's tensor."""
-    if size() == 1:
+    if world_size() == 1:
         return values
     total = values.clone()
     dist.all_reduce(total)
     return total
 
 
-def _together() -> bool:
+def is_distributed() -> bool:
     return bool(dist.is_available() and dist.is_initialized())

@@ -139,7 +139,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 """Name -> recipe; every number in them is the default of its mechanism or stands here with the paper's."""
 
 
-def chain_of(objective: Objective | Chain | Path | str) -> Chain:
+def resolve_chain(objective: Objective | Chain | Path | str) -> Chain:
     """Return the chain somebody means: an objective's, itself, a recipe by name, or a TOML file by path."""
     if isinstance(objective, Objective):
         return objective.chain

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from breadth.base.errors import MechanismError
-from breadth.training.ops import at_least_float32, masked
+from breadth.training.ops import masked_values, promote_half
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The tokens of one micro-batch, or of the optimizer's whole batch in a survey: what the loss seat acts on.
+    """The tokens of one micro-batch, or of the optimizer's whole batch in a survey: what the loss stage acts on.
 
     B sequences of T response positions, padded anywhere. Everything outside ``mask`` may be garbage.
     """
@@ -70,40 +70,45 @@ class Batch:
                 "Pass one row per sequence and one column per response position.",
             )
 
-    def cleaned(self) -> Self:
+    def clean(self) -> Self:
         """Return the batch with every default filled in, zeros outside the mask, float32 at least, finite advantages."""
         mask = self.mask.bool()
         advantages = self.advantages[:, None] if self.advantages.ndim == 1 else self.advantages
         advantages = advantages.expand_as(mask).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        tensors = {name: masked(value, mask) for name, value in self._tokens().items()}
+        tensors = {name: masked_values(value, mask) for name, value in self._tokens().items()}
         now = tensors["logprobs"].detach()
         tensors["old_logprobs"] = tensors.get("old_logprobs", now).detach()
         tensors["weights"] = tensors.get("weights", torch.ones_like(now))
         rows = self.rows if self.rows is not None else torch.arange(len(mask), device=mask.device)
         planning = None if self.planning is None else self.planning.bool() & mask
         return replace(
-            self, **tensors, mask=mask, planning=planning, advantages=masked(advantages.detach(), mask), rows=rows
+            self,
+            **tensors,
+            mask=mask,
+            planning=planning,
+            advantages=masked_values(advantages.detach(), mask),
+            rows=rows,
         )
 
     def _tokens(self) -> dict[str, Tensor]:
         skipped = {"advantages", "mask", "rows", "planning", "clipped", "surrogate"}
         given = {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name not in skipped}
-        return {name: at_least_float32(value) for name, value in given.items() if isinstance(value, Tensor)}
+        return {name: promote_half(value) for name, value in given.items() if isinstance(value, Tensor)}
 
-    def detached(self) -> Self:
+    def detach(self) -> Self:
         """Return the batch without gradients, as a survey sees it."""
         return replace(
             self, **{name: value.detach() for name, value in vars(self).items() if isinstance(value, Tensor)}
         )
 
-    def weighted(self, factor: Tensor) -> Self:
+    def scale_weights(self, factor: Tensor) -> Self:
         """Return the batch with the tokens' policy losses multiplied by a factor."""
         return replace(self, weights=not_none(self.weights) * factor)
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The rollouts of one generation over all ranks: what the credit seat acts on.
+    """The rollouts of one generation over all ranks: what the credit stage acts on.
 
     N rollouts in groups of one problem each.
     """
@@ -144,16 +149,16 @@ class Rollouts:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def cleaned(self) -> Self:
+    def clean(self) -> Self:
         """Return the rollouts with every default filled in: no advantage, all kept, float32 at least."""
-        rewards = at_least_float32(self.rewards.detach())
+        rewards = promote_half(self.rewards.detach())
         return replace(
             self,
             rewards=rewards,
             advantages=(
                 torch.zeros_like(rewards)
                 if self.advantages is None
-                else at_least_float32(self.advantages).nan_to_num(nan=0.0)
+                else promote_half(self.advantages).nan_to_num(nan=0.0)
             ),
             kept=torch.ones_like(rewards, dtype=torch.bool) if self.kept is None else self.kept.bool(),
             **{
@@ -164,21 +169,21 @@ class Rollouts:
         )
 
     @property
-    def scored(self) -> Tensor:
+    def is_scored(self) -> Tensor:
         """(N,) True where a rollout has a reward and was not dropped."""
         return torch.isfinite(self.rewards) & not_none(self.kept)
 
-    def credited(self, change: Tensor) -> Self:
+    def add_advantages(self, change: Tensor) -> Self:
         """Return the rollouts with a change of one value a rollout added to the advantages."""
         advantages = not_none(self.advantages)
         return replace(self, advantages=advantages + (change[:, None] if advantages.ndim == 2 else change))
 
-    def part(self, rows: slice) -> Self:
+    def slice_rows(self, rows: slice) -> Self:
         """Return some of the rollouts, as one rank holds them."""
         return replace(self, **{spec.name: _cut(getattr(self, spec.name), rows) for spec in fields(self)})
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Put the rollouts of all ranks into one record; token fields are padded to the longest."""
         if len(parts) == 1:
             return parts[0]
@@ -189,7 +194,7 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to sample next: what the plan seat acts on."""
+    """What to sample next: what the plan stage acts on."""
 
     problems: tuple[str, ...]
     """Identities of the problems that may be sampled, in the trainer's order."""
@@ -201,7 +206,7 @@ class Plan:
     """Generation number."""
     seed: int = 0
     """Seed of the objective's random draws."""
-    seen: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    results: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Problem -> (rollouts, correct ones) of the generation that just ended."""
 
     def __post_init__(self) -> None:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.spelling import suggestion
-from breadth.training.ops import masked
+from breadth.training.ops import masked_values
 
-By: TypeAlias = Literal["token-mean", "sequence-mean", "fixed-length"]
+ReductionKind: TypeAlias = Literal["token-mean", "sequence-mean", "fixed-length"]
 """What every share of an average is given to."""
 
 
@@ -25,7 +25,7 @@ class Totals:
     """Sequences with at least one token that counts."""
 
     @classmethod
-    def of(cls, mask: Tensor) -> Totals:
+    def from_mask(cls, mask: Tensor) -> Totals:
         """Count one part of the batch."""
         mask = mask.bool()
         return cls(mask.sum().float(), mask.any(-1).sum().float())
@@ -43,7 +43,7 @@ class Reduction:
     2503.20783). Sequences without a token that counts are not responses; TRL and verl's workers count them.
     """
 
-    by: By = "token-mean"
+    by: ReductionKind = "token-mean"
     """What every share of the average is given to."""
     length: int | None = None
     """Tokens every response is taken to have, for ``fixed-length``: any constant; None is the trainer's largest
@@ -51,9 +51,10 @@ class Reduction:
     """
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(By):
+        if self.by not in get_args(ReductionKind):
             raise SettingsError(
-                f"There is no reduction by {self.by!r}.", suggestion(str(self.by), get_args(By), "reductions")
+                f"There is no reduction by {self.by!r}.",
+                suggestion(str(self.by), get_args(ReductionKind), "reductions"),
             )
         if self.by != "fixed-length" and self.length is not None:
             raise SettingsError(
@@ -64,24 +65,24 @@ class Reduction:
                 f"A reduction got length = {self.length}.", "Give the largest response length, 1 or more."
             )
 
-    def within(self, longest: int) -> Reduction:
+    def with_length(self, longest: int) -> Reduction:
         """Return the reduction with its length filled in by a trainer that knows its largest response length."""
         return replace(self, length=longest) if self.by == "fixed-length" and self.length is None else self
 
     def __call__(self, losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
         """Return this part's share of the whole batch's average; 0 when nothing counts."""
         if self.by == "token-mean":
-            return masked(losses, mask).sum() / _at_least_one(totals.tokens)
+            return masked_values(losses, mask).sum() / clamp_to_one(totals.tokens)
         if self.by == "sequence-mean":
-            means = masked(losses, mask).sum(-1) / mask.sum(-1).clamp(min=1)
-            return means.sum() / _at_least_one(totals.sequences)
+            means = masked_values(losses, mask).sum(-1) / mask.sum(-1).clamp(min=1)
+            return means.sum() / clamp_to_one(totals.sequences)
         if self.length is None:
             raise MechanismError(
                 "A fixed-length reduction has no length.",
                 "Give one, or let the adapter fill in the trainer's with within().",
             )
-        return masked(losses, mask).sum() / (_at_least_one(totals.sequences) * float(self.length))
+        return masked_values(losses, mask).sum() / (clamp_to_one(totals.sequences) * float(self.length))
 
 
-def _at_least_one(count: Tensor | float) -> Tensor | float:
+def clamp_to_one(count: Tensor | float) -> Tensor | float:
     return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1.0)

@@ -1,4 +1,4 @@
-"""Which option to choose: the cheapest within one standard error of the best, measured again on questions it was not chosen on."""
+"""Everything the policy may be chosen from: plain draws voted on at each width, and thinking forced to each budget, with score and cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,152 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from breadth.inference.strategies.single import Single
+from breadth.inference.strategies.vote import Vote
+from breadth.inference.strategy import Strategy
 from breadth.measure.curves import one_standard_error_choice
-from breadth.measure.intervals import REPLICATES, Interval, curve_intervals, mean_interval
+from breadth.measure.intervals import BOOTSTRAP_REPLICATES, Interval, curve_intervals, mean_interval
 from breadth.measure.paired_tests import PairedComparison, paired_difference, share_at_least, sign_flipped_sums
-from breadth.tuning.evidence import Floats
-from breadth.tuning.options import Option
+from breadth.measure.validate import FloatArray
+from breadth.measure.vote_counting import maj_at_k_by_problem
+from breadth.tuning.evidence import ArmEvidence, Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """One policy that was measured."""
+
+    name: str
+    """What it is called in the report."""
+    strategy: Strategy
+    """What runs it."""
+    width: int
+    """Samples it draws for a question."""
+    budget: int | None
+    """Thinking tokens it forces; None for none."""
+    scores: FloatArray
+    """Its score on each question: accuracy, or agreement where right answers are not known."""
+    costs: FloatArray
+    """Tokens it writes for each question."""
+    seconds: float
+    """Mean seconds to an answer: votes are drawn side by side, so one takes as long as the slowest of a group."""
+    money: float
+    """Mean cost of a question by the prices given."""
+
+    @property
+    def score(self) -> float:
+        """Its mean score."""
+        return float(self.scores.mean())
+
+    @property
+    def cost(self) -> float:
+        """Its mean cost."""
+        return float(self.costs.mean())
+
+
+def measured_options(evidence: Evidence) -> tuple[Option, ...]:
+    """Return every option, cheapest first.
+
+    A vote of k is scored exactly from the samples there are: the mean over all ways to draw k of them, ties shared.
+    Nothing is drawn for each width apart, so all widths rest on the same samples.
+    """
+    votes = plain_votes(evidence)
+    forced = [_forced(arm) for arm in evidence.serial]
+    return tuple(sorted([*votes, *forced], key=lambda option: (option.cost, option.width)))
+
+
+def plain_votes(evidence: Evidence) -> list[Option]:
+    """Return the vote of each width over plain draws, narrowest first."""
+    plain, widths = evidence.plain, sorted({1, *evidence.plan.widths})
+    return [
+        Option(
+            "one plain draw" if width == 1 else f"vote of {width}",
+            Single() if width == 1 else Vote(width),
+            width,
+            None,
+            scores,
+            plain.tokens.mean(axis=1) * width,
+            _slowest(plain.seconds, width),
+            float(plain.money.mean()) * width,
+        )
+        for width, scores in zip(widths, votes_of(plain, widths).T, strict=True)
+    ]
+
+
+def votes_of(arm: ArmEvidence, widths: list[int]) -> FloatArray:
+    """Return the score of votes over an arm's samples: questions x widths."""
+    rows = np.repeat(np.arange(len(arm.classes)), arm.classes.shape[1])
+    return maj_at_k_by_problem(rows, arm.classes.ravel(), arm.worth.ravel(), widths)
+
+
+def _forced(evidence: ArmEvidence) -> Option:
+    return Option(
+        evidence.arm.name,
+        evidence.arm.strategy,
+        1,
+        evidence.arm.budget,
+        evidence.worth.mean(axis=1),
+        evidence.tokens.mean(axis=1),
+        float(evidence.seconds.mean()),
+        float(evidence.money.mean()),
+    )
+
+
+def _slowest(seconds: FloatArray, width: int) -> float:
+    """Return the mean time of the slowest of ``width`` samples, over groups of neighbouring ones."""
+    groups = seconds.shape[1] // width
+    return float(seconds[:, : groups * width].reshape(len(seconds), groups, width).max(axis=2).mean())
+
+
+@dataclass(frozen=True)
+class EqualTokens:
+    """One forced budget and the widest vote over plain draws that costs no more."""
+
+    budget: int
+    """Thinking tokens forced."""
+    serial: Interval
+    """Score of one forced trace."""
+    serial_tokens: float
+    """Tokens it writes, the answer included."""
+    width: int
+    """Plain draws voted on."""
+    parallel: Interval
+    """Score of that vote."""
+    parallel_tokens: float
+    """Tokens they write."""
+    difference: PairedComparison
+    """Parallel less serial."""
+
+
+def equal_tokens(evidence: Evidence) -> tuple[EqualTokens, ...]:
+    """Compare at every budget that pays for at least one plain draw.
+
+    The width is set by mean tokens alone, never by scores, so there is no luck in the match. Where the budget would pay
+    for more draws than there are, the vote is of all there are and costs less than the trace: the comparison then leans
+    against the vote.
+    """
+    plain = evidence.plain
+    each = float(plain.tokens.mean())
+    found = []
+    for arm in evidence.serial:
+        cost = float(arm.tokens.mean())
+        width = min(int(cost / each + 1e-9), plain.classes.shape[1]) if each > 0 else 0
+        if width < 1 or arm.arm.budget is None:
+            continue
+        serial, parallel = arm.worth.mean(axis=1), votes_of(plain, [width])[:, 0]
+        found.append(
+            EqualTokens(
+                arm.arm.budget,
+                mean_interval(serial, bounds=(0.0, 1.0)),
+                cost,
+                width,
+                mean_interval(parallel, bounds=(0.0, 1.0)),
+                each * width,
+                paired_difference(parallel, serial),
+            )
+        )
+    return tuple(found)
+
 
 FEWEST = 12
 """Questions below which nothing is chosen: resampling fewer gives intervals that are too narrow (see `mean_interval`).
@@ -99,7 +240,7 @@ def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
 _UNKNOWN: Outcome = "cannot tell"
 
 
-def improvements(gaps: Floats, *, seed: int = 0) -> Floats:
+def improvements(gaps: FloatArray, *, seed: int = 0) -> FloatArray:
     """Return for each column of differences the chance that the best of all columns is as good as it, if none were above 0."""
     size = np.sqrt((gaps**2).sum(axis=0))
     differing = size > 0
@@ -113,7 +254,7 @@ def improvements(gaps: Floats, *, seed: int = 0) -> Floats:
     return chances
 
 
-def _pick(table: Floats, costs: Floats, default: int, seed: int) -> tuple[int, Outcome, float]:
+def _pick(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[int, Outcome, float]:
     """Return the option chosen on some questions, why, and the p-value of a gain."""
     gaps = table - table[:, [default]]
     dearer, cheaper = np.flatnonzero(costs > costs[default]), np.flatnonzero(costs < costs[default])
@@ -129,7 +270,9 @@ def _pick(table: Floats, costs: Floats, default: int, seed: int) -> tuple[int, O
     return default, "enough" if small else "cannot tell", p_value
 
 
-def _cheapest_as_good(table: Floats, costs: Floats, default: int, seed: int, replicates: int = REPLICATES) -> Interval:
+def _cheapest_as_good(
+    table: FloatArray, costs: FloatArray, default: int, seed: int, replicates: int = BOOTSTRAP_REPLICATES
+) -> Interval:
     """Return the cost of the cheapest option within one standard error of the best, of those that gain on one plain draw.
 
     A dearer option must be shown to gain: one that varies much is within its own wide error of the best whatever it is
@@ -144,14 +287,14 @@ def _cheapest_as_good(table: Floats, costs: Floats, default: int, seed: int, rep
     return one_standard_error_choice(costs[gains], table[:, gains], replicates=replicates, seed=seed).budget
 
 
-def _bounds(gaps: Floats, seed: int) -> tuple[Interval, ...]:
+def _bounds(gaps: FloatArray, seed: int) -> tuple[Interval, ...]:
     """Return intervals of several mean differences that hold all together (Bonferroni)."""
     if not gaps.shape[1]:
         return ()
     return curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000, seed=seed)
 
 
-def _cross_fitted(table: Floats, costs: Floats, default: int, seed: int) -> tuple[Floats, list[int]]:
+def _cross_fitted(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[FloatArray, list[int]]:
     """Return the score of each question under what the other folds chose, and what they chose."""
     fold = np.random.default_rng(seed).permutation(len(table)) % FOLDS
     picks = [_pick(table[fold != part], costs, default, seed)[0] for part in range(FOLDS)]
@@ -162,6 +305,6 @@ def _fixed(cost: float) -> Interval:
     return Interval(cost, cost, cost, 0.95, "not resampled")
 
 
-def _apart(costs: Floats) -> Floats:
+def _apart(costs: FloatArray) -> FloatArray:
     """Set equal costs a hair apart, in the order given: the rule wants each cost once."""
     return costs * (1 + 1e-9 * np.arange(len(costs)))

@@ -10,19 +10,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from breadth.base.errors import MeasureError, NotARunError
 from breadth.base.settings import from_table
 from breadth.inference.budget import Spend
 from breadth.inference.sweep_plan import Arm, SweepPlan
+from breadth.measure.answer_extraction import stated_answers
 from breadth.measure.answers import answer_classes
+from breadth.measure.diversity import group_diversity
+from breadth.measure.intervals import Interval, mean_interval
+from breadth.measure.oscillation import stated_in, trace_oscillations
+from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,21 +34,21 @@ class ArmEvidence:
     """How they were drawn."""
     answers: tuple[tuple[str | None, ...], ...]
     """The answers as written; None where none could be read."""
-    classes: Ints
+    classes: IntArray
     """Class of each answer among all answers to its question, over all arms; -1 where none could be read."""
-    worth: Floats
+    worth: FloatArray
     """1 for a right answer, or for one that agrees where no right answers are known; ties among the answers agreed on
     are shared.
     """
-    tokens: Floats
+    tokens: FloatArray
     """Tokens written for each sample."""
-    seconds: Floats
+    seconds: FloatArray
     """Seconds each sample took."""
-    money: Floats
+    money: FloatArray
     """What each sample cost by the prices given."""
-    confidences: Floats
+    confidences: FloatArray
     """How sure each sample was; NaN where log-probs were not asked for."""
-    truncated: npt.NDArray[np.bool_]
+    truncated: BoolArray
     """Whether it was cut at the length cap."""
     texts: tuple[str, ...]
     """What was written, row by row."""
@@ -136,7 +137,7 @@ def _references(run: Run) -> dict[str, str]:
     return dict(zip(table["problem"].to_pylist(), table["reference"].to_pylist(), strict=True))
 
 
-def _classes(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Ints]:
+def _classes(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, IntArray]:
     """Class the answers of one question, all arms together."""
     places = sorted(arms)
     every = answer_classes([row["answer"] for place in places for row in arms[place]])
@@ -144,7 +145,7 @@ def _classes(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, Ints]
     return dict(zip(places, np.split(every, ends), strict=True))
 
 
-def _pooled(classes: Mapping[int, Ints]) -> dict[int, float]:
+def _pooled(classes: Mapping[int, IntArray]) -> dict[int, float]:
     """Return the answers most agreed on when every arm counts the same, with what one is worth: 1, or a share of it when tied."""
     shares: dict[int, float] = defaultdict(float)
     for labels in classes.values():
@@ -156,7 +157,7 @@ def _pooled(classes: Mapping[int, Ints]) -> dict[int, float]:
 
 
 def _agreed(
-    arms: Mapping[int, Sequence[Mapping[str, Any]]], pool: Mapping[int, float] | None, classes: Mapping[int, Ints]
+    arms: Mapping[int, Sequence[Mapping[str, Any]]], pool: Mapping[int, float] | None, classes: Mapping[int, IntArray]
 ) -> str:
     first = next(iter(pool or {}), None)
     told = [
@@ -172,7 +173,7 @@ def _arm(
     plan: SweepPlan,
     place: int,
     rows: Sequence[Sequence[Mapping[str, Any]]],
-    classes: Mapping[str, Mapping[int, Ints]],
+    classes: Mapping[str, Mapping[int, IntArray]],
     pools: Mapping[str, Mapping[int, float] | None],
     names: Sequence[str],
 ) -> ArmEvidence:
@@ -209,3 +210,78 @@ def _arm(
 def _money(plan: SweepPlan, row: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
     spend = Spend(input_tokens=extra["input_tokens"], cached_tokens=extra["cached_tokens"], output_tokens=row["tokens"])
     return plan.policy.prices.of(spend)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """One arm in figures; intervals resample questions."""
+
+    name: str
+    """The arm."""
+    budget: int | None
+    """Thinking tokens it is forced to."""
+    score: Interval
+    """Mean score of one sample."""
+    tokens: float
+    """Mean tokens written for one sample."""
+    entropy: Interval | None
+    """Entropy of the answers to a question in nats, at the same number of samples in all arms; None from single samples, or where
+    nothing could be read."""
+    samples: int
+    """That number of samples."""
+    changing: Interval
+    """Share of traces that state one answer and then another."""
+    lost: int
+    """Times a right answer was given up for another one within a trace."""
+    found: int
+    """Times a wrong answer was given up for the right one."""
+    unread: Interval
+    """Share of samples without a readable answer."""
+    truncated: float
+    """Share of samples cut at the length cap."""
+
+
+def arm_traits(evidence: Evidence) -> tuple[Traits, ...]:
+    """Describe the plain arm and every forced one."""
+    common = min(arm.classes.shape[1] for arm in evidence.arms)
+    return tuple(_traits(arm, evidence, common) for arm in (evidence.plain, *evidence.serial))
+
+
+def _traits(arm: ArmEvidence, evidence: Evidence, common: int) -> Traits:
+    changing, lost, found = _oscillation(arm, evidence.truths)
+    return Traits(
+        arm.arm.name,
+        arm.arm.budget,
+        _share(arm.worth),
+        float(arm.tokens.mean()),
+        _entropy(arm.classes[:, :common]),
+        common,
+        changing,
+        lost,
+        found,
+        _share((arm.classes < 0).astype(np.float64)),
+        float(arm.truncated.mean()),
+    )
+
+
+def _share(table: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Interval:
+    return mean_interval(table.mean(axis=1), bounds=(0.0, 1.0))
+
+
+def _entropy(classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Interval | None:
+    samples = classes.shape[1]
+    rows = np.repeat(np.arange(len(classes)), samples)
+    entropies = group_diversity(rows, classes.ravel()).entropy
+    known = entropies[np.isfinite(entropies)]
+    return mean_interval(known, bounds=(0.0, math.log(samples) + 0.5)) if samples > 1 and known.size else None
+
+
+def _oscillation(arm: ArmEvidence, truths: tuple[str, ...]) -> tuple[Interval, int, int]:
+    samples = arm.classes.shape[1]
+    changed = np.zeros(len(arm.texts))
+    lost = found = 0
+    if any(stated_answers(text) for text in arm.texts):
+        traced = trace_oscillations(stated_in(arm.texts, [truth for truth in truths for _ in range(samples)]))
+        changed[traced.traces.astype(np.int64)] = traced.changes > 0
+        lost, found = int(traced.lost.sum()), int(traced.found.sum())
+    return _share(changed.reshape(-1, samples)), lost, found

@@ -9,7 +9,7 @@ from breadth.measure.intervals import Interval
 from breadth.report.plaintext import counted
 from breadth.report.sections import Fact, Severity, Verdict
 from breadth.tuning.choice import FEWEST, MARGIN, RISK
-from breadth.tuning.tuned import Tuned
+from breadth.tuning.result import Tuned
 
 MOST_UNREAD = 0.2
 """Share of plain samples without a readable answer above which the report warns."""

@@ -97,7 +97,7 @@ def test_a_name_that_is_not_ours() -> None:
     with pytest.raises(SettingsError, match="'rewrd'") as error:
         check_mapping({"rewrd": "score"})
     assert "Did you mean 'reward'?" in error.value.remedy
-    check_mapping({"reward/format": "f", "time": "t", "starved_groups": "z", "prompt": "p"})
+    check_mapping({"reward/format": "f", "time": "t", "zero_variance_groups": "z", "prompt": "p"})
 
 
 def test_rollouts_need_a_problem() -> None:

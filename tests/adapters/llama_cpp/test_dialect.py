@@ -13,15 +13,16 @@ import pytest
 from breadth.adapters.llama_cpp.dialect import SETTINGS, LlamaCppDialect
 from breadth.base.errors import StrategyError
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.records import Candidate, Sampling
-from breadth.runtime.dialect import CHAT, COMPLETIONS, Identity
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.dialect import ServerIdentity
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 
 def fields(*changes: Change) -> dict[str, Any]:
-    request = SETTINGS.patch(changes, Knobs())[0]
+    request = SETTINGS.patch(changes, TrainerConfig())[0]
     found: dict[str, Any] = json.loads(request.removeprefix("request: "))
     return found
 
@@ -33,14 +34,14 @@ def chat_reply(url: str, **more: Any) -> Any:
         "seed": 1,
         **more,
     }
-    request = Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})  # noqa: S310 - ours
-    with urlopen(request, timeout=120) as reply:  # noqa: S310 - the address of our own server
+    request = Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+    with urlopen(request, timeout=120) as reply:
         return json.load(reply)
 
 
 def test_fields_are_those_of_the_dialect() -> None:
     assert fields(Change("thinking_budget", 64)) == LlamaCppDialect().thinking_fields(64)
-    assert SETTINGS.patch([Change("votes", 4)], Knobs()) == ('request: {"n": 4}', "server: --parallel 4")
+    assert SETTINGS.patch([Change("votes", 4)], TrainerConfig()) == ('request: {"n": 4}', "server: --parallel 4")
 
 
 def test_the_real_server_votes_caps_and_sends_raw_alternatives(llama: str) -> None:
@@ -73,11 +74,11 @@ QUESTION = ({"role": "user", "content": "What is 7*8?"},)
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
 
 
-def drawn(url: str, *draws: Draw, dialect: LlamaCppDialect | None = None) -> list[Candidate]:
+def drawn(url: str, *draws: SampleRequest, dialect: LlamaCppDialect | None = None) -> list[Candidate]:
     async def main() -> list[Candidate]:
         sampler = OpenAISampler(url, dialect=dialect or LlamaCppDialect(), attempts=1, seconds=60)
         try:
-            return list(await asyncio.gather(*(sampler.draw(draw, Meter()) for draw in draws)))
+            return list(await asyncio.gather(*(sampler.sample(draw, Meter()) for draw in draws)))
         finally:
             await sampler.close()
 
@@ -86,14 +87,14 @@ def drawn(url: str, *draws: Draw, dialect: LlamaCppDialect | None = None) -> lis
 
 def server_reply(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = Request(url + path, data, {"content-type": "application/json"})  # noqa: S310 - the address of our own server
-    with urlopen(request, timeout=60) as reply:  # noqa: S310 - the same
+    request = Request(url + path, data, {"content-type": "application/json"})
+    with urlopen(request, timeout=60) as reply:
         return json.load(reply)
 
 
 def rendered(url: str, dialect: LlamaCppDialect, prefix: str) -> str:
     """Return the reply's beginning as the server's chat template writes it."""
-    _, body = dialect.request(Draw(QUESTION, prefix=prefix))
+    _, body = dialect.request(SampleRequest(QUESTION, prefix=prefix))
     prompt: str = server_reply(url, "/apply-template", {"messages": body["messages"]})["prompt"]
     return prompt.rpartition("<|im_start|>assistant\n")[2]
 
@@ -109,7 +110,7 @@ def test_the_server_takes_every_sampling_field_under_these_names(llama: str) -> 
         frequency_penalty=0.375,
         max_tokens=1,
     )
-    path, body = LlamaCppDialect().request(Draw(QUESTION, sampling, seed=11))
+    path, body = LlamaCppDialect().request(SampleRequest(QUESTION, sampling, seed=11))
     seen = server_reply(llama, path, body | {"stream": False, "stream_options": None, "verbose": True})["__verbose"][
         "generation_settings"
     ]
@@ -132,17 +133,22 @@ def test_the_server_takes_every_sampling_field_under_these_names(llama: str) -> 
 def test_the_same_seed_draws_the_same_text_and_huge_ones_are_folded(llama: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=12)
     seeds = (3, 3, 4, 2**32 - 1, 2**32 - 1)
-    texts = [candidate.text for candidate in drawn(llama, *(Draw(QUESTION, sampling, seed=seed) for seed in seeds))]
+    texts = [
+        candidate.text for candidate in drawn(llama, *(SampleRequest(QUESTION, sampling, seed=seed) for seed in seeds))
+    ]
     assert texts[0] == texts[1] != texts[2]
     assert texts[3] == texts[4]  # sent as it is, this one would be drawn at random
-    assert LlamaCppDialect().request(Draw(QUESTION, seed=2**32 + 4))[1]["seed"] == 5
+    assert LlamaCppDialect().request(SampleRequest(QUESTION, seed=2**32 + 4))[1]["seed"] == 5
 
 
 def test_log_probs_are_raw_and_as_many_as_asked(llama: str) -> None:
     ways = ((1.0, 40), (0.25, 40), (1.0, 5))
     warm, cold, few = drawn(
         llama,
-        *(Draw(QUESTION, Sampling(temperature=heat, top_k=1, max_tokens=6, top_logprobs=top)) for heat, top in ways),
+        *(
+            SampleRequest(QUESTION, Sampling(temperature=heat, top_k=1, max_tokens=6, top_logprobs=top))
+            for heat, top in ways
+        ),
     )
     assert warm.text == cold.text == few.text
     assert warm.logprobs is not None
@@ -157,8 +163,8 @@ def test_log_probs_are_raw_and_as_many_as_asked(llama: str) -> None:
 def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
     begun, whole = drawn(
         llama,
-        Draw(QUESTION, replace(GREEDY, stop=(".",)), prefix="7*8 ="),
-        Draw("The capital of France", GREEDY, prefix=" is"),
+        SampleRequest(QUESTION, replace(GREEDY, stop=(".",)), prefix="7*8 ="),
+        SampleRequest("The capital of France", GREEDY, prefix=" is"),
     )
     assert begun.text.strip().startswith("56")
     assert begun.prefix == "7*8 ="
@@ -166,8 +172,8 @@ def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
 
 
 def test_plain_text_goes_to_completions_with_log_probs(llama: str) -> None:
-    draw = Draw("The capital of France is", replace(GREEDY, top_logprobs=5))
-    assert LlamaCppDialect().request(draw)[0] == COMPLETIONS
+    draw = SampleRequest("The capital of France is", replace(GREEDY, top_logprobs=5))
+    assert LlamaCppDialect().request(draw)[0] == COMPLETIONS_PATH
     (candidate,) = drawn(llama, draw)
     assert candidate.logprobs is not None
     assert len(candidate.logprobs) == candidate.tokens == 8
@@ -175,8 +181,8 @@ def test_plain_text_goes_to_completions_with_log_probs(llama: str) -> None:
 
 def test_it_recognises_the_server_and_fits_itself(llama: str, thinking_llama: str) -> None:
     for url, thinks in ((llama, False), (thinking_llama, True)):
-        nothing = Identity({}, {}, {})
-        identity = Identity(server_reply(url, "/v1/models"), {}, {"/props": server_reply(url, "/props")})
+        nothing = ServerIdentity({}, {}, {})
+        identity = ServerIdentity(server_reply(url, "/v1/models"), {}, {"/props": server_reply(url, "/props")})
         assert LlamaCppDialect().recognises(identity)
         assert LlamaCppDialect().recognises(replace(identity, props={}))
         assert LlamaCppDialect().recognises(replace(identity, models={}))
@@ -208,8 +214,8 @@ def test_open_thinking_goes_on_as_thinking_and_closed_thinking_as_reply(thinking
     dialect = LlamaCppDialect(thinks=True)
     thinking, reply = drawn(
         thinking_llama,
-        Draw(QUESTION, GREEDY, prefix="<think>\nSeven eights"),
-        Draw(QUESTION, GREEDY, prefix="<think>\nSeven eights are 56.\n</think>\n\nThe answer is"),
+        SampleRequest(QUESTION, GREEDY, prefix="<think>\nSeven eights"),
+        SampleRequest(QUESTION, GREEDY, prefix="<think>\nSeven eights are 56.\n</think>\n\nThe answer is"),
         dialect=dialect,
     )
     assert thinking.reasoning
@@ -223,8 +229,8 @@ def test_a_cap_on_thinking_is_kept(thinking_llama: str) -> None:
     question = ({"role": "user", "content": "What is 7*8? Think first."},)
     free, capped = drawn(
         thinking_llama,
-        Draw(question, long),
-        Draw(question, replace(long, thinking_tokens=4)),
+        SampleRequest(question, long),
+        SampleRequest(question, replace(long, thinking_tokens=4)),
         dialect=LlamaCppDialect(thinks=True),
     )
     assert 0 < len(capped.reasoning) < len(free.reasoning)
@@ -235,14 +241,16 @@ def test_a_cap_on_thinking_is_kept(thinking_llama: str) -> None:
 def test_a_cap_and_begun_thinking_do_not_go_together() -> None:
     capped = Sampling(thinking_tokens=5)
     with pytest.raises(StrategyError, match="thinking has begun"):
-        LlamaCppDialect(thinks=True).request(Draw(QUESTION, capped, prefix="<think>\nSeven"))
-    path, body = LlamaCppDialect(thinks=True).request(Draw(QUESTION, capped, prefix="<think>\nSeven\n</think>\n"))
-    assert path == CHAT
+        LlamaCppDialect(thinks=True).request(SampleRequest(QUESTION, capped, prefix="<think>\nSeven"))
+    path, body = LlamaCppDialect(thinks=True).request(
+        SampleRequest(QUESTION, capped, prefix="<think>\nSeven\n</think>\n")
+    )
+    assert path == CHAT_PATH
     assert "reasoning_budget_tokens" not in body
-    assert LlamaCppDialect().request(Draw(QUESTION, capped))[1]["reasoning_budget_tokens"] == 5
+    assert LlamaCppDialect().request(SampleRequest(QUESTION, capped))[1]["reasoning_budget_tokens"] == 5
 
 
 def test_nonsense_is_not_recognised() -> None:
-    junk = Identity({"data": None}, {}, {"/props": [1], "/server_info": "x", "/get_server_info": 3})
+    junk = ServerIdentity({"data": None}, {}, {"/props": [1], "/server_info": "x", "/get_server_info": 3})
     assert not LlamaCppDialect().recognises(junk)
     assert LlamaCppDialect().speculates(junk) is None

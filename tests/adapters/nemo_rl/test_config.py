@@ -9,7 +9,7 @@ import pytest
 from breadth.adapters.nemo_rl.config import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import head
 
 TEXT = """
@@ -36,7 +36,7 @@ policy:
 """
 
 
-def read(folder: Path, text: str) -> Knobs:
+def read(folder: Path, text: str) -> TrainerConfig:
     path = folder / "grpo.yaml"
     path.write_text(text, encoding="utf-8")
     assert SETTINGS.recognises(path, head(path))

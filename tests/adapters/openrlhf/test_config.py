@@ -8,7 +8,7 @@ import pytest
 
 from breadth.adapters.openrlhf.config import DEFAULTS, FIELDS, OLDER, SETTINGS
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import head
 
 DOTTED = """python3 -m openrlhf.cli.train_ppo_ray \\
@@ -28,7 +28,7 @@ OLD = """deepspeed openrlhf --init_kl_coef 1e-3 --use_kl_loss --advantage_estima
 """
 
 
-def read(folder: Path, text: str) -> Knobs:
+def read(folder: Path, text: str) -> TrainerConfig:
     path = folder / "run.sh"
     path.write_text(text, encoding="utf-8")
     assert SETTINGS.recognises(path, head(path))
@@ -119,8 +119,11 @@ def test_a_patch_read_again_says_what_was_meant(tmp_path: Path) -> None:
 
 
 def test_what_it_has_no_flag_for_is_left_out() -> None:
-    assert SETTINGS.patch([Change("chain", "kl_cov"), Change("votes", 8), Change("filter_flat", False)], Knobs()) == ()
-    assert SETTINGS.patch([Change("updates", 4)], Knobs()) == ("--train.max_epochs 4",)
+    assert (
+        SETTINGS.patch([Change("chain", "kl_cov"), Change("votes", 8), Change("filter_flat", False)], TrainerConfig())
+        == ()
+    )
+    assert SETTINGS.patch([Change("updates", 4)], TrainerConfig()) == ("--train.max_epochs 4",)
 
 
 def test_the_names_are_of_one_piece() -> None:

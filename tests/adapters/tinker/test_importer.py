@@ -190,7 +190,7 @@ def test_a_row_of_the_cookbook(tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     values = {
         name: run.series(name).values.tolist()
-        for name in ("entropy", "reward", "length", "starved_groups", "kl_old", "mismatch")
+        for name in ("entropy", "reward", "length", "zero_variance_groups", "kl_old", "mismatch")
     }
     # The share of groups that teach nothing is 1 - 0.75; the length is that of all environments, not of the one logged
     # first.
@@ -198,7 +198,7 @@ def test_a_row_of_the_cookbook(tmp_path: Path) -> None:
         "entropy": [1.5],
         "reward": [0.25],
         "length": [80.0],
-        "starved_groups": [0.25],
+        "zero_variance_groups": [0.25],
         "kl_old": [0.001],
         "mismatch": [0.002],
     }

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.adapters.trl import completions
-from breadth.adapters.trl.completions import has_completions, read_completions, spoken
+from breadth.adapters.trl.completions import completion_text, has_completions, read_completions
 from breadth.base.errors import BreadthError, BrokenFileError
 from breadth.runs.schema import Record, Remark, RolloutBatch
 from breadth.runs.writer import problem_id
@@ -132,9 +132,9 @@ def test_chats_become_text(tmp_path: Path) -> None:
     assert found["completion"] == [r"\boxed{2}"]
     assert found["answer"] == ["2"]
     turns = [{"role": "assistant", "content": "call"}, {"role": "tool", "content": "4"}]
-    assert spoken(turns) == turns
-    assert spoken([{"role": "assistant", "content": None}]) == ""
-    assert spoken(None) is None
+    assert completion_text(turns) == turns
+    assert completion_text([{"role": "assistant", "content": None}]) == ""
+    assert completion_text(None) is None
 
 
 def test_groups_go_on_across_batches_and_equal_prompts_apart_are_two_groups(

@@ -10,7 +10,7 @@ import pytest
 
 from breadth.adapters.trl.config import CHANGED, DEFAULTS, FIELDS, OLDER, SETTINGS, SIBLINGS, TELLING
 from breadth.base.errors import BrokenFileError
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import head
 
 FOREIGN = {"reward_funcs", "max_prompt_length"}
@@ -120,7 +120,7 @@ def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None)
     assert [one.weight for one in found] == ([] if weight is None else [weight])
 
 
-def read(folder: Path, text: str, name: str) -> Knobs:
+def read(folder: Path, text: str, name: str) -> TrainerConfig:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     assert SETTINGS.recognises(path, head(path))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.trl.conflicts import LOSS_SETTINGS, check_arguments, check_version, regime_of
+from breadth.adapters.trl.conflicts import LOSS_SETTINGS, check_arguments, check_trl_version, trl_regime
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
@@ -93,7 +93,7 @@ def test_scaling_of_rewards_conflicts_only_with_an_estimator() -> None:
     check_arguments(arguments(scale_rewards="none"), Chain((RepeatPenalty(),)))
 
 
-def test_the_plan_seat_is_refused_with_the_reason() -> None:
+def test_the_plan_stage_is_refused_with_the_reason() -> None:
     for mechanism in (Difficulty(), Temperature(1.0, 0.6, 100)):
         assert "fixes the sampling temperature at construction" in refused(Chain((mechanism, *LOSS.mechanisms)))
 
@@ -125,16 +125,16 @@ def test_trls_losses_by_response_cannot_drop_groups() -> None:
 @pytest.mark.parametrize("version", ["1.9.0", "1.15.9", "1.17.0", "1.160.0", "2.0.0"])
 def test_an_unknown_version_is_refused(version: str) -> None:
     with pytest.raises(MechanismError, match=f"TRL {version} is installed"):
-        check_version(version)
-    check_version("1.16.0")
-    check_version("1.16.3")
+        check_trl_version(version)
+    check_trl_version("1.16.0")
+    check_trl_version("1.16.3")
 
 
 def test_the_regime_by_hand() -> None:
-    regime = regime_of(arguments(steps_per_generation=8, num_iterations=2), processes=3)
+    regime = trl_regime(arguments(steps_per_generation=8, num_iterations=2), processes=3)
     assert regime.updates_per_generation == 8  # 8 micro-batches twice, 2 to an optimizer step
     assert regime.sequences_per_update == 4 * 2 * 3
     assert regime.group_size == 8
     assert regime.temperature == 0.9
     assert regime.tokens_per_update == 24 * 100
-    assert regime_of(arguments(), processes=1).on_policy
+    assert trl_regime(arguments(), processes=1).on_policy

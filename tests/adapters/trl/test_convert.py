@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.adapters.trl.convert import ROWS, Providers, Scored, batch_of, loss_mask, plain_text, rollouts_of
+from breadth.adapters.trl.convert import (
+    ROWS_KEY,
+    Providers,
+    ScoredCompletions,
+    loss_mask,
+    plain_text,
+    to_batch,
+    to_rollouts,
+)
 from breadth.base.errors import MechanismError
 from breadth.measure.answers import stated_key
 from breadth.runs.writer import problem_id
@@ -43,9 +51,9 @@ def trainer(rank: int = 0, names: tuple[str, ...] = ("accuracy",), weights: tupl
     )
 
 
-def scored(rewards: list[list[float]]) -> Scored:
+def scored(rewards: list[list[float]]) -> ScoredCompletions:
     ids = [[2, 3, 4, 5, 1], [6, 1]]
-    return Scored(["what is 3 + 4?"] * 2, [r"\boxed{7}", "no idea"], ids, torch.tensor(rewards))
+    return ScoredCompletions(["what is 3 + 4?"] * 2, [r"\boxed{7}", "no idea"], ids, torch.tensor(rewards))
 
 
 OUTPUT = {"advantages": torch.tensor([0.5, -0.5]), "completion_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])}
@@ -53,7 +61,7 @@ OUTPUT = {"advantages": torch.tensor([0.5, -0.5]), "completion_mask": torch.tens
 
 def test_a_process_takes_its_own_rows_of_everybodys_rewards() -> None:
     told = scored([[0.0], [0.0], [1.0], [0.0]])
-    rollouts = rollouts_of(trainer(rank=1), OUTPUT, told, Providers(), frozenset({"correct", "outcomes"}))
+    rollouts = to_rollouts(trainer(rank=1), OUTPUT, told, Providers(), frozenset({"correct", "outcomes"}))
     assert rollouts.rewards.tolist() == [1.0, 0.0]
     assert rollouts.groups.tolist() == [1, 1]
     assert not_none(rollouts.correct).tolist() == [1.0, 0.0]
@@ -65,7 +73,7 @@ def test_a_process_takes_its_own_rows_of_everybodys_rewards() -> None:
 
 def test_rewards_are_weighed_and_a_rollout_nobody_scored_has_none() -> None:
     nan = math.nan
-    rollouts = rollouts_of(
+    rollouts = to_rollouts(
         trainer(names=("a", "b"), weights=(1.0, 0.5)),
         OUTPUT,
         scored([[1.0, nan], [nan, nan]]),
@@ -80,25 +88,25 @@ def test_rewards_are_weighed_and_a_rollout_nobody_scored_has_none() -> None:
 def test_the_grade_is_the_one_named_and_must_be_right_or_wrong() -> None:
     told = scored([[0.3, 1.0], [0.2, 0.0]])
     owner = trainer(names=("length", "accuracy"), weights=(1.0, 1.0))
-    named = rollouts_of(owner, OUTPUT, told, Providers(correct="accuracy"), frozenset({"correct"}))
+    named = to_rollouts(owner, OUTPUT, told, Providers(correct="accuracy"), frozenset({"correct"}))
     assert not_none(named.correct).tolist() == [1.0, 0.0]
     with pytest.raises(MechanismError, match=r"length gave 0\.3"):
-        rollouts_of(owner, OUTPUT, told, Providers(correct="length"), frozenset({"correct"}))
-    shaped = rollouts_of(trainer(), OUTPUT, scored([[0.3], [0.2]]), Providers(), frozenset())
+        to_rollouts(owner, OUTPUT, told, Providers(correct="length"), frozenset({"correct"}))
+    shaped = to_rollouts(trainer(), OUTPUT, scored([[0.3], [0.2]]), Providers(), frozenset())
     assert shaped.correct is None  # one shaped reward, and no mechanism asks
 
 
 def test_planning_tokens_are_those_inside_a_gram() -> None:
     providers, told = Providers(grams=StrategicGrams(("let us try",))), scored([[1.0], [0.0]])
-    rollouts = rollouts_of(trainer(), OUTPUT, told, providers, frozenset({"planning"}))
-    assert rollouts_of(trainer(), OUTPUT, told, providers, frozenset()).planning is None
+    rollouts = to_rollouts(trainer(), OUTPUT, told, providers, frozenset({"planning"}))
+    assert to_rollouts(trainer(), OUTPUT, told, providers, frozenset()).planning is None
     assert not_none(rollouts.planning).tolist() == [[True, True, True, False, False], [False] * 5]
 
 
 def test_all_processes_have_grades_or_none() -> None:
     """Rewards of 0 and 1 on one process alone are no grades, or joining the processes would fail."""
     told = scored([[0.0], [1.0], [0.5], [1.0]])
-    assert all(rollouts_of(trainer(rank), OUTPUT, told, Providers(), frozenset()).correct is None for rank in (0, 1))
+    assert all(to_rollouts(trainer(rank), OUTPUT, told, Providers(), frozenset()).correct is None for rank in (0, 1))
 
 
 def test_what_can_be_provided() -> None:
@@ -113,13 +121,13 @@ def test_what_can_be_provided() -> None:
 
 def test_a_micro_batch_with_tool_output_and_a_sampler_that_differs() -> None:
     logprobs = torch.zeros(2, 5)
-    inputs = OUTPUT | {"tool_mask": torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]), ROWS: torch.tensor([7, 3])}
+    inputs = OUTPUT | {"tool_mask": torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]), ROWS_KEY: torch.tensor([7, 3])}
     corrected = inputs | {"importance_sampling_ratio": torch.tensor([[2.0], [0.5]])}
-    batch = batch_of(corrected, logprobs, torch.ones(2, 5))
+    batch = to_batch(corrected, logprobs, torch.ones(2, 5))
     assert batch.mask.tolist() == [[True, False, True, True, True], [True, True, False, False, False]]
     assert not_none(batch.weights).tolist() == [[2.0] * 5, [0.5] * 5]
     assert not_none(batch.rows).tolist() == [7, 3]
-    assert batch_of(inputs, logprobs, torch.ones(2, 5)).weights is None
+    assert to_batch(inputs, logprobs, torch.ones(2, 5)).weights is None
     assert int(loss_mask(OUTPUT).sum()) == 7
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from breadth.adapters.trl import history
 from breadth.adapters.trl.history import (
-    SAVED,
+    ARGUMENTS_FILE,
+    drop_older_copies,
     load_history,
     newest_history,
     output_folder,
@@ -20,7 +21,6 @@ from breadth.adapters.trl.history import (
     refuse_pickle,
     reward_weights,
     states_in,
-    without_older_copies,
 )
 from breadth.base.errors import BrokenFileError, UnsafeFileError
 from breadth.runs.schema import MetricRow, Remark, SeenSettings
@@ -160,9 +160,9 @@ def test_only_the_newest_copy_of_one_log_is_kept(tmp_path: Path) -> None:
     ]
     other = write(tmp_path / "other" / "checkpoint-5" / "trainer_state.json", state([log_row(5, kl=0.1)]))
     console = tmp_path / "train.log"
-    assert without_older_copies([*paths, other, console]) == [paths[2], other, console]
+    assert drop_older_copies([*paths, other, console]) == [paths[2], other, console]
     final = write(tmp_path / "trainer_state.json", state(rows))
-    assert without_older_copies([*paths, final]) == [final]
+    assert drop_older_copies([*paths, final]) == [final]
 
 
 def test_states_of_a_run_started_afresh_all_stay(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_states_of_a_run_started_afresh_all_stay(tmp_path: Path) -> None:
     broken = tmp_path / "checkpoint-700" / "trainer_state.json"
     broken.parent.mkdir()
     broken.write_text("{")
-    assert without_older_copies([new, old, broken]) == [new, old, broken]
+    assert drop_older_copies([new, old, broken]) == [new, old, broken]
 
 
 def test_the_newest_history_of_a_folder_passes_over_broken_ones(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_newest_history_of_a_folder_passes_over_broken_ones(tmp_path: Path) 
 def test_a_state_nested_beyond_reason_stays(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text('{"log_history": [{"loss": ' + "[" * 990 + "]" * 990 + "}]}")
-    assert without_older_copies([path]) == [path]
+    assert drop_older_copies([path]) == [path]
 
 
 def test_the_newest_history_is_read_again_when_the_file_has_changed(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_newest_history_is_read_again_when_the_file_has_changed(tmp_path: Pa
 
 
 def test_saved_arguments_are_settings(tmp_path: Path) -> None:
-    path = tmp_path / SAVED
+    path = tmp_path / ARGUMENTS_FILE
     path.write_text(json.dumps({"temperature": 0.9, "num_generations": 8, "output_dir": "out"}))
     assert list(read_arguments(path)) == [SeenSettings({"temperature": 0.9, "num_generations": 8, "output_dir": "out"})]
 
@@ -213,9 +213,9 @@ def test_saved_arguments_are_settings(tmp_path: Path) -> None:
     [("{", "is not JSON"), ("[1]", "holds no settings"), ('{"a":' * 200 + "1" + "}" * 200, "holds no settings")],
 )
 def test_broken_arguments_are_refused(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / SAVED).write_text(text)
+    (tmp_path / ARGUMENTS_FILE).write_text(text)
     with pytest.raises(BrokenFileError, match=problem):
-        list(read_arguments(tmp_path / SAVED))
+        list(read_arguments(tmp_path / ARGUMENTS_FILE))
 
 
 def test_the_pickle_is_refused_with_the_safe_way_named() -> None:
@@ -234,6 +234,6 @@ def test_the_pickle_is_refused_with_the_safe_way_named() -> None:
     ],
 )
 def test_weights_are_read_where_they_are_numbers(tmp_path: Path, document: str, weights: list[float] | None) -> None:
-    (tmp_path / SAVED).write_text(document)
+    (tmp_path / ARGUMENTS_FILE).write_text(document)
     assert reward_weights(tmp_path) == weights
     assert reward_weights(tmp_path / "absent") is None

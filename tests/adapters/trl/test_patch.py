@@ -10,7 +10,7 @@ import pytest
 
 from breadth.adapters.trl.config import SETTINGS
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 
 BARE = {"output_dir": "out", "report_to": "none", "use_cpu": True, "bf16": False}
 USER = {"num_generations": 4, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 6, "loss_type": "grpo"}
@@ -97,13 +97,13 @@ def test_a_patch_does_what_it_says_when_read_again() -> None:
 
 def test_updates_where_the_size_of_a_generation_is_fixed_or_not_known() -> None:
     assert patched(Change("updates", 4), generation_batch_size=24)[0] == {"num_iterations": 4}
-    assert keywords(SETTINGS.patch([Change("updates", 4)], Knobs())) == {"num_iterations": 4}
+    assert keywords(SETTINGS.patch([Change("updates", 4)], TrainerConfig())) == {"num_iterations": 4}
     once = patched(Change("updates", 1), num_iterations=3)[0]
     assert once == {"steps_per_generation": 6, "num_iterations": 1}
 
 
 def test_a_group_says_what_must_hold_where_the_batch_is_not_known() -> None:
-    lines = SETTINGS.patch([Change("group", 16)], Knobs())
+    lines = SETTINGS.patch([Change("group", 16)], TrainerConfig())
     assert lines == (
         "GRPOConfig(num_generations=16)",
         "# per_device_train_batch_size x steps_per_generation x processes must be a multiple of 16",
@@ -148,7 +148,7 @@ def test_an_objective_of_ours_says_what_must_go() -> None:
 def test_what_remains_after_taking_out_is_accepted_by_our_trainer(tmp_path: Path, recipe: str) -> None:
     trl = pytest.importorskip("trl")
     from breadth.adapters.trl.conflicts import check_arguments
-    from breadth.training.recipes import chain_of
+    from breadth.training.recipes import resolve_chain
 
     settings = {
         **USER,
@@ -161,7 +161,7 @@ def test_what_remains_after_taking_out_is_accepted_by_our_trainer(tmp_path: Path
     *_, comment = SETTINGS.patch([Change("chain", recipe)], SETTINGS.knobs(settings))
     gone = comment.removeprefix("# take ").partition(" out of")[0].split(", ")
     kept = {name: value for name, value in settings.items() if name not in gone}
-    check_arguments(trl.GRPOConfig(**{**BARE, "output_dir": str(tmp_path), **kept}), chain_of(recipe))
+    check_arguments(trl.GRPOConfig(**{**BARE, "output_dir": str(tmp_path), **kept}), resolve_chain(recipe))
 
 
 def test_dropping_flat_groups_is_a_chain_that_our_trainer_accepts(tmp_path: Path) -> None:
@@ -181,7 +181,8 @@ def test_dropping_flat_groups_is_a_chain_that_our_trainer_accepts(tmp_path: Path
 
 def test_one_line_for_what_two_changes_ask_for() -> None:
     lines = SETTINGS.patch(
-        [Change("chain", "kl_cov"), Change("chain", "kl_cov"), Change("clip_high", 0.28), Change("kl", 0.1)], Knobs()
+        [Change("chain", "kl_cov"), Change("chain", "kl_cov"), Change("clip_high", 0.28), Change("kl", 0.1)],
+        TrainerConfig(),
     )
     assert lines[0] == "GRPOConfig(epsilon_high=0.28, beta=0.1)"
     assert len(lines) == 3

@@ -16,7 +16,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from breadth.adapters.trl.importer import IMPORTER, SWITCHES
+from breadth.adapters.trl.importer import IMPORTER, TRL_SWITCHES
 from breadth.runs.importing import Imported, import_files
 from breadth.runs.names import match
 from breadth.runs.reader import Run
@@ -239,7 +239,7 @@ def test_the_console_output_gives_the_same_rows(trained: Trained, tmp_path: Path
 def test_the_switches_name_settings_that_exist() -> None:
     from trl import GRPOConfig
 
-    named = re.findall(r"GRPOConfig\(([^)]*)\)", " ".join(SWITCHES.values()))
+    named = re.findall(r"GRPOConfig\(([^)]*)\)", " ".join(TRL_SWITCHES.values()))
     settings = {pair.split("=")[0].strip() for group in named for pair in group.split(",")}
     assert {"log_completions", "beta", "use_vllm", "vllm_importance_sampling_correction"} == settings
     assert settings <= GRPOConfig.__dataclass_fields__.keys()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.adapters.trl.convert import Scored
+from breadth.adapters.trl.convert import ScoredCompletions
 from breadth.adapters.trl.recorder import Recorder
 from breadth.runs.reader import Run
 from breadth.training.chain import Chain
@@ -19,10 +19,10 @@ from breadth.training.records import Rollouts
 ARGUMENTS = SimpleNamespace(temperature=0.8, to_dict=lambda: {"learning_rate": 1e-6, "beta": 0.0, "run_name": None})
 
 
-def generation(first: int = 0) -> tuple[Scored, Rollouts]:
+def generation(first: int = 0) -> tuple[ScoredCompletions, Rollouts]:
     rewards = torch.tensor([[1.0, 0.5], [float("nan"), 0.0]])
     gathered = torch.cat([torch.zeros(first, 2), rewards])
-    scored = Scored(["what?", "what?"], ["a", "b"], [[2, 3, 1], [4, 1]], gathered)
+    scored = ScoredCompletions(["what?", "what?"], ["a", "b"], [[2, 3, 1], [4, 1]], gathered)
     rollouts = Rollouts(
         rewards=torch.tensor([1.5, float("nan")]),
         groups=torch.tensor([0, 0]),

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from breadth.adapters.trl.trainer import by_length, check_parts
+from breadth.adapters.trl.trainer import check_length_buckets, forward_by_length
 from breadth.base.errors import BreadthError, BrokenFileError, MechanismError, SettingsError
 from breadth.runs.reader import Run
 from breadth.testing.mechanisms import close
@@ -55,7 +55,7 @@ class Reader:
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 9])
 def test_parts_give_what_one_pass_gives(parts: int) -> None:
     whole, mask = Reader()(TOKENS, ATTENTION, 4), REPLY_MASK.bool()
-    logprobs, entropies, auxiliary = by_length(Reader(), TOKENS, ATTENTION, 4, parts)
+    logprobs, entropies, auxiliary = forward_by_length(Reader(), TOKENS, ATTENTION, 4, parts)
     assert torch.equal(logprobs[mask], whole[0][mask])
     assert entropies is not None
     assert torch.equal(entropies[mask], whole[1][mask])
@@ -66,7 +66,7 @@ def test_parts_give_what_one_pass_gives(parts: int) -> None:
 
 def test_each_part_is_as_wide_as_its_longest() -> None:
     reader = Reader()
-    by_length(reader, TOKENS, ATTENTION, 4, 2)
+    forward_by_length(reader, TOKENS, ATTENTION, 4, 2)
     # the empty reply and that of one token, whose prompts need three places; then those of two and four, whose prompts
     # need two
     assert reader.widths == [(2, 3 + 1), (2, 2 + 4)]
@@ -79,7 +79,7 @@ def test_gradients_come_back_to_their_rows() -> None:
         rows = torch.tensor([PROMPTS[:, -1].tolist().index(int(one)) for one in tokens[:, -scored - 1]])
         return scale[rows, None] * tokens[:, -scored:], None, None
 
-    logprobs, entropies, _ = by_length(forward, TOKENS, ATTENTION, 4, 2)
+    logprobs, entropies, _ = forward_by_length(forward, TOKENS, ATTENTION, 4, 2)
     (logprobs * REPLY_MASK).sum().backward()
     assert entropies is None
     assert scale.grad is not None
@@ -89,7 +89,7 @@ def test_gradients_come_back_to_their_rows() -> None:
 @pytest.mark.parametrize(("parts", "processes"), [(0, 1), (-3, 1), (2, 2)])
 def test_what_cannot_be_used_is_refused(parts: int, processes: int) -> None:
     with pytest.raises(SettingsError, match="parts"):
-        check_parts(parts, processes)
+        check_length_buckets(parts, processes)
 
 
 pytestmark = pytest.mark.filterwarnings(

@@ -68,7 +68,7 @@ def bare(bigram: Any) -> Callable[[Chain], dict[str, Any]]:
     """Train the same with the bare Objective on whole mini-batches in this process, never stopping in between."""
 
     def run(chain: Chain) -> dict[str, Any]:
-        objective = Objective(replace(chain, mechanisms=chain.seated(Stage.LOSS)))
+        objective = Objective(replace(chain, mechanisms=chain.mechanisms_of(Stage.LOSS)))
         policy = bigram.Bigram(seed=1)
         told: dict[str, Any] = {"steps": [], "gradients": []}
         for number in range(3):
@@ -95,7 +95,7 @@ def trains_alike(ranks: Ranks, bare: Callable[[Chain], dict[str, Any]]) -> Ranks
             for one in told:
                 same(one, alone)
             both = zip(told[0]["steps"], told[1]["steps"], strict=True)
-            losses = [first["loss"] + second["loss"] if how == "seat" else first["loss"] for first, second in both]
+            losses = [first["loss"] + second["loss"] if how == "stage" else first["loss"] for first, second in both]
             assert losses == pytest.approx([step["loss"] for step in alone["steps"]], abs=1e-6)
         return everyone
 

@@ -10,7 +10,7 @@ import pytest
 from breadth.adapters.configs import flat, table_of
 from breadth.adapters.verl.config import CLIPPED, COVARIANCES, DEFAULTS, DUAL, FIELDS, GROUPED, MANAGERS, SETTINGS
 from breadth.base.errors import BrokenFileError
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import head
 
 verl = pytest.importorskip("verl", reason="verl is not installed")
@@ -204,14 +204,14 @@ def _refused(settings: dict[str, Any]) -> None:
         validate(config, use_reference_policy=False, use_critic=False)
 
 
-def read(folder: Path, text: str, name: str) -> Knobs:
+def read(folder: Path, text: str, name: str) -> TrainerConfig:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     assert SETTINGS.recognises(path, head(path))
     return SETTINGS.knobs(SETTINGS.read(path))
 
 
-def knobs(**settings: Any) -> Knobs:
+def knobs(**settings: Any) -> TrainerConfig:
     """Return the knobs of settings of the actor."""
     return SETTINGS.knobs(
         {f"{ACTOR}.{name}": value for name, value in settings.items()} | {f"{ACTOR}.strategy": "fsdp"}

@@ -10,7 +10,14 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from breadth.adapters.verl.conflicts import VERL_AVERAGES, check_version, refuse, refuse_alone, refuse_unfed, regime_of
+from breadth.adapters.verl.conflicts import (
+    VERL_AVERAGES,
+    check_verl_version,
+    refuse_conflicts,
+    refuse_unsupported,
+    refuse_without_trainer,
+    verl_regime,
+)
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -32,13 +39,13 @@ Compose = Callable[..., Any]
 
 @pytest.mark.parametrize("version", ["0.9.0", "0.9.1", "0.9"])
 def test_tested_versions_pass(version: str) -> None:
-    check_version(version)
+    check_verl_version(version)
 
 
 @pytest.mark.parametrize("version", ["0.8.2", "0.10.0", "1.0.0"])
 def test_other_versions_are_refused(version: str) -> None:
     with pytest.raises(MechanismError, match=version) as caught:
-        check_version(version)
+        check_verl_version(version)
     assert "pip install" in caught.value.remedy
 
 
@@ -91,14 +98,14 @@ def test_what_does_not_go_is_refused_with_the_way_that_does(
 ) -> None:
     overrides = [one.replace("+", "++") for one in overrides]
     with pytest.raises(MechanismError) as caught:
-        refuse(chain, configured("grpo", *overrides))
+        refuse_conflicts(chain, configured("grpo", *overrides))
     assert problem in caught.value.problem
     assert remedy in caught.value.remedy
 
 
 def test_all_problems_are_told_at_once(configured: Compose) -> None:
     with pytest.raises(MechanismError) as caught:
-        refuse(
+        refuse_conflicts(
             Chain((CLIP, ForkThermostat(), Temperature(1.0, 1.2, 10))), configured("grpo", f"{ACTOR}.clip_ratio_c=5")
         )
     assert [word in caught.value.problem for word in ("entropy", "sample", "clip_ratio_c")] == [True] * 3
@@ -110,15 +117,15 @@ def test_all_problems_are_told_at_once(configured: Compose) -> None:
 )
 def test_our_recipes_run_with_the_trainer(configured: Compose, name: str) -> None:
     chain = RECIPES[name].chain
-    chain = replace(chain, reduction=chain.reduction.within(512))
+    chain = replace(chain, reduction=chain.reduction.with_length(512))
     settings = [f"{ACTOR}.loss_agg_mode={VERL_AVERAGES[chain.reduction.by]}"]
     settings += [f"{ACTOR}.loss_scale_factor=512"] if chain.reduction.by == "fixed-length" else []
-    refuse(chain, configured(name, ENTROPY, *settings))
-    refuse_unfed(chain)
+    refuse_conflicts(chain, configured(name, ENTROPY, *settings))
+    refuse_unsupported(chain)
 
 
-def test_a_chain_of_the_credit_seat_goes_with_any_loss_of_verl(configured: Compose) -> None:
-    refuse(
+def test_a_chain_of_the_credit_stage_goes_with_any_loss_of_verl(configured: Compose) -> None:
+    refuse_conflicts(
         Chain((GroupAdvantage(),)),
         configured("grpo", f"{ACTOR}.strategy=veomni", f"{ACTOR}.clip_ratio_high=0.28", loss_mode="vanilla"),
     )
@@ -135,15 +142,15 @@ def test_a_chain_of_the_credit_seat_goes_with_any_loss_of_verl(configured: Compo
 )
 def test_the_policy_loss_alone_refuses_what_verl_does_not_hand_over(mechanism: Any, reason: str) -> None:
     with pytest.raises(MechanismError, match=reason):
-        refuse_alone(Chain((CLIP, mechanism)), "token-mean", None)
-    refuse_alone(Chain((CLIP,)), "token-mean", None)
+        refuse_without_trainer(Chain((CLIP, mechanism)), "token-mean", None)
+    refuse_without_trainer(Chain((CLIP,)), "token-mean", None)
 
 
 def test_the_regime_is_verls(configured: Compose) -> None:
     config = configured(
         "grpo", "data.train_batch_size=1024", f"{ACTOR}.ppo_mini_batch_size=256", f"{ACTOR}.ppo_epochs=2"
     )
-    regime = regime_of(config)
+    regime = verl_regime(config)
     assert (regime.updates_per_generation, regime.sequences_per_update, regime.group_size, regime.temperature) == (
         8,
         1024,

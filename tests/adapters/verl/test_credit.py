@@ -1,4 +1,4 @@
-"""The credit seat on verl's batches: sessions, groups, the fields of the record, and what is written back."""
+"""The credit stage on verl's batches: sessions, groups, the fields of the record, and what is written back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("verl", reason="verl is not installed")
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from breadth.adapters.verl.credit import CreditSeat, Sessions
+from breadth.adapters.verl.credit import CreditStage, Sessions
 from breadth.base.errors import MechanismError
 from breadth.runs.writer import problem_id
 from breadth.training.chain import Chain
@@ -83,8 +83,8 @@ def batch_of(
     return list_of_dict_to_tensordict(rows)
 
 
-def seat(*mechanisms: Any, **options: Any) -> CreditSeat:
-    return CreditSeat(Objective(Chain(mechanisms)), **options)
+def stage(*mechanisms: Any, **options: Any) -> CreditStage:
+    return CreditStage(Objective(Chain(mechanisms)), **options)
 
 
 def padded(nested: Any) -> torch.Tensor:
@@ -97,7 +97,7 @@ TAGS: list[dict[str, Any]] = [{} for _ in KEYS]
 def test_group_advantages_are_verls_grpo() -> None:
     rewards = [1.0, 0.3, 0.0, 0.9, 0.5, -1.0]
     data = batch_of(rewards=rewards)
-    written, metrics = seat(GroupAdvantage()).credited(data, KEYS, TAGS)
+    written, metrics = stage(GroupAdvantage()).compute_advantages(data, KEYS, TAGS)
     mask = padded(data["response_mask"])
     theirs, _ = compute_grpo_outcome_advantage(padded(data["rm_scores"]), mask, index=[key[0] for key in KEYS])
     torch.testing.assert_close(padded(written["advantages"]), theirs, atol=1e-6, rtol=1e-6)
@@ -108,7 +108,7 @@ def test_group_advantages_are_verls_grpo() -> None:
 
 def test_without_an_estimator_verls_advantages_stay() -> None:
     witness = Witness()
-    written, _ = seat(witness).credited(batch_of(advantages=0.7), KEYS, TAGS)
+    written, _ = stage(witness).compute_advantages(batch_of(advantages=0.7), KEYS, TAGS)
     assert witness.seen[0].advantages is not None
     assert witness.seen[0].advantages.tolist() == pytest.approx([0.7] * 6)
     for row, values in enumerate(written["advantages"].unbind()):
@@ -118,33 +118,35 @@ def test_without_an_estimator_verls_advantages_stay() -> None:
 def test_only_the_last_output_of_a_session_is_scored_and_filling_gets_nothing() -> None:
     keys = ["a_0_0", "a_0_1", "a_1_0", "pad_0_0", "b_0_1", "b_0_0"]
     tags = [{}, {}, {}, {"is_padding": True}, {}, {}]
-    sessions = Sessions.of(keys, tags)
+    sessions = Sessions.from_keys(keys, tags)
     assert (sessions.finals, sessions.firsts, sessions.groups, sessions.places) == (
         [1, 2, 4],
         [0, 2, 5],
         [0, 0, 1],
         [0, 0, 1, -1, 2, 2],
     )
-    written, _ = seat(GroupAdvantage(scale="none")).credited(batch_of(keys, [9.0, 1.0, 0.0, 5.0, 1.0, 9.0]), keys, tags)
+    written, _ = stage(GroupAdvantage(scale="none")).compute_advantages(
+        batch_of(keys, [9.0, 1.0, 0.0, 5.0, 1.0, 9.0]), keys, tags
+    )
     rows = [values[-1].item() for values in written["advantages"].unbind()]
     assert rows == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0, 0.0])
 
 
 def test_a_uid_may_hold_underscores() -> None:
-    assert Sessions.of(["x_y_3_0", "x_y_4_0", "x_z_0_0"], [{}, {}, {}]).groups == [0, 0, 1]
+    assert Sessions.from_keys(["x_y_3_0", "x_y_4_0", "x_z_0_0"], [{}, {}, {}]).groups == [0, 0, 1]
 
 
 def test_advantages_by_token_need_one_output_a_session() -> None:
-    chain = seat(Witness(token_advantages=True))
-    written, _ = chain.credited(batch_of(), KEYS, TAGS)
+    chain = stage(Witness(token_advantages=True))
+    written, _ = chain.compute_advantages(batch_of(), KEYS, TAGS)
     assert [values.tolist() for values in written["advantages"].unbind()][:2] == [[0.0, 1.0], [1.0, 1.0, 1.0]]
     with pytest.raises(MechanismError, match="several outputs for one session"):
-        chain.credited(batch_of(["a_0_0", "a_0_1", *KEYS[2:]]), ["a_0_0", "a_0_1", *KEYS[2:]], TAGS)
+        chain.compute_advantages(batch_of(["a_0_0", "a_0_1", *KEYS[2:]]), ["a_0_0", "a_0_1", *KEYS[2:]], TAGS)
 
 
 def test_a_dropped_rollout_leaves_the_loss_and_its_denominator() -> None:
     data = batch_of()
-    written, _ = seat(GroupAdvantage(), FlatFilter(on="advantage")).credited(data, KEYS, TAGS)
+    written, _ = stage(GroupAdvantage(), FlatFilter(on="advantage")).compute_advantages(data, KEYS, TAGS)
     kept = [bool(mask.any()) for mask in written["response_mask"].unbind()]
     assert kept == [True, False, True, False, True, False], "the rewards of group b are all equal"
     assert [mask.tolist() for mask in written["loss_mask"].unbind()] == [
@@ -158,7 +160,7 @@ def test_a_dropped_rollout_leaves_the_loss_and_its_denominator() -> None:
 
 def test_a_rollout_without_a_reward_gets_no_advantage_and_no_say() -> None:
     rewards = [1.0, 1.0, float("nan"), 0.0, 0.0, 0.5]
-    written, _ = seat(GroupAdvantage(scale="none")).credited(
+    written, _ = stage(GroupAdvantage(scale="none")).compute_advantages(
         batch_of(rewards=rewards, advantages=float("nan")), KEYS, TAGS
     )
     assert [values[-1].item() for values in written["advantages"].unbind()] == pytest.approx(
@@ -173,7 +175,7 @@ def test_responses_of_one_length_may_come_unnested() -> None:
         [{name: data[name].unbind()[row] for name in ("response_mask", "rm_scores", "advantages")} for row in rows]
     )
     assert not data["response_mask"].is_nested
-    written, _ = seat(GroupAdvantage(scale="none")).credited(data, ["a_0_0", "a_1_0"], TAGS[:2])
+    written, _ = stage(GroupAdvantage(scale="none")).compute_advantages(data, ["a_0_0", "a_1_0"], TAGS[:2])
     assert [values.tolist() for values in written["advantages"].unbind()] == [[0.0, 0.0], [0.0, 0.0]]
 
 
@@ -183,17 +185,23 @@ def test_rewards_with_verls_kl_penalty_are_used() -> None:
         [torch.full((2 + row % 3,), float(row)) for row in range(6)], layout=torch.jagged
     )
     witness = Witness()
-    seat(witness).credited(data, KEYS, TAGS)
+    stage(witness).compute_advantages(data, KEYS, TAGS)
     assert witness.seen[0].rewards.tolist() == [0.0, 3.0, 8.0, 6.0, 12.0, 20.0]
 
 
 def test_only_what_the_chain_needs_is_fetched_and_all_of_it_can_be_told() -> None:
     everything = frozenset({"mask", "entropy", "correct", "problems", "outcomes", "texts", "truncated"})
     witness = Witness(fields=everything)
-    chain = seat(witness, tokenizer=Reader(), longest=4)
-    assert seat(Witness()).fields == ["response_mask", "rm_scores", "token_level_rewards", "advantages", "extra_fields"]
-    assert set(chain.fields) == {*seat(Witness()).fields, "entropy", "responses", "prompts"}
-    chain.credited(batch_of(), KEYS, TAGS)
+    chain = stage(witness, tokenizer=Reader(), max_response_length=4)
+    assert stage(Witness()).fields == [
+        "response_mask",
+        "rm_scores",
+        "token_level_rewards",
+        "advantages",
+        "extra_fields",
+    ]
+    assert set(chain.fields) == {*stage(Witness()).fields, "entropy", "responses", "prompts"}
+    chain.compute_advantages(batch_of(), KEYS, TAGS)
     seen = witness.seen[0]
     assert seen.texts is not None
     assert seen.texts[:2] == [r"so \boxed{42}", r"so \boxed{7} and that"]
@@ -210,8 +218,8 @@ def test_only_what_the_chain_needs_is_fetched_and_all_of_it_can_be_told() -> Non
 
 def test_the_accuracy_is_told_wherever_it_is_reported() -> None:
     told, untold = Witness(), Witness()
-    seat(told).credited(batch_of(), KEYS, TAGS)
-    seat(untold).credited(batch_of(extra_fields=[{}] * 6), KEYS, TAGS)
+    stage(told).compute_advantages(batch_of(), KEYS, TAGS)
+    stage(untold).compute_advantages(batch_of(extra_fields=[{}] * 6), KEYS, TAGS)
     assert told.seen[0].correct is not None
     assert told.seen[0].correct.nan_to_num(-1).tolist() == [1.0, 1.0, 0.0, 1.0, -1.0, 1.0]
     assert untold.seen[0].correct is None
@@ -220,5 +228,5 @@ def test_the_accuracy_is_told_wherever_it_is_reported() -> None:
 def test_a_reward_function_without_accuracy_is_told_what_to_return() -> None:
     data = batch_of(extra_fields=[{}] * 6)
     with pytest.raises(MechanismError, match="reports no accuracy") as caught:
-        seat(Witness(fields=frozenset({"correct"}))).credited(data, KEYS, TAGS)
+        stage(Witness(fields=frozenset({"correct"}))).compute_advantages(data, KEYS, TAGS)
     assert "'acc'" in caught.value.remedy

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from breadth.adapters.verl.importer import (
     IMPORTER,
-    READERS,
-    metric_rows,
+    VERL_READERS,
+    dump_split,
     printed_row,
-    read_console,
     read_file_log,
     read_rollouts,
-    split_of,
+    read_verl_console,
+    split_metrics,
 )
 from breadth.base.errors import BreadthError
 from breadth.runs.importing import import_files
@@ -37,7 +37,7 @@ PREFIX = "\x1b[36m(TaskRunner pid=16623)\x1b[0m "
 def read_log(folder: Path, text: str | bytes) -> list[Record]:
     path = folder / "log"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return list(read_file_log(path) if b'{"' in path.read_bytes() else read_console(path))
+    return list(read_file_log(path) if b'{"' in path.read_bytes() else read_verl_console(path))
 
 
 def test_console_rows_stand_between_other_lines(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_lines_without_metrics(line: str) -> None:
 
 
 def test_a_row_without_numbers_is_none() -> None:
-    assert list(metric_rows(1, {})) == []
+    assert list(split_metrics(1, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_text_of_every_kind(tmp_path: Path) -> None:
     ],
 )
 def test_validation_is_known_by_the_folders_name(tmp_path: Path, folder: str, split: str) -> None:
-    assert split_of(tmp_path / folder / "1.jsonl") == split
+    assert dump_split(tmp_path / folder / "1.jsonl") == split
     (batch,) = read_dump(tmp_path / folder, [row()], "1.jsonl")
     assert isinstance(batch, RolloutBatch)
     assert batch.split == split
@@ -393,7 +393,7 @@ def test_contract(samples: dict[str, Path]) -> None:
 
 def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
     assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {
-        kind: kind for kind in READERS
+        kind: kind for kind in VERL_READERS
     }
     assert IMPORTER.current(list(samples.values())) == list(samples.values())
 
@@ -448,7 +448,7 @@ def test_duplicate_steps_after_a_resume_count_once(tmp_path: Path) -> None:
     assert any("went back" in remark.problem for remark in got.remarks)
 
 
-@pytest.mark.parametrize("kind", sorted(READERS))
+@pytest.mark.parametrize("kind", sorted(VERL_READERS))
 def test_an_empty_file_holds_nothing_and_a_folder_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").write_bytes(b"")
     assert list(IMPORTER.read(tmp_path / "empty", kind)) == []
@@ -456,7 +456,7 @@ def test_an_empty_file_holds_nothing_and_a_folder_is_refused(tmp_path: Path, kin
         list(IMPORTER.read(tmp_path, kind))
 
 
-@given(st.sampled_from(sorted(READERS)), st.binary(max_size=300))
+@given(st.sampled_from(sorted(VERL_READERS)), st.binary(max_size=300))
 @settings(max_examples=150, deadline=None)
 def test_arbitrary_bytes_never_raise(tmp_path_factory: pytest.TempPathFactory, kind: str, junk: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "junk"
@@ -488,7 +488,7 @@ JUNK = [
 ]
 
 
-@given(st.sampled_from(sorted(READERS)), st.data())
+@given(st.sampled_from(sorted(VERL_READERS)), st.data())
 @settings(max_examples=200, deadline=None)
 def test_mutated_files_never_raise(tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject) -> None:
     text = TEXTS[kind]

@@ -1,4 +1,4 @@
-"""The loss seat as verl's policy loss: verl's own worker loss with a chain equals the bare Objective and verl's vanilla loss."""
+"""The loss stage as verl's policy loss: verl's own worker loss with a chain equals the bare Objective and verl's vanilla loss."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+
+pytest.importorskip("verl", reason="verl is not installed")
+
 from hydra.errors import InstantiationException
 from verl.trainer.ppo import core_algos
 from verl.utils import tensordict_utils as tu
@@ -17,8 +20,19 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from breadth.adapters.verl.loss import TARGET, BreadthLoss, LossSeat, chain_in, fed_loss, load_chain
-from breadth.base.errors import MechanismError, SettingsError
+from breadth.adapters.verl.loss import (
+    LOSS_TARGET,
+    STATES_FILE,
+    BreadthLoss,
+    LossStage,
+    chain_from_settings,
+    load_chain,
+    load_states,
+    resume_objective,
+    save_states,
+    stage_loss,
+)
+from breadth.base.errors import BrokenFileError, MechanismError, SettingsError
 from breadth.training.chain import Chain
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -27,9 +41,6 @@ from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.objective import Objective
 from breadth.training.recipes import RECIPES
 from breadth.training.reduction import Reduction, Totals
-
-pytest.importorskip("verl", reason="verl is not installed")
-
 
 CHAIN = Chain((ClippedPolicy(high=0.28),))
 
@@ -40,12 +51,12 @@ def test_verl_builds_it_by_hydra(configured: Callable[..., Any], tmp_path: Path)
     for text, chain in (("thermostat", RECIPES["thermostat"].chain), (str(path), CHAIN), (CHAIN.dumps(), CHAIN)):
         actor = omega_conf_to_dataclass(configured(text).actor_rollout_ref.actor)
         assert isinstance(actor.policy_loss, BreadthLoss)
-        assert chain_in(actor.policy_loss) == chain
+        assert chain_from_settings(actor.policy_loss) == chain
         assert actor.policy_loss.get("loss_mode") == "breadth"
 
 
 def test_the_target_is_the_class() -> None:
-    module, _, name = TARGET.rpartition(".")
+    module, _, name = LOSS_TARGET.rpartition(".")
     assert (BreadthLoss.__module__, BreadthLoss.__name__) == (module, name)
 
 
@@ -73,8 +84,8 @@ def test_a_chain_that_is_not_there_is_refused_when_verl_reads_its_settings(text:
 
 def test_settings_without_a_chain_say_what_to_add(configured: Callable[..., Any]) -> None:
     with pytest.raises(SettingsError, match="names no chain") as caught:
-        chain_in(configured("grpo").critic)
-    assert TARGET in caught.value.remedy
+        chain_from_settings(configured("grpo").critic)
+    assert LOSS_TARGET in caught.value.remedy
 
 
 def test_a_misspelt_mechanism_is_named() -> None:
@@ -136,7 +147,7 @@ def close(left: Any, right: Any) -> None:
 
 def test_two_ranks_of_verls_engine_train_as_the_bare_objective_over_a_restart(trains_alike: Callable[..., Any]) -> None:
     surveying = Chain((VERL, ClipCov(share=0.2, lower=0.01), ForkingTokens(share=0.4), ACTIVE))
-    plain, surveyed = trains_alike("seat", [Chain((VERL, ACTIVE)), surveying])
+    plain, surveyed = trains_alike("stage", [Chain((VERL, ACTIVE)), surveying])
     for told in (plain[0], surveyed[0]):
         assert told["states"][-1]["fork-thermostat"]["coefficient"] > 0, (
             "the thermostat must act, or the test shows nothing"
@@ -192,25 +203,25 @@ def test_verls_own_terms_stay_beside_the_chain(bigram: Any) -> None:
     close(with_bonus, without - 0.1 * bonus)
 
 
-def test_a_sequence_without_tokens_is_no_response_in_the_seat_and_one_in_verl(bigram: Any) -> None:
-    """Verl divides by the size of the mini-batch, empty responses included; the seat counts responses, as the bare Objective."""
+def test_a_sequence_without_tokens_is_no_response_in_the_stage_and_one_in_verl(bigram: Any) -> None:
+    """Verl divides by the size of the mini-batch, empty responses included; the stage counts responses, as the bare Objective."""
     data, policy = bigram.generation(), bigram.Bigram(seed=1)
     empty = data["response_mask"].unbind()
     data["response_mask"] = bigram.nested([mask * (row != 4) for row, mask in enumerate(empty)])
     chain, settings = Chain((VERL,), Reduction("sequence-mean")), {"loss_agg_mode": "seq-mean-token-mean"}
     alone = worker_loss(partial(ppo_loss, actor(chain, **settings)), policy, data, tokens=1)[0]
-    seat = LossSeat(chain)
-    seat.begin(data)
-    fed = worker_loss(partial(fed_loss, config=actor(chain, **settings), seat=seat), policy, data, tokens=1)[0]
+    stage = LossStage(chain)
+    stage.begin(data)
+    fed = worker_loss(partial(stage_loss, config=actor(chain, **settings), stage=stage), policy, data, tokens=1)[0]
     close(fed, whole(chain, policy, data)[0])
     close(alone, fed * 7 / 8)
 
 
 def test_copies_of_a_sequence_count_once(bigram: Any) -> None:
-    seat = LossSeat(Chain((VERL,)), copies=2)
+    stage = LossStage(Chain((VERL,)), replicas=2)
     seen: list[Totals] = []
-    seat.objective.begin = seen.append  # type: ignore[method-assign,assignment]  # what it would ask the ranks to add up
-    seat.begin(bigram.generation())
+    stage.objective.begin = seen.append  # type: ignore[method-assign,assignment]  # what it would ask the ranks to add up
+    stage.begin(bigram.generation())
     tokens = float(bigram.generation()["response_mask"].values().sum())
     assert [(float(one.tokens), float(one.sequences)) for one in seen] == [(tokens / 2, 4.0)]
 
@@ -239,9 +250,9 @@ def test_alone_it_refuses_what_verl_does_not_hand_over(bigram: Any, mechanism: A
 def test_the_feed_ends_with_the_loss(bigram: Any) -> None:
     data, policy = bigram.generation(), bigram.Bigram(seed=1)
     chain = Chain((VERL, ACTIVE))
-    seat = LossSeat(chain)
-    seat.begin(data)
-    worker_loss(partial(fed_loss, config=actor(chain), seat=seat), policy, data, tokens=10)
+    stage = LossStage(chain)
+    stage.begin(data)
+    worker_loss(partial(stage_loss, config=actor(chain), stage=stage), policy, data, tokens=10)
     with pytest.raises(MechanismError, match="reads entropy"):
         worker_loss(partial(ppo_loss, actor(chain)), policy, data, tokens=10)
 
@@ -257,3 +268,26 @@ def test_the_chain_may_be_a_file(bigram: Any, tmp_path: Path) -> None:
 
 def test_it_stands_in_verls_registry() -> None:
     assert core_algos.get_policy_loss_fn("breadth").__module__ == "breadth.adapters.verl.registration"
+
+
+def test_what_is_saved_is_restored(tmp_path: Path) -> None:
+    first, second = (Objective(Chain((ClippedPolicy(), ForkThermostat()))) for _ in range(2))
+    first.step = 11
+    save_states(tmp_path / "global_step_4", {"loss": first.state()})
+    resume_objective(second, load_states(tmp_path / "global_step_4")["loss"])
+    assert second.state() == first.state()
+    assert [path.name for path in (tmp_path / "global_step_4").iterdir()] == [STATES_FILE]
+
+
+def test_a_checkpoint_without_a_state_is_enough_only_for_a_chain_that_keeps_none(tmp_path: Path) -> None:
+    assert load_states(tmp_path) == {}
+    resume_objective(Objective(Chain((ClippedPolicy(),))), None)
+    with pytest.raises(MechanismError, match="fork-thermostat"):
+        resume_objective(Objective(Chain((ClippedPolicy(), ForkThermostat()))), None)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / STATES_FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(BrokenFileError, match=r"breadth\.json"):
+        load_states(tmp_path)

@@ -11,7 +11,7 @@ from breadth.adapters.configs import flat, table_of
 from breadth.adapters.verl.config import SETTINGS
 from breadth.adapters.verl.patch import CHAIN
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 
 ACTOR, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.actor.policy_loss"
 USER: dict[str, Any] = {
@@ -73,7 +73,7 @@ def test_an_epoch_more_is_taken_back_where_mini_batches_do_it() -> None:
         f"{ACTOR}.ppo_mini_batch_size=64",
         f"{ACTOR}.ppo_epochs=1",
     )
-    assert SETTINGS.patch([Change("updates", 4)], Knobs()) == (f"{ACTOR}.ppo_epochs=4",)
+    assert SETTINGS.patch([Change("updates", 4)], TrainerConfig()) == (f"{ACTOR}.ppo_epochs=4",)
 
 
 def test_a_shaped_reward_is_filtered_by_accuracy() -> None:
@@ -158,7 +158,7 @@ def test_hydra_composes_it_and_reading_it_again_says_what_was_meant(change: Chan
 def test_the_chain_that_holds_entropy_loads_with_the_user_s_clip_and_our_trainer_accepts_it() -> None:
     pytest.importorskip("torch")
     lines = patched(Change("entropy_adaptive", True), Change("entropy_target", 0.35))
-    from breadth.adapters.verl.conflicts import refuse
+    from breadth.adapters.verl.conflicts import refuse_conflicts
     from breadth.training.chain import Chain
     from breadth.training.loss.clipped_policy import ClippedPolicy
     from breadth.training.loss.entropy_target import EntropyTarget
@@ -168,7 +168,7 @@ def test_the_chain_that_holds_entropy_loads_with_the_user_s_clip_and_our_trainer
     config = composed(lines)
     assert config.actor_rollout_ref.actor.policy_loss.chain == CHAIN
     assert config.actor_rollout_ref.actor.entropy_coeff == 0  # else entropy is paid for twice
-    refuse(made, config)
+    refuse_conflicts(made, config)
 
 
 def test_advantages_of_a_critic_stay_where_they_are() -> None:
@@ -183,12 +183,12 @@ def test_advantages_of_a_critic_stay_where_they_are() -> None:
 @pytest.mark.parametrize("recipe", ["thermostat", "forking", "guarded", "passk", "kl_cov"])
 def test_recipes_run_under_our_trainer_with_what_is_prescribed(recipe: str) -> None:
     pytest.importorskip("torch")
-    from breadth.adapters.verl.conflicts import refuse
-    from breadth.training.recipes import chain_of
+    from breadth.adapters.verl.conflicts import refuse_conflicts
+    from breadth.training.recipes import resolve_chain
 
     lines = patched(Change("chain", recipe), **{f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1})
     assert f"+{LOSS}.chain={recipe}" in lines
-    refuse(chain_of(recipe), composed(lines))
+    refuse_conflicts(resolve_chain(recipe), composed(lines))
 
 
 def test_verl_s_own_kl_cov_comes_with_the_paper_s_numbers_where_it_can_rank() -> None:

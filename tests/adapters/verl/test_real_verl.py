@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.adapters.verl.importer import IMPORTER, SWITCHES
+from breadth.adapters.verl.importer import IMPORTER, VERL_SWITCHES
 from breadth.runs.importing import import_files
 from breadth.runs.reader import Run
 
@@ -191,7 +191,10 @@ def test_the_switches_name_settings_that_exist() -> None:
         (Path(package.origin).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text()
     )
     named = {
-        word.split("=")[0].strip(",;()") for setting in SWITCHES.values() for word in setting.split() if "." in word
+        word.split("=")[0].strip(",;()")
+        for setting in VERL_SWITCHES.values()
+        for word in setting.split()
+        if "." in word
     }
     assert len(named) == 6
     for dotted in named:

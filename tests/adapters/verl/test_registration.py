@@ -15,12 +15,12 @@ def test_the_policy_loss_is_registered_under_its_name_and_twice_is_once(monkeypa
     monkeypatch.delitem(core_algos.POLICY_LOSS_REGISTRY, registration.LOSS_MODE, raising=False)
     registration.register_loss()
     registration.register_loss()
-    assert core_algos.get_policy_loss_fn(registration.LOSS_MODE) is registration.policy_loss
+    assert core_algos.get_policy_loss_fn(registration.LOSS_MODE) is registration.call_policy_loss
 
 
 def test_what_is_registered_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("breadth.adapters.verl.loss.policy_loss", lambda **arguments: arguments)
-    assert registration.policy_loss(config=1, log_prob=2) == {"config": 1, "log_prob": 2}
+    assert registration.call_policy_loss(config=1, log_prob=2) == {"config": 1, "log_prob": 2}
 
 
 def test_the_trainers_are_registered_under_their_names() -> None:

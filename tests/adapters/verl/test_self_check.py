@@ -108,7 +108,7 @@ def test_missing_dependencies_of_verls_trainers_are_named(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(hook, "import_module", refuse)
     with pytest.raises(MechanismError, match="transfer_queue") as caught:
-        hook._seams(hook.TRAINER_SEAMS)
+        hook.check_signatures(hook.TRAINER_SIGNATURES)
     assert "verl[verl-core]" in caught.value.remedy
 
 
@@ -117,13 +117,13 @@ def changed(config: Any, batch: Any) -> None:
 
 
 def test_a_chain_is_told_its_hook() -> None:
-    whole, alone = hook.explain(Chain((ClippedPolicy(),), Reduction("sequence-mean")))
+    whole, alone = hook.explain_chain(Chain((ClippedPolicy(),), Reduction("sequence-mean")))
     assert whole.startswith(
         "with our trainer: trainer.v1.trainer_mode=breadth actor_rollout_ref.actor.policy_loss._target_="
     )
     assert whole.endswith("loss_mode=breadth actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean")
     assert alone.startswith("with verl's own trainers: ")
-    whole, alone = hook.explain(
+    whole, alone = hook.explain_chain(
         Chain((ClippedPolicy(), ForkThermostat(), ReferenceKL()), Reduction("fixed-length", 64))
     )
     assert (
@@ -131,9 +131,9 @@ def test_a_chain_is_told_its_hook() -> None:
         in whole
     )
     assert alone.startswith("not with verl's own trainers: ")
-    assert "loss_mode" not in hook.explain(Chain((GroupAdvantage(),)))[0], "verl's own loss may stay"
+    assert "loss_mode" not in hook.explain_chain(Chain((GroupAdvantage(),)))[0], "verl's own loss may stay"
     with pytest.raises(MechanismError, match="old_divergence"):
-        hook.explain(Chain((ClippedPolicy(), KLCov(divergence="full"))))
+        hook.explain_chain(Chain((ClippedPolicy(), KLCov(divergence="full"))))
 
 
 def test_the_command_fails_loudly_and_says_more_when_all_is_well(

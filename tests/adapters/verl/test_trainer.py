@@ -23,10 +23,9 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.loss import LossSeat, chain_in, fed_loss
+from breadth.adapters.verl.loss import STATES_FILE, LossStage, chain_from_settings, stage_loss
 from breadth.adapters.verl.trainer import BreadthTrainer
-from breadth.adapters.verl.worker import ChainedWorker
+from breadth.adapters.verl.worker import ChainWorker
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -104,9 +103,9 @@ def test_the_workers_get_the_chain_that_was_checked(configured: Compose, tmp_pat
     trainer = BreadthTrainer(config=configured(str(path), ENTROPY))
     path.unlink()
     actor = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor)
-    assert chain_in(actor.policy_loss) == CHAIN == trainer.chain
+    assert chain_from_settings(actor.policy_loss) == CHAIN == trainer.chain
     trainer._init_resource_pool_mgr()
-    assert trainer.role_worker_mapping[Role.ActorRollout].__ray_actor_class__ is ChainedWorker
+    assert trainer.role_worker_mapping[Role.ActorRollout].__ray_actor_class__ is ChainWorker
 
 
 def test_a_chain_that_cannot_run_is_refused_before_anything_starts(configured: Compose) -> None:
@@ -159,13 +158,13 @@ def test_trainer_and_workers_together_do_what_the_bare_objective_does(
     trainer = trained(configured, CHAIN)
     batch = trainer._compute_advantage(queue.meta(KEYS[:6]), {})
     fetched = queue.kv_batch_get(batch.keys, "train", [*names, "advantages", "breadth_row"])
-    config, seat = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor), LossSeat(trainer.chain)
-    seat.begin(fetched)
+    config, stage = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor), LossStage(trainer.chain)
+    stage.begin(fetched)
     total = 0.0
     for rows in ([0, 1, 2, 3], [4, 5]):
         micro = bigram.part(fetched, rows)
         tu.assign_non_tensor(micro, dp_size=1, batch_num_tokens=1, global_batch_size=6)
-        loss, _ = fed_loss(policy.output(micro), micro, config=config, seat=seat)
+        loss, _ = stage_loss(policy.output(micro), micro, config=config, stage=stage)
         loss.backward()
         total += float(loss.detach())
     gradient, policy.table.grad = policy.table.grad, None
@@ -180,7 +179,7 @@ def test_trainer_and_workers_together_do_what_the_bare_objective_does(
     assert total == pytest.approx(float(expected.detach()), abs=1e-6)
     torch.testing.assert_close(gradient, policy.table.grad, atol=1e-6, rtol=1e-6)
     assert {f"breadth/{name}": value for name, value in bare.finish().items()} == pytest.approx(
-        seat.finish(), abs=1e-6, nan_ok=True
+        stage.finish(), abs=1e-6, nan_ok=True
     )
 
 
@@ -199,9 +198,9 @@ class Workers:
     """Two ranks' workers, as verl's worker group calls them."""
 
     def __init__(self, chain: Chain) -> None:
-        self.workers = [ChainedWorker.__new__(ChainedWorker) for _ in range(2)]
+        self.workers = [ChainWorker.__new__(ChainWorker) for _ in range(2)]
         for worker in self.workers:
-            worker.actor = SimpleNamespace(seat=LossSeat(chain))
+            worker.actor = SimpleNamespace(stage=LossStage(chain))
 
     def chain_state(self) -> list[Any]:
         return [worker.chain_state() for worker in self.workers]
@@ -219,7 +218,7 @@ def test_state_survives_a_checkpoint(
     folder = tmp_path / "global_step_3"
     seen: list[bool] = []
     monkeypatch.setattr(
-        trainer_base.PPOTrainer, "_save_checkpoint", lambda _: seen.append((folder / checkpoint.NAME).exists())
+        trainer_base.PPOTrainer, "_save_checkpoint", lambda _: seen.append((folder / STATES_FILE).exists())
     )
     monkeypatch.setattr(trainer_base.PPOTrainer, "_load_checkpoint", lambda self: setattr(self, "global_steps", 3))
     overrides = [
@@ -231,13 +230,13 @@ def test_state_survives_a_checkpoint(
     for trainer in (first, second):
         trainer.global_steps, trainer.actor_rollout_wg = 3, Workers(chain)
     first.credit_objective.generation = 3
-    first.actor_rollout_wg.workers[0].actor.seat.objective.step = 12
+    first.actor_rollout_wg.workers[0].actor.stage.objective.step = 12
     first._save_checkpoint()
     assert seen == [True], "the chain's state is there before verl declares the checkpoint complete"
     second._load_checkpoint()
     assert second.credit_objective.state() == first.credit_objective.state()
-    assert [worker.actor.seat.objective.step for worker in second.actor_rollout_wg.workers] == [12, 12]
-    (folder / checkpoint.NAME).unlink()
+    assert [worker.actor.stage.objective.step for worker in second.actor_rollout_wg.workers] == [12, 12]
+    (folder / STATES_FILE).unlink()
     with pytest.raises(MechanismError, match="outcome-bonus"):
         second._load_checkpoint()
 

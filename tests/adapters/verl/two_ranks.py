@@ -1,6 +1,6 @@
 """One of two processes that train a bigram with verl's own worker code and a chain; run by the tests as a script.
 
-Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``seat`` (verl's engine and worker loss) or ``worker`` (verl's
+Usage: two_ranks.py RANK FOLDER HOW CHAIN..., HOW being ``stage`` (verl's engine and worker loss) or ``worker`` (verl's
 TrainingWorker).
 """
 
@@ -23,8 +23,15 @@ from verl.workers.engine.base import BaseEngine
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.utils.losses import ppo_loss
 
-from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.loss import BreadthLoss, LossSeat, fed_loss, load_chain
+from breadth.adapters.verl.loss import (
+    BreadthLoss,
+    LossStage,
+    load_chain,
+    load_states,
+    resume_objective,
+    save_states,
+    stage_loss,
+)
 
 RANKS, COUNT, MINI, RATE = 2, 8, 4, 0.5
 
@@ -87,16 +94,16 @@ def actor_config(chain: str) -> Any:
     )
 
 
-def by_seat(engine: BigramEngine, seat: LossSeat, config: Any, data: Any) -> list[dict[str, Any]]:
-    """Take one generation's steps with verl's engine, the seat around each."""
-    told = []
-    seat.arrive()
+def by_stage(engine: BigramEngine, stage: LossStage, config: Any, data: Any) -> list[dict[str, Any]]:
+    """Take one generation's steps with verl's engine, the stage around each."""
+    steps = []
+    stage.start_generation()
     for mini in tu.make_iterator(data, mini_batch_size=MINI // RANKS, epochs=2, seed=1):
         tu.assign_non_tensor(mini, global_batch_size=MINI, use_dynamic_bsz=False, micro_batch_size_per_gpu=1)
-        seat.begin(mini)
-        output = engine.train_batch(mini, partial(fed_loss, config=config, seat=seat))
-        told.append({"loss": sum(output["loss"]) / RANKS, **seat.finish()})
-    return told
+        stage.begin(mini)
+        output = engine.train_batch(mini, partial(stage_loss, config=config, stage=stage))
+        steps.append({"loss": sum(output["loss"]) / RANKS, **stage.finish()})
+    return steps
 
 
 def by_worker(actor: Any, data: Any) -> list[dict[str, Any]]:
@@ -116,12 +123,12 @@ def actor_of(engine: BigramEngine, config: Any) -> Any:
     from verl.utils.profiler import DistProfiler
     from verl.workers import engine_workers
 
-    from breadth.adapters.verl.worker import ChainedActor
+    from breadth.adapters.verl.worker import ChainActor
 
     engine_workers.get_torch_device = lambda: SimpleNamespace(
         max_memory_allocated=lambda: 0, max_memory_reserved=lambda: 0
     )
-    actor = ChainedActor.__new__(ChainedActor)
+    actor = ChainActor.__new__(ChainActor)
     actor.engine, actor.model_config, actor.device_name, actor.flops_counter = engine, {}, "cpu", None
     actor.engine_config = SimpleNamespace(
         use_dynamic_bsz=False,
@@ -136,23 +143,23 @@ def actor_of(engine: BigramEngine, config: Any) -> Any:
 
 
 def run(rank: int, folder: Path, how: str, chain: str) -> dict[str, Any]:
-    """Train two generations, save, and go on in a new seat from what was saved."""
+    """Train two generations, save, and go on in a new stage from what was saved."""
     transformer_impl.get_device_id = lambda: "cpu"
-    config, told = actor_config(chain), []
+    config, steps = actor_config(chain), []
     engine, states = BigramEngine(), []
     for number in range(3):
-        seat, actor = LossSeat(load_chain(chain)), None
+        stage, actor = LossStage(load_chain(chain)), None
         if how == "worker":
             actor = actor_of(engine, config)
-            seat = actor.seat
+            stage = actor.stage
         if number:
-            checkpoint.resume(seat.objective, checkpoint.load(folder / f"rank_{rank}")["loss"])
+            resume_objective(stage.objective, load_states(folder / f"rank_{rank}")["loss"])
         own = part(generation(COUNT, number), list(range(rank * COUNT // RANKS, (rank + 1) * COUNT // RANKS)))
-        told += by_worker(actor, own) if how == "worker" else by_seat(engine, seat, config, own)
-        checkpoint.save(folder / f"rank_{rank}", {"loss": seat.objective.state()})
-        states.append(seat.objective.state()["states"])
+        steps += by_worker(actor, own) if how == "worker" else by_stage(engine, stage, config, own)
+        save_states(folder / f"rank_{rank}", {"loss": stage.objective.state()})
+        states.append(stage.objective.state()["states"])
     return {
-        "steps": told,
+        "steps": steps,
         "gradients": engine.gradients,
         "states": states,
         "table": engine.module.table.flatten().tolist(),
@@ -163,8 +170,8 @@ def main(rank: int, folder: Path, how: str, chains: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS)
     try:
-        told = [run(rank, folder, how, chain) for chain in chains]
-        (folder / f"{rank}.json").write_text(json.dumps(told), encoding="utf-8")
+        steps = [run(rank, folder, how, chain) for chain in chains]
+        (folder / f"{rank}.json").write_text(json.dumps(steps), encoding="utf-8")
     finally:
         dist.destroy_process_group()
 

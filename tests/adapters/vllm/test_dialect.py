@@ -8,15 +8,16 @@ import pytest
 
 from breadth.adapters.vllm.dialect import LOOP, SETTINGS, VllmDialect
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.halting import Loop
 from breadth.inference.records import Sampling
-from breadth.runtime.dialect import CHAT, COMPLETIONS, Identity
-from breadth.runtime.sampler import Draw
+from breadth.runtime.dialect import ServerIdentity
+from breadth.runtime.sampler import SampleRequest
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 
 def patch(*changes: Change) -> tuple[str, ...]:
-    return SETTINGS.patch(changes, Knobs())
+    return SETTINGS.patch(changes, TrainerConfig())
 
 
 def test_a_cap_on_thinking_and_what_the_server_needs_for_it() -> None:
@@ -28,7 +29,7 @@ def test_a_cap_on_thinking_and_what_the_server_needs_for_it() -> None:
 def test_alternatives_beyond_the_server_s_own_cap_need_a_flag() -> None:
     assert len(patch(Change("top_logprobs", 20))) == 1
     request, server = patch(Change("top_logprobs", 40))
-    assert json.loads(request.removeprefix("request: ")) == VllmDialect().logprob_fields(40, CHAT)
+    assert json.loads(request.removeprefix("request: ")) == VllmDialect().logprob_fields(40, CHAT_PATH)
     assert server == "server: --max-logprobs 40"
 
 
@@ -62,8 +63,8 @@ def test_every_field_of_a_chat_is_explicit() -> None:
         thinking_tokens=32,
         top_logprobs=20,
     )
-    path, body = VllmDialect().request(Draw(QUESTION, sampling, model="m", seed=7))
-    assert path == CHAT
+    path, body = VllmDialect().build_request(SampleRequest(QUESTION, sampling, model="m", seed=7))
+    assert path == CHAT_PATH
     assert body == {
         "model": "m",
         "messages": [{"role": "user", "content": "2+2?"}],
@@ -85,25 +86,25 @@ def test_every_field_of_a_chat_is_explicit() -> None:
 
 
 def test_all_tokens_are_minus_one() -> None:
-    assert VllmDialect().request(Draw(QUESTION))[1]["top_k"] == -1
+    assert VllmDialect().build_request(SampleRequest(QUESTION))[1]["top_k"] == -1
 
 
 def test_a_beginning_is_a_last_message_left_open() -> None:
-    _, body = VllmDialect().request(Draw(QUESTION, prefix="It is"))
+    _, body = VllmDialect().build_request(SampleRequest(QUESTION, prefix="It is"))
     assert body["messages"][-1] == {"role": "assistant", "content": "It is"}
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
-    assert "continue_final_message" not in VllmDialect().request(Draw(QUESTION))[1]
+    assert "continue_final_message" not in VllmDialect().build_request(SampleRequest(QUESTION))[1]
 
 
 def test_plain_text_is_continued_as_it_stands() -> None:
-    path, body = VllmDialect().request(Draw("2+2", Sampling(top_logprobs=3), prefix=" ="))
-    assert (path, body["prompt"], body["logprobs"]) == (COMPLETIONS, "2+2 =", 3)
+    path, body = VllmDialect().build_request(SampleRequest("2+2", Sampling(top_logprobs=3), prefix=" ="))
+    assert (path, body["prompt"], body["logprobs"]) == (COMPLETIONS_PATH, "2+2 =", 3)
 
 
 def test_it_is_recognised_by_its_models() -> None:
-    assert VllmDialect().recognises(Identity({"data": [{"id": "m", "owned_by": "vllm"}]}, {}, {}))
-    assert not VllmDialect().recognises(Identity({"data": [{"id": "m", "owned_by": "sglang"}]}, {}, {}))
-    assert not VllmDialect().recognises(Identity({"data": ["m"]}, {}, {}))
+    assert VllmDialect().recognises(ServerIdentity({"data": [{"id": "m", "owned_by": "vllm"}]}, {}, {}))
+    assert not VllmDialect().recognises(ServerIdentity({"data": [{"id": "m", "owned_by": "sglang"}]}, {}, {}))
+    assert not VllmDialect().recognises(ServerIdentity({"data": ["m"]}, {}, {}))
 
 
 @pytest.mark.parametrize(
@@ -115,15 +116,15 @@ def test_it_is_recognised_by_its_models() -> None:
     ],
 )
 def test_speculation_is_told_in_development_mode_only(told: str, speculates: bool | None) -> None:
-    assert VllmDialect().speculates(Identity({}, {}, {"/server_info": {"vllm_config": told}})) is speculates
-    assert VllmDialect().speculates(Identity({}, {}, {})) is None
+    assert VllmDialect().speculates(ServerIdentity({}, {}, {"/server_info": {"vllm_config": told}})) is speculates
+    assert VllmDialect().speculates(ServerIdentity({}, {}, {})) is None
 
 
 def test_no_real_server_has_answered_it() -> None:
-    assert not VllmDialect.answered
+    assert not VllmDialect.tested_live
 
 
 def test_nonsense_is_not_recognised() -> None:
-    junk = Identity({"data": None}, {}, {"/props": [1], "/server_info": "x", "/get_server_info": 3})
+    junk = ServerIdentity({"data": None}, {}, {"/props": [1], "/server_info": "x", "/get_server_info": 3})
     assert not VllmDialect().recognises(junk)
     assert VllmDialect().speculates(junk) is None

@@ -12,11 +12,12 @@ import orjson
 import pytest
 
 from breadth.base.settings import to_table
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import PLAIN
+from breadth.measure.validate import IntArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header, storable
 from breadth.runs.writer import RunWriter
@@ -28,7 +29,7 @@ Recorded = Callable[..., Evidence]
 """``recorded(answers, policy, texts=..., confidences=..., thinking=..., tokens=..., labelled=True)``."""
 
 
-def columns(answers: npt.NDArray[np.int64], *, labelled: bool, **given: Any) -> dict[str, list[Any]]:
+def columns(answers: IntArray, *, labelled: bool, **given: Any) -> dict[str, list[Any]]:
     """Return the rollouts of a table of answers; what is given may be one value, or one for each sample."""
     names = [f"q{place:04d}" for place in range(len(answers))]
     flat = answers.ravel().tolist()
@@ -130,10 +131,10 @@ def recorded(tmp_path: Path) -> Recorded:
 
 
 @pytest.fixture
-def chance() -> Callable[..., npt.NDArray[np.int64]]:
+def chance() -> Callable[..., IntArray]:
     """Return what draws tables of answers: 0 with the chance of each question, else wrong ones out of so many."""
 
-    def drawn(chances: npt.ArrayLike, samples: int, *, wrong: int = 50, seed: int = 0) -> npt.NDArray[np.int64]:
+    def drawn(chances: npt.ArrayLike, samples: int, *, wrong: int = 50, seed: int = 0) -> IntArray:
         rng, odds = np.random.default_rng(seed), np.asarray(chances, dtype=np.float64)
         shape = (len(odds), samples)
         return np.where(rng.random(shape) < odds[:, None], 0, rng.integers(1, wrong + 1, shape)).astype(np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding
 from breadth.doctor.findings.contradictory_settings import FINDING
 from breadth.report.sections import Severity

@@ -9,7 +9,7 @@ import pytest
 
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.degenerate_rollouts import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.degeneracy import response_degeneracy
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
@@ -50,9 +50,9 @@ def run(make: Any, start: dict[str, Any], now: dict[str, Any], **given: Any) -> 
 
 
 def test_the_texts_are_what_they_are_called() -> None:
-    assert not response_degeneracy(honest(7), reference=20.0).degenerate
-    assert response_degeneracy(looping(7), reference=20.0).fired == ("n-gram repetition", "tail loop")
-    assert response_degeneracy(skipping(7), reference=20.0).fired == ("early answer", "computation skipping")
+    assert not response_degeneracy(honest(7), reference=20.0).is_degenerate
+    assert response_degeneracy(looping(7), reference=20.0).detections == ("n-gram repetition", "tail loop")
+    assert response_degeneracy(skipping(7), reference=20.0).detections == ("early answer", "computation skipping")
 
 
 def test_it_keeps_the_contract() -> None:
@@ -101,7 +101,7 @@ def test_texts_of_one_problem_are_not_taken_for_many(make: Any) -> None:
 def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
     now = rows(100, kind=skipping, correct=[place < 60 for place in range(200)])
     start = rows(0, correct=[True] * 200)
-    found = FINDING.check(run(make, start, now, knobs=Knobs(mask_truncated=False)))
+    found = FINDING.check(run(make, start, now, knobs=TrainerConfig(mask_truncated=False)))
     assert isinstance(found, Finding)
     assert found.cost.startswith(
         "50% of what is drawn now is no reasoning to learn from, and 60% of that was right all the same"
@@ -115,7 +115,7 @@ def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
 
 def test_loops_are_met_with_the_mask_unless_it_is_on(make: Any) -> None:
     for masked in (True, False):
-        found = FINDING.check(run(make, rows(0), rows(100), knobs=Knobs(mask_truncated=masked)))
+        found = FINDING.check(run(make, rows(0), rows(100), knobs=TrainerConfig(mask_truncated=masked)))
         assert isinstance(found, Finding)
         assert any("cut out of the loss" in one.action for one in found.prescriptions) is not masked
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.drift import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -88,16 +88,18 @@ def test_negative_estimates_are_no_crash(make: Any, around: Callable[..., Any]) 
 
 
 def test_a_penalty_larger_than_any_advantage_is_found_at_any_pace(make: Any) -> None:
-    found = FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=Knobs(kl=0.1, learning_rate=3e-6)))
+    found = FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=TrainerConfig(kl=0.1, learning_rate=3e-6)))
     assert isinstance(found, Finding)
     check_said(found, "drift")
     assert "2.8 of penalty a token" in found.headline  # 0.1 x 30 x 0.94
-    assert FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=Knobs(kl=0.001))) is None
+    assert FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=TrainerConfig(kl=0.001))) is None
 
 
 def test_prescriptions_fit_the_settings(make: Any) -> None:
     for price, wanted in ((0.01, 0.03), (0.0, 0.001)):
-        found = FINDING.check(make(kl_reference=spread(JUMPS), reward=FLAT, knobs=Knobs(kl=price, learning_rate=3e-6)))
+        found = FINDING.check(
+            make(kl_reference=spread(JUMPS), reward=FLAT, knobs=TrainerConfig(kl=price, learning_rate=3e-6))
+        )
         assert isinstance(found, Finding)
         changes = {change.knob: change.value for one in found.prescriptions for change in one.changes}
         assert changes["kl"] == wanted

@@ -10,7 +10,7 @@ import pytest
 
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.entropy_collapse import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.runs.schema import EntropyKind
 from breadth.testing.findings import check_finding, check_said
@@ -146,7 +146,10 @@ def test_without_entropy_it_cannot_tell_and_says_what_to_set(make: Any) -> None:
 
 def test_what_cannot_act_comes_with_what_lets_it(make: Any, around: Callable[..., Any]) -> None:
     entropy = around(0.8 * 0.04**T, 0.01)
-    for knobs, first in ((Knobs(updates=1), "Hold entropy"), (Knobs(updates=4), "Raise the upper clip")):
+    for knobs, first in (
+        (TrainerConfig(updates=1), "Hold entropy"),
+        (TrainerConfig(updates=4), "Raise the upper clip"),
+    ):
         found = FINDING.check(make(entropy=entropy, knobs=knobs))
         assert isinstance(found, Finding)
         assert found.prescriptions[0].action.startswith(first)

@@ -10,7 +10,7 @@ import pytest
 
 from breadth.doctor.finding import CannotTell, Change, Finding
 from breadth.doctor.findings.entropy_explosion import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -51,7 +51,7 @@ def test_without_entropy_it_cannot_tell(make: Any) -> None:
 
 
 def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., Any]) -> None:
-    knobs = Knobs(
+    knobs = TrainerConfig(
         entropy_bonus=0.01,
         clip_low=0.2,
         clip_high=0.3,
@@ -73,7 +73,10 @@ def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., A
         Change("learning_rate", 1e-6),
     ]
     quiet = FINDING.check(
-        make(entropy=around(0.5 * 5**T, 0.01), knobs=Knobs(entropy_bonus=0.0, clip_low=0.2, clip_high=0.2, engine="hf"))
+        make(
+            entropy=around(0.5 * 5**T, 0.01),
+            knobs=TrainerConfig(entropy_bonus=0.0, clip_low=0.2, clip_high=0.2, engine="hf"),
+        )
     )
     assert isinstance(quiet, Finding)
     assert not [change for one in quiet.prescriptions for change in one.changes]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.length_collapse import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -96,7 +96,7 @@ def test_what_is_missing_is_named_and_a_configuration_alone_is_not_asked(make: A
     found = FINDING.check(make(reward=T))
     assert isinstance(found, CannotTell)
     assert found.missing == "length is not logged"
-    assert FINDING.check(Evidence("a configuration", knobs=Knobs())) is None
+    assert FINDING.check(Evidence("a configuration", knobs=TrainerConfig())) is None
 
 
 def test_empty_completions_and_stretches_without_numbers_do_no_harm(make: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.narrow_data_format import FINDING
 from breadth.report.sections import Severity

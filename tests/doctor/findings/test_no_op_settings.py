@@ -8,10 +8,10 @@ import numpy as np
 
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.no_op_settings import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.report.sections import Severity
@@ -114,4 +114,4 @@ def test_clip_higher_without_the_number_of_updates_cannot_be_told() -> None:
     assert isinstance(found, CannotTell)
     assert found.missing == "how many updates a generation gets: epsilon_high=0.28 acts from two on"
     assert found.switch_on == "now gradient_accumulation_steps=args.accum"
-    assert FINDING.check(Evidence("config", knobs=Knobs(clip_high=0.28))) is None
+    assert FINDING.check(Evidence("config", knobs=TrainerConfig(clip_high=0.28))) is None

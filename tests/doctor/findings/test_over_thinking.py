@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from breadth.doctor.finding import CannotTell, Change, Finding
@@ -15,12 +14,13 @@ from breadth.inference.records import Sampling
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
+from breadth.measure.validate import IntArray
 from breadth.report.sections import Severity
 from breadth.runs.reader import Run
 from breadth.testing.findings import check_finding, check_said
 
 
-def first_right(right: int, questions: int = 40, samples: int = 1) -> npt.NDArray[np.int64]:
+def first_right(right: int, questions: int = 40, samples: int = 1) -> IntArray:
     """Answers of which the first so many questions are right."""
     return np.repeat((np.arange(questions) >= right).astype(np.int64)[:, None], samples, axis=1)
 

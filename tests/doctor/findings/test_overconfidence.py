@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from breadth.doctor.evidence.rollouts import trained_ends
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.overconfidence import FINDING
-from breadth.doctor.knobs import Knobs
-from breadth.doctor.signs.token_windows import trained_ends
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -129,6 +129,6 @@ def test_what_is_missing_is_said(make: Any) -> None:
 
 
 def test_groups_that_were_drawn_anew_do_not_tell(make: Any) -> None:
-    found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SPLIT, 60)), knobs=Knobs(filter_flat=True)))
+    found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SPLIT, 60)), knobs=TrainerConfig(filter_flat=True)))
     assert isinstance(found, CannotTell)
     assert "drawn anew" in found.missing

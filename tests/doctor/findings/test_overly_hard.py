@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
-from breadth.doctor.findings.overly_hard import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.findings.overly_hard import FINDING, bounded, counted
+from breadth.doctor.trainer_config import TrainerConfig
+from breadth.measure.intervals import Interval
 from breadth.report.sections import Severity
+from breadth.runs.outcomes import Outcomes
 from breadth.testing.findings import check_finding, check_said
 
 T = np.linspace(0, 1, 80)
@@ -43,7 +47,7 @@ def test_it_keeps_the_contract() -> None:
     [(0.0, Severity.CRITICAL), (0.01, Severity.CRITICAL), (0.05, Severity.WARNING), (0.15, None), (0.5, None)],
 )
 def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity | None) -> None:
-    found = FINDING.check(make(reward=drawn(chance + 0 * T), levels=(0.0, 1.0), knobs=Knobs(group=8)))
+    found = FINDING.check(make(reward=drawn(chance + 0 * T), levels=(0.0, 1.0), knobs=TrainerConfig(group=8)))
     if severity is None:
         assert found is None
         return
@@ -55,7 +59,7 @@ def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity
 
 def test_a_bound_is_said_to_be_one_and_follows_the_levels(make: Any) -> None:
     # A reward of -1 or 3 with a mean of -0.9 is right in (-0.9 + 1) / 4 = 2.5 % of the cases; 0.975^8 = 81.7 %.
-    found = FINDING.check(make(reward=-0.9 + 0 * T, levels=(-1.0, 3.0), knobs=Knobs(group=8)))
+    found = FINDING.check(make(reward=-0.9 + 0 * T, levels=(-1.0, 3.0), knobs=TrainerConfig(group=8)))
     assert isinstance(found, Finding)
     assert found.headline == "At least 82% of the groups have no right answer, and the score does not rise."
     assert (
@@ -66,13 +70,15 @@ def test_a_bound_is_said_to_be_one_and_follows_the_levels(make: Any) -> None:
 @pytest.mark.parametrize("to", [0.04, 0.1, 0.4])
 def test_a_run_at_its_beginning_that_rises_is_left_alone(make: Any, to: float) -> None:
     for seed in range(5):
-        rising = make(reward=drawn(0.01 + (to - 0.01) * T, seed=seed), levels=(0.0, 1.0), knobs=Knobs(group=8))
+        rising = make(reward=drawn(0.01 + (to - 0.01) * T, seed=seed), levels=(0.0, 1.0), knobs=TrainerConfig(group=8))
         assert not isinstance(FINDING.check(rising), Finding)
 
 
 def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
     outcomes = [
-        FINDING.check(make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), knobs=Knobs(group=8)))
+        FINDING.check(
+            make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), knobs=TrainerConfig(group=8))
+        )
         for seed in range(8)
     ]
     assert any(isinstance(one, CannotTell) and "not excluded" in one.missing for one in outcomes)
@@ -131,7 +137,7 @@ def test_a_few_easy_problems_keep_the_mean_up_and_most_groups_are_all_wrong_all_
 
 
 def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
-    knobs = Knobs(group=8, filter_flat=True)
+    knobs = TrainerConfig(group=8, filter_flat=True)
     found = FINDING.check(make(reward=drawn(0.01 + 0 * T), levels=(0.0, 1.0), knobs=knobs, trainer="verl"))
     assert isinstance(found, CannotTell)
     check_said(found, "overly-hard")
@@ -139,14 +145,14 @@ def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
 
 
 def test_without_levels_mixed_groups_settle_it_and_flat_ones_do_not(make: Any) -> None:
-    assert FINDING.check(make(reward=0.1 + 0 * T, starved_groups=0.2 + 0 * T)) is None
-    found = FINDING.check(make(reward=0.1 + 0 * T, starved_groups=0.9 + 0 * T))
+    assert FINDING.check(make(reward=0.1 + 0 * T, zero_variance_groups=0.2 + 0 * T)) is None
+    found = FINDING.check(make(reward=0.1 + 0 * T, zero_variance_groups=0.9 + 0 * T))
     assert isinstance(found, CannotTell)
     assert found.switch_on == "GRPOConfig(log_completions=True)"
 
 
 def test_it_says_what_is_missing(make: Any) -> None:
-    assert FINDING.check(Evidence("a configuration", knobs=Knobs(group=8))) is None
+    assert FINDING.check(Evidence("a configuration", knobs=TrainerConfig(group=8))) is None
     found = FINDING.check(make(entropy=T))
     assert isinstance(found, CannotTell)
     assert found.missing == "reward is not logged"
@@ -165,7 +171,7 @@ def test_one_group_and_rollouts_drawn_once_prove_nothing(make: Any) -> None:
 
 
 def test_completions_that_are_cut_bring_the_cap_first(make: Any) -> None:
-    knobs = Knobs(group=4, longest=512)
+    knobs = TrainerConfig(group=4, longest=512)
     found = FINDING.check(make(reward=0 * T, truncated=0.6 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
     plain = FINDING.check(make(reward=0 * T, truncated=0.01 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
     assert isinstance(found, Finding)
@@ -173,3 +179,66 @@ def test_completions_that_are_cut_bring_the_cap_first(make: Any) -> None:
     assert found.prescriptions[0].changes[0].value == 1024
     assert plain.prescriptions[0].action.startswith("Leave out problems that the policy never solves")
     assert any("8 rollouts of a prompt" in one.action for one in plain.prescriptions)
+
+
+def outcomes(steps: Any, problems: Any, drawn: Any, right: Any) -> Outcomes:
+    """Return groups from plain lists."""
+    return Outcomes(
+        *(
+            np.array(one, dtype=kind)
+            for one, kind in ((steps, np.int64), (problems, object), (drawn, np.int64), (right, np.int64))
+        )
+    )
+
+
+def test_the_second_half_is_counted_and_single_rollouts_are_not() -> None:
+    steps = [step for step in range(1, 17) for _ in range(3)]
+    problems = ["a", "b", "c"] * 16
+    drawn, right = [4, 4, 1] * 16, [0, 2, 0] * 16
+    right[24:] = [0, 0, 0, 0, 1, 0] * 4  # steps 9 to 16: groups of 4 with 0, 0 and 0, 1 right in turn
+    found = counted(outcomes(steps, problems, drawn, right))
+    assert found is not None
+    assert found.groups == 16
+    assert found.share.value == pytest.approx((1 + 0.5) / 2)  # a: all, b: every other one
+    assert found.start is not None
+    assert found.start.value == pytest.approx(0.5)
+    assert found.chance == pytest.approx(1 / 16)
+    assert found.group == 4
+    # 1 - 0.5^(1/4) = 0.1591 of the rollouts must be right for half of the groups to have one.
+    assert found.missing(0.5) == pytest.approx(0.15910 - 0.0625, abs=1e-5)
+
+
+def test_the_rise_is_counted_in_whole_problems() -> None:
+    # 12 problems, groups of 4 at steps 1 and 2: one right of four then; two of four now in every second problem, so 25
+    # % to 50 %, +0.125.
+    problems = [f"p{place}" for place in range(12)]
+    found = counted(outcomes([1] * 12 + [2] * 12, problems * 2, [4] * 24, [1] * 12 + [1, 2] * 6))
+    assert found is not None
+    assert found.rise is not None
+    assert found.rise.value == pytest.approx(0.125)
+    assert 0 < found.rise.low < 0.125 < found.rise.high < 0.25
+    once = counted(outcomes([1] * 12, problems, [4] * 12, [0] * 12))
+    assert once is not None
+    assert once.rise is None
+
+
+def test_nothing_to_count_is_none() -> None:
+    assert counted(None) is None
+    assert counted(outcomes([], [], [], [])) is None
+    assert counted(outcomes([1, 2], ["a", "b"], [1, 1], [0, 0])) is None
+
+
+def test_the_bound_by_hand() -> None:
+    found = bounded(Interval(0.1, 0.05, 0.2), (0.0, 1.0), 8)
+    assert (found.share.value, found.share.low, found.share.high) == pytest.approx(
+        (0.43047, 0.16777, 0.66342), abs=1e-5
+    )
+    assert found.groups == 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(2, 16))
+@settings(max_examples=60)
+def test_problems_that_differ_only_make_it_worse(chances: list[float], group: int) -> None:
+    mean = float(np.mean(chances))
+    true = float(np.mean([(1 - chance) ** group for chance in chances]))
+    assert bounded(Interval(mean, mean, mean), (0.0, 1.0), group).share.value <= true + 1e-9

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Change, Finding
 from breadth.doctor.findings.processed_logprobs import FINDING
 from breadth.inference.policy import Policy

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
-from breadth.doctor.findings.saturation import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.findings.saturation import FINDING, Plateau, plateau
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
+from breadth.runs.reader import Series
 from breadth.testing.findings import check_finding, check_said
 
 T = np.linspace(0, 1, 200)
@@ -26,7 +27,7 @@ def test_it_keeps_the_contract() -> None:
 
 def test_a_plateau_with_entropy_left_is_a_note(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(
-        make(reward=around(SATURATES, 0.02), entropy=around(KEPT, 0.01), starved_groups=around(0.2 + 0 * T, 0.02))
+        make(reward=around(SATURATES, 0.02), entropy=around(KEPT, 0.01), zero_variance_groups=around(0.2 + 0 * T, 0.02))
     )
     assert isinstance(found, Finding)
     check_said(found, "saturation")
@@ -66,10 +67,10 @@ def test_noise_that_hides_a_further_rise_makes_none(make: Any, around: Callable[
     assert FINDING.check(make(reward=around(SATURATES[::5], 0.15), entropy=KEPT[::5])) is None
 
 
-def test_collapse_and_starved_groups_have_their_own_names(make: Any, around: Callable[..., Any]) -> None:
+def test_collapse_and_zero_variance_groups_have_their_own_names(make: Any, around: Callable[..., Any]) -> None:
     reward = around(SATURATES, 0.02)
     assert FINDING.check(make(reward=reward, entropy=around(SPENT, 0.002))) is None
-    assert FINDING.check(make(reward=reward, entropy=around(KEPT, 0.01), starved_groups=0.9 + 0 * T)) is None
+    assert FINDING.check(make(reward=reward, entropy=around(KEPT, 0.01), zero_variance_groups=0.9 + 0 * T)) is None
 
 
 def test_without_entropy_a_plateau_cannot_be_told_from_collapse(make: Any, around: Callable[..., Any]) -> None:
@@ -96,6 +97,43 @@ def test_what_is_missing_is_named_and_the_rate_is_prescribed_where_it_is_known(m
     assert isinstance(found, CannotTell)
     assert found.missing == "reward is not logged"
     assert FINDING.check(Evidence("a configuration")) is None
-    told = FINDING.check(make(reward=SATURATES, entropy=KEPT, knobs=Knobs(learning_rate=1e-6)))
+    told = FINDING.check(make(reward=SATURATES, entropy=KEPT, knobs=TrainerConfig(learning_rate=1e-6)))
     assert isinstance(told, Finding)
     assert [change.value for one in told.prescriptions for change in one.changes] == [2e-6]
+
+
+STEPS = np.arange(1, 101)
+NOISE = np.random.default_rng(0).normal(0, 1, 100)
+
+
+def found(values: Any) -> Plateau | None:
+    """Look for a plateau of three quarters or half."""
+    return plateau(Series("reward", STEPS, np.asarray(values, dtype=np.float64)), (0.75, 0.5), clear=3.0, still=0.2)
+
+
+def test_by_hand() -> None:
+    level = found(np.where(STEPS <= 20, 0.1, 0.6))
+    assert level is not None
+    assert (level.step, level.share) == (26, 0.75)
+    assert level.rise == pytest.approx(0.5)
+    assert level.excluded == pytest.approx(0.1)
+    assert level.change.value == 0
+    half = found(np.where(STEPS <= 40, 0.1, 0.6))
+    assert half is not None
+    assert (half.step, half.share) == (51, 0.5)
+    assert found(np.where(STEPS <= 60, 0.1, 0.6)) is None
+
+
+def test_a_rise_within_the_noise_is_none() -> None:
+    assert found(np.where(STEPS <= 20, 0.55, 0.6) + 0.03 * NOISE) is None
+    assert found(0.6 + 0.03 * NOISE) is None
+
+
+def test_a_stretch_that_rises_or_falls_is_none() -> None:
+    rise = np.where(STEPS <= 20, 0.1, 0.6)
+    assert found(rise + np.maximum(STEPS - 25, 0) / 75 * 0.3 + 0.01 * NOISE) is None
+    assert found(rise - np.maximum(STEPS - 25, 0) / 75 * 0.3 + 0.01 * NOISE) is None
+
+
+def test_too_few_points_are_none() -> None:
+    assert plateau(Series("reward", STEPS[:9], np.arange(9.0)), (0.75, 0.5), clear=3.0, still=0.2) is None

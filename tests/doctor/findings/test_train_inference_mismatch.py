@@ -11,14 +11,14 @@ import pytest
 
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.train_inference_mismatch import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.runs.schema import EntropyKind
 from breadth.testing.findings import check_finding, check_said
 
 NAME = "train-inference-mismatch"
 T = np.linspace(0, 1, 120)
-SAME = Knobs(updates=1, filter_flat=False)
+SAME = TrainerConfig(updates=1, filter_flat=False)
 
 
 def tokens(
@@ -141,7 +141,7 @@ def test_rollouts_left_out_by_their_outcome_are_not_judged(make: Any) -> None:
         "entropy": np.full(logprobs.shape, entropy).tolist(),
     }
     assert (-logprobs - entropy).mean() > 0.1 * entropy
-    for knobs in (Knobs(), Knobs(filter_flat=True)):
+    for knobs in (TrainerConfig(), TrainerConfig(filter_flat=True)):
         found = FINDING.check(run(make, rows, rows, knobs=knobs))
         assert isinstance(found, CannotTell)
         assert "outcome" in found.missing
@@ -226,7 +226,7 @@ def test_without_metric_and_tokens_it_says_what_to_switch_on(make: Any) -> None:
     check_said(found, NAME)
     assert found.switch_on == "actor_rollout_ref.rollout.calculate_log_probs=true"
     assert "mismatch is not logged" in found.missing
-    assert FINDING.check(make(reward=T, knobs=Knobs(engine="hf"))) is None
+    assert FINDING.check(make(reward=T, knobs=TrainerConfig(engine="hf"))) is None
 
 
 def test_log_probabilities_without_entropies_are_named_as_missing(make: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from breadth.doctor.finding import CannotTell, Change, Finding
 from breadth.doctor.findings.truncation import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -49,7 +49,7 @@ def test_a_single_bad_step_is_none(make: Any) -> None:
 
 
 def test_the_cap_is_doubled_in_the_users_words_and_the_cost_counted(make: Any) -> None:
-    found = FINDING.check(make(truncated=np.full(40, 0.25), knobs=Knobs(longest=512, mask_truncated=True)))
+    found = FINDING.check(make(truncated=np.full(40, 0.25), knobs=TrainerConfig(longest=512, mask_truncated=True)))
     assert isinstance(found, Finding)
     assert [one.changes for one in found.prescriptions] == [(Change("longest", 1024),)]
     assert found.cost == "Over the whole run 25% of the rollouts were cut."

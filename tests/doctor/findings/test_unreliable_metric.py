@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from breadth.doctor.diagnosis import diagnose
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Check, Finding
 from breadth.doctor.findings import entropy_collapse, entropy_explosion
-from breadth.doctor.findings.unreliable_metric import FINDING
+from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
+from breadth.doctor.findings.unreliable_metric import FINDING, interleaved, no_number, verdicts_invalidated_by
+from breadth.doctor.findings.unreliable_metric import FINDING as ARTEFACT
+from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Severity
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
@@ -256,3 +260,77 @@ def test_without_entropy_there_is_nothing_to_doubt(make: Any) -> None:
     assert FINDING.check(make(reward=RISING)) is None
     assert FINDING.check(make(entropy=T[:5])) is None
     assert FINDING.check(Evidence("a configuration")) is None
+
+
+LEVEL = np.full(60, 0.5)
+
+
+def test_nan_to_the_end_is_a_warning_with_the_step_to_go_back_to(make: Any, around: Any) -> None:
+    reward = around(LEVEL, 0.01)
+    reward[40:] = np.nan
+    (found,) = diagnose(make(entropy=around(LEVEL, 0.01), reward=reward), {"unreliable-metric": ARTEFACT}).findings
+    assert (found.severity, found.confidence) == (Severity.WARNING, "certain")
+    assert found.headline == "NaN or infinity in the place of reward, from step 41 to the end."
+    assert [fact.note for fact in found.evidence] == ["steps 41 to 60"]
+    assert "41" in found.prescriptions[-1].action
+
+
+def test_nan_that_passes_is_a_note(make: Any, around: Any) -> None:
+    entropy = around(LEVEL, 0.01)
+    entropy[20:30] = np.nan
+    found = no_number(make(entropy=entropy))
+    assert found is not None
+    assert found.severity is Severity.NOTE
+    assert "for a while from step 21 on" in found.headline
+
+
+def test_gradients_alone_that_overflow_to_the_end_are_a_note(make: Any, around: Any) -> None:
+    norms = around(LEVEL, 0.01)
+    norms[40:] = np.inf
+    found = no_number(make(entropy=around(LEVEL, 0.01), grad_norm=norms))
+    assert found is not None
+    assert found.severity is Severity.NOTE
+
+
+def test_numbers_all_along_are_nothing(make: Any, around: Any) -> None:
+    case = make(entropy=around(LEVEL, 0.01))
+    assert no_number(case) is None
+    logged = case.trend("entropy")
+    assert interleaved(case, logged) is None
+    assert diagnose(case, {"unreliable-metric": ARTEFACT}).clear == ("unreliable-metric",)
+
+
+STEPS = np.arange(100)
+
+
+def falling_to(left: float, spread: float = 0.02) -> Trend:
+    """Return the trend of an entropy that goes to a share of its start."""
+    noise = np.random.default_rng(0).normal(0, spread, 100)
+    return trend(STEPS, left ** (STEPS / 99) * np.exp(noise))
+
+
+@pytest.mark.parametrize(
+    ("logged", "better", "taken"),
+    [
+        (0.1, 0.9, ("entropy-collapse",)),
+        (0.1, 0.3, ()),  # collapsed all the same
+        (0.9, 0.9, ()),  # nothing was said
+        (4.0, 1.1, ("entropy-explosion",)),
+        (4.0, 3.0, ()),
+    ],
+)
+def test_by_hand(logged: float, better: float, taken: Any) -> None:
+    assert verdicts_invalidated_by(falling_to(logged), falling_to(better)) == taken
+
+
+def test_not_knowing_better_takes_nothing_back() -> None:
+    assert verdicts_invalidated_by(falling_to(0.1), None) == ()
+    wide = falling_to(0.8, spread=1.5)
+    assert verdicts_invalidated_by(falling_to(0.1), wide) == ()
+
+
+def test_the_marks_are_those_of_the_findings() -> None:
+    assert COLLAPSE.shows(falling_to(0.1))
+    assert not COLLAPSE.shows(falling_to(0.8))
+    assert EXPLOSION.shows(falling_to(3.0))
+    assert not EXPLOSION.shows(falling_to(1.2))

@@ -12,7 +12,7 @@ import yaml
 from breadth.adapters.openrlhf.config import SETTINGS as OPENRLHF
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding
 from breadth.doctor.findings.wrong_units import FINDING
 from breadth.report.sections import Severity

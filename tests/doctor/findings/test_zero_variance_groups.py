@@ -10,7 +10,7 @@ import pytest
 
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.zero_variance_groups import FINDING
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -25,7 +25,9 @@ def test_it_keeps_the_contract() -> None:
 def test_severity_follows_the_share_now(
     make: Any, around: Callable[..., Any], end: float, severity: Severity | None
 ) -> None:
-    found = FINDING.check(make(starved_groups=np.clip(around(0.2 + (end - 0.2) * np.minimum(2 * T, 1), 0.02), 0, 1)))
+    found = FINDING.check(
+        make(zero_variance_groups=np.clip(around(0.2 + (end - 0.2) * np.minimum(2 * T, 1), 0.02), 0, 1))
+    )
     if severity is None:
         assert found is None
         return
@@ -35,7 +37,7 @@ def test_severity_follows_the_share_now(
 
 
 def test_waste_is_counted_by_rollouts_that_taught(make: Any) -> None:
-    found = FINDING.check(make(starved_groups=np.full(40, 0.75)))
+    found = FINDING.check(make(zero_variance_groups=np.full(40, 0.75)))
     assert isinstance(found, Finding)
     # Three of four are wasted: three for each that taught something.
     assert found.cost == "Over the whole run 75% of the rollouts were wasted: 3.0 for each that taught something."
@@ -48,7 +50,11 @@ def test_rollouts_say_on_which_side_flat_groups_lie(make: Any) -> None:
         "correct": [False] * 8 + [True, False] * 2,
     }
     found = FINDING.check(
-        make(starved_groups=np.full(16, 2 / 3), rollouts=dict.fromkeys(range(1, 17), rows), knobs=Knobs(group=4))
+        make(
+            zero_variance_groups=np.full(16, 2 / 3),
+            rollouts=dict.fromkeys(range(1, 17), rows),
+            knobs=TrainerConfig(group=4),
+        )
     )
     assert isinstance(found, Finding)
     assert found.headline == "67% of the groups have no difference in reward and teach nothing, most of them all wrong."
@@ -57,7 +63,12 @@ def test_rollouts_say_on_which_side_flat_groups_lie(make: Any) -> None:
 
 def test_a_larger_group_is_worked_out(make: Any) -> None:
     found = FINDING.check(
-        make(starved_groups=np.full(16, 0.6), reward=np.full(16, 0.1), levels=(0.0, 1.0), knobs=Knobs(group=4))
+        make(
+            zero_variance_groups=np.full(16, 0.6),
+            reward=np.full(16, 0.1),
+            levels=(0.0, 1.0),
+            knobs=TrainerConfig(group=4),
+        )
     )
     assert isinstance(found, Finding)
     # 0.1^4 + 0.9^4 = 0.6562; 0.1^8 + 0.9^8 = 0.4305

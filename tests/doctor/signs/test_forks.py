@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from breadth.doctor.evidence.rollouts import trained_ends
 from breadth.doctor.signs.forks import Forks, measured_forks
-from breadth.doctor.signs.token_windows import trained_ends
 
 FORK, PLAIN = 1.0, 0.1
 

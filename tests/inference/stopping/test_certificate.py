@@ -10,7 +10,7 @@ from scipy.special import betainc, betaln
 
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.certificate import Certificate, evidence, leader_place, leader_places
-from breadth.inference.stopping.paths import Paths
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from breadth.inference.stopping.never import Never
-from breadth.inference.stopping.paths import Paths
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
 
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from breadth.base.errors import SettingsError
-from breadth.inference.replay import replay
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.risk import LaxRisk, Risk
 from breadth.inference.stopping.shape_library import ShapeLibrary
+from breadth.inference.stored_replay import replay
 from breadth.inference.stored_votes import StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.voting import Standing

@@ -17,7 +17,6 @@ from breadth.inference.stopping.certificate import Certificate
 from breadth.inference.stopping.dirichlet import Dirichlet
 from breadth.inference.stopping.lead import Lead
 from breadth.inference.stopping.never import Never
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.risk import Risk
 from breadth.inference.stopping.rule import STOP_RULES, StopRule, coin, leading, shortfall
 from breadth.inference.stopping.shape_library import ShapeLibrary
@@ -25,6 +24,7 @@ from breadth.inference.stopping.shapes import Shapes
 from breadth.inference.stopping.sprt import Sprt
 from breadth.inference.stopping.stop_table import stop_table
 from breadth.inference.stopping.window import Window
+from breadth.inference.stored_votes import Paths
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.cascade import Cascade, Stage
 from breadth.inference.strategies.panel import Panel

@@ -10,9 +10,9 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.shapes import Shapes, kinds, leader_posterior
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
 
 SHARES = (0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.01, 0.01)

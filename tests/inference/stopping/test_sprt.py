@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.sprt import Sprt
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import MeasureError, SettingsError
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.window import Window, expected_window_draws
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
 
 

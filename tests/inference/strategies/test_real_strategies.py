@@ -28,8 +28,8 @@ from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import STRATEGIES, Strategy
 from breadth.inference.thinking import PLAIN
 from breadth.runtime.connect import connect
-from breadth.runtime.driver import Driver, Solved
-from breadth.runtime.solve_context import Drawing, Verdict
+from breadth.runtime.driver import Driver, SolveResult
+from breadth.runtime.solve_context import Judgement, JudgeSampler
 
 TURNS = (("Capital of Italy?", "Rome"), ("Capital of Spain?", "Madrid"))
 SHOWN = tuple(
@@ -79,11 +79,11 @@ ON_THE_PLAIN_SERVER: dict[str, tuple[Strategy, Task]] = {
 }
 
 
-async def by_length(task: Task, candidate: Candidate, draw: Drawing) -> Verdict:
-    return Verdict(score=float(len(candidate.text)))
+async def by_length(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
+    return Judgement(score=float(len(candidate.text)))
 
 
-async def solve_all(url: str, runs: dict[str, tuple[Strategy, Task]]) -> dict[str, Solved]:
+async def solve_all(url: str, runs: dict[str, tuple[Strategy, Task]]) -> dict[str, SolveResult]:
     sampler = await connect([url])
     try:
         driver = Driver(sampler, judges={"default": by_length})
@@ -93,7 +93,7 @@ async def solve_all(url: str, runs: dict[str, tuple[Strategy, Task]]) -> dict[st
 
 
 @pytest.fixture(scope="module")
-def solved(llama: str) -> dict[str, Solved]:
+def solved(llama: str) -> dict[str, SolveResult]:
     return asyncio.run(solve_all(llama, ON_THE_PLAIN_SERVER))
 
 
@@ -103,20 +103,22 @@ def drawn(answer: Answer) -> Candidate:
 
 
 @pytest.mark.parametrize("name", STRATEGIES.names())
-def test_all_of_them_answer_within_their_caps_and_account_for_every_token(name: str, solved: dict[str, Solved]) -> None:
+def test_all_of_them_answer_within_their_caps_and_account_for_every_token(
+    name: str, solved: dict[str, SolveResult]
+) -> None:
     result = solved[name]
-    assert (result.failed, dict(result.errors), result.spent) == (0, {}, False)
+    assert (result.failed, dict(result.errors), result.budget_exhausted) == (0, {}, False)
     assert result.answer.text
     assert drawn(result.answer).model == "smollm2"
     assert all(candidate.tokens <= TASK.sampling.max_tokens for candidate in result.arrived)
     assert len({candidate.seed for candidate in result.arrived}) == len(result.arrived)
-    kept = {candidate.place for candidate in result.answer.candidates}
-    assert kept <= {candidate.place for candidate in result.arrived}
+    kept = {candidate.draw_id for candidate in result.answer.candidates}
+    assert kept <= {candidate.draw_id for candidate in result.arrived}
     if not result.discarded:
         assert result.spend.output_tokens == sum(candidate.tokens for candidate in result.arrived)
 
 
-def test_a_vote_counts_what_the_texts_say(solved: dict[str, Solved]) -> None:
+def test_a_vote_counts_what_the_texts_say(solved: dict[str, SolveResult]) -> None:
     answer = solved["vote"].answer
     assert len(answer.candidates) == 4
     assert sum(answer.votes.values()) + answer.unread == 4
@@ -125,30 +127,30 @@ def test_a_vote_counts_what_the_texts_say(solved: dict[str, Solved]) -> None:
     )
 
 
-def test_four_greedy_draws_agree_and_end_the_vote(solved: dict[str, Solved]) -> None:
+def test_four_greedy_draws_agree_and_end_the_vote(solved: dict[str, SolveResult]) -> None:
     answer = solved["adaptive-vote"].answer
     assert (answer.stopped, len(answer.candidates), len(answer.votes)) == ("agreed", 4, 1)
     assert answer.confidence == pytest.approx(1 - 0.5**5)
 
 
-def test_the_judge_chooses(solved: dict[str, Solved]) -> None:
+def test_the_judge_chooses(solved: dict[str, SolveResult]) -> None:
     answer = solved["best-of-n"].answer
     readable = [candidate for candidate in answer.candidates if candidate.key is not None]
     assert drawn(answer).score == max(len(candidate.text) for candidate in readable or answer.candidates)
 
 
-def test_weights_come_from_the_servers_log_probs(solved: dict[str, Solved]) -> None:
+def test_weights_come_from_the_servers_log_probs(solved: dict[str, SolveResult]) -> None:
     answer = solved["confidence-vote"].answer
     voters = [candidate for candidate in answer.candidates if candidate.key is not None]
-    sure = {candidate.place: lowest(candidate, 1) for candidate in voters}
+    sure = {candidate.draw_id: lowest(candidate, 1) for candidate in voters}
     bar = np.percentile(list(sure.values()), 50)
     assert answer.figures["threshold"] == pytest.approx(bar, abs=1e-5)
-    kept = [candidate for candidate in voters if sure[candidate.place] >= bar - 1e-6]
+    kept = [candidate for candidate in voters if sure[candidate.draw_id] >= bar - 1e-6]
     assert answer.figures["kept"] == len(kept)
-    assert sum(answer.votes.values()) == pytest.approx(sum(sure[candidate.place] for candidate in kept), abs=1e-4)
+    assert sum(answer.votes.values()) == pytest.approx(sum(sure[candidate.draw_id] for candidate in kept), abs=1e-4)
 
 
-def test_unsure_completions_are_ended_while_they_are_written(solved: dict[str, Solved]) -> None:
+def test_unsure_completions_are_ended_while_they_are_written(solved: dict[str, SolveResult]) -> None:
     answer = solved["online-confidence-vote"].answer
     warm_up, later = answer.candidates[:4], answer.candidates[4:]
     threshold = answer.figures["threshold"]
@@ -161,7 +163,7 @@ def test_unsure_completions_are_ended_while_they_are_written(solved: dict[str, S
         assert unsure == (candidate.finish == "halt")
 
 
-def test_each_round_reads_what_went_before(solved: dict[str, Solved]) -> None:
+def test_each_round_reads_what_went_before(solved: dict[str, SolveResult]) -> None:
     first, second = solved["revision"].answer.candidates
     assert second.prompt_tokens > first.prompt_tokens + first.tokens + 30  # the reply and the instruction
     assert (first.independent, second.independent) == (True, False)
@@ -176,13 +178,13 @@ def test_each_round_reads_what_went_before(solved: dict[str, Solved]) -> None:
     assert all(candidate.prompt_tokens > explored[0].prompt_tokens + 20 for candidate in explored[3:])
 
 
-def test_prompts_vary_and_are_counted(solved: dict[str, Solved]) -> None:
+def test_prompts_vary_and_are_counted(solved: dict[str, SolveResult]) -> None:
     result = solved["prompt-variation"]
     assert len({candidate.prompt_tokens for candidate in result.arrived}) > 1
     assert sum(result.answer.figures.values()) == result.started
 
 
-def test_every_run_of_a_panel_answers_behind_its_own_thinking(solved: dict[str, Solved]) -> None:
+def test_every_run_of_a_panel_answers_behind_its_own_thinking(solved: dict[str, SolveResult]) -> None:
     candidates = solved["panel"].answer.candidates
     thoughts = [candidate for candidate in candidates if not candidate.prefix]
     answers = [candidate for candidate in candidates if candidate.prefix]
@@ -192,7 +194,7 @@ def test_every_run_of_a_panel_answers_behind_its_own_thinking(solved: dict[str, 
     }
 
 
-def test_an_answer_without_confidence_goes_on_to_the_next_stage(solved: dict[str, Solved]) -> None:
+def test_an_answer_without_confidence_goes_on_to_the_next_stage(solved: dict[str, SolveResult]) -> None:
     answer = solved["cascade"].answer
     assert (answer.figures["stages"], len(answer.candidates)) == (2, 3)
 

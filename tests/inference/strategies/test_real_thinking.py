@@ -11,7 +11,7 @@ from breadth.inference.strategies.parallel_thinking import ParallelThinking
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import PLAIN
 from breadth.runtime.connect import connect
-from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.driver import Driver, SolveResult
 
 TASK = Task(
     ({"role": "user", "content": "What is 6 times 7? Think step by step."},),
@@ -21,8 +21,8 @@ TASK = Task(
 )
 
 
-def solved(url: str, *strategies: Strategy) -> list[Solved]:
-    async def main() -> list[Solved]:
+def solved(url: str, *strategies: Strategy) -> list[SolveResult]:
+    async def main() -> list[SolveResult]:
         sampler = await connect([url])
         try:
             return [await Driver(sampler).solve(strategy, TASK) for strategy in strategies]

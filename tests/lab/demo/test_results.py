@@ -10,8 +10,8 @@ import pytest
 from breadth.lab import records
 from breadth.lab.courses.train_curve import TrainCurve
 from breadth.lab.demo.results import DemoResults, Forced, Training
-from breadth.lab.measuring.evaluation import Evaluation
-from breadth.lab.sampling.drawing import Drawn
+from breadth.lab.evaluation.evaluate import Evaluation
+from breadth.lab.sampling.batch import Drawn
 from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem
 from breadth.lab.task.vocabulary import words_of

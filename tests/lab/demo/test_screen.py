@@ -8,8 +8,8 @@ import re
 import pytest
 from rich.console import Console
 
-from breadth.lab.demo.jobs import StageBegun, StepTaken
 from breadth.lab.demo.plan import Plan
+from breadth.lab.demo.run import StageBegun, StepTaken
 from breadth.lab.demo.screen import Screen
 
 PLAN = Plan(steps=16)

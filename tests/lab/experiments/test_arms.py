@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from breadth.lab.courses.course import SEVERAL
-from breadth.lab.experiments.arms import ARMS, ON_POLICY, PLAIN
+from breadth.base.errors import MechanismError
+from breadth.lab.experiments.arms import ALL_ARMS, ARMS, ON_POLICY, PLAIN, best_pair, joined
+from breadth.lab.grpo import SEVERAL
 from breadth.training.chain import Chain
-from breadth.training.mechanism import Regime
+from breadth.training.mechanism import Regime, mechanism_name
 from breadth.training.objective import Objective
 
 REMEDIES = [name for name in ARMS if name not in (ON_POLICY, PLAIN)]
@@ -42,3 +43,42 @@ def test_the_control_has_the_same_regime_and_reduction() -> None:
 @pytest.mark.parametrize("name", ARMS)
 def test_chains_are_read_back_as_they_were(name: str) -> None:
     assert Chain.loads(ARMS[name].chain.dumps()) == ARMS[name].chain
+
+
+def names(first: str, second: str) -> list[str]:
+    return [mechanism_name(one) for one in joined(first, second).chain.mechanisms]
+
+
+def test_both_remedies_stand_in_the_chain() -> None:
+    assert names("ucb", "anchor") == ["group-advantage", "outcome-bonus", "clipped-policy", "reference-kl"]
+    assert names("anchor", "entropy-bonus") == ["group-advantage", "clipped-policy", "reference-kl", "entropy-bonus"]
+    pair = joined("clip-cov", "anchor")
+    assert ARMS["clip-cov"].chain.mechanisms[1] in pair.chain.mechanisms  # its own surrogate, without a clip
+    assert pair.control == ON_POLICY
+    assert joined("kl-cov", "plain").control == PLAIN
+
+
+def test_what_cannot_be_joined_is_refused() -> None:
+    with pytest.raises(MechanismError, match="two regimes"):
+        joined("anchor", "kl-cov")
+    with pytest.raises(MechanismError, match="surrogate"):
+        joined("clip-higher", "gppo")
+
+
+def test_the_best_two_that_can_be_joined_are_chosen() -> None:
+    votes = dict.fromkeys(ARMS, 0.1)
+    assert best_pair({**votes, "ucb": 0.3, "anchor": 0.4, ON_POLICY: 0.9}) == ("anchor", "ucb")
+    assert best_pair({"clip-higher": 0.5, "gppo": 0.5, "anchor": 0.2, "ucb": 0.1}) == (
+        "anchor",
+        "ucb",
+    )  # two surrogates cannot stand together
+    assert best_pair({"anchor": 0.2}) is None
+
+
+def test_the_pair_that_is_run_can_act_in_its_regime() -> None:
+    pair = ALL_ARMS["pair"]
+    course = pair.course(0)
+    replies = course.prompts * course.group
+    assert (
+        Objective(pair.chain).explain(Regime(course.updates, replies // course.updates, course.group, 30.0, 1.0)) == ()
+    )

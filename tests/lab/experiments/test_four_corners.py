@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from breadth.lab.demo.jobs import problems
 from breadth.lab.demo.plan import Plan
+from breadth.lab.demo.run import problems
 from breadth.lab.experiments.four_corners import CONFIRMATION, CORNERS, FourCorners
 from breadth.lab.model.reasoner import load
 from breadth.lab.trials.experiment import bench_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breadth.base import settings
-from breadth.lab.courses.signs import NUMBERS
-from breadth.lab.experiments.known_cases import CASES, Case
+from breadth.lab.experiments.known_cases import CASES, NUMBERS, Case
 from breadth.lab.experiments.known_truth import KNOWN_TRUTH, KnownTruth
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.report.sections import Severity, Table, Verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from breadth.lab import records
-from breadth.lab.measuring.both_ways import BothWays, Replies
+from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
 from breadth.lab.rung.arm import RungArm
 from breadth.lab.rung.drawing import Reply
 from breadth.lab.rung.measuring import breadth_of

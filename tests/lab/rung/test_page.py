@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from breadth.lab.measuring.both_ways import BothWays, Replies
-from breadth.lab.measuring.measured import AtK, Measured
+from breadth.lab.evaluation.evaluate import AtK, Measured
+from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
 from breadth.lab.rung.arm import RungArm
 from breadth.lab.rung.measuring import UNKNOWN, Breadth
 from breadth.lab.rung.page import Found, rung_page

@@ -13,8 +13,8 @@ import pytest
 from breadth.base.errors import ServerError, SettingsError
 from breadth.inference.records import Sampling
 from breadth.lab.model.reasoner import Reasoner, Shape, build
+from breadth.lab.sampling.batch import Marks
 from breadth.lab.sampling.engine import Engine, Job, Token, draw_all
-from breadth.lab.sampling.jobs import Marks
 from breadth.lab.task.facts import Facts
 from breadth.lab.task.teacher import Teacher
 

@@ -26,7 +26,7 @@ from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem
 from breadth.lab.task.teacher import Teacher
 from breadth.runtime.driver import Driver, solve_all
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 
@@ -52,12 +52,12 @@ def run(reasoner: Reasoner, work: Any) -> Any:
     return asyncio.run(main())
 
 
-def drawn(reasoner: Reasoner, *draws: Draw, meters: list[Meter] | None = None) -> list[Candidate]:
+def drawn(reasoner: Reasoner, *draws: SampleRequest, meters: list[Meter] | None = None) -> list[Candidate]:
     async def work(sampler: ReasonerSampler) -> list[Candidate]:
         return list(
             await asyncio.gather(
                 *(
-                    sampler.draw(draw, meter)
+                    sampler.sample(draw, meter)
                     for draw, meter in zip(draws, meters or [Meter() for _ in draws], strict=True)
                 )
             )
@@ -98,8 +98,8 @@ def test_numbers_and_text_are_those_of_the_sampler_that_draws_one_at_a_time(memo
         Sampling(temperature=0, max_tokens=40, top_logprobs=5),
     ):
         meters = [Meter(), Meter()]
-        ours = drawn(memorised, Draw(CHAT, sampling), meters=meters[:1])[0]
-        theirs = asyncio.run(slow.draw(Draw(CHAT, sampling), meters[1]))
+        ours = drawn(memorised, SampleRequest(CHAT, sampling), meters=meters[:1])[0]
+        theirs = asyncio.run(slow.sample(SampleRequest(CHAT, sampling), meters[1]))
         assert (ours.text, ours.reasoning, ours.finish) == (theirs.text, theirs.reasoning, theirs.finish)
         assert (ours.tokens, ours.thinking_tokens, ours.prompt_tokens) == (
             theirs.tokens,
@@ -113,7 +113,7 @@ def test_numbers_and_text_are_those_of_the_sampler_that_draws_one_at_a_time(memo
 
 
 def test_replies_read_as_the_grammar_has_them(memorised: Reasoner) -> None:
-    replies = drawn(memorised, *(Draw(QUESTION, PLAIN, seed=seed) for seed in range(40)))
+    replies = drawn(memorised, *(SampleRequest(QUESTION, PLAIN, seed=seed) for seed in range(40)))
     formed = 0
     for reply in replies:
         words = f"<think>{reply.reasoning}</think>{reply.text} <eos>".split()
@@ -122,18 +122,18 @@ def test_replies_read_as_the_grammar_has_them(memorised: Reasoner) -> None:
         assert reply.thinking_tokens == len(reply.reasoning.split()) + 2  # with both marks
     assert formed >= 20, "some steps teach it the grammar well, not perfectly"
     assert len({reply.reasoning for reply in replies}) > 2
-    again = drawn(memorised, Draw(CHAT, PLAIN, seed=7))[0]
+    again = drawn(memorised, SampleRequest(CHAT, PLAIN, seed=7))[0]
     assert (again.reasoning, again.text) == (replies[7].reasoning, replies[7].text), "alone, and as a chat"
 
 
 def test_a_prefix_is_continued(memorised: Reasoner) -> None:
     greedy = Sampling(temperature=0, max_tokens=60)
-    whole = drawn(memorised, Draw(QUESTION, greedy))[0]
+    whole = drawn(memorised, SampleRequest(QUESTION, greedy))[0]
     reply = f"<think>{whole.reasoning}</think>{whole.text}"
     words = reply.split()
     for given in (words[:1], words[:4], words[:-1]):
         for gap in ("", " ", "\n"):
-            rest = drawn(memorised, Draw(QUESTION, greedy, prefix=" ".join(given) + gap))[0]
+            rest = drawn(memorised, SampleRequest(QUESTION, greedy, prefix=" ".join(given) + gap))[0]
             assert rest.whole.split() == words
             assert rest.text.startswith(" ") == (gap == "")
             assert (rest.reasoning, rest.thinking_tokens) == ("", 0)
@@ -142,12 +142,12 @@ def test_a_prefix_is_continued(memorised: Reasoner) -> None:
 
 def test_stop_texts_end_it_and_are_left_out(memorised: Reasoner) -> None:
     greedy = Sampling(temperature=0, max_tokens=60)
-    whole = drawn(memorised, Draw(QUESTION, greedy, prefix="<think>"))[0].text
+    whole = drawn(memorised, SampleRequest(QUESTION, greedy, prefix="<think>"))[0].text
     words = whole.split()
     stops = ("</think>", f"{words[2]} {words[3]}", words[1])  # the second is of two tokens
     rules = [Sampling(temperature=0, max_tokens=60, stop=(stop,)) for stop in stops]
     for reply, stop in zip(
-        drawn(memorised, *(Draw(QUESTION, rule, prefix="<think>") for rule in rules)), stops, strict=True
+        drawn(memorised, *(SampleRequest(QUESTION, rule, prefix="<think>") for rule in rules)), stops, strict=True
     ):
         assert (reply.text, reply.finish) == (whole.partition(stop)[0], "stop")
         assert reply.tokens == len(
@@ -186,20 +186,20 @@ def test_halts_caps_and_deadlines_end_it(endless: Reasoner) -> None:
     async def work(sampler: ReasonerSampler) -> None:
         long = Sampling(temperature=0, max_tokens=1900)
         meter = Meter()
-        halted = await sampler.draw(Draw(QUESTION, long, "<think>", halt=After(3)), meter)
+        halted = await sampler.sample(SampleRequest(QUESTION, long, "<think>", halt=After(3)), meter)
         assert (halted.tokens, halted.finish, halted.text, meter.tokens) == (3, "halt", " 1 1 1", 3)
-        capped = await sampler.draw(Draw(QUESTION, Sampling(temperature=0, max_tokens=5)), Meter())
+        capped = await sampler.sample(SampleRequest(QUESTION, Sampling(temperature=0, max_tokens=5)), Meter())
         assert (capped.finish, capped.text) == ("length", "1 1 1 1 1")
-        thought = await sampler.draw(
-            Draw(QUESTION, Sampling(temperature=0, max_tokens=5, thinking_tokens=2), "<think> 3"), Meter()
+        thought = await sampler.sample(
+            SampleRequest(QUESTION, Sampling(temperature=0, max_tokens=5, thinking_tokens=2), "<think> 3"), Meter()
         )
         assert thought.text == " 1 </think> 1 1 1"
         with pytest.raises(ServerError, match="longer than"):
-            await sampler.draw(Draw(QUESTION, long, seconds=0.05), Meter())
+            await sampler.sample(SampleRequest(QUESTION, long, seconds=0.05), Meter())
         with pytest.raises(ValueError, match="a rule that breaks"):
-            await sampler.draw(Draw(QUESTION, long, halt=After(sound=False)), Meter())
+            await sampler.sample(SampleRequest(QUESTION, long, halt=After(sound=False)), Meter())
         with pytest.raises(ServerError, match="penalty") as caught:
-            await sampler.draw(Draw(QUESTION, Sampling(presence_penalty=1.0)), Meter())
+            await sampler.sample(SampleRequest(QUESTION, Sampling(presence_penalty=1.0)), Meter())
         assert caught.value.fatal
         assert await idle(sampler)
 
@@ -211,7 +211,7 @@ def test_a_cancelled_draw_stops_at_the_source_and_is_charged_for_what_it_used(en
         meters = [Meter() for _ in range(20)]
         long = Sampling(temperature=0, max_tokens=1900)
         tasks = [
-            asyncio.create_task(sampler.draw(Draw(QUESTION, long, seed=seed), meter))
+            asyncio.create_task(sampler.sample(SampleRequest(QUESTION, long, seed=seed), meter))
             for seed, meter in enumerate(meters)
         ]
         while meters[-1].tokens < 2:
@@ -254,7 +254,7 @@ def test_votes_over_many_tasks_at_once(memorised: Reasoner) -> None:
             Task(CHAT, name=f"task {seed}", sampling=PLAIN, reading=Reading("whole"), seed=seed) for seed in range(12)
         ]
         answers = {}
-        async for solved in solve_all(Driver(sampler), AdaptiveVote(most=16), tasks, at_once=12):
+        async for solved in solve_all(Driver(sampler), AdaptiveVote(most=16), tasks, concurrency=12):
             answers[solved.task.name] = solved.answer
             assert solved.failed == 0
             assert solved.spend.output_tokens >= sum(candidate.tokens for candidate in solved.arrived)

@@ -16,7 +16,7 @@ from breadth.lab.server.server import LabServer, ServerSettings
 from breadth.lab.task.facts import Facts
 from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.vocabulary import words_of
-from breadth.runtime.dialect import CHAT, COMPLETIONS
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 ASKED = {"messages": [{"role": "user", "content": "(3+4)*(5+6)="}]}
 Exchange = Callable[[aiohttp.ClientSession, LabServer], Awaitable[Any]]
@@ -70,12 +70,12 @@ def test_it_says_what_it_is_and_does_not_claim_to_be_another(tiny: Reasoner) -> 
 @pytest.mark.parametrize(
     ("path", "data", "status", "code"),
     [
-        (CHAT, b"{", 400, "bad_json"),
-        (CHAT, b"[]", 400, "bad_json"),
-        (CHAT, b'{"messages": "hello"}', 400, "invalid_value"),
-        (CHAT, orjson.dumps(ASKED | {"model": "gpt-5"}), 404, "model_not_found"),
-        (COMPLETIONS, orjson.dumps({"prompt": "3 " * 200}), 400, "context_length_exceeded"),
-        (COMPLETIONS, orjson.dumps({"prompt": "3 " * 1000}), 413, "body_too_large"),
+        (CHAT_PATH, b"{", 400, "bad_json"),
+        (CHAT_PATH, b"[]", 400, "bad_json"),
+        (CHAT_PATH, b'{"messages": "hello"}', 400, "invalid_value"),
+        (CHAT_PATH, orjson.dumps(ASKED | {"model": "gpt-5"}), 404, "model_not_found"),
+        (COMPLETIONS_PATH, orjson.dumps({"prompt": "3 " * 200}), 400, "context_length_exceeded"),
+        (COMPLETIONS_PATH, orjson.dumps({"prompt": "3 " * 1000}), 413, "body_too_large"),
         ("/v1/embeddings", b"{}", 404, "unknown_path"),
         ("/health", b"{}", 405, "method_not_allowed"),
     ],
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said_in_openais_shape(tiny: Reasoner, path: str, data:
 
 def test_a_body_that_is_not_what_its_headers_say(tiny: Reasoner) -> None:
     async def exchange(session: aiohttp.ClientSession, _: LabServer) -> int:
-        async with session.post(CHAT, data=b"no gzip", headers={"Content-Encoding": "gzip"}) as response:
+        async with session.post(CHAT_PATH, data=b"no gzip", headers={"Content-Encoding": "gzip"}) as response:
             return response.status
 
     assert talk(tiny, exchange) == 400
@@ -109,7 +109,10 @@ def broken(server: LabServer) -> None:
 def test_a_fault_of_ours_is_no_reply(tiny: Reasoner) -> None:
     async def exchange(session: aiohttp.ClientSession, server: LabServer) -> tuple[int, bytes, bytes]:
         broken(server)
-        async with session.post(CHAT, json=ASKED) as whole, session.post(CHAT, json=ASKED | {"stream": True}) as stream:
+        async with (
+            session.post(CHAT_PATH, json=ASKED) as whole,
+            session.post(CHAT_PATH, json=ASKED | {"stream": True}) as stream,
+        ):
             return whole.status, await whole.read(), await stream.read()
 
     status, whole, stream = talk(tiny, exchange)
@@ -123,11 +126,11 @@ def test_a_fault_of_ours_is_no_reply(tiny: Reasoner) -> None:
 def test_one_too_many_is_told_when_to_come_back(tiny: Reasoner) -> None:
     async def exchange(session: aiohttp.ClientSession, server: LabServer) -> tuple[list[int], str | None]:
         with server.room(3):
-            async with session.post(CHAT, json=ASKED | {"n": 2}) as full:
+            async with session.post(CHAT_PATH, json=ASKED | {"n": 2}) as full:
                 pass
-            async with session.post(CHAT, json=ASKED | {"max_tokens": 1}) as fits:
+            async with session.post(CHAT_PATH, json=ASKED | {"max_tokens": 1}) as fits:
                 pass
-        async with session.post(CHAT, json=ASKED | {"n": 2, "max_tokens": 1}) as later:
+        async with session.post(CHAT_PATH, json=ASKED | {"n": 2, "max_tokens": 1}) as later:
             return [full.status, fits.status, later.status], full.headers.get("Retry-After")
 
     assert talk(tiny, exchange, most=4) == ([429, 200, 200], "1")
@@ -136,7 +139,7 @@ def test_one_too_many_is_told_when_to_come_back(tiny: Reasoner) -> None:
 def test_about_to_end_it_takes_nothing_new(tiny: Reasoner) -> None:
     async def exchange(session: aiohttp.ClientSession, server: LabServer) -> list[int]:
         server.draining = True
-        async with session.post(CHAT, json=ASKED) as refused, session.get("/health") as health:
+        async with session.post(CHAT_PATH, json=ASKED) as refused, session.get("/health") as health:
             return [refused.status, health.status]
 
     assert talk(tiny, exchange) == [503, 503]

@@ -1,30 +1,224 @@
-"""The OpenAI schema, form by form."""
+"""A reply being written: spaces, stop texts across tokens, the end, thinking in its place or apart, log-probs."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import orjson
+import pytest
 
+from breadth.base.errors import ServerError
 from breadth.inference.records import Sampling
-from breadth.lab.sampling.engine import Token
-from breadth.lab.server.replies import Replies
+from breadth.lab.model.reasoner import Reasoner, Shape, build
+from breadth.lab.sampling.engine import Engine, Job, Token, draw_all
+from breadth.lab.server.replies import Entry, Listening, Piece, Replies, Writing
 from breadth.lab.server.requests import Wanted
-from breadth.lab.server.writing import Piece, Writing
+from breadth.lab.task.facts import Facts
+from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.vocabulary import build_tokenizer
-from breadth.lab.task.wording import Wording
-from breadth.runtime.dialect import CHAT, COMPLETIONS
-from breadth.runtime.samplers.wire import CHUNKS, DONE
+from breadth.lab.task.wording import Wording, question_words
+from breadth.runtime.wire import CHAT_PATH, CHUNK_DECODER, COMPLETIONS_PATH, DONE_EVENT
+from breadth.testing.fake_server import until
 
-WORDING = Wording(build_tokenizer(7))
+TOKENIZER = build_tokenizer(7)
+WORDING = Wording(TOKENIZER)
+WANTED = Wanted(
+    CHAT_PATH, WORDING.tokens(["3", "="]), "", Sampling(), 1, 0, stream=False, counted=False, alternatives=None
+)
+
+
+def drawn(text: str, last: str = "") -> list[Token]:
+    """Tokens of a text; the last one ends the reply if it is the end mark, or is cut where ``last`` says so."""
+    numbers = [TOKENIZER.get_vocab()[word] for word in text.split()]
+    ends = {WORDING.end: "stop"}
+    found = [Token(number, -0.5, 1.0, ((number, -0.5), (5, -2.0)), last=ends.get(number, "")) for number in numbers]  # type: ignore[arg-type]
+    return [*found[:-1], replace(found[-1], last=last or found[-1].last)]  # type: ignore[arg-type]
+
+
+def write(
+    text: str, wanted: Wanted = WANTED, last: str = "", *, apart: bool = False
+) -> tuple[Writing, list[list[Piece]]]:
+    writing = Writing(wanted, WORDING, apart=apart)
+    return writing, [writing.take(token) for token in drawn(text, last)]
+
+
+def shown(steps: list[list[Piece]], *, thought: bool = False) -> str:
+    return "".join(piece.shown for step in steps for piece in step if piece.thought == thought)
+
+
+def stopping(*stops: str) -> Wanted:
+    return replace(WANTED, sampling=Sampling(stop=stops))
+
+
+def test_words_are_set_apart_by_spaces_and_the_end_is_counted_but_not_shown() -> None:
+    writing, steps = write("<think> add 3 </think> 3 <eos>")
+    assert shown(steps) == "<think> add 3 </think> 3"
+    assert [len(step) for step in steps] == [1, 1, 1, 1, 1, 0]
+    assert (writing.finish, writing.tokens, writing.thinking) == ("stop", 6, 2)
+
+
+def test_a_reply_that_is_cut_says_so() -> None:
+    writing, steps = write("<think> add 3", last="length")
+    assert (writing.finish, shown(steps), writing.thinking) == ("length", "<think> add 3", 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "text"), [("<think>", " add 3"), ("<think>\n", "add 3"), ("<think> left ", "add 3")]
+)
+def test_a_beginning_is_continued_with_a_space_only_where_one_is_missing(before: str, text: str) -> None:
+    wanted = replace(WANTED, before=before, tokens=WORDING.tokens(["3", "=", *before.split()]))
+    writing, steps = write("add 3", wanted)
+    assert shown(steps) == text
+    assert writing.thinking == 2
+
+
+def test_a_stop_text_is_left_out_and_what_may_begin_one_is_held_back() -> None:
+    writing, steps = write("3 + 4 = 0 </think> 0", stopping("4 = 0 <"))
+    # " 4", " =" and " 0" are held until " </think>" decides; of " 4" the space stands before the stop text.
+    assert [[piece.shown for piece in step] for step in steps] == [["3"], [" +"], [], [], [], [" "], []]
+    assert (writing.finish, writing.tokens) == ("stop", 6)
+
+
+def test_what_looked_like_a_stop_text_and_was_none_is_shown() -> None:
+    _, steps = write("3 + 4 = 1 2", stopping("4 = 0"))
+    assert [[piece.shown for piece in step] for step in steps] == [["3"], [" +"], [], [], [" 4", " =", " 1"], [" 2"]]
+
+
+def test_what_is_held_back_is_shown_at_the_end() -> None:
+    assert shown(write("3 + 4 = <eos>", stopping("4 = 0"))[1]) == "3 + 4 ="
+    assert shown(write("3 + 4 =", stopping("4 = 0"), last="length")[1]) == "3 + 4 ="
+
+
+def test_the_earliest_of_several_stop_texts_counts_and_a_stop_beats_the_cap() -> None:
+    writing, steps = write("3 + 4", stopping("4", "+ 4"), last="length")
+    assert (shown(steps), writing.finish) == ("3 ", "stop")
+
+
+def test_thinking_set_apart_loses_its_marks_and_nothing_else() -> None:
+    writing, steps = write("<think> add 3 </think> 3 <eos>", apart=True)
+    assert (shown(steps, thought=True), shown(steps)) == ("add 3", "3")
+    assert (writing.tokens, writing.thinking) == (6, 2)
+    continued = replace(WANTED, before="<think>", tokens=WORDING.tokens(["3", "=", "<think>"]))
+    assert shown(write("add 3 </think> 3 <eos>", continued, apart=True)[1], thought=True) == " add 3"
+
+
+def test_thinking_is_set_apart_in_chats_only() -> None:
+    assert (
+        shown(write("<think> 3 </think> 3", replace(WANTED, path=COMPLETIONS_PATH), apart=True)[1])
+        == "<think> 3 </think> 3"
+    )
+
+
+def test_log_probs_come_with_the_tokens_of_the_text() -> None:
+    _, steps = write("add 3 <eos>", replace(WANTED, alternatives=2))
+    entries = [piece.entry for step in steps for piece in step]
+    # Token 5 is the closing mark; at the very beginning no space stands before it.
+    assert entries == [
+        Entry("add", -0.5, (("add", -0.5), ("</think>", -2.0))),
+        Entry(" 3", -0.5, ((" 3", -0.5), (" </think>", -2.0))),
+    ]
+    assert write("add", replace(WANTED, alternatives=0))[1][0][0].entry == Entry("add", -0.5, ())
+    assert write("add")[1][0][0].entry is None
+
+
+@pytest.fixture(scope="module")
+def endless() -> Reasoner:
+    """Untaught: at temperature 0 it repeats itself for ever."""
+    return build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=4096))
+
+
+@contextmanager
+def engine_of(reasoner: Reasoner) -> Iterator[Engine]:
+    engine = Engine(reasoner)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def wanted_of(reasoner: Reasoner, replies: int, sampling: Sampling) -> tuple[Wanted, list[Writing]]:
+    wording = Wording(reasoner.tokenizer)
+    tokens = wording.tokens(question_words(["(3+4)*(5+6)="]))
+    wanted = Wanted(CHAT_PATH, tokens, "", sampling, replies, 0, stream=True, counted=False, alternatives=None)
+    return wanted, [Writing(wanted, wording, index) for index in range(replies)]
+
+
+async def heard(engine: Engine, wanted: Wanted, writings: list[Writing]) -> list[str]:
+    texts = [""] * len(writings)
+    with Listening(engine, wanted, writings) as listening:
+        async for told in listening.batches():
+            for writing, pieces in told:
+                texts[writing.index] += "".join(piece.shown for piece in pieces)
+    return texts
+
+
+def test_what_is_heard_is_what_is_drawn(memorised: Reasoner) -> None:
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=40)
+    wanted, writings = wanted_of(memorised, 8, sampling)
+    with engine_of(memorised) as engine:
+        texts = asyncio.run(heard(engine, wanted, writings))
+    drawn = draw_all(memorised, [Job(wanted.tokens, sampling, seed) for seed in wanted.seeds()])
+    assert texts == [
+        memorised.tokenizer.decode([token for token in one.ids if token != 3]) for one in drawn
+    ]  # 3 is the end
+    assert [writing.finish for writing in writings] == [one.finish for one in drawn]
+    assert [writing.tokens for writing in writings] == [len(one.ids) for one in drawn]
+    assert len(set(texts)) > 1
+
+
+def test_a_stop_text_ends_the_draw(endless: Reasoner) -> None:
+    sampling = Sampling(temperature=0.0, max_tokens=30)
+    (drawn,) = draw_all(endless, [Job(wanted_of(endless, 1, sampling)[0].tokens, sampling)])
+    word = endless.tokenizer.convert_ids_to_tokens(int(drawn.ids[20]))
+    stopped, stopping = wanted_of(endless, 1, Sampling(temperature=0.0, max_tokens=4000, stop=(f"{word} ",)))
+    with engine_of(endless) as engine:
+        asyncio.run(heard(engine, stopped, stopping))
+        assert stopping[0].tokens < 30
+        assert stopping[0].finish == "stop"
+        asyncio.run(until(lambda: not engine.open))
+
+
+def test_leaving_cancels_what_is_still_drawn(endless: Reasoner) -> None:
+    wanted, writings = wanted_of(endless, 3, Sampling(temperature=0.0, max_tokens=4000))
+
+    async def main(engine: Engine) -> int:
+        with Listening(engine, wanted, writings) as listening:
+            async for _ in listening.batches():
+                break
+        return engine.open
+
+    with engine_of(endless) as engine:
+        asyncio.run(main(engine))
+        asyncio.run(until(lambda: not engine.open))
+        assert all(0 < writing.tokens < 4000 for writing in writings[:1])
+
+
+def test_what_the_engine_fails_with_is_raised(endless: Reasoner) -> None:
+    wanted, writings = wanted_of(endless, 2, Sampling(temperature=0.0, max_tokens=4000))
+
+    async def main(engine: Engine) -> None:
+        with Listening(engine, wanted, writings) as listening:
+            async for _ in listening.batches():
+                await asyncio.to_thread(engine.close)
+
+    with engine_of(endless) as engine, pytest.raises(ServerError, match="closed"):
+        asyncio.run(main(engine))
+
+
+WORDING_REPLIES = Wording(build_tokenizer(7))
 NUMBERS = build_tokenizer(7).get_vocab()
-CHATTED = Wanted(CHAT, WORDING.tokens(["3", "+"]), "", Sampling(), 1, 0, stream=False, counted=True, alternatives=1)
-PLAIN = replace(CHATTED, path=COMPLETIONS, before="3 +")
+CHATTED = Wanted(
+    CHAT_PATH, WORDING_REPLIES.tokens(["3", "+"]), "", Sampling(), 1, 0, stream=False, counted=True, alternatives=1
+)
+PLAIN = replace(CHATTED, path=COMPLETIONS_PATH, before="3 +")
 
 
 def written(wanted: Wanted, text: str, *, apart: bool = False) -> tuple[Writing, list[Piece]]:
-    writing = Writing(wanted, WORDING, apart=apart)
+    writing = Writing(wanted, WORDING_REPLIES, apart=apart)
     pieces: list[Piece] = []
     for word in text.split():
         number = NUMBERS[word]
@@ -96,8 +290,8 @@ def test_a_stream_is_read_by_our_own_reader_as_it_was_written() -> None:
             replies.first(writing) + b"".join(replies.piece(writing, piece) for piece in pieces) + replies.last(writing)
         )
         events = (stream + replies.end([writing])).split(b"\n\n")
-        assert events[-2:] == [DONE.strip(), b""]
-        chunks = [CHUNKS.decode(event.removeprefix(b"data: ")) for event in events[:-2]]
+        assert events[-2:] == [DONE_EVENT.strip(), b""]
+        chunks = [CHUNK_DECODER.decode(event.removeprefix(b"data: ")) for event in events[:-2]]
         choices = [choice for chunk in chunks for choice in chunk.choices or []]
         text = "".join((choice.text if choice.delta is None else choice.delta.content) or "" for choice in choices)
         assert text == ("4 =" if wanted.chat else " 4 =")
@@ -116,4 +310,4 @@ def test_offsets_go_on_from_event_to_event() -> None:
 
 
 def test_usage_ends_a_stream_only_where_it_was_asked_for() -> None:
-    assert Replies(replace(CHATTED, counted=False, stream=True), "tiny").end([]) == DONE
+    assert Replies(replace(CHATTED, counted=False, stream=True), "tiny").end([]) == DONE_EVENT

@@ -10,22 +10,22 @@ import pytest
 from breadth.lab.server.requests import MOST_REPLIES, Wanted, read_wanted
 from breadth.lab.task.vocabulary import build_tokenizer
 from breadth.lab.task.wording import Wording
-from breadth.runtime.dialect import CHAT, COMPLETIONS
-from breadth.runtime.proxy.body import read_call
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.client_request import read_request
+from breadth.runtime.proxy.errors import ApiError
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 WORDING = Wording(build_tokenizer(7))
 CONTEXT = 64
 ASKED = [{"role": "user", "content": "(3+4)*(5+6)="}]
 
 
-def read(path: str = CHAT, /, **fields: Any) -> Wanted:
-    given = {"messages": ASKED} if path == CHAT and "messages" not in fields else {}
-    return read_wanted(read_call(path, orjson.dumps(given | fields)), WORDING, CONTEXT)
+def read(path: str = CHAT_PATH, /, **fields: Any) -> Wanted:
+    given = {"messages": ASKED} if path == CHAT_PATH and "messages" not in fields else {}
+    return read_wanted(read_request(path, orjson.dumps(given | fields)), WORDING, CONTEXT)
 
 
-def refused(path: str = CHAT, /, **fields: Any) -> Refusal:
-    with pytest.raises(Refusal) as refusal:
+def refused(path: str = CHAT_PATH, /, **fields: Any) -> ApiError:
+    with pytest.raises(ApiError) as refusal:
         read(path, **fields)
     assert refusal.value.status == 400
     return refusal.value
@@ -63,10 +63,10 @@ def test_a_last_message_of_the_assistants_is_continued_and_earlier_ones_are_not_
 
 
 def test_a_plain_prompt_is_continued_as_it_stands() -> None:
-    wanted = read(COMPLETIONS, prompt="(3+4)*2= <think>", logprobs=3, seed=7)
+    wanted = read(COMPLETIONS_PATH, prompt="(3+4)*2= <think>", logprobs=3, seed=7)
     assert wanted.tokens == tokens("( 3 + 4 ) * 2 = <think>")
     assert (wanted.alternatives, wanted.seed, wanted.chat) == (3, 7, False)
-    assert read(COMPLETIONS, prompt="3 +").tokens == tokens("3 +")  # no equals sign is added
+    assert read(COMPLETIONS_PATH, prompt="3 +").tokens == tokens("3 +")  # no equals sign is added
 
 
 @pytest.mark.parametrize("name", ["reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget"])
@@ -91,12 +91,12 @@ def test_log_probs_in_both_forms() -> None:
     assert read(logprobs=True, top_logprobs=5).sampling.top_logprobs == 5
     assert read(logprobs=True, top_logprobs=1000).sampling.top_logprobs == WORDING.size
     assert read(logprobs=False).alternatives is None
-    assert read(COMPLETIONS, prompt="3", logprobs=0).alternatives == 0
-    assert read(COMPLETIONS, prompt="3").alternatives is None
+    assert read(COMPLETIONS_PATH, prompt="3", logprobs=0).alternatives == 0
+    assert read(COMPLETIONS_PATH, prompt="3").alternatives is None
     assert refused(top_logprobs=5).param == "top_logprobs"
     assert refused(logprobs=True, top_logprobs=-1).param == "top_logprobs"
     assert refused(logprobs="yes").param == "logprobs"
-    assert refused(COMPLETIONS, prompt="3", logprobs="yes").param == "logprobs"
+    assert refused(COMPLETIONS_PATH, prompt="3", logprobs="yes").param == "logprobs"
 
 
 def test_the_first_reply_does_not_depend_on_how_many_are_wanted() -> None:
@@ -183,4 +183,4 @@ def test_what_cannot_be_done_is_refused_with_the_name_of_the_field(
     ],
 )
 def test_plain_completions_refuse_theirs(fields: dict[str, Any], param: str) -> None:
-    assert refused(COMPLETIONS, **fields).param == param
+    assert refused(COMPLETIONS_PATH, **fields).param == param

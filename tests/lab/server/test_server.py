@@ -25,9 +25,9 @@ from breadth.lab.task.facts import Facts
 from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.vocabulary import words_of
 from breadth.runtime.connect import connect
-from breadth.runtime.dialect import CHAT
-from breadth.runtime.driver import Driver, Solved
+from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.probe import probe
+from breadth.runtime.wire import CHAT_PATH
 from breadth.testing.fake_server import until
 
 QUESTION = "(3+4)*(5+6)="
@@ -156,8 +156,8 @@ def test_errors_reach_the_sdk_as_its_own(memorised: Reasoner) -> None:
         chat(memorised, [{"role": "user", "content": ""}])
 
 
-def solved(reasoner: Reasoner, strategy: Strategy, sampling: Sampling, **settings: Any) -> Solved:
-    async def main() -> Solved:
+def solved(reasoner: Reasoner, strategy: Strategy, sampling: Sampling, **settings: Any) -> SolveResult:
+    async def main() -> SolveResult:
         async with LabServer(reasoner, ServerSettings(**settings)) as server:
             sampler = await connect([server.url])
             try:
@@ -226,7 +226,7 @@ def test_a_client_that_leaves_frees_its_rows(endless: Reasoner) -> None:
     async def main() -> tuple[int, int]:
         async with LabServer(endless) as server, aiohttp.ClientSession(server.url) as session:
             asked = {"messages": ASKED, "temperature": 0, "stream": True, "n": 4}
-            async with session.post(CHAT, json=asked) as response:
+            async with session.post(CHAT_PATH, json=asked) as response:
                 await response.content.readline()
                 during = server.in_flight
                 response.close()
@@ -241,7 +241,7 @@ def test_what_is_in_flight_is_finished_before_the_end(endless: Reasoner) -> None
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless) as server:
                 asking = asyncio.create_task(
-                    session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0, "max_tokens": 200})
+                    session.post(server.url + CHAT_PATH, json={"messages": ASKED, "temperature": 0, "max_tokens": 200})
                 )
                 await until(lambda: server.in_flight)
             async with await asking as response:
@@ -256,7 +256,7 @@ def test_what_takes_too_long_is_ended(endless: Reasoner) -> None:
         async with aiohttp.ClientSession() as session:
             async with LabServer(endless, ServerSettings(drain=0.05)) as server:
                 asking = asyncio.create_task(
-                    session.post(server.url + CHAT, json={"messages": ASKED, "temperature": 0})
+                    session.post(server.url + CHAT_PATH, json={"messages": ASKED, "temperature": 0})
                 )
                 await until(lambda: server.in_flight)
             with pytest.raises(aiohttp.ClientError):

@@ -12,12 +12,12 @@ import orjson
 import pytest
 from multidict import CIMultiDict
 
-from breadth.runtime.proxy.access import Keys, Limits
+from breadth.runtime.proxy.access import Keys, ProxyLimits
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
 from breadth.runtime.proxy.server import Server
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.refusals import Backoff
+from breadth.runtime.samplers.server_errors import Backoff
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer, Script, until
 from breadth.testing.faults import Fault, Scheduled
@@ -51,7 +51,7 @@ class Served:
 
     async def at_rest(self) -> None:
         """Wait until nothing is left of any request: no draw upstream, no promise in the ledger."""
-        await until(lambda: not (self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.promised))
+        await until(lambda: not (self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.reservations))
 
 
 @dataclass
@@ -95,16 +95,20 @@ async def _serving(
     faults: Sequence[Fault | Scheduled] = (),
     models: Sequence[str] = ("fake",),
     keys: Sequence[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    limits: ProxyLimits = ProxyLimits(),  # noqa: B008 - frozen
     attempts: int = 2,
 ) -> AsyncIterator[Served]:
-    quick = Backoff(first=0.01, most=0.02)
+    quick = Backoff(first_seconds=0.01, max_seconds=0.02)
     async with FakeServer(script, faults=faults, models=models) as fake, aiohttp.ClientSession() as http:
         sampler = OpenAISampler([fake.url], attempts=attempts, backoff=quick)
         proxy = Proxy(
-            sampler, Policies.of(policy, named, most=limits.draws), keys=Keys.of(keys), limits=limits, attempts=attempts
+            sampler,
+            Policies.parse(policy, named, max_samples=limits.max_samples),
+            keys=Keys.from_keys(keys),
+            limits=limits,
+            attempts=attempts,
         )
-        proxy.relay.backoff = quick
+        proxy.upstream_client.backoff = quick
         async with Server(proxy) as server:
             yield Served(server.url, proxy, fake, http)
 

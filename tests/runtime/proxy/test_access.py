@@ -8,15 +8,15 @@ import pytest
 
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.inference.budget import Budget
-from breadth.runtime.proxy.access import Keys, Limits, is_loopback, read_keys, require_key, tightest
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.access import Keys, ProxyLimits, is_loopback, read_keys, require_key, tightest_budget
+from breadth.runtime.proxy.errors import ApiError
 
 KEY, OTHER = "correct-horse-battery", "another-key-entirely"
 
 
 @pytest.mark.parametrize("header", [f"Bearer {KEY}", f"bearer {KEY}", f"Bearer  {KEY} ", f"Bearer {OTHER}"])
 def test_a_key_on_the_list_is_let_in(header: str) -> None:
-    Keys.of([KEY, OTHER]).check(header)
+    Keys.from_keys([KEY, OTHER]).check(header)
 
 
 @pytest.mark.parametrize(
@@ -24,21 +24,21 @@ def test_a_key_on_the_list_is_let_in(header: str) -> None:
     [None, "", "Bearer", "Bearer ", f"Basic {KEY}", KEY, f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer \udcff"],
 )
 def test_anything_else_is_refused_with_401(header: str | None) -> None:
-    with pytest.raises(Refusal) as caught:
-        Keys.of([KEY, OTHER]).check(header)
+    with pytest.raises(ApiError) as caught:
+        Keys.from_keys([KEY, OTHER]).check(header)
     assert caught.value.status == 401
     assert KEY not in caught.value.message
 
 
 def test_without_keys_everybody_is_let_in_and_no_key_is_kept_in_the_clear() -> None:
     Keys().check(None)
-    assert KEY not in repr(Keys.of([KEY]))
+    assert KEY not in repr(Keys.from_keys([KEY]))
 
 
 @pytest.mark.parametrize("key", ["", "short", "with space in it", "ümlaut-ümlaut", "line\nbreak-line"])
 def test_keys_that_cannot_be_sent_or_are_guessed_are_refused(key: str) -> None:
     with pytest.raises(SettingsError, match="key"):
-        Keys.of([key])
+        Keys.from_keys([key])
 
 
 def test_a_file_of_keys_may_have_comments(tmp_path: Path) -> None:
@@ -66,20 +66,22 @@ def test_the_network_is_not_listened_to_without_a_key() -> None:
         *[False] * 4,
     ]
     require_key("127.0.0.1", Keys())
-    require_key("10.1.1.1", Keys.of([KEY]))
+    require_key("10.1.1.1", Keys.from_keys([KEY]))
     with pytest.raises(SettingsError, match="everybody"):
         require_key("10.1.1.1", Keys())
 
 
 def test_the_tightest_of_several_budgets_holds_ceiling_by_ceiling() -> None:
     mine, theirs = Budget(calls=8, output_tokens=100), Budget(calls=5, seconds=2.0)
-    assert tightest(mine, theirs) == Budget(calls=5, output_tokens=100, seconds=2.0)
-    assert tightest(mine, Limits(draws=4, seconds=1.5).budget) == Budget(calls=4, output_tokens=100, seconds=1.5)
-    assert tightest() == Budget()
+    assert tightest_budget(mine, theirs) == Budget(calls=5, output_tokens=100, seconds=2.0)
+    assert tightest_budget(mine, ProxyLimits(max_samples=4, seconds=1.5).budget) == Budget(
+        calls=4, output_tokens=100, seconds=1.5
+    )
+    assert tightest_budget() == Budget()
 
 
 def test_a_ceiling_of_nothing_is_still_a_ceiling() -> None:
-    assert tightest(Budget(calls=0), Budget(calls=3)).calls == 0
+    assert tightest_budget(Budget(calls=0), Budget(calls=3)).calls == 0
 
 
 @pytest.mark.parametrize(
@@ -97,4 +99,4 @@ def test_a_ceiling_of_nothing_is_still_a_ceiling() -> None:
 )
 def test_limits_that_make_no_sense_are_refused_by_name(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Limits(**wrong)  # type: ignore[arg-type] # wrong on purpose
+        ProxyLimits(**wrong)  # type: ignore[arg-type] # wrong on purpose

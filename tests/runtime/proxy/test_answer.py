@@ -11,9 +11,9 @@ import pytest
 from breadth.inference.budget import Spend
 from breadth.inference.records import Answer, Candidate, Finish, Task
 from breadth.inference.strategies.vote import Vote
-from breadth.runtime.driver import Solved
-from breadth.runtime.proxy.access import Limits
-from breadth.runtime.proxy.answer import about_answer, finish_reason, stream_events, usage, whole_body
+from breadth.runtime.driver import SolveResult
+from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.answer import breadth_field, finish_reason, stream_events, usage_of, whole_body
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import until
 from breadth.testing.faults import Hang, Scheduled, Status, every
@@ -22,12 +22,12 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 LONG = "It is four. " * 30
 
 
-def solved(candidate: Candidate) -> Solved:
+def solved(candidate: Candidate) -> SolveResult:
     answer = Answer(
         candidate, confidence=0.9, basis="b", votes={"4": 3.0, "5": 1.0}, candidates=(candidate,) * 4, stopped="most"
     )
     spend = Spend(5, 100, 40, 30, 1.0, 0.25)
-    return Solved(
+    return SolveResult(
         Task("?", model="asked"),
         answer,
         spend,
@@ -44,7 +44,7 @@ def solved(candidate: Candidate) -> Solved:
 
 
 def test_usage_is_that_of_all_draws() -> None:
-    assert usage(solved(Candidate("x")).spend) == {
+    assert usage_of(solved(Candidate("x")).spend) == {
         "prompt_tokens": 100,
         "completion_tokens": 30,
         "total_tokens": 130,
@@ -53,7 +53,7 @@ def test_usage_is_that_of_all_draws() -> None:
 
 
 def test_the_object_says_how_sure_by_what_votes_at_what_cost_and_hides_the_upstream() -> None:
-    about = about_answer(solved(Candidate("x", key="4")), Vote(), "careful", ["http://up:1"])
+    about = breadth_field(solved(Candidate("x", key="4")), Vote(), "careful", ["http://up:1"])
     assert about["votes"] == [
         {"answer": "4", "votes": 3.0, "share": 0.75},
         {"answer": "5", "votes": 1.0, "share": 0.25},
@@ -207,7 +207,7 @@ def test_a_budget_of_the_request_is_kept_to(serving: Any) -> None:
 
 def test_a_request_cannot_spend_more_than_the_operator_allows(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR, "vote,n=8", limits=Limits(draws=2)) as served:
+        async with serving(FOUR, "vote,n=8", limits=ProxyLimits(max_samples=2)) as served:
             about = (await served.ask(breadth={"budget": {"calls": 5}})).json["breadth"]
             assert (about["drawn"], len(served.fake.requests)) == (2, 2)
 
@@ -217,7 +217,7 @@ def test_a_request_cannot_spend_more_than_the_operator_allows(serving: Any) -> N
 def test_a_vote_is_streamed_with_signs_of_life_then_the_text_and_the_object(serving: Any) -> None:
     async def main() -> None:
         slow = Reply.of("So the answer is 4.", wait=1.5)
-        async with serving(slow, "vote,n=3", limits=Limits(heartbeat=0.05)) as served:
+        async with serving(slow, "vote,n=3", limits=ProxyLimits(heartbeat_seconds=0.05)) as served:
             got = await served.ask(stream=True, stream_options={"include_usage": True})
             beats = got.raw.count(b": drawing\n\n")
             assert got.status == 200
@@ -237,7 +237,9 @@ def test_an_error_before_the_first_sign_of_life_has_its_status_and_one_after_it_
     async def main() -> None:
         async with serving(FOUR, "vote,n=3", faults=[Status(500)]) as served:
             assert (await served.ask(stream=True)).status == 502
-        async with serving(FOUR, "vote,n=3", faults=[Hang()], limits=Limits(heartbeat=0.05, seconds=2)) as served:
+        async with serving(
+            FOUR, "vote,n=3", faults=[Hang()], limits=ProxyLimits(heartbeat_seconds=0.05, seconds=2)
+        ) as served:
             got = await served.ask(stream=True)
             assert got.status == 200
             assert [event["error"]["code"] for event in got.events] == ["deadline"]
@@ -252,7 +254,7 @@ def test_an_error_before_the_first_sign_of_life_has_its_status_and_one_after_it_
 def test_a_client_that_leaves_ends_its_draws_at_once(serving: Any, policy: str, stream: bool) -> None:
     async def main() -> None:
         slow = Reply.of("word " * 4000, delay=0.01)
-        async with serving(slow, policy, limits=Limits(heartbeat=0.05)) as served:
+        async with serving(slow, policy, limits=ProxyLimits(heartbeat_seconds=0.05)) as served:
             body = orjson.dumps({"messages": [{"role": "user", "content": "?"}], "stream": stream})
             response = asyncio.create_task(
                 served.http.post(served.url + "/v1/chat/completions", data=body, headers=JSON)

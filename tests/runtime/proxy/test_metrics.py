@@ -10,12 +10,12 @@ import pytest
 from breadth.base.errors import ServerError
 from breadth.inference.budget import Prices, Spend
 from breadth.inference.records import Answer, Candidate, Task
-from breadth.runtime.driver import Solved
+from breadth.runtime.driver import SolveResult
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.proxy.metrics import CountedSampler, Metrics
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 
-SOLVED = Solved(Task("?"), Answer(stopped="agreed"), Spend(), (), 5, 0, 0, {}, None, 0.1, False, "t")
+SOLVED = SolveResult(Task("?"), Answer(stopped="agreed"), Spend(), (), 5, 0, 0, {}, None, 0.1, False, "t")
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -28,7 +28,7 @@ class Scripted:
     offers = frozenset({"seed"})
     closed = False
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
         if draw.model == "bad":
             raise ServerError("no", "no")
         if draw.model == "slow":
@@ -44,11 +44,11 @@ def test_every_draw_is_counted_by_what_became_of_it() -> None:
         metrics = Metrics(Ledger())
         sampler = CountedSampler(inner := Scripted(), metrics)
         assert sampler.offers == {"seed"}
-        assert (await sampler.draw(Draw("?"), Meter())).text == "x"
+        assert (await sampler.sample(SampleRequest("?"), Meter())).text == "x"
         with pytest.raises(ServerError):
-            await sampler.draw(Draw("?", model="bad"), Meter())
+            await sampler.sample(SampleRequest("?", model="bad"), Meter())
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(sampler.draw(Draw("?", model="slow"), Meter()), 0.01)
+            await asyncio.wait_for(sampler.sample(SampleRequest("?", model="slow"), Meter()), 0.01)
         for outcome in ("arrived", "failed", "discarded"):
             assert value(metrics, "breadth_draws_total", outcome=outcome) == 1
         await sampler.close()
@@ -68,15 +68,15 @@ def test_tokens_and_money_are_the_ledgers() -> None:
 
 def test_saved_draws_are_those_a_decided_vote_did_not_need() -> None:
     metrics = Metrics(Ledger())
-    metrics.decided(SOLVED, 40)
-    metrics.decided(SOLVED, None)
-    metrics.decided(replace(SOLVED, answer=Answer(stopped="most")), 40)
+    metrics.count_saved(SOLVED, 40)
+    metrics.count_saved(SOLVED, None)
+    metrics.count_saved(replace(SOLVED, answer=Answer(stopped="most")), 40)
     assert value(metrics, "breadth_draws_saved_total") == 35
 
 
 def test_the_page_is_prometheus_text() -> None:
     metrics = Metrics(Ledger())
-    metrics.answered("/v1/completions", "vote", 200, 0.3)
-    page = metrics.page().decode()
+    metrics.count_request("/v1/completions", "vote", 200, 0.3)
+    page = metrics.render().decode()
     assert 'breadth_requests_total{path="/v1/completions",policy="vote",status="200"} 1.0' in page
     assert 'breadth_request_seconds_bucket{le="0.5",policy="vote"} 1.0' in page

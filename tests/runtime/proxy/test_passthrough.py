@@ -16,34 +16,34 @@ from breadth.inference.budget import Budget, Prices
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.single import Single
-from breadth.runtime.dialect import Dialect
-from breadth.runtime.proxy.access import Limits
-from breadth.runtime.proxy.body import Call, read_call
-from breadth.runtime.proxy.passthrough import Passage, charge, outgoing
-from breadth.runtime.proxy.routing import Chosen
-from breadth.runtime.proxy.upstream import Flow
+from breadth.runtime.dialect import ServerDialect
+from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.client_request import ClientRequest, read_request
+from breadth.runtime.proxy.passthrough import EventRelay, charge_usage, upstream_body
+from breadth.runtime.proxy.routing import ChosenPolicy
+from breadth.runtime.proxy.upstream import EventStream
 from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.connection import Endpoint
-from breadth.runtime.samplers.wire import Events
+from breadth.runtime.wire import EventParser
 from breadth.testing.fake_replies import Reply
 from breadth.testing.faults import Cut, ErrorInStream, MalformedJson, NoUsage, Scheduled, Slow
 
 HELLO = [{"role": "user", "content": "Hello"}]
-PLAIN = Chosen(Policy(Single()), "single")
-FILED = Chosen(
+PLAIN = ChosenPolicy(Policy(Single()), "single")
+FILED = ChosenPolicy(
     Policy(Single(), Sampling(temperature=0.2, repetition_penalty=1.2, max_tokens=9), system="Be brief."),
     "file",
-    sampled=True,
+    sets_sampling=True,
 )
 
 
-def call(path: str = "/v1/chat/completions", **fields: Any) -> Call:
+def call(path: str = "/v1/chat/completions", **fields: Any) -> ClientRequest:
     prompt: dict[str, Any] = {"prompt": "Once"} if path == "/v1/completions" else {"messages": HELLO}
-    return read_call(path, orjson.dumps(prompt | fields))
+    return read_request(path, orjson.dumps(prompt | fields))
 
 
 def test_a_policy_in_words_changes_nothing() -> None:
-    assert outgoing(call(top_k=-1, odd={"x": 1}), PLAIN, "", Dialect()) == {
+    assert upstream_body(call(top_k=-1, odd={"x": 1}), PLAIN, "", ServerDialect()) == {
         "messages": HELLO,
         "top_k": -1,
         "odd": {"x": 1},
@@ -51,35 +51,37 @@ def test_a_policy_in_words_changes_nothing() -> None:
 
 
 def test_a_policys_file_fills_in_what_the_client_leaves_open_under_the_servers_names() -> None:
-    body = outgoing(call(temperature=1, repeat_penalty=1.0), FILED, "m", LlamaCppDialect())
+    body = upstream_body(call(temperature=1, repeat_penalty=1.0), FILED, "m", LlamaCppDialect())
     assert (body["temperature"], body["repeat_penalty"], body["max_tokens"], body["model"]) == (1, 1.0, 9, "m")
     assert "repetition_penalty" not in body
     assert body["messages"] == [{"role": "system", "content": "Be brief."}, *HELLO]
-    assert "messages" not in outgoing(call("/v1/completions"), FILED, "m", LlamaCppDialect())
+    assert "messages" not in upstream_body(call("/v1/completions"), FILED, "m", LlamaCppDialect())
 
 
 def test_the_newer_name_of_a_cap_is_not_contradicted() -> None:
-    body = outgoing(call(max_completion_tokens=5), FILED, "", Dialect())
+    body = upstream_body(call(max_completion_tokens=5), FILED, "", ServerDialect())
     assert (body["max_completion_tokens"], "max_tokens" in body) == (5, False)
-    capped = outgoing(call(max_completion_tokens=5), FILED, "", Dialect(), cap=2)
+    capped = upstream_body(call(max_completion_tokens=5), FILED, "", ServerDialect(), cap=2)
     assert (capped["max_tokens"], "max_completion_tokens" in capped) == (2, False)
 
 
 def test_a_stream_always_brings_its_usage_and_keeps_its_other_options() -> None:
-    body = outgoing(call(stream=True, stream_options={"include_usage": False, "odd": 1}), PLAIN, "", Dialect())
+    body = upstream_body(
+        call(stream=True, stream_options={"include_usage": False, "odd": 1}), PLAIN, "", ServerDialect()
+    )
     assert body["stream_options"] == {"include_usage": True, "odd": 1}
 
 
 def test_thinking_is_capped_where_the_upstream_can() -> None:
-    body = outgoing(call(breadth={"thinking_tokens": 64, "seed": 5}), PLAIN, "", LlamaCppDialect())
+    body = upstream_body(call(breadth={"thinking_tokens": 64, "seed": 5}), PLAIN, "", LlamaCppDialect())
     assert 64 in body.values()
     assert body["seed"] == 5
     with pytest.raises(StrategyError, match="thinking"):
-        outgoing(call(breadth={"thinking_tokens": 64}), PLAIN, "", Dialect())
+        upstream_body(call(breadth={"thinking_tokens": 64}), PLAIN, "", ServerDialect())
 
 
 def test_a_cap_leaves_no_other_name_for_it() -> None:
-    body = outgoing(call(n_predict=900, max_completion_tokens=900), PLAIN, "m", Dialect(), cap=7)
+    body = upstream_body(call(n_predict=900, max_completion_tokens=900), PLAIN, "m", ServerDialect(), cap=7)
     assert (body["max_tokens"], body.keys() & {"n_predict", "max_completion_tokens"}) == (7, set())
 
 
@@ -88,8 +90,8 @@ END = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 USAGE = b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":4}}}'
 
 
-def flow(marked: bool = True) -> Flow:
-    return Flow(Endpoint("http://up"), cast("Any", None), Events(), [], marked)
+def flow(marked: bool = True) -> EventStream:
+    return EventStream(Endpoint("http://up"), cast("Any", None), EventParser(), [], marked)
 
 
 def told(raw: bytes) -> list[Any]:
@@ -99,35 +101,35 @@ def told(raw: bytes) -> list[Any]:
 
 def test_events_pass_byte_for_byte_and_the_last_carries_our_object() -> None:
     meter = Meter()
-    passage = Passage(meter, with_usage=True)
-    assert passage.take(flow(), [TEXT, TEXT]) == (b"data: " + TEXT + b"\n\n") * 2
+    passage = EventRelay(meter, with_usage=True)
+    assert passage.relay(flow(), [TEXT, TEXT]) == (b"data: " + TEXT + b"\n\n") * 2
     assert meter.tokens == 2
-    assert told(passage.take(flow(), [END, USAGE])) == [orjson.loads(END)]
+    assert told(passage.relay(flow(), [END, USAGE])) == [orjson.loads(END)]
     assert (meter.tokens, meter.prompt_tokens, meter.cached_tokens) == (7, 9, 4)
-    last, done = told(passage.end(flow(), {"trace": "t"}))
+    last, done = told(passage.finish(flow(), {"trace": "t"}))
     assert (last, done) == (orjson.loads(USAGE) | {"breadth": {"trace": "t"}}, "[DONE]")
 
 
 def test_a_client_that_asked_for_no_usage_gets_no_event_without_choices() -> None:
-    passage = Passage(Meter(), with_usage=False)
-    assert told(passage.take(flow(), [TEXT, END, USAGE])) == [orjson.loads(TEXT)]
-    assert told(passage.end(flow(), {})) == [orjson.loads(END) | {"breadth": {}}, "[DONE]"]
+    passage = EventRelay(Meter(), with_usage=False)
+    assert told(passage.relay(flow(), [TEXT, END, USAGE])) == [orjson.loads(TEXT)]
+    assert told(passage.finish(flow(), {})) == [orjson.loads(END) | {"breadth": {}}, "[DONE]"]
 
 
 def test_several_choices_each_keep_their_end() -> None:
     second = END.replace(b'"index":0', b'"index":1')
-    passage = Passage(Meter(), with_usage=False)
-    assert told(passage.take(flow(), [END, TEXT, second])) == [orjson.loads(TEXT), orjson.loads(END)]
-    assert told(passage.end(flow(), {}))[0]["choices"][0]["index"] == 1
+    passage = EventRelay(Meter(), with_usage=False)
+    assert told(passage.relay(flow(), [END, TEXT, second])) == [orjson.loads(TEXT), orjson.loads(END)]
+    assert told(passage.finish(flow(), {}))[0]["choices"][0]["index"] == 1
 
 
 def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
-    passage = Passage(Meter(), with_usage=False)
-    passage.take(flow(), [TEXT])
+    passage = EventRelay(Meter(), with_usage=False)
+    passage.relay(flow(), [TEXT])
     with pytest.raises(ServerError, match="middle"):
-        passage.end(flow(marked=False), {})
-    passage.take(flow(), [END])
-    assert b"[DONE]" in passage.end(flow(marked=False), {})
+        passage.finish(flow(marked=False), {})
+    passage.relay(flow(), [END])
+    assert b"[DONE]" in passage.finish(flow(marked=False), {})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_a_stream_that_ends_in_the_middle_is_an_error() -> None:
 )
 def test_an_event_that_is_none_is_an_error_and_never_passed_on(event: bytes) -> None:
     with pytest.raises(ServerError, match="http://up"):
-        Passage(Meter(), with_usage=False).take(flow(), [event])
+        EventRelay(Meter(), with_usage=False).relay(flow(), [event])
 
 
 @pytest.mark.parametrize(
@@ -144,30 +146,30 @@ def test_an_event_that_is_none_is_an_error_and_never_passed_on(event: bytes) -> 
 )
 def test_a_usage_that_makes_no_sense_counts_nothing(usage: dict[str, Any]) -> None:
     meter = Meter()
-    charge(meter, usage)
+    charge_usage(meter, usage)
     assert (meter.prompt_tokens, meter.cached_tokens, meter.tokens) == (0, 0, 0)
 
 
 def test_a_usage_that_makes_no_sense_leaves_what_was_counted() -> None:
     meter = Meter()
-    Passage(meter, with_usage=True).take(
+    EventRelay(meter, with_usage=True).relay(
         flow(), [TEXT, b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":-1}}', TEXT]
     )
     assert (meter.prompt_tokens, meter.tokens) == (9, 2)
-    charge(meter, {"prompt_tokens": 9, "completion_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": 99}})
+    charge_usage(meter, {"prompt_tokens": 9, "completion_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": 99}})
     assert (meter.prompt_tokens, meter.cached_tokens, meter.tokens) == (9, 9, 7)
 
 
 def test_an_event_of_several_lines_stays_one_event() -> None:
-    sent = Passage(Meter(), with_usage=False).take(flow(), [b'{"choices":\n[{"index":0,"delta":{"content":"x"}}]}'])
+    sent = EventRelay(Meter(), with_usage=False).relay(flow(), [b'{"choices":\n[{"index":0,"delta":{"content":"x"}}]}'])
     assert sent == b'data: {"choices":\ndata: [{"index":0,"delta":{"content":"x"}}]}\n\n'
-    assert Events().feed(sent) == [b'{"choices":\n[{"index":0,"delta":{"content":"x"}}]}']
+    assert EventParser().feed(sent) == [b'{"choices":\n[{"index":0,"delta":{"content":"x"}}]}']
 
 
 @pytest.mark.parametrize("choices", ["[null]", "[1]", "null", "{}"])
 def test_choices_that_are_none_are_an_error(choices: str) -> None:
     with pytest.raises(ServerError, match="without choices"):
-        Passage(Meter(), with_usage=False).take(flow(), [b'{"choices":' + choices.encode() + b"}"])
+        EventRelay(Meter(), with_usage=False).relay(flow(), [b'{"choices":' + choices.encode() + b"}"])
 
 
 FOUR = Reply.of("So the answer is 4.")
@@ -252,7 +254,9 @@ def test_a_stream_that_breaks_in_the_middle_ends_in_an_error_event(serving: Any,
 
 def test_a_stream_past_its_deadline_ends_in_an_error_event(serving: Any) -> None:
     async def main() -> None:
-        async with serving(Reply.of("So the answer is 4.", delay=60), "single", limits=Limits(seconds=2)) as served:
+        async with serving(
+            Reply.of("So the answer is 4.", delay=60), "single", limits=ProxyLimits(seconds=2)
+        ) as served:
             got = await served.ask(stream=True)
             assert got.status == 200
             assert got.events[-1]["error"]["code"] == "deadline"

@@ -9,10 +9,10 @@ import pytest
 
 from breadth.base.errors import StrategyError
 from breadth.inference.budget import Budget
-from breadth.runtime.proxy.access import Limits
-from breadth.runtime.proxy.body import read_call
-from breadth.runtime.proxy.faults import Refusal
-from breadth.runtime.proxy.proxy import Note, Proxy, fresh_seed
+from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.client_request import read_request
+from breadth.runtime.proxy.errors import ApiError
+from breadth.runtime.proxy.proxy import Proxy, RequestRecord, random_seed
 from breadth.runtime.proxy.routing import Policies
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
@@ -24,17 +24,17 @@ HELLO = [{"role": "user", "content": "Hello"}]
 def test_a_model_whose_name_has_an_at_is_left_whole_when_the_upstream_has_it() -> None:
     async def main() -> None:
         async with FakeServer(Reply.of("x"), models=("claude@2024",)) as fake:
-            proxy = Proxy(OpenAISampler([fake.url]), Policies.of("single"))
+            proxy = Proxy(OpenAISampler([fake.url]), Policies.parse("single"))
             chosen, model = await proxy.choose(
-                read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024"}))
+                read_request("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024"}))
             )
             assert (chosen.label, model) == ("single", "claude@2024")
-            call = read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024@vote"}))
+            call = read_request("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024@vote"}))
             chosen, model = await proxy.choose(call)
             assert (chosen.label, model) == ("vote", "claude@2024")
-            with pytest.raises(Refusal):
+            with pytest.raises(ApiError):
                 await proxy.choose(
-                    read_call("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2023"}))
+                    read_request("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2023"}))
                 )
             await proxy.close()
 
@@ -42,8 +42,10 @@ def test_a_model_whose_name_has_an_at_is_left_whole_when_the_upstream_has_it() -
 
 
 def test_the_budget_is_the_tightest_of_request_policy_and_operator() -> None:
-    proxy = Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of("single"), limits=Limits(seconds=9.0, draws=7))
-    call = read_call(
+    proxy = Proxy(
+        OpenAISampler(["http://127.0.0.1:9"]), Policies.parse("single"), limits=ProxyLimits(seconds=9.0, max_samples=7)
+    )
+    call = read_request(
         "/v1/chat/completions",
         orjson.dumps({"messages": HELLO, "breadth": {"budget": {"calls": 20, "output_tokens": 5}}}),
     )
@@ -53,9 +55,9 @@ def test_the_budget_is_the_tightest_of_request_policy_and_operator() -> None:
 @pytest.mark.parametrize(("default", "named"), [("best-of-n", []), ("single", ["judged=best-of-n"])])
 def test_a_policy_that_the_upstream_cannot_run_is_refused_at_the_start(default: str, named: list[str]) -> None:
     with pytest.raises(StrategyError, match="judge"):
-        Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of(default, named))
+        Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.parse(default, named))
 
 
 def test_traces_and_seeds_are_fresh() -> None:
-    assert Note("x").trace != Note("x").trace
-    assert len({fresh_seed() for _ in range(5)}) > 1
+    assert RequestRecord("x").trace != RequestRecord("x").trace
+    assert len({random_seed() for _ in range(5)}) > 1

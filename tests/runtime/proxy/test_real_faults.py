@@ -10,7 +10,7 @@ import pytest
 
 from breadth.inference.policy import Policy
 from breadth.inference.strategy import STRATEGIES
-from breadth.runtime.proxy.access import Limits
+from breadth.runtime.proxy.access import ProxyLimits
 from breadth.testing.fake_replies import Reply
 from breadth.testing.faults import (
     Cut,
@@ -138,7 +138,7 @@ def test_empty_replies_are_an_answer_without_a_vote_and_say_so(serving: Any) -> 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_hanging_upstream_ends_at_the_deadline(serving: Any, policy: str, stream: bool) -> None:
     async def main() -> None:
-        async with serving(FOUR, policy, faults=[Hang()], limits=Limits(seconds=0.3)) as served:
+        async with serving(FOUR, policy, faults=[Hang()], limits=ProxyLimits(seconds=0.3)) as served:
             begun = time.monotonic()
             got = await served.ask(stream=stream)
             assert got.status == 504

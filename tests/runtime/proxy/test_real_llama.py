@@ -23,7 +23,7 @@ ASKED = [{"role": "user", "content": "What is 2 + 3? Reply with the number only.
 @asynccontextmanager
 async def proxied(llama: str, policy: str = "single") -> AsyncIterator[tuple[Any, str, Proxy]]:
     """Give an openai client of a proxy in front of the server, its address and the proxy."""
-    proxy = Proxy(await connect([llama]), Policies.of(policy, ["careful=vote,n=4"]))
+    proxy = Proxy(await connect([llama]), Policies.parse(policy, ["careful=vote,n=4"]))
     async with (
         Server(proxy) as server,
         openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as sdk,
@@ -130,7 +130,7 @@ def test_a_client_that_leaves_frees_the_servers_slots(llama: str, policy: str) -
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             async with asyncio.timeout(3):
-                while await busy(llama) or proxy.ledger.promised:
+                while await busy(llama) or proxy.ledger.reservations:
                     await asyncio.sleep(0.02)
             assert proxy.ledger.spent.output_tokens < 900 * 5
 

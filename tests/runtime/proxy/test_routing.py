@@ -14,19 +14,19 @@ from breadth.inference.records import Sampling
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
-from breadth.runtime.proxy.faults import Refusal
-from breadth.runtime.proxy.routing import Models, Policies, listing
+from breadth.runtime.proxy.errors import ApiError
+from breadth.runtime.proxy.routing import ModelCache, Policies, models_body
 
 
 def test_the_servers_own_a_named_one_and_one_written_out(tmp_path: Path) -> None:
     file = tmp_path / "careful.toml"
     dump(Policy(strategy=Vote(n=5), sampling=Sampling(temperature=0.3)), file)
-    policies = Policies.of("single", [f"careful={file}", "quick=vote,n=3"])
+    policies = Policies.parse("single", [f"careful={file}", "quick=vote,n=3"])
     assert policies.choose("").policy.strategy == Single()
     careful = policies.choose("careful")
-    assert (careful.policy.strategy, careful.label, careful.sampled) == (Vote(n=5), "careful", True)
+    assert (careful.policy.strategy, careful.label, careful.sets_sampling) == (Vote(n=5), "careful", True)
     quick = policies.choose(" quick ")
-    assert (quick.policy.strategy, quick.label, quick.sampled) == (Vote(n=3), "quick", False)
+    assert (quick.policy.strategy, quick.label, quick.sets_sampling) == (Vote(n=3), "quick", False)
     written = policies.choose("adaptive-vote,most=4")
     assert (written.policy.strategy, written.label) == (AdaptiveVote(most=4), "adaptive-vote")
 
@@ -38,9 +38,9 @@ def test_no_file_is_read_for_a_request(text: str, tmp_path: Path, monkeypatch: p
     def never(*_: object, **__: object) -> str:
         raise AssertionError("a file was read")
 
-    policies = Policies.of("single")
+    policies = Policies.parse("single")
     monkeypatch.setattr(Path, "read_text", never)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         policies.choose(text)
     assert (caught.value.status, caught.value.param) == (400, "breadth.policy")
 
@@ -59,32 +59,32 @@ def test_no_file_is_read_for_a_request(text: str, tmp_path: Path, monkeypatch: p
     ],
 )
 def test_a_policy_that_is_none_says_what_was_meant(text: str, said: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        Policies.of("single", ["careful=vote"]).choose(text)
+    with pytest.raises(ApiError) as caught:
+        Policies.parse("single", ["careful=vote"]).choose(text)
     assert caught.value.status == 400
     assert said in caught.value.message
 
 
 def test_a_request_cannot_ask_for_more_draws_than_the_server_makes() -> None:
-    policies = Policies.of("vote,n=500", most=64)
+    policies = Policies.parse("vote,n=500", max_samples=64)
     assert policies.choose("").policy.strategy == Vote(n=500)  # the operator's own word
     assert policies.choose("vote,n=64").policy.strategy == Vote(n=64)
     for text in ("vote,n=65", "adaptive-vote,width=100000", "adaptive-vote,stop.kind=lead,stop.votes=1000"):
-        with pytest.raises(Refusal, match="at most 64"):
+        with pytest.raises(ApiError, match="at most 64"):
             policies.choose(text)
 
 
 @pytest.mark.parametrize("named", ["careful", "=vote", "vote=single", "a b=vote", "a@b=vote", "x=nothing"])
 def test_a_name_must_be_a_name_of_a_policy_and_of_no_strategy(named: str) -> None:
     with pytest.raises(BreadthError):
-        Policies.of("single", [named])
+        Policies.parse("single", [named])
 
 
 def test_a_bad_policy_of_the_operators_is_refused_at_the_start() -> None:
     with pytest.raises(BreadthError, match="adaptive-vote"):
-        Policies.of("adaptve-vote")
+        Policies.parse("adaptve-vote")
     with pytest.raises(SettingsError, match="--add-policy"):
-        Policies.of("single", ["vote=single"])
+        Policies.parse("single", ["vote=single"])
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_a_bad_policy_of_the_operators_is_refused_at_the_start() -> None:
     ],
 )
 def test_a_models_suffix_is_a_policy_unless_the_upstream_has_that_name(model: str, parts: tuple[str, str]) -> None:
-    assert Policies.of("single").split(model, ["claude@20240229"]) == parts
+    assert Policies.parse("single").split(model, ["claude@20240229"]) == parts
 
 
 def test_every_model_stands_there_plain_and_under_every_named_policy() -> None:
-    ids = [entry["id"] for entry in listing(["a", "b"], ["careful", "quick"])["data"]]
+    ids = [entry["id"] for entry in models_body(["a", "b"], ["careful", "quick"])["data"]]
     assert ids == ["a", "b", "a@careful", "b@careful", "a@quick", "b@quick"]
 
 
@@ -117,11 +117,11 @@ def test_the_upstream_is_asked_again_only_when_the_list_is_old() -> None:
         return [f"model-{asked}"]
 
     async def main() -> None:
-        known = Models(ask)
-        assert [await known.known(), await known.known()] == [["model-1"]] * 2
-        assert await known.known(-1.0) == ["model-2"]
-        known.asked -= 31.0
-        assert [await known.known(60.0), await known.known()] == [["model-2"], ["model-3"]]
+        known = ModelCache(ask)
+        assert [await known.get(), await known.get()] == [["model-1"]] * 2
+        assert await known.get(-1.0) == ["model-2"]
+        known.fetched_at -= 31.0
+        assert [await known.get(60.0), await known.get()] == [["model-2"], ["model-3"]]
 
     asyncio.run(main())
 
@@ -138,15 +138,15 @@ def test_those_who_ask_together_share_one_question_and_its_failure() -> None:
         return ["a"]
 
     async def main() -> None:
-        known = Models(ask)
-        failed = await asyncio.gather(*(known.known() for _ in range(20)), return_exceptions=True)
+        known = ModelCache(ask)
+        failed = await asyncio.gather(*(known.get() for _ in range(20)), return_exceptions=True)
         assert {type(one) for one in failed} == {ServerError}
-        assert await asyncio.gather(*(known.known() for _ in range(20))) == [["a"]] * 20
+        assert await asyncio.gather(*(known.get() for _ in range(20))) == [["a"]] * 20
         assert asked == 2
-        impatient = asyncio.create_task(known.known(-1.0))
+        impatient = asyncio.create_task(known.get(-1.0))
         await asyncio.sleep(0)
         impatient.cancel()
-        assert await known.known(-1.0) == ["a"]
+        assert await known.get(-1.0) == ["a"]
         assert asked == 3
         await known.close()
 

@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.runtime.proxy.access import Limits
+from breadth.runtime.proxy.access import ProxyLimits
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
-from breadth.runtime.proxy.server import Server, told_to_end
+from breadth.runtime.proxy.server import Server, wait_for_signal
 from breadth.runtime.samplers.connection import Endpoint
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
@@ -165,7 +165,7 @@ def test_a_bad_body_is_refused_in_words(serving: Any, raw: bytes, headers: dict[
 
 def test_one_too_many_is_told_to_come_back(serving: Any) -> None:
     async def main() -> None:
-        async with serving(Reply.of("4", wait=0.2), limits=Limits(clients=2)) as served:
+        async with serving(Reply.of("4", wait=0.2), limits=ProxyLimits(max_requests=2)) as served:
             got = await asyncio.gather(*(served.ask() for _ in range(5)))
             assert Counter(one.status for one in got) == {200: 2, 429: 3}
             assert {one.headers.get("Retry-After") for one in got if one.status == 429} == {"1"}
@@ -191,7 +191,7 @@ def many_files() -> Iterator[None]:
 def test_a_thousand_clients_leave_nothing_behind(serving: Any, policy: str, clients: int) -> None:
     async def main() -> None:
         async with serving(
-            Reply.of("So the answer is 4.", wait=0.05), policy, limits=Limits(clients=clients)
+            Reply.of("So the answer is 4.", wait=0.05), policy, limits=ProxyLimits(max_requests=clients)
         ) as served:
             await served.ask()
             await asyncio.sleep(0.2)
@@ -243,7 +243,7 @@ def test_the_log_has_one_line_a_request_and_no_prompt(serving: Any, caplog: pyte
 
 def test_what_breaks_on_our_side_in_a_stream_cuts_it_off(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with serving(FOUR, "vote,n=3", limits=Limits(heartbeat=0.05)) as served:
+        async with serving(FOUR, "vote,n=3", limits=ProxyLimits(heartbeat_seconds=0.05)) as served:
 
             async def broken(*_: object, **__: object) -> None:
                 await asyncio.sleep(0.2)
@@ -318,7 +318,7 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(
 )
 def test_no_request_gets_more_replies_than_the_operator_allows(serving: Any, fields: dict[str, Any]) -> None:
     async def main() -> None:
-        async with serving(FOUR, limits=Limits(draws=8)) as served:
+        async with serving(FOUR, limits=ProxyLimits(max_samples=8)) as served:
             got = await served.post(**{"messages": [{"role": "user", "content": "?"}]} | fields)
             assert (got.status, got.error["code"]) == (400, "too_many_draws")
             assert served.fake.requests == []
@@ -341,10 +341,10 @@ def test_where_the_upstream_is_stays_inside_when_it_is_gone(serving: Any) -> Non
 ASKED = {"messages": [{"role": "user", "content": "?"}]}
 
 
-async def drained(reply: Reply, policy: str, limits: Limits) -> tuple[Any, float, FakeServer, Proxy]:
+async def drained(reply: Reply, policy: str, limits: ProxyLimits) -> tuple[Any, float, FakeServer, Proxy]:
     """Ask, tell the server to end while it answers, and return what came of both."""
     async with FakeServer(reply) as fake, aiohttp.ClientSession() as http:
-        proxy = Proxy(OpenAISampler([fake.url]), Policies.of(policy), limits=limits)
+        proxy = Proxy(OpenAISampler([fake.url]), Policies.parse(policy), limits=limits)
         server = Server(proxy)
         async with server:
             asking = asyncio.create_task(http.post(f"{server.url}/v1/chat/completions", json=ASKED))
@@ -361,7 +361,9 @@ async def drained(reply: Reply, policy: str, limits: Limits) -> tuple[Any, float
 @pytest.mark.parametrize("policy", ["single", "vote,n=3"])
 def test_the_end_waits_for_those_being_answered(policy: str) -> None:
     async def main() -> None:
-        answered, took, fake, _ = await drained(Reply.of("So the answer is 4.", wait=0.5), policy, Limits(drain=5.0))
+        answered, took, fake, _ = await drained(
+            Reply.of("So the answer is 4.", wait=0.5), policy, ProxyLimits(drain_seconds=5.0)
+        )
         assert answered[0] == 200
         assert answered[1]["choices"][0]["message"]["content"] == "So the answer is 4."
         assert 0.2 < took < 10
@@ -373,11 +375,11 @@ def test_the_end_waits_for_those_being_answered(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["single", "vote,n=3"])
 def test_the_end_does_not_wait_for_ever_and_ends_the_draws(policy: str) -> None:
     async def main() -> None:
-        answered, took, fake, proxy = await drained(Reply.of("4", wait=30.0), policy, Limits(drain=0.2))
+        answered, took, fake, proxy = await drained(Reply.of("4", wait=30.0), policy, ProxyLimits(drain_seconds=0.2))
         assert isinstance(answered, aiohttp.ClientError)
         assert took < 20
         assert all(arrival.left is not None for arrival in fake.requests)
-        assert proxy.ledger.promised == []
+        assert proxy.ledger.reservations == []
         assert proxy.in_flight == 0
 
     asyncio.run(main())
@@ -386,7 +388,7 @@ def test_the_end_does_not_wait_for_ever_and_ends_the_draws(policy: str) -> None:
 def test_while_it_drains_nothing_new_is_taken_on_open_connections() -> None:
     async def main() -> None:
         async with FakeServer(Reply.of("So the answer is 4.")) as fake, aiohttp.ClientSession() as http:
-            proxy = Proxy(OpenAISampler([fake.url]), Policies.of("single"))
+            proxy = Proxy(OpenAISampler([fake.url]), Policies.parse("single"))
             async with Server(proxy) as server:
                 proxy.draining = True
                 got = await http.post(f"{server.url}/v1/chat/completions", json=ASKED)
@@ -403,12 +405,12 @@ def test_while_it_drains_nothing_new_is_taken_on_open_connections() -> None:
 
 def test_a_taken_port_is_an_error_in_words() -> None:
     async def main() -> None:
-        proxy = Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of("single"))
+        proxy = Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.parse("single"))
         async with Server(proxy) as server:
             port = int(server.url.rsplit(":", 1)[1])
             with pytest.raises(SettingsError, match=f"Port {port}"):
                 await Server(
-                    Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.of("single")), port=port
+                    Proxy(OpenAISampler(["http://127.0.0.1:9"]), Policies.parse("single")), port=port
                 ).__aenter__()
         with pytest.raises(SettingsError, match=r"Cannot listen on 203\.0\.113\.1"):
             await Server(proxy, host="203.0.113.1").__aenter__()
@@ -421,7 +423,7 @@ def test_a_signal_is_heard(number: signal.Signals) -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), number)
         async with asyncio.timeout(20):
-            await told_to_end()
+            await wait_for_signal()
 
     asyncio.run(main())
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from breadth.base.errors import ServerError
-from breadth.runtime.proxy.upstream import Relay, parsed
+from breadth.runtime.proxy.upstream import UpstreamClient, parse_reply
 from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.connection import Endpoints
-from breadth.runtime.samplers.refusals import Backoff
+from breadth.runtime.samplers.server_errors import Backoff
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer, until
 from breadth.testing.faults import Cut, Fault, Hang, Status, first
@@ -22,15 +22,15 @@ CHAT = "/v1/chat/completions"
 BODY = orjson.dumps({"messages": [{"role": "user", "content": "?"}]})
 STREAMED = orjson.dumps({"messages": [{"role": "user", "content": "?"}], "stream": True})
 FOUR = Reply.of("So the answer is 4.")
-QUICK = Backoff(first=0.01, most=0.02)
+QUICK = Backoff(first_seconds=0.01, max_seconds=0.02)
 
 
 def test_a_failing_upstream_rests_while_the_other_answers() -> None:
     async def main() -> None:
         async with FakeServer(FOUR, faults=[Status(500)]) as bad, FakeServer(FOUR) as good:
-            relay = Relay(Endpoints([bad.url, good.url]), backoff=QUICK)
+            relay = UpstreamClient(Endpoints([bad.url, good.url]), backoff=QUICK)
             for _ in range(4):
-                assert (await relay.whole(CHAT, BODY, Meter()))["choices"][0]["message"][
+                assert (await relay.fetch(CHAT, BODY, Meter()))["choices"][0]["message"][
                     "content"
                 ] == "So the answer is 4."
             assert (len(bad.requests), len(good.requests)) == (1, 4)
@@ -42,8 +42,8 @@ def test_a_failing_upstream_rests_while_the_other_answers() -> None:
 def test_the_key_and_nothing_of_the_clients_is_sent() -> None:
     async def main() -> None:
         async with FakeServer(FOUR) as fake:
-            relay = Relay(Endpoints(fake.url), key="upstream-secret")
-            await relay.whole(CHAT, BODY, Meter())
+            relay = UpstreamClient(Endpoints(fake.url), key="upstream-secret")
+            await relay.fetch(CHAT, BODY, Meter())
             assert fake.requests[0].headers["authorization"] == "Bearer upstream-secret"
             await relay.close()
 
@@ -53,11 +53,11 @@ def test_the_key_and_nothing_of_the_clients_is_sent() -> None:
 def test_connections_are_used_again_after_a_stream_that_ended() -> None:
     async def main() -> None:
         async with FakeServer(FOUR) as fake:
-            relay = Relay(Endpoints(fake.url))
+            relay = UpstreamClient(Endpoints(fake.url))
             for _ in range(5):
-                async with relay.flow(CHAT, STREAMED, Meter()) as flow:
+                async with relay.open_stream(CHAT, STREAMED, Meter()) as flow:
                     events = [event async for batch in flow.read() for event in batch]
-                assert flow.marked
+                assert flow.saw_done
                 assert len(events) == 7
             connector = relay._opened().connector
             assert connector is not None
@@ -72,12 +72,12 @@ def test_connections_are_used_again_after_a_stream_that_ended() -> None:
 def test_a_stream_that_is_left_early_is_closed_at_the_upstream() -> None:
     async def main() -> None:
         async with FakeServer(Reply.of("word " * 4000, delay=0.01)) as fake:
-            relay = Relay(Endpoints(fake.url))
-            async with relay.flow(CHAT, STREAMED, Meter()) as flow:
+            relay = UpstreamClient(Endpoints(fake.url))
+            async with relay.open_stream(CHAT, STREAMED, Meter()) as flow:
                 async for _ in flow.read():
                     break
                 with pytest.raises(RuntimeError):
-                    async with relay.flow(CHAT, STREAMED, Meter()) as other:
+                    async with relay.open_stream(CHAT, STREAMED, Meter()) as other:
                         assert other.endpoint.in_flight == 2
                         raise RuntimeError
             await until(lambda: fake.in_flight == 0)
@@ -91,15 +91,15 @@ def test_a_stream_that_is_left_early_is_closed_at_the_upstream() -> None:
 def test_a_stream_that_fails_before_its_first_event_is_tried_again_and_after_it_is_not() -> None:
     async def main() -> None:
         async with FakeServer(FOUR, faults=[first(1, Cut(after=0))]) as fake:
-            relay, meter = Relay(Endpoints(fake.url), backoff=QUICK), Meter()
-            async with relay.flow(CHAT, STREAMED, meter) as flow:
+            relay, meter = UpstreamClient(Endpoints(fake.url), backoff=QUICK), Meter()
+            async with relay.open_stream(CHAT, STREAMED, meter) as flow:
                 assert [event async for batch in flow.read() for event in batch]
             assert (meter.calls, len(fake.requests)) == (2, 2)
             await relay.close()
         async with FakeServer(FOUR, faults=[Cut(after=3)]) as fake:
-            relay = Relay(Endpoints(fake.url), backoff=QUICK)
+            relay = UpstreamClient(Endpoints(fake.url), backoff=QUICK)
             with pytest.raises(ServerError, match="broke its stream off"):
-                async with relay.flow(CHAT, STREAMED, Meter()) as flow:
+                async with relay.open_stream(CHAT, STREAMED, Meter()) as flow:
                     async for _ in flow.read():
                         pass
             assert len(fake.requests) == 1
@@ -111,10 +111,10 @@ def test_a_stream_that_fails_before_its_first_event_is_tried_again_and_after_it_
 def test_a_long_retry_after_is_passed_on_instead_of_waited_for() -> None:
     async def main() -> None:
         async with FakeServer(FOUR, faults=[Status(429, retry_after=60)]) as fake:
-            relay = Relay(Endpoints(fake.url))
+            relay = UpstreamClient(Endpoints(fake.url))
             for _ in range(2):  # the second is not even sent: the upstream asked to be left alone
                 with pytest.raises(ServerError) as caught:
-                    await relay.whole(CHAT, BODY, Meter())
+                    await relay.fetch(CHAT, BODY, Meter())
                 assert caught.value.status == 429
                 assert caught.value.retry_after == pytest.approx(60, abs=1)
             assert len(fake.requests) == 1
@@ -125,10 +125,10 @@ def test_a_long_retry_after_is_passed_on_instead_of_waited_for() -> None:
 
 def test_an_upstream_that_is_not_there_is_an_error_in_words() -> None:
     async def main() -> None:
-        relay = Relay(Endpoints("http://127.0.0.1:9"), attempts=2, backoff=QUICK)
+        relay = UpstreamClient(Endpoints("http://127.0.0.1:9"), attempts=2, backoff=QUICK)
         meter = Meter()
         with pytest.raises(ServerError, match="cannot be reached") as caught:
-            await relay.whole(CHAT, BODY, meter)
+            await relay.fetch(CHAT, BODY, meter)
         assert (caught.value.status, meter.calls) == (None, 2)
         await relay.close()
 
@@ -138,9 +138,9 @@ def test_an_upstream_that_is_not_there_is_an_error_in_words() -> None:
 def test_cancelling_closes_the_connection() -> None:
     async def main() -> None:
         async with FakeServer(FOUR, faults=[Hang()]) as fake:
-            relay = Relay(Endpoints(fake.url))
+            relay = UpstreamClient(Endpoints(fake.url))
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(relay.whole(CHAT, BODY, Meter()), 0.1)
+                await asyncio.wait_for(relay.fetch(CHAT, BODY, Meter()), 0.1)
             await asyncio.sleep(0.05)
             assert fake.in_flight == 0
             assert fake.requests[0].left is not None
@@ -152,7 +152,7 @@ def test_cancelling_closes_the_connection() -> None:
 @pytest.mark.parametrize("said", [b"", b"<html>", b"[]", b'"x"', b"{}", b'{"choices": null}', b'{"error": "no"}'])
 def test_what_is_no_reply_is_an_error(said: bytes) -> None:
     with pytest.raises(ServerError, match="up"):
-        parsed(said, "up")
+        parse_reply(said, "up")
 
 
 async def _lying(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,9 +168,9 @@ async def _lying(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 def test_a_kept_connection_that_was_closed_is_no_failure() -> None:
     async def main() -> None:
         async with await asyncio.start_server(_lying, "127.0.0.1", 0) as server:
-            relay, meter = Relay(Endpoints(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")), Meter()
+            relay, meter = UpstreamClient(Endpoints(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")), Meter()
             for _ in range(3):
-                assert (await relay.whole(CHAT, BODY, meter))["choices"][0]["message"]["content"] == "4"
+                assert (await relay.fetch(CHAT, BODY, meter))["choices"][0]["message"]["content"] == "4"
             assert (meter.calls, relay.endpoints.all[0].failures) == (3, 0)
             await relay.close()
 
@@ -178,13 +178,13 @@ def test_a_kept_connection_that_was_closed_is_no_failure() -> None:
 
 
 def test_a_reply_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("breadth.runtime.proxy.upstream.LARGEST_REPLY", 1000)
+    monkeypatch.setattr("breadth.runtime.proxy.upstream.MAX_REPLY_BYTES", 1000)
 
     async def main() -> None:
         async with FakeServer(Reply.of("x " * 1000)) as fake:
-            relay = Relay(Endpoints(fake.url))
+            relay = UpstreamClient(Endpoints(fake.url))
             with pytest.raises(ServerError, match="a reply of more than"):
-                await relay.whole(CHAT, BODY, Meter())
+                await relay.fetch(CHAT, BODY, Meter())
             assert len(fake.requests) == 1
             await relay.close()
 
@@ -206,8 +206,8 @@ class _Unfinished(Fault):
 def test_the_last_event_needs_no_empty_line(events: int) -> None:
     async def main() -> None:
         async with FakeServer(FOUR, faults=[_Unfinished(events)]) as fake:
-            relay = Relay(Endpoints(fake.url), attempts=1)
-            async with relay.flow(CHAT, STREAMED, Meter()) as flow:
+            relay = UpstreamClient(Endpoints(fake.url), attempts=1)
+            async with relay.open_stream(CHAT, STREAMED, Meter()) as flow:
                 got = [event async for batch in flow.read() for event in batch]
             assert len(got) == events
             assert orjson.loads(got[-1])["choices"][0]["finish_reason"] == "stop"

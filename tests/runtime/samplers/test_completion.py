@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from breadth.base.errors import ServerError
 from breadth.inference.confidence import token_confidence
 from breadth.inference.records import Candidate, Sampling
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.completion import DONE, Assembly, completed, split_thinking, whole_calls
-from breadth.runtime.samplers.wire import FunctionDelta, ToolDelta
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.completion import CompletionBuilder, build_candidate, join_tool_calls, split_thinking
+from breadth.runtime.wire import DONE_DATA, FunctionDelta, ToolDelta
 
 
 def chunk(
@@ -50,21 +50,21 @@ class Watch:
 
 
 def test_texts_and_thinking_add_up() -> None:
-    assembly = Assembly(Meter())
-    assert not assembly.take(
+    assembly = CompletionBuilder(Meter())
+    assert not assembly.add_events(
         [chunk(role="assistant"), chunk(reasoning_content="hm"), chunk(reasoning="m"), chunk("4"), chunk("2")]
     )
     assert ("".join(assembly.content), "".join(assembly.reasoning)) == ("42", "hmm")
     assert (assembly.counted, assembly.thinking) == (4, 2)
-    assert assembly.take([DONE])
+    assert assembly.add_events([DONE_DATA])
 
 
 def test_confidence_is_minus_the_mean_of_the_top_k() -> None:
     # Uniform over 20: -ln(1/20) = 2.9957. p1 = .99 and the rest equal: -(ln .99 + 19 ln(.01/19)) / 20 = 7.1726.
     uniform = [math.log(1 / 20)] * 20
     peaked = [math.log(0.99), *[math.log(0.01 / 19)] * 19]
-    assembly = Assembly(Meter(), top=20)
-    assembly.take([chunk("a", [*uniform]), chunk("b", [*peaked])])
+    assembly = CompletionBuilder(Meter(), top=20)
+    assembly.add_events([chunk("a", [*uniform]), chunk("b", [*peaked])])
     assert assembly.confidences.tolist() == pytest.approx([2.9957, 7.1726], abs=5e-5)
     assert assembly.logprobs.tolist() == [-1, -1]
     assert assembly.clipped == 0
@@ -73,45 +73,45 @@ def test_confidence_is_minus_the_mean_of_the_top_k() -> None:
 @given(st.lists(st.floats(-80, 0), min_size=1, max_size=6), st.integers(1, 5))
 @settings(max_examples=150, deadline=None)
 def test_confidence_is_that_of_the_inference_room(tops: list[float], top: int) -> None:
-    assembly = Assembly(Meter(), top=top)
-    assembly.take([chunk("a", [*tops])])
+    assembly = CompletionBuilder(Meter(), top=top)
+    assembly.add_events([chunk("a", [*tops])])
     expected, clipped = token_confidence(tops, top)
     assert assembly.confidences[0] == pytest.approx(expected, rel=1e-6)
     assert assembly.clipped == clipped
 
 
 def test_a_masked_alternative_counts_as_the_floor() -> None:
-    assembly = Assembly(Meter(), top=2)
-    assembly.take([chunk("a", [0.0, None])])
+    assembly = CompletionBuilder(Meter(), top=2)
+    assembly.add_events([chunk("a", [0.0, None])])
     assert assembly.confidences.tolist() == [25]
     assert assembly.clipped == 1
 
 
 def test_no_alternatives_no_confidence() -> None:
-    assembly = Assembly(Meter(), top=0)
-    assembly.take([chunk("a", [])])
+    assembly = CompletionBuilder(Meter(), top=0)
+    assembly.add_events([chunk("a", [])])
     assert np.isnan(assembly.confidences.tolist()).all()
-    assert not assembly.scored
+    assert not assembly.has_confidences
 
 
 def test_the_meter_is_true_all_along_and_takes_the_servers_count() -> None:
     meter = Meter(calls=2, prompt_tokens=100, cached_tokens=10, tokens=1000)
-    assembly = Assembly(meter, prompt_tokens=7)
+    assembly = CompletionBuilder(meter, prompt_tokens=7)
     assert meter.prompt_tokens == 107
-    assembly.take([chunk("a")])
+    assembly.add_events([chunk("a")])
     assert meter.tokens == 1001
-    assembly.take([chunk("b"), chunk("c")])
+    assembly.add_events([chunk("b"), chunk("c")])
     assert meter.tokens == 1003
-    assembly.take([usage(4)])
+    assembly.add_events([usage(4)])
     assert (meter.tokens, meter.prompt_tokens, meter.cached_tokens) == (1004, 105, 12)
-    assert assembly.used == Meter(1, 5, 2, 4)
+    assert assembly.own_usage == Meter(1, 5, 2, 4)
 
 
 def test_a_count_in_every_event_is_followed() -> None:
     meter = Meter()
-    assembly = Assembly(meter)
+    assembly = CompletionBuilder(meter)
     event = orjson.loads(chunk("abc"))
-    assembly.take([orjson.dumps(event | {"usage": {"completion_tokens": 3}})])
+    assembly.add_events([orjson.dumps(event | {"usage": {"completion_tokens": 3}})])
     assert meter.tokens == 3
 
 
@@ -130,8 +130,8 @@ def test_the_watcher_sees_each_text_once_with_its_numbers() -> None:
             ]
         }
     )
-    assembly = Assembly(Meter(), top=1, watcher=watch)
-    assembly.take([chunk("x", [-2.0]), several, chunk(reasoning="r", tops=[-3.0])])
+    assembly = CompletionBuilder(Meter(), top=1, watcher=watch)
+    assembly.add_events([chunk("x", [-2.0]), several, chunk(reasoning="r", tops=[-3.0])])
     assert watch.seen == [("x", -1, 2), ("a", -1, 2), ("b", -1, 2), ("r", -1, 3)]
 
 
@@ -145,13 +145,13 @@ def test_tokens_that_do_not_spell_the_text_come_with_the_last() -> None:
             }
         ]
     }
-    Assembly(Meter(), top=1, watcher=watch).take([orjson.dumps(event)])
+    CompletionBuilder(Meter(), top=1, watcher=watch).add_events([orjson.dumps(event)])
     assert [text for text, _, _ in watch.seen] == ["", "é"]
 
 
 def test_the_watcher_ends_it_and_later_events_are_not_read_but_paid() -> None:
-    assembly = Assembly(Meter(), watcher=Watch(stop="b"))
-    assert assembly.take([chunk("a"), chunk("b"), chunk("c"), DONE])
+    assembly = CompletionBuilder(Meter(), watcher=Watch(stop="b"))
+    assert assembly.add_events([chunk("a"), chunk("b"), chunk("c"), DONE_DATA])
     assert assembly.halted
     assert not assembly.done
     assert "".join(assembly.content) == "ab"
@@ -160,8 +160,8 @@ def test_the_watcher_ends_it_and_later_events_are_not_read_but_paid() -> None:
 
 def test_other_completions_of_the_request_are_passed_over() -> None:
     event = {"choices": [{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}]}
-    assembly = Assembly(Meter())
-    assembly.take([orjson.dumps(event)])
+    assembly = CompletionBuilder(Meter())
+    assembly.add_events([orjson.dumps(event)])
     assert (assembly.content, assembly.finish, assembly.counted) == ([], None, 0)
 
 
@@ -169,21 +169,21 @@ def test_other_completions_of_the_request_are_passed_over() -> None:
     "event", [{"error": {"message": "died"}}, {"error": "died"}, {"object": "error", "message": "died"}]
 )
 def test_an_error_in_the_stream_is_an_error(event: dict[str, Any]) -> None:
-    assembly = Assembly(Meter(), url="http://u")
+    assembly = CompletionBuilder(Meter(), url="http://u")
     with pytest.raises(ServerError, match=r"http://u .*died"):
-        assembly.take([chunk("a"), orjson.dumps(event)])
+        assembly.add_events([chunk("a"), orjson.dumps(event)])
     assert assembly.content == ["a"]
 
 
 def test_an_event_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(ServerError, match="cannot be read"):
-        Assembly(Meter()).take([b'{"choices": [{"delta"'])
+        CompletionBuilder(Meter()).add_events([b'{"choices": [{"delta"'])
 
 
 def test_events_sent_twice_are_dropped_when_the_count_shows_it() -> None:
     tokens = [chunk("ha", [-1.0]), chunk("ha", [-1.0]), chunk("!", [-1.0])]
-    assembly = Assembly(Meter(), top=1)
-    assembly.take([one for token in tokens for one in (token, token)] + [usage(3)])
+    assembly = CompletionBuilder(Meter(), top=1)
+    assembly.add_events([one for token in tokens for one in (token, token)] + [usage(3)])
     assembly.drop_repeats()
     assert "".join(assembly.content) == "haha!"
     assert (len(assembly.logprobs), len(assembly.confidences), assembly.counted, assembly.repeats) == (3, 3, 3, 3)
@@ -191,24 +191,24 @@ def test_events_sent_twice_are_dropped_when_the_count_shows_it() -> None:
 
 def test_equal_tokens_in_a_row_are_kept() -> None:
     for told in ([usage(3)], [usage(4)], []):
-        assembly = Assembly(Meter())
-        assembly.take([chunk("ha"), chunk("ha"), chunk("ha"), *told])
+        assembly = CompletionBuilder(Meter())
+        assembly.add_events([chunk("ha"), chunk("ha"), chunk("ha"), *told])
         assembly.drop_repeats()
         assert "".join(assembly.content) == "hahaha"
         assert assembly.repeats == 0
 
 
 def test_a_server_that_cuts_tokens_in_pieces_loses_none() -> None:
-    assembly = Assembly(Meter())
-    assembly.take([chunk(one) for one in "lollipop"] + [usage(2)])
+    assembly = CompletionBuilder(Meter())
+    assembly.add_events([chunk(one) for one in "lollipop"] + [usage(2)])
     assembly.drop_repeats()
     assert "".join(assembly.content) == "lollipop"
 
 
 def test_tool_calls_sent_twice_are_dropped_too() -> None:
     call = chunk(tool_calls=[{"index": 0, "function": {"arguments": "1"}}])
-    assembly = Assembly(Meter())
-    assembly.take([call, call, usage(1)])
+    assembly = CompletionBuilder(Meter())
+    assembly.add_events([call, call, usage(1)])
     assembly.drop_repeats()
     assert len(assembly.tools) == 1
 
@@ -218,35 +218,35 @@ def test_tool_calls_sent_twice_are_dropped_too() -> None:
 )
 def test_bytes_that_are_no_text_and_nesting_without_end_are_errors_too(event: bytes) -> None:
     with pytest.raises(ServerError, match="http://a sent an event that cannot be read"):
-        Assembly(Meter(), url="http://a").take([event])
+        CompletionBuilder(Meter(), url="http://a").add_events([event])
 
 
 @pytest.mark.parametrize("count", ["-7", "1e30", "9" * 30, '"7"', "null", "[]"])
 def test_a_count_that_cannot_be_one_is_not_taken_over(count: str) -> None:
     meter = Meter()
     told = f'{{"choices": [], "usage": {{"prompt_tokens": {count}, "completion_tokens": {count}}}}}'
-    Assembly(meter, prompt_tokens=9).take([chunk("a"), chunk("b"), told.encode()])
+    CompletionBuilder(meter, prompt_tokens=9).add_events([chunk("a"), chunk("b"), told.encode()])
     assert (meter.prompt_tokens, meter.tokens) == (9, 2)
 
 
 def test_no_more_can_be_cached_than_was_read() -> None:
     meter = Meter()
-    Assembly(meter).take([usage(3, read=5, cached=50)])
+    CompletionBuilder(meter).add_events([usage(3, read=5, cached=50)])
     assert (meter.prompt_tokens, meter.cached_tokens) == (5, 5)
 
 
 def test_nulls_where_lists_and_numbers_belong_are_borne() -> None:
-    assembly = Assembly(Meter(), top=2)
+    assembly = CompletionBuilder(Meter(), top=2)
     entry = {"token": None, "logprob": -1.0, "top_logprobs": None}
     choice = {"index": None, "delta": {"content": "4"}, "logprobs": {"content": [entry, entry]}}
-    assembly.take([orjson.dumps({"choices": None}), orjson.dumps({"choices": [choice]})])
-    assert ("".join(assembly.content), assembly.counted, assembly.scored) == ("4", 2, False)
+    assembly.add_events([orjson.dumps({"choices": None}), orjson.dumps({"choices": [choice]})])
+    assert ("".join(assembly.content), assembly.counted, assembly.has_confidences) == ("4", 2, False)
 
 
 def test_a_completion_without_end_is_cut() -> None:
-    assembly = Assembly(Meter(), most=3)
-    assert not assembly.take([chunk(str(number)) for number in range(3)])
-    assert assembly.take([chunk("on and on")])
+    assembly = CompletionBuilder(Meter(), max_tokens=3)
+    assert not assembly.add_events([chunk(str(number)) for number in range(3)])
+    assert assembly.add_events([chunk("on and on")])
     assert assembly.finish == "length"
 
 
@@ -255,14 +255,14 @@ def of(
     finish: str | None = "stop",
     done: bool = True,
     told: dict[str, Any] | None = None,
-    draw: Draw | None = None,
+    draw: SampleRequest | None = None,
 ) -> Candidate:
     events = [orjson.dumps({"choices": [{"delta": {"content": piece}}]}) for piece in pieces]
     events += [orjson.dumps({"choices": [{"delta": {}, "finish_reason": finish}]})] if finish else []
     events += [orjson.dumps({"choices": [], "usage": told})] if told else []
-    assembly = Assembly(Meter())
-    assembly.take(events + ([DONE] if done else []))
-    return completed(assembly, draw or Draw("q"), url="http://u", seconds=1.5)
+    assembly = CompletionBuilder(Meter())
+    assembly.add_events(events + ([DONE_DATA] if done else []))
+    return build_candidate(assembly, draw or SampleRequest("q"), url="http://u", seconds=1.5)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_an_unknown_reason_is_kept() -> None:
 def test_the_end_mark_alone_is_an_end() -> None:
     assert of("a", "b", finish=None).finish == "stop"
     assert of("a", "b", finish=None).message == {"finish_reason": None}
-    assert of("a", "b", finish=None, draw=Draw("q", Sampling(max_tokens=2))).finish == "length"
+    assert of("a", "b", finish=None, draw=SampleRequest("q", Sampling(max_tokens=2))).finish == "length"
 
 
 def test_a_reason_alone_is_an_end() -> None:
@@ -317,13 +317,13 @@ def test_what_it_cost() -> None:
 
 
 def test_a_cap_that_was_not_honoured_is_noted() -> None:
-    draw = Draw("q", Sampling(max_tokens=2))
+    draw = SampleRequest("q", Sampling(max_tokens=2))
     assert of("a", told={"completion_tokens": 3}, draw=draw).message["cap_ignored"] == {"tokens": 3, "cap": 2}
     assert of("a", told={"completion_tokens": 2}, draw=draw).message == {}
 
 
 def test_so_is_a_thinking_cap_beyond_its_slack() -> None:
-    draw = Draw("q", Sampling(thinking_tokens=5))
+    draw = SampleRequest("q", Sampling(thinking_tokens=5))
     details = {"completion_tokens": 50, "completion_tokens_details": {"reasoning_tokens": 22}}
     assert of("a", told=details, draw=draw).message["cap_ignored"] == {"thinking_tokens": 22, "cap": 5}
     details["completion_tokens_details"] = {"reasoning_tokens": 21}
@@ -348,7 +348,7 @@ def test_thinking_at_the_beginning_is_split_off(pieces: list[str], thinking: str
 
 
 def test_after_a_given_beginning_nothing_is_split() -> None:
-    candidate = of("<think>", "hm", "</think>", "4", draw=Draw("q", prefix="Well, "))
+    candidate = of("<think>", "hm", "</think>", "4", draw=SampleRequest("q", prefix="Well, "))
     assert (candidate.reasoning, candidate.whole) == ("", "Well, <think>hm</think>4")
     candidate = of("<think>", "hm", "</think>", "4")
     assert (candidate.reasoning, candidate.text, candidate.thinking_tokens) == ("hm", "4", 3)
@@ -362,7 +362,7 @@ def test_tool_calls_are_put_together() -> None:
         ToolDelta(0, None, None, FunctionDelta(None, "1}")),
         ToolDelta(1, None, None, FunctionDelta(None, "}")),
     ]
-    assert whole_calls(pieces) == (
+    assert join_tool_calls(pieces) == (
         {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}},
         {"id": "call_2", "type": "function", "function": {"name": "mul", "arguments": "{}"}},
     )
@@ -374,8 +374,8 @@ def test_tool_calls_without_numbers() -> None:
         ToolDelta(None, None, None, FunctionDelta(None, "2")),
         ToolDelta(None, "y", None, FunctionDelta("g", "3")),
     ]
-    assert [call["function"] for call in whole_calls(pieces)] == [
+    assert [call["function"] for call in join_tool_calls(pieces)] == [
         {"name": "f", "arguments": "12"},
         {"name": "g", "arguments": "3"},
     ]
-    assert whole_calls([]) == ()
+    assert join_tool_calls([]) == ()

@@ -13,7 +13,15 @@ import pytest
 from aiohttp import web
 
 from breadth.base.errors import ServerError, SettingsError
-from breadth.runtime.samplers.connection import Connection, Endpoint, Endpoints, Patience, base_url, bearer, hang_up
+from breadth.runtime.samplers.connection import (
+    Connection,
+    Endpoint,
+    Endpoints,
+    IdleTimeout,
+    base_url,
+    bearer_header,
+    hang_up,
+)
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer, until
 
@@ -23,8 +31,8 @@ def test_silence_ends_it_once() -> None:
         ended: list[float] = []
         loop = asyncio.get_running_loop()
         started = loop.time()
-        patience = Patience(0.05, 0.05, lambda: ended.append(loop.time() - started))
-        await until(lambda: patience.lost)
+        patience = IdleTimeout(0.05, 0.05, lambda: ended.append(loop.time() - started))
+        await until(lambda: patience.expired)
         await asyncio.sleep(0.2)
         assert len(ended) == 1
         assert 0.05 <= ended[0] < 10
@@ -36,11 +44,11 @@ def test_being_heard_puts_it_off() -> None:
     async def main() -> None:
         ended: list[bool] = []
         loop = asyncio.get_running_loop()
-        patience = Patience(0.1, 0.1, lambda: ended.append(True))
+        patience = IdleTimeout(0.1, 0.1, lambda: ended.append(True))
         for _ in range(8):
             await asyncio.sleep(0.03)
-            patience.heard = loop.time()
-        assert not patience.lost
+            patience.last_received = loop.time()
+        assert not patience.expired
         patience.stop()
         await asyncio.sleep(0.15)
         assert not ended
@@ -52,14 +60,14 @@ def test_the_first_word_may_take_longer_than_the_next() -> None:
     async def main() -> None:
         ended: list[float] = []
         loop = asyncio.get_running_loop()
-        patience = Patience(60, 0.05, lambda: ended.append(loop.time()))
+        patience = IdleTimeout(60, 0.05, lambda: ended.append(loop.time()))
         await asyncio.sleep(0.2)
         assert not ended
-        patience.heard = loop.time()
-        await until(lambda: patience.lost)  # it is not asleep until the first limit
+        patience.last_received = loop.time()
+        await until(lambda: patience.expired)  # it is not asleep until the first limit
         began = loop.time()
-        silent = Patience(0.15, 0.05, lambda: ended.append(loop.time()))
-        await until(lambda: silent.lost)
+        silent = IdleTimeout(0.15, 0.05, lambda: ended.append(loop.time()))
+        await until(lambda: silent.expired)
         assert 0.15 <= ended[1] - began < 10
 
     asyncio.run(main())
@@ -73,11 +81,11 @@ def test_a_pause_of_the_whole_process_is_no_silence() -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             reader, writer = await asyncio.open_connection(sock=ours)
-            patience = Patience(0.05, 0.05, writer.close)
+            patience = IdleTimeout(0.05, 0.05, writer.close)
 
             async def read() -> None:
                 await reader.readexactly(1)
-                patience.heard = loop.time()
+                patience.last_received = loop.time()
 
             reading = asyncio.create_task(read())
             await asyncio.sleep(0)
@@ -86,7 +94,7 @@ def test_a_pause_of_the_whole_process_is_no_silence() -> None:
             await reading
             patience.stop()
             writer.close()
-            return patience.lost
+            return patience.expired
 
     assert not asyncio.run(main())
 
@@ -99,7 +107,7 @@ class Clock:
 
 
 def fail(endpoints: Endpoints, endpoint: Endpoint, error: ServerError) -> None:
-    with pytest.raises(ServerError), endpoints.work(endpoint):
+    with pytest.raises(ServerError), endpoints.track_request(endpoint):
         raise error
 
 
@@ -133,9 +141,9 @@ def test_the_least_loaded_is_chosen() -> None:
     endpoints = Endpoints(["a", "b"])
     first, second = endpoints.all
     assert endpoints.choose() is first
-    with endpoints.work(first):
+    with endpoints.track_request(first):
         assert endpoints.choose() is second
-        with endpoints.work(second):
+        with endpoints.track_request(second):
             assert endpoints.choose() is first
     assert (first.in_flight, second.in_flight) == (0, 0)
 
@@ -147,13 +155,13 @@ def test_one_that_failed_rests_twice_as_long_each_time() -> None:
     error = ServerError("down", "wait")
     for seconds in (1, 2, 4, 8, 16, 30, 30):
         fail(endpoints, first, error)
-        assert first.rests_until == clock.now + seconds
-    with endpoints.work(second):
+        assert first.cooldown_until == clock.now + seconds
+    with endpoints.track_request(second):
         assert endpoints.choose() is second, "the loaded one that is awake goes before the idle one that rests"
     clock.now += 30
-    with endpoints.work(second):
+    with endpoints.track_request(second):
         assert endpoints.choose() is first
-    with endpoints.work(first):
+    with endpoints.track_request(first):
         pass
     assert first.failures == 0
 
@@ -164,11 +172,11 @@ def test_one_that_asks_for_quiet_gets_it() -> None:
     only = endpoints.all[0]
     fail(endpoints, only, ServerError("busy", "wait", retry_after=5))
     assert endpoints.choose() is only
-    assert endpoints.quiet_for(only) == 5
-    assert endpoints.resting(only)
+    assert endpoints.seconds_blocked(only) == 5
+    assert endpoints.is_resting(only)
     clock.now += 6
-    assert endpoints.quiet_for(only) == 0
-    assert not endpoints.resting(only)
+    assert endpoints.seconds_blocked(only) == 0
+    assert not endpoints.is_resting(only)
 
 
 def test_a_refused_request_is_no_failure_of_the_server() -> None:
@@ -190,7 +198,7 @@ def test_nobody_is_left_alone_for_ever() -> None:
     clock = Clock()
     endpoints = Endpoints("a", clock=clock)
     fail(endpoints, endpoints.all[0], ServerError("busy", "wait", retry_after=86400.0))
-    assert endpoints.quiet_for(endpoints.all[0]) == 600.0
+    assert endpoints.seconds_blocked(endpoints.all[0]) == 600.0
 
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -234,7 +242,7 @@ def test_nobody_there() -> None:
         assert "Start the server" in caught.value.remedy
         assert not caught.value.fatal
         with pytest.raises(ServerError, match="cannot be reached"):
-            await connection.models(url)
+            await connection.list_models(url)
         await connection.close()
 
     asyncio.run(main())
@@ -296,7 +304,7 @@ def test_models_and_what_is_no_list_of_them() -> None:
     async def main() -> None:
         async with FakeServer(Reply.of("a"), models=("x", "y")) as server:
             connection = Connection()
-            assert await connection.models(server.url) == ["x", "y"]
+            assert await connection.list_models(server.url) == ["x", "y"]
             await connection.close()
 
     asyncio.run(main())
@@ -310,7 +318,7 @@ def test_models_and_what_is_no_list_of_them() -> None:
     async def use(url: str) -> None:
         connection = Connection()
         with pytest.raises(ServerError, match=r"no list of models|no key"):
-            await connection.models(url)
+            await connection.list_models(url)
         await connection.close()
 
     for answer in (page, refused):
@@ -365,7 +373,7 @@ def test_one_connection_object_serves_several_loops() -> None:
 
     async def main() -> None:
         async with FakeServer(Reply.of("a")) as server:
-            assert await connection.models(server.url) == ["fake"]
+            assert await connection.list_models(server.url) == ["fake"]
             await connection.close()
 
     asyncio.run(main())
@@ -386,7 +394,7 @@ def test_a_list_of_models_may_come_in_pieces() -> None:
 
     async def use(url: str) -> None:
         connection = Connection()
-        assert await connection.models(url) == names
+        assert await connection.list_models(url) == names
         await connection.close()
 
     asyncio.run(serve(answer, use))
@@ -404,7 +412,7 @@ def test_no_cookie_is_kept() -> None:
     async def use(url: str) -> None:
         connection = Connection()
         for _ in range(2):  # by name, for no cookies are kept for numbers anyway
-            await connection.models(url.replace("127.0.0.1", "localhost"))
+            await connection.list_models(url.replace("127.0.0.1", "localhost"))
         await connection.close()
 
     asyncio.run(serve(answer, use))
@@ -419,8 +427,8 @@ def test_a_key_that_would_break_the_header_is_refused(key: str) -> None:
 
 
 def test_the_line_end_of_a_key_is_taken_off() -> None:
-    assert bearer(" secret\n") == {"Authorization": "Bearer secret"}
-    assert bearer("\n") == bearer(None) == {}
+    assert bearer_header(" secret\n") == {"Authorization": "Bearer secret"}
+    assert bearer_header("\n") == bearer_header(None) == {}
 
 
 def test_why_a_connection_failed_names_no_address() -> None:

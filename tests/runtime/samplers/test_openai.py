@@ -17,9 +17,9 @@ import pytest
 from breadth.base.errors import ServerError, StrategyError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.openai import MOST, OpenAISampler, PromptSizes, characters
-from breadth.runtime.samplers.refusals import Backoff
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.openai import MAX_KNOWN_PROMPTS, OpenAISampler, PromptTokenEstimator, count_characters
+from breadth.runtime.samplers.server_errors import Backoff
 from breadth.testing.fake_replies import Reply, Token
 from breadth.testing.fake_server import FakeServer, Script, until
 from breadth.testing.faults import (
@@ -41,44 +41,46 @@ from breadth.testing.faults import (
 
 
 def test_before_anything_is_learned() -> None:
-    assert PromptSizes().estimate(Draw("x" * 40)) == 10
-    assert PromptSizes().estimate(Draw("")) == 1
+    assert PromptTokenEstimator().estimate(SampleRequest("x" * 40)) == 10
+    assert PromptTokenEstimator().estimate(SampleRequest("")) == 1
 
 
 def test_the_same_prompt_costs_the_same() -> None:
-    sizes = PromptSizes()
-    chat = Draw(({"role": "user", "content": "What is 2 + 2?"},))
+    sizes = PromptTokenEstimator()
+    chat = SampleRequest(({"role": "user", "content": "What is 2 + 2?"},))
     sizes.learn(chat, 41)
-    assert sizes.estimate(Draw(({"role": "user", "content": "What is 2 + 2?"},), seed=9)) == 41
-    assert sizes.estimate(Draw(({"role": "user", "content": "What is 2 + 2?"},), prefix="It is")) != 41
+    assert sizes.estimate(SampleRequest(({"role": "user", "content": "What is 2 + 2?"},), seed=9)) == 41
+    assert sizes.estimate(SampleRequest(({"role": "user", "content": "What is 2 + 2?"},), prefix="It is")) != 41
 
 
 def test_other_prompts_are_estimated_by_what_was_learned() -> None:
-    sizes = PromptSizes()
-    sizes.learn(Draw("x" * 100), 50)
-    assert sizes.estimate(Draw("y" * 30)) == 15
-    sizes.learn(Draw("z" * 100), 0)
-    assert sizes.estimate(Draw("y" * 30)) == 15, "a server that says nothing teaches nothing"
+    sizes = PromptTokenEstimator()
+    sizes.learn(SampleRequest("x" * 100), 50)
+    assert sizes.estimate(SampleRequest("y" * 30)) == 15
+    sizes.learn(SampleRequest("z" * 100), 0)
+    assert sizes.estimate(SampleRequest("y" * 30)) == 15, "a server that says nothing teaches nothing"
 
 
 def test_characters_of_a_chat() -> None:
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:..."}}]
     assert (
-        characters(Draw(({"role": "system", "content": "ab"}, {"role": "user", "content": parts}), prefix="p"))
+        count_characters(
+            SampleRequest(({"role": "system", "content": "ab"}, {"role": "user", "content": parts}), prefix="p")
+        )
         == 1 + 2 + 3 + 2 * 16
     )
 
 
 def test_memory_is_bounded() -> None:
-    sizes = PromptSizes()
-    for number in range(MOST + 10):
-        sizes.learn(Draw(f"{number:05}"), 1000)
-    assert len(sizes._known) == MOST
-    assert sizes.estimate(Draw(f"{MOST + 9:05}")) == 1000
+    sizes = PromptTokenEstimator()
+    for number in range(MAX_KNOWN_PROMPTS + 10):
+        sizes.learn(SampleRequest(f"{number:05}"), 1000)
+    assert len(sizes._known) == MAX_KNOWN_PROMPTS
+    assert sizes.estimate(SampleRequest(f"{MAX_KNOWN_PROMPTS + 9:05}")) == 1000
 
 
 CHAT = ({"role": "user", "content": "What is 2 + 2?"},)
-QUICK = Backoff(first=0.01, most=0.02)
+QUICK = Backoff(first_seconds=0.01, max_seconds=0.02)
 TOP = Sampling(top_logprobs=5)
 
 
@@ -112,7 +114,7 @@ def run(
 def test_a_plain_draw() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meter = Meter()
-        candidate = await sampler.draw(Draw(CHAT, TOP, seed=7), meter)
+        candidate = await sampler.sample(SampleRequest(CHAT, TOP, seed=7), meter)
         assert (candidate.text, candidate.finish, candidate.model, candidate.seed) == (
             "the answer is 4",
             "stop",
@@ -135,7 +137,7 @@ def test_a_plain_draw() -> None:
 
 def test_thinking_comes_apart() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
+        candidate = await sampler.sample(SampleRequest(CHAT, TOP), Meter())
         assert (candidate.reasoning, candidate.text, candidate.thinking_tokens, candidate.tokens) == (
             "two and two",
             "4",
@@ -151,13 +153,13 @@ def test_thinking_comes_apart() -> None:
 
 
 async def _inline(server: FakeServer, sampler: OpenAISampler) -> None:
-    candidate = await sampler.draw(Draw(CHAT), Meter())
+    candidate = await sampler.sample(SampleRequest(CHAT), Meter())
     assert (candidate.reasoning, candidate.text, candidate.thinking_tokens) == ("two and two", " 4", 3)
 
 
 def test_a_text_to_continue_with_log_probs_of_the_older_form() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw("2 + 2 =", TOP, prefix=" "), Meter())
+        candidate = await sampler.sample(SampleRequest("2 + 2 =", TOP, prefix=" "), Meter())
         assert (candidate.text, candidate.prefix, candidate.whole) == ("4 indeed", " ", " 4 indeed")
         assert server.requests[0].body["prompt"] == "2 + 2 = "
         assert candidate.logprobs is not None
@@ -170,14 +172,14 @@ def test_a_text_to_continue_with_log_probs_of_the_older_form() -> None:
 def test_the_plain_dialect_refuses_a_beginning_in_a_chat() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(StrategyError, match="beginning"):
-            await sampler.draw(Draw(CHAT, prefix="It is"), Meter())
+            await sampler.sample(SampleRequest(CHAT, prefix="It is"), Meter())
 
     run(Reply.of("4"), use)
 
 
 def test_options_are_passed_on_but_it_stays_one_stream() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT, options={"n": 4, "stream": False, "user": "me"}), Meter())
+        candidate = await sampler.sample(SampleRequest(CHAT, options={"n": 4, "stream": False, "user": "me"}), Meter())
         assert candidate.text == "4"
         assert {name: server.requests[0].body[name] for name in ("n", "stream", "user")} == {
             "n": 1,
@@ -205,7 +207,7 @@ def test_options_are_passed_on_but_it_stays_one_stream() -> None:
 def test_what_passes_is_tried_again(fault: Fault) -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meter = Meter()
-        candidate = await sampler.draw(Draw(CHAT), meter)
+        candidate = await sampler.sample(SampleRequest(CHAT), meter)
         assert candidate.text == "a b c d e f"
         assert meter.calls == len(server.requests) == 2
         assert candidate.tokens == 6
@@ -231,7 +233,7 @@ def test_what_does_not_pass_is_an_error_never_a_candidate(fault: Fault, said: st
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meter = Meter()
         with pytest.raises(ServerError, match=said) as caught:
-            await sampler.draw(Draw(CHAT), meter)
+            await sampler.sample(SampleRequest(CHAT), meter)
         assert not caught.value.fatal
         assert "attempt 3 of 3" in caught.value.problem
         assert server.url in caught.value.problem
@@ -241,12 +243,17 @@ def test_what_does_not_pass_is_an_error_never_a_candidate(fault: Fault, said: st
 
 
 @pytest.mark.parametrize(
-    ("fault", "draw"), [(Status(401), Draw(CHAT)), (Status(400), Draw(CHAT)), (Status(500), Draw(CHAT, model="nope"))]
+    ("fault", "draw"),
+    [
+        (Status(401), SampleRequest(CHAT)),
+        (Status(400), SampleRequest(CHAT)),
+        (Status(500), SampleRequest(CHAT, model="nope")),
+    ],
 )
-def test_what_no_repetition_mends_is_not_repeated(fault: Fault, draw: Draw) -> None:
+def test_what_no_repetition_mends_is_not_repeated(fault: Fault, draw: SampleRequest) -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(ServerError) as caught:
-            await sampler.draw(draw, Meter())
+            await sampler.sample(draw, Meter())
         assert caught.value.fatal
         assert len(server.requests) == 1
 
@@ -256,7 +263,7 @@ def test_what_no_repetition_mends_is_not_repeated(fault: Fault, draw: Draw) -> N
 def test_a_wrong_model_is_named() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(ServerError, match="`nope` does not exist") as caught:
-            await sampler.draw(Draw(CHAT, model="nope"), Meter())
+            await sampler.sample(SampleRequest(CHAT, model="nope"), Meter())
         assert "/v1/models" in caught.value.remedy
 
     run(Reply.of("4"), use)
@@ -264,7 +271,7 @@ def test_a_wrong_model_is_named() -> None:
 
 def test_the_wait_a_server_asks_for_is_kept_to() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        await sampler.draw(Draw(CHAT), Meter())
+        await sampler.sample(SampleRequest(CHAT), Meter())
         assert 0.29 < server.requests[1].came - server.requests[0].came < 10
 
     run(Reply.of("4"), use, first(1, Status(429, retry_after=0.3)))
@@ -272,9 +279,9 @@ def test_the_wait_a_server_asks_for_is_kept_to() -> None:
 
 def test_and_by_the_other_draws_as_well() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        early = asyncio.create_task(sampler.draw(Draw(CHAT), Meter()))
+        early = asyncio.create_task(sampler.sample(SampleRequest(CHAT), Meter()))
         await asyncio.sleep(0.1)
-        await asyncio.gather(early, sampler.draw(Draw(CHAT), Meter()))
+        await asyncio.gather(early, sampler.sample(SampleRequest(CHAT), Meter()))
         assert all(arrival.came - server.requests[0].came > 0.29 for arrival in server.requests[1:])
 
     run(Reply.of("4"), use, first(1, Status(503, retry_after=0.3)))
@@ -284,11 +291,11 @@ def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         started = time.monotonic()
         with pytest.raises(ServerError, match="status 429") as caught:
-            await sampler.draw(Draw(CHAT, seconds=20), Meter())
+            await sampler.sample(SampleRequest(CHAT, seconds=20), Meter())
         assert time.monotonic() - started < 10
         assert caught.value.retry_after == 30
         with pytest.raises(ServerError, match=r"left alone for \d\d s"):
-            await sampler.draw(Draw(CHAT, seconds=5), Meter())
+            await sampler.sample(SampleRequest(CHAT, seconds=5), Meter())
         assert len(server.requests) == 1
 
     run(Reply.of("4"), use, Status(429, retry_after=30))
@@ -298,7 +305,7 @@ def test_a_hanging_server_ends_at_the_deadline() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         started = time.monotonic()
         with pytest.raises(ServerError, match=r"longer than the 0\.2 s"):
-            await sampler.draw(Draw(CHAT, seconds=0.2), Meter())
+            await sampler.sample(SampleRequest(CHAT, seconds=0.2), Meter())
         assert 0.19 < time.monotonic() - started < 10
         await until(lambda: server.in_flight == 0)
 
@@ -308,7 +315,7 @@ def test_a_hanging_server_ends_at_the_deadline() -> None:
 def test_or_when_nothing_is_heard_of_it() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(ServerError, match=r"did not answer in 0\.1 s.*attempt 2 of 2"):
-            await sampler.draw(Draw(CHAT), Meter())
+            await sampler.sample(SampleRequest(CHAT), Meter())
 
     run(Reply.of("4"), use, Hang(), first_seconds=0.1, attempts=2)
 
@@ -317,7 +324,7 @@ def test_or_when_it_falls_silent_in_the_middle() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meter = Meter()
         with pytest.raises(ServerError, match=r"fell silent for 0\.15 s after 1 tokens"):
-            await sampler.draw(Draw(CHAT), meter)
+            await sampler.sample(SampleRequest(CHAT), meter)
         assert meter.tokens == 1
         await until(lambda: server.in_flight == 0)
 
@@ -326,21 +333,21 @@ def test_or_when_it_falls_silent_in_the_middle() -> None:
 
 def test_a_request_that_waits_its_turn_is_given_longer() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        assert (await sampler.draw(Draw(CHAT), Meter())).text == "a b"
+        assert (await sampler.sample(SampleRequest(CHAT), Meter())).text == "a b"
 
     run(Reply.of("a b", wait=0.4), use, idle_seconds=0.15, first_seconds=5, attempts=1)
 
 
 def test_slow_tokens_are_no_silence() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        assert (await sampler.draw(Draw(CHAT), Meter())).text == "a b c d e f"
+        assert (await sampler.sample(SampleRequest(CHAT), Meter())).text == "a b c d e f"
 
     run(Reply.of("a b c d e f", delay=0.3), use, idle_seconds=1.0, attempts=1)
 
 
 def test_events_sent_twice() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
+        candidate = await sampler.sample(SampleRequest(CHAT, TOP), Meter())
         assert candidate.text == "ha ha ha ho"
         assert candidate.tokens == 4
         assert candidate.logprobs is not None
@@ -352,7 +359,7 @@ def test_events_sent_twice() -> None:
 
 def test_log_probs_or_the_count_may_be_missing() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT, TOP), Meter())
+        candidate = await sampler.sample(SampleRequest(CHAT, TOP), Meter())
         assert candidate.logprobs is None
         assert candidate.confidences is None
         assert candidate.tokens == 3
@@ -363,7 +370,7 @@ def test_log_probs_or_the_count_may_be_missing() -> None:
 
 def test_an_empty_reply_is_a_reply() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT), Meter())
+        candidate = await sampler.sample(SampleRequest(CHAT), Meter())
         assert (candidate.text, candidate.finish, candidate.tokens) == ("", "stop", 0)
 
     run(Reply.of("a"), use, EmptyText())
@@ -391,9 +398,9 @@ class _Counter:
 
 def test_a_halt_ends_the_completion_at_the_server() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        await sampler.draw(Draw(CHAT, Sampling(max_tokens=1)), Meter())
+        await sampler.sample(SampleRequest(CHAT, Sampling(max_tokens=1)), Meter())
         meter = Meter()
-        candidate = await sampler.draw(Draw(CHAT, halt=After(3, top_logprobs=5)), meter)
+        candidate = await sampler.sample(SampleRequest(CHAT, halt=After(3, top_logprobs=5)), meter)
         assert (candidate.text, candidate.finish, candidate.tokens) == ("a b c", "halt", 3)
         assert candidate.confidences is not None
         assert len(candidate.confidences) == 3
@@ -410,7 +417,10 @@ def test_a_halt_ends_the_completion_at_the_server() -> None:
 def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         meters = [Meter() for _ in range(20)]
-        draws = [asyncio.create_task(sampler.draw(Draw(CHAT, seed=place), meter)) for place, meter in enumerate(meters)]
+        draws = [
+            asyncio.create_task(sampler.sample(SampleRequest(CHAT, seed=place), meter))
+            for place, meter in enumerate(meters)
+        ]
         await until(lambda: all(meter.tokens >= 5 for meter in meters))
         for draw in draws:
             draw.cancel()
@@ -441,7 +451,7 @@ def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_
             return feed(stream, data, *rest)
 
         monkeypatch.setattr(aiohttp.StreamReader, "feed_data", cancelled_as_it_comes)
-        draw = asyncio.create_task(sampler.draw(Draw(CHAT), meter))
+        draw = asyncio.create_task(sampler.sample(SampleRequest(CHAT), meter))
         with pytest.raises(asyncio.CancelledError):
             await draw
         assert meter.tokens == came.count(b"data: ") - 1 >= 2, "the first event of a chat carries no token"
@@ -451,7 +461,7 @@ def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_
 
 def test_a_cancelled_draw_that_was_still_waiting_leaves_too() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        draw = asyncio.create_task(sampler.draw(Draw(CHAT), Meter()))
+        draw = asyncio.create_task(sampler.sample(SampleRequest(CHAT), Meter()))
         await until(lambda: server.in_flight == 1)
         draw.cancel()
         await asyncio.gather(draw, return_exceptions=True)
@@ -463,7 +473,7 @@ def test_a_cancelled_draw_that_was_still_waiting_leaves_too() -> None:
 def test_connections_are_used_again() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         for _ in range(5):
-            await sampler.draw(Draw(CHAT), Meter())
+            await sampler.sample(SampleRequest(CHAT), Meter())
         connector = sampler._connection._opened().connector
         assert connector is not None
         assert sum(map(len, connector._conns.values())) == 1  # where aiohttp keeps idle connections
@@ -476,11 +486,11 @@ def test_work_goes_to_the_least_loaded_and_away_from_one_that_fails() -> None:
         slow = Reply.of("a b c", delay=0.05)
         async with FakeServer(slow) as good, FakeServer(slow) as other, FakeServer(slow, faults=[Status(500)]) as bad:
             sampler = OpenAISampler([bad.url, good.url, other.url], backoff=QUICK)
-            drawn = await asyncio.gather(*(sampler.draw(Draw(CHAT), Meter()) for _ in range(30)))
+            drawn = await asyncio.gather(*(sampler.sample(SampleRequest(CHAT), Meter()) for _ in range(30)))
             assert [candidate.text for candidate in drawn] == ["a b c"] * 30
             assert len(bad.requests) <= 11
             assert abs(len(good.requests) - len(other.requests)) <= 2
-            await asyncio.gather(*(sampler.draw(Draw(CHAT), Meter()) for _ in range(10)))
+            await asyncio.gather(*(sampler.sample(SampleRequest(CHAT), Meter()) for _ in range(10)))
             assert len(bad.requests) <= 11, "it rests"
             await sampler.close()
 
@@ -494,7 +504,7 @@ def test_nobody_there_says_so_with_the_address() -> None:
             url = f"http://127.0.0.1:{free.getsockname()[1]}"
         sampler = OpenAISampler(url, backoff=QUICK)
         with pytest.raises(ServerError, match=f"{url} cannot be reached") as caught:
-            await sampler.draw(Draw(CHAT), Meter())
+            await sampler.sample(SampleRequest(CHAT), Meter())
         assert "Start the server" in caught.value.remedy
         await sampler.close()
 
@@ -505,10 +515,10 @@ def test_of_several_models_one_must_be_named() -> None:
     async def main() -> None:
         async with FakeServer(Reply.of("4"), models=("x", "y")) as server:
             sampler = OpenAISampler(server.url)
-            assert await sampler.models() == ["x", "y"]
+            assert await sampler.list_models() == ["x", "y"]
             with pytest.raises(ServerError, match="x, y"):
-                await sampler.draw(Draw(CHAT), Meter())
-            assert (await sampler.draw(Draw(CHAT, model="y"), Meter())).model == "y"
+                await sampler.sample(SampleRequest(CHAT), Meter())
+            assert (await sampler.sample(SampleRequest(CHAT, model="y"), Meter())).model == "y"
             await sampler.close()
 
     asyncio.run(main())
@@ -519,14 +529,14 @@ def test_draws_that_start_together_ask_for_the_model_once() -> None:
         async with FakeServer(Reply.of("4")) as server:
             sampler = OpenAISampler(server.url)
             asked = []
-            models = sampler._connection.models
+            models = sampler._connection.list_models
 
             async def counted(url: str) -> list[str]:
                 asked.append(url)
                 return await models(url)
 
-            sampler._connection.models = counted  # type: ignore[method-assign]  # counts what it passes on
-            first, *others = [asyncio.create_task(sampler.draw(Draw(CHAT), Meter())) for _ in range(20)]
+            sampler._connection.list_models = counted  # type: ignore[method-assign]  # counts what it passes on
+            first, *others = [asyncio.create_task(sampler.sample(SampleRequest(CHAT), Meter())) for _ in range(20)]
             await asyncio.sleep(0)
             first.cancel()
             assert {candidate.model for candidate in await asyncio.gather(*others)} == {"fake"}
@@ -538,7 +548,9 @@ def test_draws_that_start_together_ask_for_the_model_once() -> None:
 
 def test_a_cap_the_server_ignores_is_noted() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT, Sampling(max_tokens=2), options={"max_tokens": 9}), Meter())
+        candidate = await sampler.sample(
+            SampleRequest(CHAT, Sampling(max_tokens=2), options={"max_tokens": 9}), Meter()
+        )
         assert candidate.message["cap_ignored"] == {"tokens": 5, "cap": 2}
 
     run(Reply.of("a b c d e"), use)
@@ -546,7 +558,7 @@ def test_a_cap_the_server_ignores_is_noted() -> None:
 
 def test_many_draws_some_of_which_fail() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        drawn = await asyncio.gather(*(sampler.draw(Draw(CHAT, seed=place), Meter()) for place in range(60)))
+        drawn = await asyncio.gather(*(sampler.sample(SampleRequest(CHAT, seed=place), Meter()) for place in range(60)))
         assert {candidate.text for candidate in drawn} == {"a b c d e f"}
         assert len(server.requests) > 60
 
@@ -561,7 +573,7 @@ def test_what_it_offers() -> None:
 def test_nothing_is_left_open() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         draws: Sequence[asyncio.Task[Any]] = [
-            asyncio.create_task(sampler.draw(Draw(CHAT, seconds=0.2), Meter())) for _ in range(8)
+            asyncio.create_task(sampler.sample(SampleRequest(CHAT, seconds=0.2), Meter())) for _ in range(8)
         ]
         await asyncio.sleep(0.1)
         for draw in draws[:4]:
@@ -574,7 +586,7 @@ def test_nothing_is_left_open() -> None:
 
 def test_a_server_that_never_stops_writing_is_cut_off_and_noted() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        candidate = await sampler.draw(Draw(CHAT, Sampling(max_tokens=2)), Meter())
+        candidate = await sampler.sample(SampleRequest(CHAT, Sampling(max_tokens=2)), Meter())
         assert candidate.finish == "length"
         assert candidate.message["cap_ignored"]["tokens"] > 1024
         async with asyncio.timeout(3):
@@ -597,12 +609,17 @@ class Endless(Fault):
 
 
 @pytest.mark.parametrize(
-    "draw", [Draw("half \ud800"), Draw(({"role": "user", "content": "\udcff"},)), Draw("?", model="\udcff")]
+    "draw",
+    [
+        SampleRequest("half \ud800"),
+        SampleRequest(({"role": "user", "content": "\udcff"},)),
+        SampleRequest("?", model="\udcff"),
+    ],
 )
-def test_halves_of_characters_cannot_be_sent_and_are_named(draw: Draw) -> None:
+def test_halves_of_characters_cannot_be_sent_and_are_named(draw: SampleRequest) -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         with pytest.raises(ServerError, match="surrogates not allowed") as caught:
-            await sampler.draw(draw, Meter())
+            await sampler.sample(draw, Meter())
         assert caught.value.fatal
         assert server.requests == []
 

@@ -16,7 +16,7 @@ from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
 from breadth.base.errors import ServerError
 from breadth.inference.halting import Phrase
 from breadth.inference.records import Candidate, Sampling
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler
 
 CHAT = ({"role": "user", "content": "Count from one to twenty in words."},)
@@ -34,8 +34,8 @@ def use(url: str, work: Callable[[OpenAISampler], Awaitable[Any]], dialect: Llam
     return asyncio.run(main())
 
 
-def drawn(url: str, draw: Draw, meter: Meter | None = None) -> Candidate:
-    candidate: Candidate = use(url, lambda sampler: sampler.draw(draw, meter or Meter()))
+def drawn(url: str, draw: SampleRequest, meter: Meter | None = None) -> Candidate:
+    candidate: Candidate = use(url, lambda sampler: sampler.sample(draw, meter or Meter()))
     return candidate
 
 
@@ -46,7 +46,7 @@ def busy(url: str) -> int:
 
 def test_a_draw_with_log_probs(llama: str) -> None:
     meter = Meter()
-    candidate = drawn(llama, Draw(CHAT, Sampling(temperature=0, max_tokens=16, top_logprobs=20)), meter)
+    candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=16, top_logprobs=20)), meter)
     assert candidate.finish == "length"
     assert candidate.model == "smollm2"
     assert candidate.tokens == meter.tokens == 16
@@ -62,7 +62,7 @@ def test_a_draw_with_log_probs(llama: str) -> None:
 def test_seeds_repeat_and_differ(llama: str) -> None:
     async def work(sampler: OpenAISampler) -> list[str]:
         drawn = await asyncio.gather(
-            *(sampler.draw(Draw(CHAT, SHORT, seed=seed), Meter()) for seed in (1, 1, 2, 3, 1, 4))
+            *(sampler.sample(SampleRequest(CHAT, SHORT, seed=seed), Meter()) for seed in (1, 1, 2, 3, 1, 4))
         )
         return [candidate.text for candidate in drawn]
 
@@ -72,7 +72,7 @@ def test_seeds_repeat_and_differ(llama: str) -> None:
 
 
 def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
-    candidate = drawn(llama, Draw(CHAT, Sampling(temperature=0, max_tokens=8), prefix="One, two, three,"))
+    candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=8), prefix="One, two, three,"))
     assert candidate.whole.startswith("One, two, three,")
     assert not candidate.text.startswith("One")
     assert "four" in candidate.text
@@ -80,10 +80,10 @@ def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
 
 def test_a_halt_frees_the_slot(llama: str) -> None:
     async def work(sampler: OpenAISampler) -> Candidate:
-        await sampler.draw(Draw(CHAT, Sampling(temperature=0, max_tokens=2)), Meter())
+        await sampler.sample(SampleRequest(CHAT, Sampling(temperature=0, max_tokens=2)), Meter())
         meter = Meter()
-        candidate = await sampler.draw(
-            Draw(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",", "\n"))), meter
+        candidate = await sampler.sample(
+            SampleRequest(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",", "\n"))), meter
         )
         assert meter.tokens == candidate.tokens < 100
         assert meter.prompt_tokens == candidate.prompt_tokens > 10
@@ -103,7 +103,9 @@ def test_a_cancelled_draw_frees_its_slot(llama: str) -> None:
         for seed in range(5):
             meter = Meter()
             draw = asyncio.create_task(
-                sampler.draw(Draw(CHAT, Sampling(max_tokens=900), seed=seed, options={"ignore_eos": True}), meter)
+                sampler.sample(
+                    SampleRequest(CHAT, Sampling(max_tokens=900), seed=seed, options={"ignore_eos": True}), meter
+                )
             )
             while meter.tokens < 3:
                 await asyncio.sleep(0.01)
@@ -125,7 +127,11 @@ def test_a_cancelled_draw_frees_its_slot(llama: str) -> None:
 
 def test_more_draws_than_slots_all_arrive(llama: str) -> None:
     async def work(sampler: OpenAISampler) -> list[Candidate]:
-        return list(await asyncio.gather(*(sampler.draw(Draw(CHAT, SHORT, seed=seed), Meter()) for seed in range(20))))
+        return list(
+            await asyncio.gather(
+                *(sampler.sample(SampleRequest(CHAT, SHORT, seed=seed), Meter()) for seed in range(20))
+            )
+        )
 
     candidates = use(llama, work)
     assert len({candidate.text for candidate in candidates}) > 10
@@ -133,7 +139,7 @@ def test_more_draws_than_slots_all_arrive(llama: str) -> None:
 
 
 def test_a_stop_text_is_not_in_the_text_but_in_the_cost(llama: str) -> None:
-    candidate = drawn(llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60, stop=("three", "Three", "3"))))
+    candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60, stop=("three", "Three", "3"))))
     assert candidate.finish == "stop"
     assert "hree" not in candidate.text
     assert candidate.tokens > 0
@@ -141,18 +147,21 @@ def test_a_stop_text_is_not_in_the_text_but_in_the_cost(llama: str) -> None:
 
 def test_a_prompt_that_is_too_long_is_refused_in_words(llama: str) -> None:
     with pytest.raises(ServerError, match=r"status 400.*context") as caught:
-        drawn(llama, Draw(({"role": "user", "content": "word " * 3000},), SHORT))
+        drawn(llama, SampleRequest(({"role": "user", "content": "word " * 3000},), SHORT))
     assert caught.value.fatal
     assert "shorten" in caught.value.remedy
 
 
 def test_models(llama: str) -> None:
-    assert use(llama, lambda sampler: sampler.models()) == ["smollm2"]
+    assert use(llama, lambda sampler: sampler.list_models()) == ["smollm2"]
 
 
 def test_a_plain_text_is_continued(llama: str) -> None:
     candidate = drawn(
-        llama, Draw("1, 2, 3, 4, 5, 6, 7, 8,", Sampling(temperature=0, max_tokens=4, top_logprobs=5), prefix=" 9, 10,")
+        llama,
+        SampleRequest(
+            "1, 2, 3, 4, 5, 6, 7, 8,", Sampling(temperature=0, max_tokens=4, top_logprobs=5), prefix=" 9, 10,"
+        ),
     )
     assert candidate.text.startswith(" 1")
     assert candidate.whole.startswith(" 9, 10, 1")
@@ -163,10 +172,10 @@ def test_a_plain_text_is_continued(llama: str) -> None:
 
 def test_thinking_comes_apart_and_its_cap_is_checked(thinking_llama: str) -> None:
     endless = {"ignore_eos": True}
-    free = drawn(thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60), options=endless))
+    free = drawn(thinking_llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60), options=endless))
     assert free.reasoning
     capped = drawn(
-        thinking_llama, Draw(CHAT, Sampling(temperature=0, max_tokens=60, thinking_tokens=5), options=endless)
+        thinking_llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60, thinking_tokens=5), options=endless)
     )
     assert 0 < capped.thinking_tokens <= 5 + 16 < free.thinking_tokens
     assert "cap_ignored" not in capped.message
@@ -178,7 +187,7 @@ def test_a_connection_that_was_closed_behind_our_back_costs_no_draw(llama: str) 
         meter = Meter()
         try:
             for number in range(25):  # one after the other, so that each finds the connection of the one before
-                await sampler.draw(Draw("one two", Sampling(max_tokens=1), seed=number), meter)
+                await sampler.sample(SampleRequest("one two", Sampling(max_tokens=1), seed=number), meter)
         finally:
             await sampler.close()
         return meter.calls

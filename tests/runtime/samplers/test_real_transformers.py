@@ -14,7 +14,7 @@ import pytest
 
 from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
 from breadth.inference.records import Candidate, Sampling
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -49,7 +49,7 @@ def post(url: str, body: dict[str, Any]) -> Any:
 def test_both_read_the_prompt_as_the_same_tokens(llama: str, local: TransformersSampler) -> None:
     rendered = post(f"{llama}/apply-template", {"messages": [dict(message) for message in CHAT]})["prompt"]
     theirs = post(f"{llama}/tokenize", {"content": rendered, "add_special": False, "parse_special": True})["tokens"]
-    assert local._prompt_ids(Draw(CHAT)) == theirs
+    assert local._prompt_ids(SampleRequest(CHAT)) == theirs
 
 
 def test_the_top_20_agree_token_by_token(llama: str, local: TransformersSampler) -> None:
@@ -65,7 +65,7 @@ def test_the_top_20_agree_token_by_token(llama: str, local: TransformersSampler)
     )
     entries = reply["choices"][0]["logprobs"]["content"]
     written = [entry["id"] for entry in entries]
-    prompt = local._prompt_ids(Draw(CHAT))
+    prompt = local._prompt_ids(SampleRequest(CHAT))
     with torch.inference_mode():
         rows = (
             local.model(torch.tensor([prompt + written]))
@@ -92,11 +92,11 @@ def test_both_samplers_draw_alike(llama: str, local: TransformersSampler) -> Non
     async def served() -> Candidate:
         sampler = OpenAISampler(llama, dialect=LlamaCppDialect())
         try:
-            return await sampler.draw(Draw(CHAT, GREEDY), Meter())
+            return await sampler.sample(SampleRequest(CHAT, GREEDY), Meter())
         finally:
             await sampler.close()
 
-    there, here = asyncio.run(served()), asyncio.run(local.draw(Draw(CHAT, GREEDY), Meter()))
+    there, here = asyncio.run(served()), asyncio.run(local.sample(SampleRequest(CHAT, GREEDY), Meter()))
     assert here.text.split()[:4] == there.text.split()[:4]
     assert there.prompt_tokens == here.prompt_tokens
     assert there.logprobs is not None

@@ -11,7 +11,7 @@ import pytest
 from breadth.base.errors import ServerError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Candidate, Prompt, Sampling
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.recorded import RecordedSampler, prompt_key
 
 CHAT = ({"role": "user", "content": "2 + 2?"},)
@@ -22,7 +22,7 @@ def drawn(count: int) -> list[Candidate]:
 
 
 async def texts(sampler: RecordedSampler, count: int, prompt: Prompt = CHAT) -> list[str]:
-    return [(await sampler.draw(Draw(prompt), Meter())).text for _ in range(count)]
+    return [(await sampler.sample(SampleRequest(prompt), Meter())).text for _ in range(count)]
 
 
 def test_each_once_in_stored_order_by_prompt() -> None:
@@ -30,9 +30,9 @@ def test_each_once_in_stored_order_by_prompt() -> None:
         sampler = RecordedSampler([(CHAT, drawn(3)), ("text", [Candidate("t")])])
         assert await texts(sampler, 2) == ["0", "1"]
         assert await texts(sampler, 1, "text") == ["t"]
-        assert sampler.left == 1
+        assert sampler.remaining == 1
         meter = Meter()
-        assert (await sampler.draw(Draw(CHAT), meter)).text == "2"
+        assert (await sampler.sample(SampleRequest(CHAT), meter)).text == "2"
         assert meter == Meter(1, 9, 1, 3)
         with pytest.raises(ServerError, match="All 3 stored") as caught:
             await texts(sampler, 1)
@@ -55,15 +55,15 @@ def test_what_was_never_drawn_is_refused() -> None:
     async def main() -> None:
         sampler = RecordedSampler([(CHAT, drawn(3))])
         for draw, said in (
-            (Draw("other"), "No completion of this prompt"),
-            (Draw(CHAT, prefix="It is"), "beginning"),
+            (SampleRequest("other"), "No completion of this prompt"),
+            (SampleRequest(CHAT, prefix="It is"), "beginning"),
         ):
             with pytest.raises(ServerError, match=said):
-                await sampler.draw(draw, Meter())
+                await sampler.sample(draw, Meter())
         await texts(sampler, 2)
         with pytest.raises(ServerError, match="3 tokens, and 2 are allowed"):
-            await sampler.draw(Draw(CHAT, Sampling(max_tokens=2)), Meter())
-        assert sampler.left == 1, "what is refused is not used up"
+            await sampler.sample(SampleRequest(CHAT, Sampling(max_tokens=2)), Meter())
+        assert sampler.remaining == 1, "what is refused is not used up"
 
     asyncio.run(main())
 
@@ -93,11 +93,11 @@ def test_a_halt_rule_is_run_over_what_is_stored() -> None:
         values = np.array([5, 5, 0, 5], np.float32)
         sampler = RecordedSampler([(CHAT, [Candidate("abcdefgh", tokens=4, logprobs=-values, confidences=values)] * 2)])
         meter = Meter()
-        halted = await sampler.draw(Draw(CHAT, halt=Unsure()), meter)
+        halted = await sampler.sample(SampleRequest(CHAT, halt=Unsure()), meter)
         assert (halted.text, halted.tokens, halted.finish, meter.tokens) == ("abcdef", 3, "halt", 3)
         assert halted.confidences is not None
         assert halted.confidences.tolist() == [5, 5, 0]
-        assert (await sampler.draw(Draw(CHAT), Meter())).finish == "stop"
+        assert (await sampler.sample(SampleRequest(CHAT), Meter())).finish == "stop"
 
     asyncio.run(main())
 

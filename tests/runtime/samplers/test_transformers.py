@@ -14,10 +14,10 @@ import pytest
 from breadth.base.errors import ServerError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.transformers import (
     TransformersSampler,
-    chosen_token,
+    sample_token,
 )
 from breadth.testing.fake_server import until
 
@@ -32,7 +32,7 @@ def drawn(
     sampling: Sampling, count: int = 400, prompt: tuple[int, ...] = (), written: tuple[int, ...] = ()
 ) -> Counter[int]:
     generator = torch.Generator().manual_seed(0)
-    return Counter(chosen_token(torch.tensor(LOGITS), sampling, prompt, written, generator) for _ in range(count))
+    return Counter(sample_token(torch.tensor(LOGITS), sampling, prompt, written, generator) for _ in range(count))
 
 
 def test_shares_are_those_of_the_model() -> None:
@@ -115,13 +115,15 @@ def sampler() -> TransformersSampler:
     return TransformersSampler(transformers.LlamaForCausalLM(sizes).eval(), tokenizer())
 
 
-def drawn_transformers(sampler: TransformersSampler, draw: Draw, meter: Meter | None = None) -> Any:
-    return asyncio.run(sampler.draw(draw, meter or Meter()))
+def drawn_transformers(sampler: TransformersSampler, draw: SampleRequest, meter: Meter | None = None) -> Any:
+    return asyncio.run(sampler.sample(draw, meter or Meter()))
 
 
 def test_numbers_are_those_of_one_pass_over_the_whole(sampler: TransformersSampler) -> None:
     meter = Meter()
-    candidate = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=12, top_logprobs=5)), meter)
+    candidate = drawn_transformers(
+        sampler, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=12, top_logprobs=5)), meter
+    )
     prompt = sampler.tokenizer("[user]hi[assistant]")["input_ids"]
     ids, logprobs = list(prompt), []
     with torch.no_grad():
@@ -141,30 +143,30 @@ def test_numbers_are_those_of_one_pass_over_the_whole(sampler: TransformersSampl
 
 def test_the_same_seed_draws_the_same(sampler: TransformersSampler) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=12)
-    texts = [drawn_transformers(sampler, Draw(CHAT, sampling, seed=seed)).text for seed in (1, 1, 2)]
+    texts = [drawn_transformers(sampler, SampleRequest(CHAT, sampling, seed=seed)).text for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
 
 
 def test_a_beginning_is_continued(sampler: TransformersSampler) -> None:
     greedy = Sampling(temperature=0, max_tokens=8)
-    whole = drawn_transformers(sampler, Draw("count: ", greedy))
+    whole = drawn_transformers(sampler, SampleRequest("count: ", greedy))
     meter = Meter()
-    rest = drawn_transformers(sampler, Draw("count", greedy, prefix=": "), meter)
+    rest = drawn_transformers(sampler, SampleRequest("count", greedy, prefix=": "), meter)
     assert rest.text == whole.text
     assert (rest.prefix, meter.prompt_tokens) == (": ", 7)
     assert whole.tokens > 0
 
 
 def test_caps_stop_texts_and_the_end(sampler: TransformersSampler) -> None:
-    long = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20)))
+    long = drawn_transformers(sampler, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=20)))
     assert long.tokens <= 20
     assert long.finish == ("length" if long.tokens == 20 else "stop")
     mark = next(letter for letter in long.text[2:] if letter.strip())
-    stopped = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0, max_tokens=20, stop=(mark,))))
+    stopped = drawn_transformers(sampler, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=20, stop=(mark,))))
     assert (stopped.text, stopped.finish) == (long.text[: long.text.index(mark)], "stop")
     sampler.model.generation_config.eos_token_id, kept = list(range(257)), sampler.model.generation_config.eos_token_id
     try:
-        ended = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0)))
+        ended = drawn_transformers(sampler, SampleRequest(CHAT, Sampling(temperature=0)))
         assert (ended.text, ended.tokens, ended.finish) == ("", 1, "stop")
     finally:
         sampler.model.generation_config.eos_token_id = kept
@@ -190,14 +192,14 @@ class _Counter:
 
 
 def test_a_halt_rule_ends_it(sampler: TransformersSampler) -> None:
-    candidate = drawn_transformers(sampler, Draw(CHAT, Sampling(temperature=0), halt=After(3)))
+    candidate = drawn_transformers(sampler, SampleRequest(CHAT, Sampling(temperature=0), halt=After(3)))
     assert (candidate.tokens, candidate.finish) == (3, "halt")
 
 
 def test_characters_of_several_tokens_come_whole(sampler: TransformersSampler) -> None:
-    from breadth.runtime.samplers.transformers import WINDOW, _Text
+    from breadth.runtime.samplers.transformers import DECODE_WINDOW_TOKENS, _Text
 
-    said = "naïve 🙂 – " + "x" * (2 * WINDOW) + " déjà"
+    said = "naïve 🙂 – " + "x" * (2 * DECODE_WINDOW_TOKENS) + " déjà"
     text = _Text(sampler.tokenizer)
     for token in sampler.tokenizer(said)["input_ids"]:
         text.add(token)
@@ -222,8 +224,8 @@ def test_a_cancelled_draw_stops_before_its_next_token(
     async def main() -> None:
         meter, waiting = Meter(), Meter()
         long = Sampling(temperature=1.0, top_p=1.0, max_tokens=200)
-        first = asyncio.create_task(sampler.draw(Draw(CHAT, long, seed=5), meter))
-        second = asyncio.create_task(sampler.draw(Draw(CHAT, long), waiting))
+        first = asyncio.create_task(sampler.draw(SampleRequest(CHAT, long, seed=5), meter))
+        second = asyncio.create_task(sampler.draw(SampleRequest(CHAT, long), waiting))
         await until(third.is_set)
         first.cancel()
         second.cancel()
@@ -240,18 +242,18 @@ def test_a_cancelled_draw_stops_before_its_next_token(
 
 def test_a_draw_that_takes_too_long_fails(sampler: TransformersSampler) -> None:
     with pytest.raises(ServerError, match="longer than"):
-        drawn_transformers(sampler, Draw(CHAT, Sampling(max_tokens=200), seconds=0.001))
+        drawn_transformers(sampler, SampleRequest(CHAT, Sampling(max_tokens=200), seconds=0.001))
 
 
 def test_what_does_not_fit_is_refused(sampler: TransformersSampler) -> None:
     with pytest.raises(ServerError, match="context holds 256") as caught:
-        drawn_transformers(sampler, Draw("x" * 256, Sampling(max_tokens=20)))
+        drawn_transformers(sampler, SampleRequest("x" * 256, Sampling(max_tokens=20)))
     assert caught.value.fatal
-    cut = drawn_transformers(sampler, Draw("x" * 250, Sampling(temperature=0, max_tokens=20)))
+    cut = drawn_transformers(sampler, SampleRequest("x" * 250, Sampling(temperature=0, max_tokens=20)))
     assert cut.tokens <= 6
     assert cut.finish == "length" or cut.tokens < 6
     with pytest.raises(ServerError, match="no tokens"):
-        drawn_transformers(sampler, Draw("", Sampling(max_tokens=20)))
+        drawn_transformers(sampler, SampleRequest("", Sampling(max_tokens=20)))
 
 
 def test_closing_ends_the_thread() -> None:
@@ -259,4 +261,4 @@ def test_closing_ends_the_thread() -> None:
     asyncio.run(sampler.close())
     assert sampler.offers == {"logprobs", "confidences", "prefix", "seed", "halt"}
     with pytest.raises(RuntimeError):
-        asyncio.run(sampler.draw(Draw("q"), Meter()))
+        asyncio.run(sampler.draw(SampleRequest("q"), Meter()))

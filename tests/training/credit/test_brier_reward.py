@@ -11,7 +11,7 @@ import torch
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
-from breadth.training.credit.brier_reward import INSTRUCTION, BrierReward, stated_confidence
+from breadth.training.credit.brier_reward import CONFIDENCE_INSTRUCTION, BrierReward, stated_confidence
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
@@ -91,7 +91,7 @@ def test_a_broken_format_states_no_confidence(text: str) -> None:
 
 
 def test_the_instruction_shows_the_format_it_asks_for() -> None:
-    shown = INSTRUCTION[INSTRUCTION.index("<think>") : INSTRUCTION.rindex(">") + 1]
+    shown = CONFIDENCE_INSTRUCTION[CONFIDENCE_INSTRUCTION.index("<think>") : CONFIDENCE_INSTRUCTION.rindex(">") + 1]
     head, _, _ = shown.partition("<confidence>")
     assert stated_confidence(f"{head}<confidence>0.75</confidence>") == 0.75
 
@@ -122,7 +122,7 @@ def rollouts(correct: list[float], confidences: list[object], rewards: list[floa
         lengths=torch.ones(len(correct), dtype=torch.int64),
         correct=torch.tensor(correct, dtype=torch.float64),
         texts=[text(one) for one in confidences],
-    ).cleaned()
+    ).clean()
 
 
 def rewards_of(mechanism: BrierReward, batch: Rollouts) -> list[float]:
@@ -183,7 +183,7 @@ def test_missing_texts_and_settings_are_refused() -> None:
     batch = rollouts([1.0, 0.0], [0.9, 0.1])
     with pytest.raises(MechanismError, match="1 response texts for 2 rollouts"):
         BrierReward().apply(
-            Rollouts(batch.rewards, batch.groups, batch.lengths, correct=batch.correct, texts=["x"]).cleaned(),
+            Rollouts(batch.rewards, batch.groups, batch.lengths, correct=batch.correct, texts=["x"]).clean(),
             None,
             None,
         )

@@ -12,7 +12,7 @@ from breadth.base.errors import MechanismError, SettingsError
 from breadth.measure.degeneracy import Gates
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
-from breadth.training.credit.degenerate_guard import DETECTORS, DegenerateGuard, Workload
+from breadth.training.credit.degenerate_guard import DETECTORS, DegenerateGuard, DegenerateGuardState
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.objective import Objective
@@ -34,10 +34,12 @@ def rollouts(texts: list[str], advantages: list[float] | torch.Tensor) -> Rollou
         lengths=torch.ones(len(texts), dtype=torch.int64),
         advantages=torch.as_tensor(advantages, dtype=torch.float64),
         texts=texts,
-    ).cleaned()
+    ).clean()
 
 
-def guarded(batch: Rollouts, state: Workload | None = None, guard: DegenerateGuard | None = None) -> list[Any]:
+def guarded(
+    batch: Rollouts, state: DegenerateGuardState | None = None, guard: DegenerateGuard | None = None
+) -> list[Any]:
     one = guard or DegenerateGuard()
     after: list[Any] = not_none(one.apply(batch, state or one.init(), None).after.advantages).tolist()
     return after
@@ -56,9 +58,9 @@ def test_a_bare_answer_is_caught_once_the_run_knows_what_computing_is() -> None:
     # Early answer fires at once, but one detector is not enough; computation skipping needs the reference.
     batch = rollouts([BARE, WORKED], [1.0, 1.0])
     assert guarded(batch) == [1.0, 1.0]
-    assert guarded(batch, Workload(generations=5, computation=15.0)) == [0.0, 1.0]
-    assert guarded(batch, Workload(generations=4, computation=15.0)) == [1.0, 1.0]  # still settling
-    assert guarded(batch, Workload(generations=5, computation=0.0)) == [1.0, 1.0]  # nothing to skip
+    assert guarded(batch, DegenerateGuardState(generations=5, computation=15.0)) == [0.0, 1.0]
+    assert guarded(batch, DegenerateGuardState(generations=4, computation=15.0)) == [1.0, 1.0]  # still settling
+    assert guarded(batch, DegenerateGuardState(generations=5, computation=0.0)) == [1.0, 1.0]  # nothing to skip
 
 
 def test_the_reference_is_the_median_of_the_first_generations() -> None:
@@ -68,14 +70,14 @@ def test_the_reference_is_the_median_of_the_first_generations() -> None:
     objective.credit(rollouts([few, few, many], [0.0] * 3))
     objective.credit(rollouts([], []))
     objective.credit(rollouts([many], [0.0]))
-    assert objective.states[0] == Workload(generations=2, computation=10.0)
+    assert objective.states[0] == DegenerateGuardState(generations=2, computation=10.0)
     objective.credit(rollouts([many], [0.0]))
-    assert objective.states[0] == Workload(generations=2, computation=10.0)
+    assert objective.states[0] == DegenerateGuardState(generations=2, computation=10.0)
 
 
 def test_stats_tell_each_detector_apart() -> None:
     effect = DegenerateGuard().apply(
-        rollouts([LOOP, LOOP, WORKED, BARE], [1.0, -1.0, 1.0, 1.0]), Workload(5, 15.0), None
+        rollouts([LOOP, LOOP, WORKED, BARE], [1.0, -1.0, 1.0, 1.0]), DegenerateGuardState(5, 15.0), None
     )
     told = {name: stat.value for name, stat in effect.stats.items()}
     assert told == {

@@ -21,7 +21,7 @@ ONE_IN_EIGHT = [1.0] + [0.0] * 7
 def advantages(mechanism: GroupAdvantage, rewards: list[float], groups: list[int] | None = None) -> list[float]:
     values = torch.tensor(rewards, dtype=torch.float64)
     rollouts = Rollouts(values, torch.tensor(groups or [0] * len(rewards)), torch.ones(len(rewards)))
-    result: list[float] = not_none(mechanism.apply(rollouts.cleaned(), None, None).after.advantages).tolist()
+    result: list[float] = not_none(mechanism.apply(rollouts.clean(), None, None).after.advantages).tolist()
     return result
 
 
@@ -85,7 +85,7 @@ def test_equal_rewards_give_exactly_nothing(
 
 def test_equal_rewards_in_single_precision_give_exactly_nothing() -> None:
     rollouts = Rollouts(torch.full((7,), 0.1), torch.zeros(7, dtype=torch.long), torch.ones(7))
-    effect = GroupAdvantage(epsilon=0.0).apply(rollouts.cleaned(), None, None)
+    effect = GroupAdvantage(epsilon=0.0).apply(rollouts.clean(), None, None)
     assert not_none(effect.after.advantages).tolist() == [0.0] * 7
     assert effect.stats["flat"].value == 1.0
 
@@ -95,7 +95,7 @@ def test_equal_rewards_in_single_precision_give_exactly_nothing() -> None:
 def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(size: int, reward: float) -> None:
     # summed in single precision, the mean of sixteen times 3.3 is not 3.3, and the difference over itself is no small
     # advantage
-    rollouts = Rollouts(torch.full((size,), reward), torch.zeros(size, dtype=torch.long), torch.ones(size)).cleaned()
+    rollouts = Rollouts(torch.full((size,), reward), torch.zeros(size, dtype=torch.long), torch.ones(size)).clean()
     after = not_none(GroupAdvantage().apply(rollouts, None, None).after.advantages)
     assert after.tolist() == [0.0] * size
     assert after.dtype == torch.float32
@@ -117,13 +117,13 @@ def test_a_dropped_rollout_is_left_out_too() -> None:
     rollouts = Rollouts(
         torch.tensor([1.0, 9.0, 0.0]), torch.zeros(3), torch.ones(3), kept=torch.tensor([True, False, True])
     )
-    effect = GroupAdvantage(scale="none").apply(rollouts.cleaned(), None, None)
+    effect = GroupAdvantage(scale="none").apply(rollouts.clean(), None, None)
     assert not_none(effect.after.advantages).tolist() == [0.5, 0.0, -0.5]
 
 
 def test_stats() -> None:
     rollouts = Rollouts(torch.tensor([1.0, 0.0, 1.0, 1.0, NAN]), torch.tensor([0, 0, 1, 1, 1]), torch.ones(5))
-    stats = GroupAdvantage(scale="none").apply(rollouts.cleaned(), None, None).stats
+    stats = GroupAdvantage(scale="none").apply(rollouts.clean(), None, None).stats
     assert stats["flat"].value == 0.5  # two of the four scored rollouts
     assert stats["size"].value == 0.25  # 0.5, 0.5, 0, 0
 

@@ -46,7 +46,7 @@ def test_a_group_of_one_and_a_flat_group_give_exactly_nothing() -> None:
 
 @pytest.mark.parametrize("reward", [0.1, 3.3, 1000.1])
 def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(reward: float) -> None:
-    record = Rollouts(torch.full((64,), reward), torch.zeros(64), torch.ones(64)).cleaned()
+    record = Rollouts(torch.full((64,), reward), torch.zeros(64), torch.ones(64)).clean()
     after = not_none(LeaveOneOut().apply(record, None, None).after.advantages)
     assert after.tolist() == [0.0] * 64
     assert after.dtype == torch.float32
@@ -54,7 +54,7 @@ def test_equal_rewards_of_large_groups_in_single_precision_give_exactly_nothing(
 
 def test_it_is_the_centred_reward_times_n_over_n_minus_1() -> None:
     rewards = torch.tensor([0.2, 0.9, 0.4, 0.4, 1.3], dtype=torch.float64)
-    record = Rollouts(rewards=rewards, groups=torch.zeros(5), lengths=torch.ones(5)).cleaned()
+    record = Rollouts(rewards=rewards, groups=torch.zeros(5), lengths=torch.ones(5)).clean()
     centred = not_none(GroupAdvantage(scale="none").apply(record, None, None).after.advantages)
     assert _advantages(rewards.tolist()) == pytest.approx((centred * 5 / 4).tolist(), abs=1e-6)
 

@@ -14,12 +14,12 @@ from breadth.measure.degeneracy import run_collapse
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.credit.length_guard import LengthGuard, Lengths
+from breadth.training.credit.length_guard import LengthGuard, LengthGuardState
 from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
-COLLAPSED = Lengths(generations=40, start=500.0, smoothed=200.0, collapsed=True)
+COLLAPSED = LengthGuardState(generations=40, start=500.0, smoothed=200.0, collapsed=True)
 
 
 def rollouts(lengths: list[int], advantages: list[float] | torch.Tensor) -> Rollouts:
@@ -28,15 +28,15 @@ def rollouts(lengths: list[int], advantages: list[float] | torch.Tensor) -> Roll
         groups=torch.zeros(len(lengths), dtype=torch.int64),
         lengths=torch.tensor(lengths, dtype=torch.int64),
         advantages=torch.as_tensor(advantages, dtype=torch.float64),
-    ).cleaned()
+    ).clean()
 
 
-def after(guard: LengthGuard, batch: Rollouts, state: Lengths) -> list[Any]:
+def after(guard: LengthGuard, batch: Rollouts, state: LengthGuardState) -> list[Any]:
     told: list[Any] = not_none(guard.apply(batch, state, None).after.advantages).tolist()
     return told
 
 
-def follow(guard: LengthGuard, lengths: list[float]) -> list[Lengths]:
+def follow(guard: LengthGuard, lengths: list[float]) -> list[LengthGuardState]:
     states = [guard.init()]
     for length in lengths:
         states.append(guard.update(states[-1], {"length": Mean(length, 1)}))
@@ -46,7 +46,7 @@ def follow(guard: LengthGuard, lengths: list[float]) -> list[Lengths]:
 def test_the_start_is_the_mean_of_the_settling_generations() -> None:
     states = follow(LengthGuard(settle=2, smoothing=0.5), [100.0, 300.0, 100.0, 0.0, 0.0])
     # 200 at the start; then 200 + .5 (100 - 200) = 150, 75, 37.5 against half of 200.
-    assert states[1] == Lengths(2, 200.0, 200.0)
+    assert states[1] == LengthGuardState(2, 200.0, 200.0)
     assert [state.smoothed for state in states[2:]] == [150.0, 75.0, 37.5]
     assert [state.collapsed for state in states[2:]] == [False, True, True]
 

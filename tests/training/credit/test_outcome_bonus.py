@@ -12,13 +12,13 @@ from breadth.base.stats import Counts
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.credit.outcome_bonus import OutcomeBonus, SeenOutcomes
+from breadth.training.credit.outcome_bonus import OutcomeBonus, OutcomeCounts
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
 ANSWERS = ["a", "b", "c", "d", "e"]
-SEEN = SeenOutcomes({"x": {"b": 1, "c": 4, "d": 16, "e": 25}, "y": {"a": 100}})
+SEEN = OutcomeCounts({"x": {"b": 1, "c": 4, "d": 16, "e": 25}, "y": {"a": 100}})
 
 
 def _rollouts(outcomes: list[str | None], rewards: list[float] | None = None) -> Rollouts:
@@ -32,8 +32,8 @@ def _rollouts(outcomes: list[str | None], rewards: list[float] | None = None) ->
     )
 
 
-def _bonus(mechanism: OutcomeBonus, record: Rollouts, state: SeenOutcomes = SEEN) -> list[float]:
-    return list(not_none(mechanism.apply(record.cleaned(), state, None).after.advantages).tolist())
+def _bonus(mechanism: OutcomeBonus, record: Rollouts, state: OutcomeCounts = SEEN) -> list[float]:
+    return list(not_none(mechanism.apply(record.clean(), state, None).after.advantages).tolist())
 
 
 def test_bonus_of_each_baseline() -> None:
@@ -65,7 +65,7 @@ def test_it_must_stand_after_the_estimator() -> None:
 def test_an_unparsable_answer_gets_nothing_and_is_not_counted() -> None:
     for baseline in ("none", "mean", "constant"):
         mechanism = OutcomeBonus(1.0, "mean" if baseline == "mean" else "none" if baseline == "none" else "constant")
-        effect = mechanism.apply(_rollouts([None, "c", "", None]).cleaned(), SEEN, None)
+        effect = mechanism.apply(_rollouts([None, "c", "", None]).clean(), SEEN, None)
         assert not_none(effect.after.advantages)[[0, 3]].tolist() == [0.0, 0.0]
         assert effect.stats["answers"].value == {("x", "c"): 1.0, ("x", ""): 1.0}
     # the mean is over the two parsed ones only: (.5 + 1) / 2 = .75
@@ -74,13 +74,13 @@ def test_an_unparsable_answer_gets_nothing_and_is_not_counted() -> None:
 
 def test_a_rollout_without_reward_gets_nothing_but_its_answer_is_counted() -> None:
     record = _rollouts(["a", "b"], [math.nan, 1.0])
-    effect = OutcomeBonus(1.0, "none").apply(record.cleaned(), SEEN, None)
+    effect = OutcomeBonus(1.0, "none").apply(record.clean(), SEEN, None)
     assert not_none(effect.after.advantages).tolist() == [0.0, 1.0]
     assert effect.stats["answers"].value == {("x", "a"): 1.0, ("x", "b"): 1.0}
 
 
 def test_token_advantages_get_it_on_every_token() -> None:
-    record = replace(_rollouts(["a", "e"]), advantages=torch.zeros(2, 3, dtype=torch.float64)).cleaned()
+    record = replace(_rollouts(["a", "e"]), advantages=torch.zeros(2, 3, dtype=torch.float64)).clean()
     after = not_none(OutcomeBonus(1.0, "none").apply(record, SEEN, None).after.advantages)
     assert after.flatten().tolist() == pytest.approx([1.0] * 3 + [0.2] * 3, abs=1e-6)
 
@@ -96,7 +96,7 @@ def test_counts_are_those_from_before_the_generation() -> None:
     assert found[0] == pytest.approx([1, 1, 1, 1, 1, 0], abs=1e-6)
     assert found[1] == pytest.approx([0.5] * 4 + [1, 0], abs=1e-6)
     assert found[2] == pytest.approx([8**-0.5] * 4 + [2**-0.5, 0], abs=1e-6)
-    assert objective.states[0] == SeenOutcomes({"x": {"7": 12, "5": 3}})
+    assert objective.states[0] == OutcomeCounts({"x": {"7": 12, "5": 3}})
     assert metrics["outcome-bonus/new"] == 0.0
     assert metrics["outcome-bonus/bonus"] == pytest.approx((4 * 8**-0.5 + 2**-0.5) / 5, abs=1e-6)
 
@@ -106,7 +106,7 @@ def test_counts_survive_a_checkpoint() -> None:
     objective.credit(_rollouts(["7", 'x = "y"', "", "7"]))
     again = Objective(Chain((OutcomeBonus(),)))
     again.restore(json.loads(json.dumps(objective.state())))
-    assert again.states[0] == objective.states[0] == SeenOutcomes({"x": {"7": 2, 'x = "y"': 1, "": 1}})
+    assert again.states[0] == objective.states[0] == OutcomeCounts({"x": {"7": 2, 'x = "y"': 1, "": 1}})
 
 
 def test_counts_of_two_ranks_merge_and_the_old_state_is_left_alone() -> None:

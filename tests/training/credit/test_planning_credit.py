@@ -28,7 +28,7 @@ def rollouts(advantages: list[float], planning: list[list[int]], **more: object)
         mask=torch.ones(count, len(planning[0])),
         planning=torch.tensor(planning),
     )
-    return replace(given, **more).cleaned()  # type: ignore[arg-type]  # fields by name
+    return replace(given, **more).clean()  # type: ignore[arg-type]  # fields by name
 
 
 def credited(mechanism: PlanningCredit, batch: Rollouts) -> torch.Tensor:

@@ -61,7 +61,7 @@ def test_rewards_of_minus_one_and_one() -> None:
 def test_token_advantages_are_capped_each() -> None:
     advantages = torch.zeros(8, 3, dtype=torch.float64)
     advantages[0], advantages[1] = torch.tensor([5.0, -5.0, 1.0]), torch.tensor([5.0, 5.0, 5.0])
-    record = replace(_rollouts([1.0] + [0.0] * 7), advantages=advantages).cleaned()
+    record = replace(_rollouts([1.0] + [0.0] * 7), advantages=advantages).clean()
     effect = RareSuccessCap().apply(record, None, None)
     assert not_none(effect.after.advantages)[:2].tolist() == [[2.0, -5.0, 1.0], [5.0, 5.0, 5.0]]
     assert effect.stats["capped"].value == effect.stats["lone"].value == 1.0

@@ -28,7 +28,7 @@ def _rollouts(
 
 
 def _change(record: Rollouts, coefficient: float = 1.0) -> list[float]:
-    return list(not_none(RepeatPenalty(coefficient).apply(record.cleaned(), None, None).after.advantages).tolist())
+    return list(not_none(RepeatPenalty(coefficient).apply(record.clean(), None, None).after.advantages).tolist())
 
 
 def test_numbers() -> None:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError, SettingsError
+from breadth.measure.validate import FloatArray
 from breadth.training.credit.strategic_grams import (
     StrategicGrams,
+    cluster_phrases,
+    cluster_vectors,
     content_stems,
-    strategic_grams,
-    vector_clusters,
-    wording_clusters,
+    find_strategic_grams,
 )
 
 
@@ -49,8 +49,8 @@ def test_paraphrases_join_the_commonest_and_others_do_not() -> None:
         "add both sides",
     ]
     # {try, another, approach} and {try, another, way} share 2 of 4 stems; {check, result} is the same set twice.
-    assert wording_clusters(phrases).tolist() == [0, 0, 1, 1, 2]
-    assert wording_clusters(phrases, alike=0.6).tolist() == [0, 1, 2, 2, 3]
+    assert cluster_phrases(phrases).tolist() == [0, 0, 1, 1, 2]
+    assert cluster_phrases(phrases, min_similarity=0.6).tolist() == [0, 1, 2, 2, 3]
 
 
 def test_overlapping_windows_do_not_chain_into_one_cluster() -> None:
@@ -58,7 +58,7 @@ def test_overlapping_windows_do_not_chain_into_one_cluster() -> None:
     windows = [" ".join(words[start : start + 3]) for start in range(8)]
     # Each window shares 2 of 4 stems with its neighbour, so a chain would join them all; only neighbours of a leader
     # join it.
-    assert wording_clusters(windows).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert cluster_phrases(windows).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_the_most_similar_leader_wins_and_the_earlier_of_equals() -> None:
@@ -73,7 +73,7 @@ def test_the_most_similar_leader_wins_and_the_earlier_of_equals() -> None:
         "kappa",
         "iota kappa",
     ]
-    assert wording_clusters(phrases).tolist() == [0, 1, 1, 2, 3, 2, 4, 5, 4]
+    assert cluster_phrases(phrases).tolist() == [0, 1, 1, 2, 3, 2, 4, 5, 4]
 
 
 def test_many_phrases_with_one_common_word_are_fast() -> None:
@@ -82,11 +82,11 @@ def test_many_phrases_with_one_common_word_are_fast() -> None:
         " ".join(["equation", *(f"w{number}" for number in dice.integers(20_000, size=3))]) for _ in range(10_000)
     ]
     begun = time.process_time()
-    wording_clusters(phrases)
+    cluster_phrases(phrases)
     assert time.process_time() - begun < 10
 
 
-def one_by_one(vectors: NDArray[np.float64], alike: float) -> list[int]:
+def one_by_one(vectors: FloatArray, alike: float) -> list[int]:
     """Cluster by the rule as it is written."""
     leaders: list[int] = []
     labels = []
@@ -104,20 +104,20 @@ def one_by_one(vectors: NDArray[np.float64], alike: float) -> list[int]:
 def test_vectors_in_blocks_give_what_one_by_one_gives(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr("breadth.training.credit.strategic_grams._BLOCK", block)
     vectors = np.random.default_rng(1).normal(size=(60, 3))
-    labels = vector_clusters(vectors, 0.8).tolist()
+    labels = cluster_vectors(vectors, 0.8).tolist()
     assert labels == one_by_one(vectors, 0.8)
     assert 3 < len(set(labels)) < 60
 
 
 def test_nothing_to_cluster_is_no_cluster() -> None:
-    assert wording_clusters([]).tolist() == []
-    assert vector_clusters(np.zeros((0, 4))).tolist() == []
+    assert cluster_phrases([]).tolist() == []
+    assert cluster_vectors(np.zeros((0, 4))).tolist() == []
 
 
 @pytest.mark.parametrize("vectors", [np.zeros(3), np.zeros((2, 3)), np.array([[1.0, np.nan]])])
-def test_vectors_without_direction_are_refused(vectors: NDArray[np.float64]) -> None:
+def test_vectors_without_direction_are_refused(vectors: FloatArray) -> None:
     with pytest.raises(MechanismError, match="embedded"):
-        vector_clusters(vectors)
+        cluster_vectors(vectors)
 
 
 SOLUTIONS = [
@@ -130,7 +130,7 @@ SOLUTIONS = [
 
 
 def test_the_widest_spread_cluster_is_kept() -> None:
-    found = strategic_grams(SOLUTIONS)
+    found = find_strategic_grams(SOLUTIONS)
     # {try, another, approach} holds "try another way" too (2 of 4 stems) and so spans four solutions; "train leaves
     # rome" spans two.
     assert {"let us try another approach", "us try another", "we try another way"} <= set(found.grams)
@@ -138,7 +138,7 @@ def test_the_widest_spread_cluster_is_kept() -> None:
 
 
 def test_a_larger_share_takes_more_and_singles_never_count() -> None:
-    everything = strategic_grams(SOLUTIONS, share=1.0).grams
+    everything = find_strategic_grams(SOLUTIONS, share=1.0).grams
     assert "train leaves rome" in everything
     assert not any("circle" in gram or "shared" in gram for gram in everything)
     assert all(3 <= len(gram.split()) <= 5 for gram in everything)
@@ -147,18 +147,18 @@ def test_a_larger_share_takes_more_and_singles_never_count() -> None:
 def test_document_frequency_counts_solutions_not_occurrences() -> None:
     often = "we count the apples. " * 50
     solutions = [often, often, "so what if we try", "so what if we go", "so what if we stop"]
-    found = strategic_grams(solutions, share=0.01)
+    found = find_strategic_grams(solutions, share=0.01)
     assert "what if we" in found.grams
     assert not any("apples" in gram for gram in found.grams)
 
 
 def test_grams_stay_within_clauses_and_words() -> None:
     text = "We add 5 and then, finally we x go. Look \\frac here now. Some three words. foo_bar goes there well"
-    assert strategic_grams([text, text], share=1.0).grams == ("goes there well", "some three words")
+    assert find_strategic_grams([text, text], share=1.0).grams == ("goes there well", "some three words")
 
 
 def test_the_order_of_solutions_does_not_matter() -> None:
-    assert strategic_grams(SOLUTIONS) == strategic_grams(SOLUTIONS[::-1])
+    assert find_strategic_grams(SOLUTIONS) == find_strategic_grams(SOLUTIONS[::-1])
 
 
 def test_an_embedding_may_decide_what_is_alike() -> None:
@@ -170,29 +170,29 @@ def test_an_embedding_may_decide_what_is_alike() -> None:
     ]
     asked: list[str] = []
 
-    def embed(phrases: Sequence[str]) -> NDArray[np.float64]:
+    def embed(phrases: Sequence[str]) -> FloatArray:
         asked.extend(phrases)
         return np.array(
             [[1.0, 0.0] if "let" in one or "another" in one or "different" in one else [0.0, 1.0] for one in phrases]
         )
 
-    found = strategic_grams(solutions, share=0.5, embed=embed)
+    found = find_strategic_grams(solutions, share=0.5, embed=embed)
     # One cluster holds both wordings and spans four solutions; the other ("go about it") spans two.
     assert {"let us try another way", "go about it differently"} <= set(found.grams)
     assert "go about it" not in found.grams
     assert "go about it" in asked
-    by_wording = strategic_grams(solutions, share=0.5)
+    by_wording = find_strategic_grams(solutions, share=0.5)
     assert {"let us try another way", "go about it differently"} - set(by_wording.grams)
 
 
 def test_bad_input_is_refused() -> None:
     for solutions in ([], ["only one solution with words"], ["a b c", "1 2 3"], ["", ""]):
         with pytest.raises(MechanismError, match="in common"):
-            strategic_grams(solutions)
+            find_strategic_grams(solutions)
     with pytest.raises(SettingsError, match="share"):
-        strategic_grams(SOLUTIONS, share=0.0)
+        find_strategic_grams(SOLUTIONS, share=0.0)
     with pytest.raises(MechanismError, match="1 vectors"):
-        strategic_grams(SOLUTIONS, embed=lambda _: np.ones((1, 2)))
+        find_strategic_grams(SOLUTIONS, embed=lambda _: np.ones((1, 2)))
     for gram in ("", "x = 2", "let us,", "42 is it"):
         with pytest.raises(SettingsError, match="words"):
             StrategicGrams((gram,))
@@ -202,7 +202,7 @@ def test_the_record_survives_toml_and_forgets_case() -> None:
     grams = StrategicGrams(("Let’s  try another", "what if we", "WHAT IF WE"))
     assert grams.grams == ("let's try another", "what if we")
     assert settings.loads(StrategicGrams, settings.dumps(grams)) == grams
-    assert StrategicGrams().spans("what if we") == []
+    assert StrategicGrams().find_spans("what if we") == []
 
 
 @pytest.mark.parametrize(
@@ -221,19 +221,19 @@ def test_the_record_survives_toml_and_forgets_case() -> None:
     ],
 )
 def test_grams_are_found_as_whole_words(text: str, spans: list[tuple[int, int]]) -> None:
-    assert StrategicGrams(("what if we", "let's try what if we")).spans(text) == spans
+    assert StrategicGrams(("what if we", "let's try what if we")).find_spans(text) == spans
 
 
 def test_tokens_are_marked_by_overlap_not_by_identity() -> None:
     text = "So what if we add"
     #          So      " wh"    "at"    " if"    " w"      "e a"     "dd"     special
     offsets = [(0, 2), (2, 5), (5, 7), (7, 10), (10, 12), (12, 15), (15, 17), (0, 0)]
-    marks = StrategicGrams(("what if we",)).marks(text, offsets)
+    marks = StrategicGrams(("what if we",)).mark_tokens(text, offsets)
     assert marks == [False, True, True, True, True, True, False, False]
 
 
 def test_a_blank_token_before_a_gram_is_not_part_of_it() -> None:
-    assert StrategicGrams(("what if we",)).marks(" what if we ", [(0, 1), (1, 5), (5, 8), (8, 11), (11, 12)]) == [
+    assert StrategicGrams(("what if we",)).mark_tokens(" what if we ", [(0, 1), (1, 5), (5, 8), (8, 11), (11, 12)]) == [
         False,
         True,
         True,
@@ -245,12 +245,12 @@ def test_a_blank_token_before_a_gram_is_not_part_of_it() -> None:
 def test_offsets_of_another_text_are_refused() -> None:
     for offsets in ([(0, 99)], [(-1, 2)], [(3, 2)]):
         with pytest.raises(MechanismError, match="offsets"):
-            StrategicGrams(("what if we",)).marks("what if we", offsets)
+            StrategicGrams(("what if we",)).mark_tokens("what if we", offsets)
 
 
 @pytest.mark.parametrize("piece", ["a-", "ab'", "what if ", "we ", "\\", "aa1 ", "-", "é"])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     text = piece * (400_000 // len(piece))
     begun = time.process_time()
-    StrategicGrams(("what if we",)).spans(text)
+    StrategicGrams(("what if we",)).find_spans(text)
     assert time.process_time() - begun < 3

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError
-from breadth.training.credit.successes import successes
+from breadth.training.credit.successes import find_successes
 from breadth.training.records import Rollouts
 
 
@@ -17,29 +17,29 @@ def _rollouts(rewards: list[float], correct: list[float] | None = None, kept: li
         lengths=torch.ones(len(rewards)),
         correct=None if correct is None else torch.tensor(correct),
         kept=None if kept is None else torch.tensor(kept),
-    ).cleaned()
+    ).clean()
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.1, 1.0), (-5.0, -2.0)])
 def test_the_higher_of_two_levels_is_success(low: float, high: float) -> None:
-    won, known = successes(_rollouts([low, high, low, math.nan, high]))
+    won, known = find_successes(_rollouts([low, high, low, math.nan, high]))
     assert won.tolist() == [False, True, False, False, True]
     assert known.tolist() == [True, True, True, False, True]
 
 
 @pytest.mark.parametrize(("level", "expected"), [(1.0, True), (0.0, False), (-1.0, False)])
 def test_equal_rewards_succeed_when_they_are_above_zero(level: float, expected: bool) -> None:
-    assert successes(_rollouts([level] * 3))[0].tolist() == [expected] * 3
+    assert find_successes(_rollouts([level] * 3))[0].tolist() == [expected] * 3
 
 
 def test_levels_that_differ_only_by_rounding_are_one() -> None:
     below = 1 - 2.0**-24  # the float32 next to 1
     assert float(torch.tensor(below)) < 1.0
-    assert successes(_rollouts([below, 1.0, 0.0]))[0].tolist() == [True, True, False]
+    assert find_successes(_rollouts([below, 1.0, 0.0]))[0].tolist() == [True, True, False]
 
 
 def test_correctness_goes_before_shaped_rewards() -> None:
-    won, known = successes(
+    won, known = find_successes(
         _rollouts([0.3, 0.9, -0.2, 1.0], correct=[1.0, 0.0, math.nan, 1.0], kept=[True, True, True, False])
     )
     assert won.tolist() == [True, False, False, False]
@@ -48,20 +48,20 @@ def test_correctness_goes_before_shaped_rewards() -> None:
 
 def test_more_than_two_levels_are_refused_with_what_to_give_instead() -> None:
     with pytest.raises(MechanismError, match="from 0 to 1") as error:
-        successes(_rollouts([0.0, 0.5, 1.0]))
+        find_successes(_rollouts([0.0, 0.5, 1.0]))
     assert "correct" in error.value.remedy
 
 
 def test_a_dropped_or_unscored_rollout_adds_no_level() -> None:
-    assert successes(_rollouts([0.0, 0.5, 1.0], kept=[True, False, True]))[0].tolist() == [False, False, True]
-    assert successes(_rollouts([0.0, math.inf, 1.0]))[0].tolist() == [False, False, True]
+    assert find_successes(_rollouts([0.0, 0.5, 1.0], kept=[True, False, True]))[0].tolist() == [False, False, True]
+    assert find_successes(_rollouts([0.0, math.inf, 1.0]))[0].tolist() == [False, False, True]
 
 
 def test_correctness_that_is_no_yes_or_no_is_refused() -> None:
     with pytest.raises(MechanismError, match="other numbers than 0 and 1"):
-        successes(_rollouts([0.0, 1.0], correct=[0.5, 1.0]))
+        find_successes(_rollouts([0.0, 1.0], correct=[0.5, 1.0]))
 
 
 def test_nothing_is_known_of_nothing() -> None:
-    assert successes(_rollouts([]))[0].tolist() == []
-    assert successes(_rollouts([math.nan, math.nan]))[1].tolist() == [False, False]
+    assert find_successes(_rollouts([]))[0].tolist() == []
+    assert find_successes(_rollouts([math.nan, math.nan]))[1].tolist() == [False, False]

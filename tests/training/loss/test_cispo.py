@@ -27,7 +27,7 @@ def losses_of(mechanism: Cispo, ratios: list[float], advantages: list[float]) ->
         torch.ones_like(moved, dtype=torch.bool),
         torch.full_like(moved, OLD),
     )
-    after = mechanism.apply(batch.cleaned(), None, None).after
+    after = mechanism.apply(batch.clean(), None, None).after
     losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
     assert not not_none(after.clipped).any()
@@ -78,7 +78,7 @@ def test_stats_count_the_bounded_weights() -> None:
     batch = Batch(
         torch.tensor([[0.5, 1.0, 1.5, 3.0]]).log(), torch.tensor([-1.0]), torch.ones(1, 4, dtype=torch.bool), old
     )
-    stats = TWO_SIDED.apply(batch.cleaned(), None, None).stats
+    stats = TWO_SIDED.apply(batch.clean(), None, None).stats
     assert (stats["bounded_low"].value, stats["bounded_high"].value) == (0.25, 0.5)
 
 

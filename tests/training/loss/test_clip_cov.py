@@ -29,7 +29,7 @@ def spec_batch() -> Batch:
 
 def surveyed(mechanism: ClipCov, surrogate: ClippedPolicy = OPEN, step: int = 0) -> tuple[list[int], list[int]]:
     """Return the flat places of the candidates and of the picked tokens."""
-    batch = surrogate.apply(replace(spec_batch(), step=step).cleaned(), None, None).after
+    batch = surrogate.apply(replace(spec_batch(), step=step).clean(), None, None).after
     tokens = mechanism.survey(batch, None).tokens
     return tokens["candidates"].flatten().nonzero()[:, 0].tolist(), tokens["picked"].flatten().nonzero()[:, 0].tolist()
 

@@ -31,7 +31,7 @@ def applied(
         torch.ones_like(moved).bool(),
         torch.zeros_like(moved),
     )
-    after = mechanism.apply(batch.cleaned(), None, None).after
+    after = mechanism.apply(batch.clean(), None, None).after
     losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
     return losses[0].tolist(), gradient[0].tolist(), not_none(after.clipped)[0].tolist()
@@ -84,7 +84,7 @@ def test_a_ratio_that_overflows_is_bounded_and_finite() -> None:
     old = torch.tensor([[-1e4]])
     batch = Batch(torch.zeros(1, 1, requires_grad=True), torch.tensor([-1.0]), torch.ones(1, 1).bool(), old)
     objective = Objective(Chain((HIGHER,)))
-    objective.begin(Totals.of(batch.mask))
+    objective.begin(Totals.from_mask(batch.mask))
     assert objective.loss(batch).item() == pytest.approx(math.exp(20), rel=1e-6)
 
 
@@ -92,7 +92,7 @@ def test_stats_are_shares_of_all_tokens() -> None:
     mask = torch.tensor([[True, True, True, True, False]])
     moved = torch.tensor([[0.5, 0.5, 1.5, 1.0, 1.5]])
     batch = Batch(moved.log(), torch.tensor([[-1.0, 1.0, 1.0, 1.0, 1.0]]), mask, torch.zeros(1, 5))
-    stats = HIGHER.apply(batch.cleaned(), None, None).stats
+    stats = HIGHER.apply(batch.clean(), None, None).stats
     assert (stats["clipped_low"].value, stats["clipped_high"].value) == (0.25, 0.25)
 
 

@@ -26,7 +26,7 @@ def batch_of(entropy: torch.Tensor, advantages: torch.Tensor) -> Batch:
 
 
 def test_numbers_of_the_shaping() -> None:
-    batch = batch_of(torch.tensor(ENTROPY), torch.tensor(ADVANTAGES)).cleaned()
+    batch = batch_of(torch.tensor(ENTROPY), torch.tensor(ADVANTAGES)).clean()
     effect = EntropyAdvantage().apply(batch, None, None)
     assert (effect.after.advantages - batch.advantages)[0].tolist() == pytest.approx(
         [0.04, 0.5, 0.5, 0.5, 0.5, 0.0], abs=1e-6
@@ -61,7 +61,7 @@ def test_no_sign_ever_changes(cap: float) -> None:
     entropy = 12 * torch.rand(2000, generator=dice) ** 3
     shaped = (
         EntropyAdvantage(scale=5.0, cap=cap)
-        .apply(batch_of(entropy, advantages).cleaned(), None, None)
+        .apply(batch_of(entropy, advantages).clean(), None, None)
         .after.advantages[0]
     )
     assert torch.equal(shaped.sign(), advantages.sign())
@@ -69,7 +69,7 @@ def test_no_sign_ever_changes(cap: float) -> None:
 
 
 def test_a_group_without_advantages_stays_silent() -> None:
-    batch = batch_of(torch.tensor(ENTROPY), torch.zeros(6)).cleaned()
+    batch = batch_of(torch.tensor(ENTROPY), torch.zeros(6)).clean()
     assert not EntropyAdvantage().apply(batch, None, None).after.advantages.any()
 
 

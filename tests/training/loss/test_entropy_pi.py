@@ -48,11 +48,11 @@ def test_numbers_of_the_controller() -> None:
 def test_too_much_entropy_favours_what_is_likely() -> None:
     controller = EntropyPI(target=0.1)
     (state,) = states_over(controller, (0.3,))
-    shifted = controller.apply(batch_with(0.3).cleaned(), state, None).after.advantages
+    shifted = controller.apply(batch_with(0.3).clean(), state, None).after.advantages
     # A + 0.2 |A| on the tokens above 0.95: 2.4 for the right answer, -0.8 for the wrong one
     assert shifted.tolist() == [pytest.approx([2.4, 2.0]), pytest.approx([-0.8, -1.0])]
     (state,) = states_over(controller, (0.0,))
-    shifted = controller.apply(batch_with(0.0).cleaned(), state, None).after.advantages
+    shifted = controller.apply(batch_with(0.0).clean(), state, None).after.advantages
     assert shifted.tolist() == [pytest.approx([1.8, 2.0]), pytest.approx([-1.1, -1.0])]
 
 
@@ -76,11 +76,11 @@ def test_no_sign_changes_at_the_limit() -> None:
     controller = EntropyPI(target=0.0)
     for reading, expected in ((50.0, [4.0, 0.0]), (0.0, [2.0, -1.0])):
         (state,) = states_over(controller, (reading,))
-        shifted = controller.apply(batch_with(1.0).cleaned(), state, None).after.advantages
+        shifted = controller.apply(batch_with(1.0).clean(), state, None).after.advantages
         assert shifted[:, 0].tolist() == pytest.approx(expected)
     state = states_over(EntropyPI(target=9.0), (0.0,))[-1]
     assert state.coefficient == -1.0
-    shifted = controller.apply(batch_with(1.0).cleaned(), state, None).after.advantages
+    shifted = controller.apply(batch_with(1.0).clean(), state, None).after.advantages
     assert shifted[:, 0].tolist() == pytest.approx([0.0, -2.0])
 
 
@@ -104,7 +104,7 @@ def test_without_a_target_the_run_holds_its_own_start() -> None:
 @pytest.mark.parametrize(("reads", "expected"), [("exact", 0.4), ("sampled", -math.log(0.97 * 0.9) / 2)])
 def test_which_entropy_it_reads(reads: Any, expected: float) -> None:
     controller = EntropyPI(reads=reads)
-    stats = controller.apply(batch_with(0.4).cleaned(), controller.init(), None).stats
+    stats = controller.apply(batch_with(0.4).clean(), controller.init(), None).stats
     assert stats["entropy"].value == pytest.approx(expected)
     assert controller.needs == ({"entropy"} if reads == "exact" else set())
 

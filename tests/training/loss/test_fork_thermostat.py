@@ -16,28 +16,30 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.entropy import EntropyHistogram
 from breadth.training.loss.clipped_policy import ClippedPolicy
-from breadth.training.loss.fork_thermostat import LONGEST, Action, ForkThermostat, Thermostat
+from breadth.training.loss.fork_thermostat import MAX_TRAIL_LENGTH, Action, ForkThermostat, ThermostatState
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch
 
 
 def test_the_trail_forgets_the_oldest_first() -> None:
-    state = Thermostat()
-    for step in range(LONGEST + 3):
-        state = replace(state, steps=step).entered("raising", f"action {step}", "because")
-    assert len(state.trail) == LONGEST
+    state = ThermostatState()
+    for step in range(MAX_TRAIL_LENGTH + 3):
+        state = replace(state, steps=step).with_mode("raising", f"action {step}", "because")
+    assert len(state.trail) == MAX_TRAIL_LENGTH
     assert state.trail[0] == Action(3, "action 3", "because")
-    assert state.trail[-1].step == LONGEST + 2
-    assert state.mood == "raising"
+    assert state.trail[-1].step == MAX_TRAIL_LENGTH + 2
+    assert state.mode == "raising"
 
 
 def test_it_survives_a_checkpoint() -> None:
-    state = Thermostat(steps=7, start=0.5, entropy=0.25, threshold=0.125, push=-0.01, coefficient=0.02).entered(
+    state = ThermostatState(steps=7, start=0.5, entropy=0.25, threshold=0.125, push=-0.01, coefficient=0.02).with_mode(
         "lowering", "did", "why"
     )
-    assert settings.from_table(Thermostat, json.loads(json.dumps(settings.to_table(state), allow_nan=False))) == state
-    assert settings.from_table(Thermostat, settings.to_table(Thermostat())) == Thermostat()
+    assert (
+        settings.from_table(ThermostatState, json.loads(json.dumps(settings.to_table(state), allow_nan=False))) == state
+    )
+    assert settings.from_table(ThermostatState, settings.to_table(ThermostatState())) == ThermostatState()
 
 
 QUICK = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=2, proportional=0.02, integral=0.004, limit=0.1)
@@ -47,10 +49,10 @@ QUICK = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=2, proportional
 def seen(*entropies: float) -> dict[str, Any]:
     """The stats of a step whose tokens had these entropies."""
     values = torch.tensor([entropies])
-    return {"entropies": EntropyHistogram.of(values, torch.ones_like(values, dtype=torch.bool))}
+    return {"entropies": EntropyHistogram.from_tokens(values, torch.ones_like(values, dtype=torch.bool))}
 
 
-def after(mechanism: ForkThermostat, *entropies: float) -> Thermostat:
+def after(mechanism: ForkThermostat, *entropies: float) -> ThermostatState:
     """The state after steps of these fork entropies."""
     state = mechanism.init()
     for entropy in entropies:
@@ -72,7 +74,7 @@ def test_the_start_is_the_mean_of_the_settling_steps_and_nothing_is_done_in_them
     for steps, start in enumerate([1.0, 0.8], start=1):
         state = after(QUICK, *[1.0, 0.6][:steps])
         assert state.start == pytest.approx(start, abs=1e-6)
-        assert (state.steps, state.coefficient, state.push, state.mood, state.trail) == (
+        assert (state.steps, state.coefficient, state.push, state.mode, state.trail) == (
             steps,
             0.0,
             0.0,
@@ -97,11 +99,11 @@ def test_the_control_law_step_by_step() -> None:
         (1.6, -0.004, -0.014, "lowering"),  # 2.0 of the start, e = -0.5: push -0.002 - 0.002, coefficient -0.01 + push
     ]
     state = after(QUICK, 1.0, 0.6)
-    for entropy, push, coefficient, mood in expected:
+    for entropy, push, coefficient, mode in expected:
         state = QUICK.update(state, seen(entropy))
         assert state.push == pytest.approx(push, abs=1e-7)
         assert state.coefficient == pytest.approx(coefficient, abs=1e-7)
-        assert state.mood == mood
+        assert state.mode == mode
         assert state.start == pytest.approx(0.8, abs=1e-6)
         assert state.entropy == pytest.approx(entropy, abs=1e-6)
     assert state.steps == 8
@@ -127,7 +129,7 @@ def test_it_does_not_wind_up_and_comes_back_at_once(low: bool, sign: float) -> N
 
 def test_at_the_limit_it_still_integrates_inwards() -> None:
     mechanism = ForkThermostat(share=1.0, floor=0.5, ceiling=1.5, settle=1, proportional=0.0, integral=0.1, limit=0.1)
-    state = replace(after(mechanism, 1.0), push=0.3, coefficient=0.1, mood="raising")
+    state = replace(after(mechanism, 1.0), push=0.3, coefficient=0.1, mode="raising")
     assert mechanism.update(state, seen(2.5)).push == pytest.approx(
         0.2, abs=1e-7
     )  # e = -1 although 0.2 is still outside the limit
@@ -135,12 +137,12 @@ def test_at_the_limit_it_still_integrates_inwards() -> None:
 
 def test_a_policy_that_starts_without_entropy_has_no_band() -> None:
     state = after(QUICK, 0.0, 0.0, 0.5, 0.0)
-    assert (state.start, state.coefficient, state.mood) == (0.0, 0.0, "inside")
+    assert (state.start, state.coefficient, state.mode) == (0.0, 0.0, "inside")
 
 
 def test_an_empty_batch_keeps_the_state() -> None:
     state = after(QUICK, 1.0, 0.6, 0.2)
-    empty = {"entropies": EntropyHistogram.of(torch.tensor([[1.0]]), torch.tensor([[False]]))}
+    empty = {"entropies": EntropyHistogram.from_tokens(torch.tensor([[1.0]]), torch.tensor([[False]]))}
     assert QUICK.update(state, empty) is state
     assert QUICK.update(state, {}) is state
 
@@ -157,24 +159,24 @@ def test_the_trail_says_what_was_done_and_why() -> None:
 
 def test_the_trail_keeps_its_newest_entries() -> None:
     state = after(QUICK, 1.0, 1.0, *[0.1, 1.0] * 150)
-    assert len(state.trail) == LONGEST == 256
+    assert len(state.trail) == MAX_TRAIL_LENGTH == 256
     assert (state.trail[0].step, state.trail[-1].step) == (302 - 255, 302)
 
 
 def test_a_trail_survives_json() -> None:
     state = after(QUICK, 1.0, 0.6, 0.2, 2.0)
-    assert settings.from_table(Thermostat, json.loads(json.dumps(settings.to_table(state)))) == state
+    assert settings.from_table(ThermostatState, json.loads(json.dumps(settings.to_table(state)))) == state
 
 
 def test_forks_are_found_by_the_threshold_of_the_step_before() -> None:
     mechanism = ForkThermostat(share=0.25, settle=1)
     first = batch(torch.tensor([[0.1, 0.2, 0.3, 1.0]]))
-    fresh = mechanism.apply(first.cleaned(), mechanism.init(), None)
+    fresh = mechanism.apply(first.clean(), mechanism.init(), None)
     assert fresh.stats["forks"].value == 0.0
     state = mechanism.update(mechanism.init(), fresh.stats)
     assert (state.threshold, state.entropy) == (1.0, 1.0)  # the largest of four
     later = mechanism.apply(
-        batch(torch.tensor([[0.89, 0.91, 2.0, 0.2]])).cleaned(), state, None
+        batch(torch.tensor([[0.89, 0.91, 2.0, 0.2]])).clean(), state, None
     )  # from nine tenths of it on
     assert later.stats["forks"].value == 0.5
     assert later.stats["mechanical_entropy"].value == pytest.approx((0.89 + 0.2) / 2)
@@ -185,14 +187,14 @@ def test_forks_are_found_by_the_threshold_of_the_step_before() -> None:
 def test_tokens_of_equal_entropy_fork_together(dtype: torch.dtype) -> None:
     mechanism = ForkThermostat()
     equal = batch(torch.full((10, 100), 3.0, dtype=dtype).log())
-    state = mechanism.update(mechanism.init(), mechanism.apply(equal.cleaned(), mechanism.init(), None).stats)
-    assert mechanism.apply(equal.cleaned(), state, None).stats["forks"].value == 1.0
+    state = mechanism.update(mechanism.init(), mechanism.apply(equal.clean(), mechanism.init(), None).stats)
+    assert mechanism.apply(equal.clean(), state, None).stats["forks"].value == 1.0
 
 
 @pytest.mark.parametrize("coefficient", [0.05, -0.05])
 def test_it_prices_the_entropy_of_forks_alone_and_acts_on_policy(coefficient: float) -> None:
     objective = Objective(Chain((ClippedPolicy(), ForkThermostat())))
-    objective.states[1] = Thermostat(steps=9, start=1.0, threshold=0.5, coefficient=coefficient)
+    objective.states[1] = ThermostatState(steps=9, start=1.0, threshold=0.5, coefficient=coefficient)
     entropy = torch.tensor([[0.6, 0.4, 0.5], [0.9, math.nan, math.nan]], dtype=torch.float64, requires_grad=True)
     record = batch(entropy, torch.tensor([[True, True, True], [True, False, False]]))
     assert record.old_logprobs is None
@@ -212,7 +214,7 @@ def test_a_step_downhill_moves_the_entropy_the_right_way(coefficient: float, dir
     logprobs = logits.log_softmax(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
     objective = Objective(Chain((ClippedPolicy(), ForkThermostat())))
-    objective.states[1] = Thermostat(steps=9, start=1.0, threshold=0.5, coefficient=coefficient)
+    objective.states[1] = ThermostatState(steps=9, start=1.0, threshold=0.5, coefficient=coefficient)
     record = Batch(logprobs[..., 0], torch.zeros(1), torch.ones(1, 2).bool(), entropy=entropy)
     objective.begin(record)
     objective.loss(record).backward()
@@ -228,7 +230,7 @@ def test_a_dry_run_reports_and_does_nothing() -> None:
     wet, dry = after(QUICK, 1.0, 0.6, 0.2), after(mechanism, 1.0, 0.6, 0.2)
     assert dry.coefficient == wet.coefficient != 0
     assert dry.trail[0].what == wet.trail[0].what + " (dry run: not applied)"
-    record = batch(torch.tensor([[0.6, 0.4]])).cleaned()
+    record = batch(torch.tensor([[0.6, 0.4]])).clean()
     assert mechanism.apply(record, dry, None).terms == ()
     assert len(QUICK.apply(record, wet, None).terms) == 1
 
@@ -299,7 +301,7 @@ def test_with_planning_forks_only_planning_tokens_are_measured_and_priced() -> N
     entropy = torch.tensor([[0.4, 4.0, 0.2, 3.0, 9.0]], requires_grad=True)
     one = batch(
         entropy, torch.tensor([[True, True, True, True, False]]), planning=torch.tensor([[1, 0, 1, 0, 1]])
-    ).cleaned()
+    ).clean()
     state = PLANNED.update(PLANNED.init(), PLANNED.apply(one, PLANNED.init(), None).stats)
     assert state.start == pytest.approx(0.3, abs=2e-3)  # the histogram's cells
     effect = PLANNED.apply(one, replace(state, coefficient=0.05), None)

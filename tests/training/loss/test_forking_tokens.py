@@ -29,7 +29,7 @@ def batch_of(entropy: list[list[float]], mask: list[list[bool]] | None = None) -
 
 def kept(batch: Batch, share: float = 0.2) -> list[int]:
     """Return the flat places of the kept tokens."""
-    return list(ForkingTokens(share).survey(batch.cleaned(), None).tokens["picked"].flatten().nonzero()[:, 0].tolist())
+    return list(ForkingTokens(share).survey(batch.clean(), None).tokens["picked"].flatten().nonzero()[:, 0].tolist())
 
 
 TENTHS = [place / 10 for place in range(1, 11)]

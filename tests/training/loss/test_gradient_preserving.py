@@ -29,7 +29,7 @@ def moved_by(ratios: torch.Tensor, advantages: torch.Tensor) -> Batch:
 
 def losses_of(mechanism: Mechanism[Batch, None], batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return loss, gradient and the clipped flag of each token."""
-    after = mechanism.apply(batch.cleaned(), None, None).after
+    after = mechanism.apply(batch.clean(), None, None).after
     losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), batch.logprobs)
     return losses[0].detach(), gradient[0], not_none(after.clipped)[0]
@@ -100,7 +100,7 @@ def test_the_dual_bound_drops_gradients_of_wrong_tokens_only() -> None:
 
 def test_stats_count_the_bounded_tokens() -> None:
     batch = moved_by(torch.tensor([0.5, 0.5, 1.5, 1.0]), torch.tensor([-1.0, 1.0, 1.0, 1.0]))
-    stats = GPPO.apply(batch.cleaned(), None, None).stats
+    stats = GPPO.apply(batch.clean(), None, None).stats
     assert (stats["bounded_low"].value, stats["bounded_high"].value) == (0.25, 0.25)
 
 

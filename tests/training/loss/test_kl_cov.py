@@ -52,7 +52,7 @@ def test_the_specs_numbers() -> None:
 
 
 def test_the_largest_covariances_are_picked() -> None:
-    batch = spec_batch().cleaned()
+    batch = spec_batch().clean()
     assert KLCov(share=TWO_OF_SIX).survey(batch, None).tokens["picked"].flatten().nonzero()[:, 0].tolist() == [0, 5]
     assert KLCov().survey(batch, None).tokens["picked"].flatten().nonzero()[:, 0].tolist() == [5]
 
@@ -73,7 +73,7 @@ def test_the_full_divergence_is_the_papers() -> None:
     divergence = (old * (old.log() - now)).sum().view(1, 1)
     batch = Batch(
         now[:1].view(1, 1), torch.ones(1), torch.ones(1, 1, dtype=torch.bool), old_divergence=divergence
-    ).cleaned()
+    ).clean()
     mechanism = KLCov(share=1.0, coefficient=2.0, divergence="full")
     (term,) = mechanism.apply(batch, None, mechanism.survey(batch, None)).terms
     assert float(term.detach()) == pytest.approx(2 * 0.2231436, abs=1e-6)
@@ -101,7 +101,7 @@ def test_contract() -> None:
 
 
 def test_a_runaway_ratio_stays_finite() -> None:
-    batch = replace(spec_batch(), old_logprobs=torch.full((2, 3), -1e9, dtype=torch.float64)).cleaned()
+    batch = replace(spec_batch(), old_logprobs=torch.full((2, 3), -1e9, dtype=torch.float64)).clean()
     mechanism = KLCov(share=1.0)
     (term,) = mechanism.apply(batch, None, mechanism.survey(batch, None)).terms
     assert not_none(term).detach().unique().tolist() == [20.0]

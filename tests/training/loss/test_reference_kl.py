@@ -32,7 +32,7 @@ def expected(estimator: Estimator) -> tuple[float, torch.Tensor]:
     logits, now, reference = policies()
     batch = Batch(
         now[:, None], torch.zeros(4), torch.ones(4, 1, dtype=torch.bool), reference_logprobs=reference[:, None]
-    ).cleaned()
+    ).clean()
     (term,) = ReferenceKL(1.0, estimator).apply(batch, None, None).terms
     mean = (now.detach().exp() * term[:, 0]).sum()
     (gradient,) = torch.autograd.grad(mean, logits)
@@ -100,7 +100,7 @@ def test_a_reference_that_excludes_the_token_stays_finite(estimator: Estimator, 
     logprobs = torch.tensor([[-0.1]], requires_grad=True)
     batch = Batch(
         logprobs, torch.zeros(1), torch.ones(1, 1, dtype=torch.bool), reference_logprobs=torch.tensor([[reference]])
-    ).cleaned()
+    ).clean()
     (term,) = ReferenceKL(1.0, estimator).apply(batch, None, None).terms
     (gradient,) = torch.autograd.grad(term.sum(), logprobs)
     assert torch.isfinite(term).all()
@@ -138,7 +138,7 @@ def test_charged_only_where_the_policy_plans() -> None:
         torch.tensor([[True, True, False]]),
         reference_logprobs=torch.full((1, 3), -1.0),
         planning=torch.tensor([[True, False, True]]),
-    ).cleaned()
+    ).clean()
     effect = ReferenceKL(2.0, "k2", "planning").apply(batch, None, None)
     assert effect.terms[0].tolist() == [[0.25, 0.0, 0.0]]
     assert effect.stats["divergence"].value == pytest.approx(0.125)

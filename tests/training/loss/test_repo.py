@@ -25,7 +25,7 @@ def batch_of(chances: list[float], sign: float) -> Batch:
 
 
 def scaled(chances: list[float], sign: float, scale: float) -> list[float]:
-    effect = Repo().apply(batch_of(chances, sign).cleaned(), RepoState(scale=scale), None)
+    effect = Repo().apply(batch_of(chances, sign).clean(), RepoState(scale=scale), None)
     return [float(one) for one in effect.after.advantages[0]]
 
 
@@ -55,7 +55,7 @@ def test_gradient_follows_the_scaled_advantages_only() -> None:
 def test_no_sign_ever_changes() -> None:
     # scale * surprise = 0.8 * ln 100 = 3.7: without the floor the advantage would be +2.7
     assert scaled([0.9, 0.01], -1.0, 0.8) == pytest.approx([-(1 - 0.8 * -math.log(0.9)), 0.0], abs=1e-9)
-    stats = Repo().apply(batch_of([0.9, 0.01], -1.0).cleaned(), RepoState(scale=0.8), None).stats
+    stats = Repo().apply(batch_of([0.9, 0.01], -1.0).clean(), RepoState(scale=0.8), None).stats
     assert stats["muted"].value == pytest.approx(0.5)
     assert scaled([1e-30], 1.0, 0.8) == pytest.approx([1 + 0.8 * 20.0]), "a surprise counts up to 20 nats"
 
@@ -83,7 +83,7 @@ def test_which_entropy_it_reads(reads: Any, expected: float) -> None:
     repo = Repo(reads=reads)
     whole = batch_of([0.9, 0.05], 1.0)
     batch = Batch(whole.logprobs, whole.advantages, whole.mask, entropy=torch.full((1, 2), 0.7, dtype=torch.float64))
-    assert repo.apply(batch.cleaned(), repo.init(), None).stats["entropy"].value == pytest.approx(expected)
+    assert repo.apply(batch.clean(), repo.init(), None).stats["entropy"].value == pytest.approx(expected)
     assert repo.needs == ({"entropy"} if reads == "exact" else set())
 
 

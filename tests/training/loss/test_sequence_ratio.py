@@ -28,7 +28,7 @@ def drifted(drifts: list[list[float]], advantages: list[float]) -> Batch:
 
 def surrogate(batch: Batch, mechanism: SequenceRatio) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of each token and its gradient."""
-    after = mechanism.apply(batch.cleaned(), None, None).after
+    after = mechanism.apply(batch.clean(), None, None).after
     losses = not_none(after.surrogate)
     (gradient,) = torch.autograd.grad(losses.sum(), batch.logprobs)
     return losses.detach(), gradient
@@ -57,7 +57,7 @@ def test_the_papers_bounds(drift: float, advantage: float, loss: float, gradient
     losses, found = surrogate(batch, SequenceRatio())
     assert losses[0].tolist() == pytest.approx([loss] * 2, abs=1e-7)
     assert found[0].tolist() == pytest.approx([gradient] * 2, abs=1e-7)
-    clipped = not_none(SequenceRatio().apply(batch.cleaned(), None, None).after.clipped)
+    clipped = not_none(SequenceRatio().apply(batch.clean(), None, None).after.clipped)
     assert clipped.all() == (gradient == 0.0)
 
 

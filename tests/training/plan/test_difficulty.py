@@ -13,23 +13,25 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
-from breadth.training.plan.difficulty import Difficulty, Standing, Standings, lot, shares_of
+from breadth.training.plan.difficulty import Difficulty, DifficultyState, ProblemState, problem_uniform, status_shares
 from breadth.training.records import Plan
 
 
 def test_two_failures_in_a_row_flag_a_problem() -> None:
-    standings = Standings(
+    standings = DifficultyState(
         {
-            "c": Standing("deferred", failures=2),
-            "a": Standing("deferred", failures=3),
-            "b": Standing("deferred", failures=1),
+            "c": ProblemState("deferred", failures=2),
+            "a": ProblemState("deferred", failures=3),
+            "b": ProblemState("deferred", failures=1),
         }
     )
-    assert standings.flagged() == ("a", "c")
+    assert standings.problems_to_rewrite() == ("a", "c")
 
 
 def test_shares_of_the_stages_by_hand() -> None:
-    shares = shares_of([Standing(), Standing("active"), Standing("active"), Standing("deferred", failures=2)])
+    shares = status_shares(
+        [ProblemState(), ProblemState("active"), ProblemState("active"), ProblemState("deferred", failures=2)]
+    )
     assert {name: share.value for name, share in shares.items()} == {
         "candidate": 0.25,
         "active": 0.5,
@@ -37,22 +39,32 @@ def test_shares_of_the_stages_by_hand() -> None:
         "easy": 0.0,
         "flagged": 0.25,
     }
-    assert shares_of([])["active"].count == 0
+    assert status_shares([])["active"].count == 0
 
 
 def test_standings_survive_json_with_odd_names() -> None:
-    standings = Standings({'a.b "c"\n\\': Standing("easy", 3, 2, 0, 7), "": Standing()})
-    assert settings.from_table(Standings, json.loads(json.dumps(settings.to_table(standings)))) == standings
+    standings = DifficultyState({'a.b "c"\n\\': ProblemState("easy", 3, 2, 0, 7), "": ProblemState()})
+    assert settings.from_table(DifficultyState, json.loads(json.dumps(settings.to_table(standings)))) == standings
 
 
 def test_lots_are_uniform_and_depend_on_everything() -> None:
-    lots = [lot(f"problem {number}", 0, 0) for number in range(4000)]
+    lots = [problem_uniform(f"problem {number}", 0, 0) for number in range(4000)]
     assert all(0 <= one < 1 for one in lots)
     assert abs(sum(lots) / len(lots) - 0.5) < 0.02  # four standard errors are 0.018
     assert abs(sum(one < 0.02 for one in lots) / len(lots) - 0.02) < 0.009
-    assert len({lot("a", 0, 0), lot("b", 0, 0), lot("a", 1, 0), lot("a", 0, 1)}) == 4
-    assert lot("a", 0, 0) == lot("a", 0, 0)
-    assert 0 <= lot("\ud800", 0, 0) < 1  # a name that UTF-8 cannot hold
+    assert (
+        len(
+            {
+                problem_uniform("a", 0, 0),
+                problem_uniform("b", 0, 0),
+                problem_uniform("a", 1, 0),
+                problem_uniform("a", 0, 1),
+            }
+        )
+        == 4
+    )
+    assert problem_uniform("a", 0, 0) == problem_uniform("a", 0, 0)
+    assert 0 <= problem_uniform("\ud800", 0, 0) < 1  # a name that UTF-8 cannot hold
 
 
 Seen = Mapping[str, tuple[int, int]]
@@ -68,15 +80,15 @@ class Run:
 
     def plan(self, seen: Seen | None = None) -> str:
         """Return the problems that are sampled next."""
-        plan = Plan(self.problems, (8,) * len(self.problems), seen=seen or {})
+        plan = Plan(self.problems, (8,) * len(self.problems), results=seen or {})
         after, self.metrics = self.objective.plan(plan)
         self.objective.generation += 1
         assert set(after.samples) <= {0, 8}
         return "".join(problem for problem, count in zip(after.problems, after.samples, strict=True) if count)
 
     @property
-    def standings(self) -> Mapping[str, Standing]:
-        told: Standings = self.objective.states[0]
+    def standings(self) -> Mapping[str, ProblemState]:
+        told: DifficultyState = self.objective.states[0]
         return told.problems
 
 
@@ -85,7 +97,7 @@ def test_a_pilot_sorts_problems_by_the_band() -> None:
     assert run.plan() == "abcdef"
     # 0/8 is too hard; 1/8 = low and 6/8 = high are inside; 7/8 is easy; f was not sampled.
     assert run.plan({"a": (8, 0), "b": (8, 1), "c": (8, 4), "d": (8, 6), "e": (8, 7)}) == "bcdf"
-    stages = {problem: one.stage for problem, one in run.standings.items()}
+    stages = {problem: one.status for problem, one in run.standings.items()}
     assert stages == {"a": "deferred", "b": "active", "c": "active", "d": "active", "e": "easy"}
     shares = {name.removeprefix("difficulty/"): value for name, value in run.metrics.items()}
     assert shares == {
@@ -101,10 +113,10 @@ def test_a_pilot_sorts_problems_by_the_band() -> None:
 def test_a_pilot_is_filled_over_several_generations() -> None:
     run = Run(Difficulty(pilot=16), "ab")
     assert run.plan({"a": (8, 0), "b": (8, 8)}) == "ab"  # half a pilot decides nothing
-    assert run.standings["a"] == Standing("candidate", drawn=8)
+    assert run.standings["a"] == ProblemState("candidate", rollouts=8)
     assert run.plan({"a": (8, 4), "b": (4, 4)}) == "ab"
-    assert run.standings["a"] == Standing("active", since=1)  # 4 of 16
-    assert run.standings["b"] == Standing("candidate", drawn=12, correct=12)
+    assert run.standings["a"] == ProblemState("active", since=1)  # 4 of 16
+    assert run.standings["b"] == ProblemState("candidate", rollouts=12, correct=12)
 
 
 def test_deferred_problems_come_back_and_are_flagged_after_two_failures() -> None:
@@ -112,14 +124,14 @@ def test_deferred_problems_come_back_and_are_flagged_after_two_failures() -> Non
     sampled = [run.plan({"a": (8, 0), "b": (8, 4)})]
     sampled += [run.plan() for _ in range(3)]
     assert sampled == ["b", "b", "b", "ab"]
-    assert run.standings["a"] == Standing("deferred", failures=1, since=0)
+    assert run.standings["a"] == ProblemState("deferred", failures=1, since=0)
     assert run.objective.states[0].flagged() == ()
     assert run.plan({"a": (8, 0)}) == "b"
     assert run.objective.states[0].flagged() == ("a",)
     assert run.metrics["difficulty/flagged"] == 0.5
     assert [run.plan() for _ in range(3)] == ["b", "b", "ab"]  # flagged, and still retried
     assert run.plan({"a": (8, 3)}) == "ab"
-    assert run.standings["a"] == Standing("active", since=8)
+    assert run.standings["a"] == ProblemState("active", since=8)
     assert run.objective.states[0].flagged() == ()
 
 
@@ -129,7 +141,7 @@ def test_a_retry_goes_on_until_its_pilot_is_full() -> None:
     assert [run.plan(), run.plan()] == ["b", "ab"]
     assert run.plan({"a": (8, 0)}) == "ab"
     assert run.plan({"a": (8, 8)}) == "ab"
-    assert run.standings["a"].stage == "active"
+    assert run.standings["a"].status == "active"
 
 
 def test_active_problems_are_judged_again() -> None:
@@ -152,11 +164,11 @@ def test_easy_problems_are_reviewed_by_the_seed_and_can_return() -> None:
     run = Run(Difficulty(pilot=8, review=1.0), "ab")
     assert run.plan({"a": (8, 8)}) == "ab"
     run.plan({"a": (8, 4)})
-    assert run.standings["a"].stage == "active"
+    assert run.standings["a"].status == "active"
 
 
 def test_a_review_goes_on_until_its_pilot_is_full() -> None:
-    state = Standings({"a": Standing("easy", drawn=4, correct=4), "b": Standing("easy")})
+    state = DifficultyState({"a": ProblemState("easy", rollouts=4, correct=4), "b": ProblemState("easy")})
     plan = Plan(("a", "b", "c"), (8, 8, 8))
     assert Difficulty(pilot=8, review=0.0).apply(plan, state, None).after.samples == (8, 0, 8)
 
@@ -165,11 +177,13 @@ def test_when_nothing_is_left_the_plan_stays_as_it_was() -> None:
     run = Run(Difficulty(pilot=8, review=0.0), "ab")
     assert run.plan({"a": (8, 0), "b": (8, 8)}) == "ab"
     assert run.metrics["difficulty/exhausted"] == 1.0
-    assert {one.stage for one in run.standings.values()} == {"deferred", "easy"}
+    assert {one.status for one in run.standings.values()} == {"deferred", "easy"}
 
 
 def test_counts_of_the_trainer_are_kept() -> None:
-    effect = Difficulty(pilot=8).apply(Plan(("a", "b", "c"), (4, 0, 16), seen={"c": (8, 0)}), Standings(), None)
+    effect = Difficulty(pilot=8).apply(
+        Plan(("a", "b", "c"), (4, 0, 16), results={"c": (8, 0)}), DifficultyState(), None
+    )
     assert effect.after.samples == (4, 0, 0)
 
 
@@ -189,8 +203,8 @@ def test_bad_input_is_refused_or_neutral() -> None:
     mechanism = Difficulty()
     for seen in ({"a": (4, 5)}, {"a": (-1, -1)}, {"a": (4, -1)}):
         with pytest.raises(MechanismError, match="rollouts of 'a'"):
-            mechanism.apply(Plan(("a",), (8,), seen=seen), Standings(), None)
-    assert mechanism.update(Standings(), {}) == Standings()
+            mechanism.apply(Plan(("a",), (8,), results=seen), DifficultyState(), None)
+    assert mechanism.update(DifficultyState(), {}) == DifficultyState()
     assert Run(mechanism, "a").plan({"a": (0, 0)}) == "a"
     assert Run(mechanism, "").plan() == ""
 

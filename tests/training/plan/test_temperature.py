@@ -33,9 +33,9 @@ def test_cosine_by_hand() -> None:
 
 
 def test_the_end_is_exact_and_only_the_temperature_changes() -> None:
-    plan = Plan(("a", "b"), (8, 4), step=1000, seen={"a": (8, 1)})
+    plan = Plan(("a", "b"), (8, 4), step=1000, results={"a": (8, 1)})
     effect = Temperature(0.1, 0.7, over=3).apply(plan, None, None)
-    assert effect.after == Plan(("a", "b"), (8, 4), temperature=0.7, step=1000, seen={"a": (8, 1)})
+    assert effect.after == Plan(("a", "b"), (8, 4), temperature=0.7, step=1000, results={"a": (8, 1)})
     assert effect.stats["temperature"].value == 0.7
 
 

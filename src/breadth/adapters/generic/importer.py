@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from breadth.adapters.generic.layout import check_mapping, layout_of, mapped_content, obvious_layout
-from breadth.adapters.generic.records import MetricTable, RolloutTable, stacked
+import pyarrow as pa
+
+from breadth.adapters.generic.layout import (
+    Layout,
+    chart_names,
+    check_mapping,
+    layout_of,
+    mapped_content,
+    obvious_layout,
+)
 from breadth.adapters.generic.tables import Rows, glimpse, rows_of
-from breadth.adapters.rows import as_text
+from breadth.adapters.parse_values import MetricReader, RowReader, arrow_type, as_number, as_step, as_text, metric_rows
+from breadth.base.errors import UnknownFormatError
 from breadth.base.spelling import nearest
-from breadth.runs.schema import EntropyKind, Record, Remark
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
+from breadth.runs.writer import problem_id
 
 
 @dataclass(frozen=True)
@@ -99,3 +113,238 @@ class GenericImporter:
 
 IMPORTER = GenericImporter()
 """The importer in the catalogue."""
+
+
+RUNS = ("run", "run_id", "run_name", "run_file", "experiment", "exp_name")
+"""Columns that tell runs apart."""
+MODELS = ("model", "model_name", "model_alias")
+"""Columns that tell policies apart."""
+SUMMARIES = ("num_votes", "n_votes", "voting_method", "num_samples", "n_samples", "num_correct", "n_correct")
+"""Columns that only a summary of many samples has."""
+SHOWN = 3
+MOST = 50
+"""Runs of a table that are read one by one."""
+
+
+class Several:
+    """Collects the different values of the columns that tell runs apart."""
+
+    def __init__(self, columns: Iterable[str], wanted: Collection[str], path: Path) -> None:
+        self.columns = [name for name in columns if name.casefold() in wanted]
+        """The file's columns of this kind."""
+        self._path = path
+        self._seen: dict[str, set[str]] = {name: set() for name in self.columns}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the values of a batch of rows."""
+        for row in rows:
+            for name in self.columns:
+                if row.get(name) is not None and len(self._seen[name]) <= SHOWN:
+                    self._seen[name].add(as_text(row[name])[:80])
+
+    @property
+    def found(self) -> str:
+        """Say which column holds several values, and some of them; empty when none does."""
+        name = next((name for name, values in self._seen.items() if len(values) > 1), None)
+        return f"{name!r}: {', '.join(sorted(self._seen[name])[:SHOWN])}, ..." if name else ""
+
+    def refuse_several(self) -> None:
+        """Raise when the rows belong to more than one run."""
+        if self.found:
+            raise several_runs(self._path, self.found)
+
+
+def stacked(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]) -> tuple[str, list[str]]:
+    """Return the column by which a table's runs can be told apart and their names, in order; no names where it holds one, or too many."""
+    seen: dict[str, dict[str, None]] = {}
+    for batch in batches:
+        for _, row in batch:
+            for name in row:
+                if name.casefold() in RUNS and row[name] is not None and len(seen.setdefault(name, {})) <= MOST:
+                    seen[name][as_text(row[name])] = None
+    column = next((name for name, values in seen.items() if 1 < len(values) <= MOST), "")
+    return column, list(seen.get(column, ()))
+
+
+def several_runs(path: Path, found: str) -> UnknownFormatError:
+    """Return the refusal of a table that stacks runs."""
+    return UnknownFormatError(
+        path,
+        f"holds rows of several runs ({found}); read as one, each would look like a restart of the one before.",
+        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MOST} runs of a table"
+        " apart.",
+    )
+
+
+def refuse_summaries(columns: Iterable[str], path: Path) -> None:
+    """Raise when each row sums up many samples."""
+    name = next((name for name in columns if name.casefold() in SUMMARIES), None)
+    if name:
+        raise UnknownFormatError(
+            path, f"has one row for many samples (column {name!r}), not one for each.", "Import the single samples."
+        )
+
+
+UNIX = 1e9
+"""No clock of a training run shows less (September 2001); smaller numbers are seconds since its start."""
+TRAIN = frozenset({"train", "training"})
+
+
+class MetricTable:
+    """Reads the batches of one table and keeps count of what was odd."""
+
+    def __init__(self, layout: Layout, columns: Collection[str], path: Path) -> None:
+        self._path = path
+        self._step, self._time, self._split = (layout.theirs(name) for name in ("step", "time", "split"))
+        self._runs = Several((name for name in columns if name not in layout.columns), {*RUNS, *MODELS}, path)
+        self._aside = {self._step, self._split, *self._runs.columns}
+        self._names = self._chart(columns) or dict(layout.columns)
+        self._taken = set(self._names.values())
+        self._reader = MetricReader()
+        self._without_step: list[int] = []
+
+    def records(self, rows: Rows) -> Iterator[Record]:
+        """Yield the metric rows of a batch."""
+        self._runs.add(row for _, row in rows)
+        self._runs.refuse_several()
+        for number, row in rows:
+            step = as_step(row.get(self._step)) if self._step else None
+            if self._step and step is None:
+                self._without_step.append(number)
+            else:
+                yield from self._rows(row, number, step)
+
+    def remarks(self) -> list[Remark]:
+        """Say what was odd about the table, once it is read."""
+        said = self._reader.remarks(self._path)
+        if self._without_step:
+            problem = f"{len(self._without_step)} rows have no step under {self._step!r}; left out."
+            said.append(Remark(problem, str(self._path), self._without_step[0], "Map another column: step=COLUMN."))
+        return said
+
+    def _chart(self, columns: Collection[str]) -> dict[str, str]:
+        """Return the names of an exported chart without its run's; empty for any other table."""
+        chart = chart_names(name for name in columns if name not in self._aside)
+        runs = sorted({run for run, _ in chart.values()})
+        if len(runs) > 1:
+            raise several_runs(self._path, f"{', '.join(runs[:3])}, ...")
+        self._aside |= {name for name in columns if chart and name not in chart}
+        return {name: metric for name, (_, metric) in chart.items()}
+
+    def _rows(self, row: Mapping[str, Any], number: int, step: int | None) -> list[MetricRow]:
+        time = unix_time(row.get(self._time)) if self._time else None
+        aside = self._aside if time is None else {*self._aside, self._time}
+        figures = {self._name(name): value for name, value in row.items() if value is not None and name not in aside}
+        values = self._reader.numbers(figures, number)
+        if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN:
+            return [MetricRow(values, step, time, "eval")] if values else []
+        return metric_rows(values, step, time)
+
+    def _name(self, column: str) -> str:
+        """Return a column's metric; one that only looks like ours gives way to the one that was mapped."""
+        return self._names.get(column) or (f"raw/{column}" if column in self._taken else column)
+
+
+def unix_time(value: Any) -> float | None:
+    """Return a moment in Unix seconds: from seconds, a date or its ISO text; None when it is not one."""
+    seconds = as_number(value)
+    if isinstance(value, str) and seconds is None:
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        seconds = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    return seconds if seconds is not None and UNIX < seconds < UNIX * 1000 else None
+
+
+OWN = {"breadth/step": "step", "breadth/problem": "problem"}
+"""Keys added to rows whose file has no such column; no file has columns of these names."""
+UNKNOWN = "unknown"
+"""Problem of rows that do not say what they are about."""
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+class RolloutTable:
+    """Reads the batches of one table and keeps count of what was odd."""
+
+    def __init__(self, layout: Layout, batch: Rows, path: Path) -> None:
+        columns = dict.fromkeys(name for _, row in batch for name in row)
+        refuse_summaries((name for name in columns if name not in layout.columns), path)
+        self._path, self._layout = path, layout
+        self._step, self._split, self._problem, self._prompt = (
+            layout.theirs(name) for name in ("step", "split", "problem", "prompt")
+        )
+        self._columns = {
+            theirs: ours
+            for theirs, ours in layout.columns.items()
+            if theirs != self._split and _fits(theirs, ours, batch)
+        }
+        self._exact = [theirs for theirs, ours in self._columns.items() if not pa.types.is_floating(arrow_type(ours))]
+        self._truths = [theirs for theirs, ours in self._columns.items() if pa.types.is_boolean(arrow_type(ours))]
+        self._runs = Several(columns, RUNS if self._step else (), path)
+        self._models = Several(columns, MODELS, path)
+        self._without_step = self._without_problem = 0
+
+    def records(self, rows: Rows) -> Iterator[Record]:
+        """Yield the rollouts of a batch, training and evaluation apart."""
+        for several in (self._runs, self._models):
+            several.add(row for _, row in rows)
+        self._runs.refuse_several()
+        parts: dict[Split, Rows] = {}
+        for number, row in rows:
+            parts.setdefault(self._split_of(row), []).append((number, self._prepared(row)))
+        reader = RowReader({**self._columns, **OWN}, frozenset({self._split} if self._split else ()))
+        for split, part in parts.items():
+            table, remarks = reader.table([row for _, row in part], self._path, [number for number, _ in part])
+            yield from remarks
+            yield RolloutBatch(table, split)
+
+    def remarks(self) -> list[Remark]:
+        """Say what was assumed and what was odd, once the table is read."""
+        said = [self._layout.guess] if self._layout.guess else []
+        if not self._step:
+            said.append("rows carry no step; they were taken as one evaluation, at step 0.")
+        if self._without_step:
+            said.append(f"{self._without_step} rows have no step under {self._step!r}; they were put at step 0.")
+        if self._without_problem:
+            said.append(
+                f"{self._without_problem} rows do not say which problem they are about; they share the problem"
+                f" '{UNKNOWN}'."
+            )
+        if self._models.found:
+            said.append(
+                f"samples of several models stand side by side ({self._models.found}): they are no draws from one"
+                " policy."
+            )
+        return [Remark(problem, str(self._path)) for problem in said]
+
+    def _split_of(self, row: Mapping[str, Any]) -> Split:
+        if self._split and row.get(self._split) is not None:
+            return "train" if as_text(row[self._split]).casefold() in TRAIN else "eval"
+        return "train" if self._step else "eval"
+
+    def _prepared(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row with its step and problem in place, without the marks of its file's format (NaN for missing, truth as text)."""
+        ready = {name: value for name, value in row.items() if value is not None}
+        for name in self._exact:
+            if type(ready.get(name)) is float and math.isnan(ready[name]):
+                del ready[name]
+        for name in self._truths:
+            if isinstance(ready.get(name), str):
+                ready[name] = TRUTHS.get(ready[name].strip().casefold(), ready[name])
+        step = as_step(row.get(self._step)) if self._step else 0
+        self._without_step += step is None
+        ready[self._step or "breadth/step"] = step or 0
+        if ready.get(self._problem or "") is None:
+            ready[self._problem or "breadth/problem"] = self._stand_in(ready)
+        return ready
+
+    def _stand_in(self, row: Mapping[str, Any]) -> str:
+        prompt = row.get(self._prompt) if self._prompt else None
+        self._without_problem += prompt is None
+        return UNKNOWN if prompt is None else problem_id(as_text(prompt))
+
+
+def _fits(theirs: str, ours: str, batch: Rows) -> bool:
+    """Say whether a column may stand for a per-token one of ours: it must hold lists (a mean goes to ``extra``)."""
+    first = next((row[theirs] for _, row in batch if row.get(theirs) is not None), None)
+    return not pa.types.is_list(arrow_type(ours)) or first is None or isinstance(first, list)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from breadth.base.errors import StrategyError
-from breadth.doctor.words.server_words import ServerWords
+from breadth.doctor.trainer_config import ServerWords
 from breadth.inference.records import Sampling
-from breadth.runtime.dialect import Dialect, Identity
-from breadth.runtime.sampler import Draw
+from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.sampler import SampleRequest
 
 DRY = 0.8
 """Multiplier of the DRY sampler, as its author proposes; it makes the next turn of a loop less likely, and is off by
@@ -37,7 +37,7 @@ RANDOM_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class LlamaCppDialect(Dialect):
+class LlamaCppDialect(ServerDialect):
     """llama.cpp's server (``llama-server`` and what embeds it), tried against the real one.
 
     It ignores fields it does not know and model names it does not have, without a word; its silent defaults
@@ -58,28 +58,28 @@ class LlamaCppDialect(Dialect):
     """
 
     answered: ClassVar[bool] = True
-    offers: ClassVar[frozenset[str]] = Dialect.offers | {"prefix", "thinking"}
+    offers: ClassVar[frozenset[str]] = ServerDialect.offers | {"prefix", "thinking"}
     largest_top_logprobs: ClassVar[int] = 1000
 
-    def recognises(self, identity: Identity) -> bool:
+    def recognises(self, identity: ServerIdentity) -> bool:
         """Recognise it by its header, the owner of its models, or its page of properties."""
         models = identity.models.get("data") or ()
         owners = {model.get("owned_by") for model in models if isinstance(model, Mapping)}
         named = identity.headers.get("server", "").lower().startswith("llama.cpp")
         return named or "llamacpp" in owners or "default_generation_settings" in _props(identity)
 
-    def fitted(self, identity: Identity) -> LlamaCppDialect:
+    def fitted(self, identity: ServerIdentity) -> LlamaCppDialect:
         """Return the dialect as this server needs it: its chat template says whether it has a place for thinking."""
         template = _props(identity).get("chat_template")
         return replace(self, thinks=isinstance(template, str) and "reasoning_content" in template)
 
-    def speculates(self, identity: Identity) -> bool | None:
+    def speculates(self, identity: ServerIdentity) -> bool | None:
         """Say whether the server decodes speculatively; None when it does not tell."""
         defaults = _props(identity).get("default_generation_settings") or {}
         kinds = (defaults.get("params") or {}).get("speculative.types")
         return None if kinds is None else kinds != "none"
 
-    def request(self, draw: Draw) -> tuple[str, dict[str, Any]]:
+    def request(self, draw: SampleRequest) -> tuple[str, dict[str, Any]]:
         """Return path and body of the streaming request for a draw."""
         if draw.sampling.thinking_tokens is not None and draw.prefix.startswith(OPEN):
             if CLOSE not in draw.prefix:
@@ -90,7 +90,7 @@ class LlamaCppDialect(Dialect):
                     " set max_tokens.",
                 )
             draw = replace(draw, sampling=replace(draw.sampling, thinking_tokens=None))  # nothing is left to be capped
-        path, body = super().request(draw)
+        path, body = super().build_request(draw)
         if isinstance(body.get("seed"), int):
             body["seed"] %= RANDOM_SEED
         return path, body
@@ -112,7 +112,7 @@ class LlamaCppDialect(Dialect):
         """Return the field that caps thinking; the server heeds it in chats whose template it can tell thinking from."""
         return {"reasoning_budget_tokens": tokens}
 
-    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply as the assistant's last message."""
         if isinstance(draw.prompt, str) or not draw.prefix:
             return super().prompt_fields(draw)
@@ -125,6 +125,6 @@ class LlamaCppDialect(Dialect):
         return {"messages": [*messages, {"role": "assistant", "content": "", "reasoning_content": thought}]}
 
 
-def _props(identity: Identity) -> Mapping[str, Any]:
+def _props(identity: ServerIdentity) -> Mapping[str, Any]:
     page = identity.props.get("/props")
     return page if isinstance(page, Mapping) else {}

@@ -11,7 +11,7 @@ from typing import Any
 from breadth.adapters.configs import Settings, flat, interpolated, spelled, table_of
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 
 CAP, CONTEXT = "policy.generation.max_new_tokens", "policy.max_total_sequence_length"
 FIELDS: Mapping[str, str] = {
@@ -61,12 +61,12 @@ class NemoRlSettings:
             raise BrokenFileError(path, "holds no table of settings.", "Give NeMo-RL's YAML.")
         return interpolated(dict(flat(found)))
 
-    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate what is set; NeMo-RL's own defaults stand in its YAML, not in its code, and are not supposed."""
         own = interpolated(dict(flat(config)))
         read = Settings(own)
         shaped = read.switch("grpo.reward_shaping.enabled")
-        return Knobs(
+        return TrainerConfig(
             group=read.whole(FIELDS["group"]),
             prompts=read.whole(FIELDS["prompts"]),
             updates=_updates(read),
@@ -101,7 +101,7 @@ class NemoRlSettings:
             theirs={knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own},
         )
 
-    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
         """Word changes as overrides."""
         return tuple(dict.fromkeys(line for change in changes for line in _overrides(change, knobs)))
 
@@ -119,7 +119,7 @@ def _updates(read: Settings) -> float | None:
     return float(math.ceil(prompts * group / batch))
 
 
-def _overrides(change: Change, knobs: Knobs) -> tuple[str, ...]:
+def _overrides(change: Change, knobs: TrainerConfig) -> tuple[str, ...]:
     if change.knob == "updates":
         if not knobs.prompts or not knobs.group:
             return ()

@@ -12,7 +12,7 @@ from typing import Any
 from breadth.adapters.configs import Settings, spelled
 from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Idle, Knobs
+from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
 
 OLDER: Mapping[str, str] = {
     "n_samples_per_prompt": "rollout.n_samples_per_prompt",
@@ -108,14 +108,14 @@ class OpenRlhfSettings:
         """Return the flags of a script, spelled as there."""
         return script_arguments(path)
 
-    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate, older names by what they are called now."""
         names = {OLDER.get(name, name): name for name in config}
         own = {name: config[spelling] for name, spelling in names.items()}
         read = Settings(own, DEFAULTS if any(name in own for name in FIELDS.values()) else {})
         low, high = _clips(read)
         loss = read.text("actor.policy_loss_type")
-        return Knobs(
+        return TrainerConfig(
             group=read.whole("rollout.n_samples_per_prompt"),
             prompts=read.whole("rollout.batch_size"),
             updates=_updates(read),
@@ -148,7 +148,7 @@ class OpenRlhfSettings:
             theirs={knob: _flag(names[name], own[name]) for knob, name in FIELDS.items() if name in own},
         )
 
-    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
         """Word changes as flags, in the spelling of the user's script."""
         older = bool(knobs.theirs) and not any("." in said.partition(" ")[0] for said in knobs.theirs.values())
         lines = dict.fromkeys(line for change in changes for line in _words(change, knobs, changes))
@@ -183,17 +183,19 @@ def _updates(read: Settings) -> float | None:
     return math.ceil(prompts * group / batch) * epochs
 
 
-def _idle(read: Settings) -> Iterator[Idle]:
+def _idle(read: Settings) -> Iterator[UnusedSetting]:
     if "actor.eps_clip" in read.own and "actor.eps_clip_low_high" in read.own:
-        yield Idle(
+        yield UnusedSetting(
             _flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", meant=False
         )
     if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:
         value = read.own["algo.dynamic_filtering_range"]
-        yield Idle(_flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", meant=True)
+        yield UnusedSetting(
+            _flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", meant=True
+        )
 
 
-def _words(change: Change, knobs: Knobs, together: Sequence[Change]) -> list[str]:
+def _words(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> list[str]:
     """Return flags as ``name| value``."""
     if change.knob in ("clip_low", "clip_high"):
         wanted = {one.knob: one.value for one in together}

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.parse_values import as_number, as_step, storable_name
-from breadth.adapters.rows import RowReader, as_text
+from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, storable_name
 from breadth.runs.jsonl import json_rows
 from breadth.runs.schema import REWARD_PREFIX, ROLLOUT_TYPES, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from breadth.doctor.words.server_words import ServerWords
+from breadth.doctor.trainer_config import ServerWords
 from breadth.inference.records import Sampling
-from breadth.runtime.dialect import Dialect, Identity
-from breadth.runtime.sampler import Draw
+from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.sampler import SampleRequest
 
 SETTINGS = ServerWords(
     "sglang",
@@ -31,7 +31,7 @@ PAGES = ("/server_info", "/get_server_info")
 
 
 @dataclass(frozen=True)
-class SglangDialect(Dialect):
+class SglangDialect(ServerDialect):
     """SGLang's server, written from its source (August 2026); no real one has answered it in our tests.
 
     Log-probs of drawn tokens are after the temperature unless it was started with SGLANG_RETURN_ORIGINAL_LOGPROB. Seeds
@@ -41,16 +41,16 @@ class SglangDialect(Dialect):
     the mark.
     """
 
-    offers: ClassVar[frozenset[str]] = (Dialect.offers - {"seed"}) | {"prefix", "thinking"}
+    offers: ClassVar[frozenset[str]] = (ServerDialect.offers - {"seed"}) | {"prefix", "thinking"}
     largest_top_logprobs: ClassVar[int] = 128
 
-    def recognises(self, identity: Identity) -> bool:
+    def recognises(self, identity: ServerIdentity) -> bool:
         """Recognise it by the owner of its models, or by a setting only it has."""
         models = identity.models.get("data") or ()
         named = any(isinstance(model, Mapping) and model.get("owned_by") == "sglang" for model in models)
         return named or "enable_strict_thinking" in _settings(identity)
 
-    def speculates(self, identity: Identity) -> bool | None:
+    def speculates(self, identity: ServerIdentity) -> bool | None:
         """Say whether the server decodes speculatively; None when it does not tell."""
         told = _settings(identity)
         return bool(told["speculative_algorithm"]) if "speculative_algorithm" in told else None
@@ -68,7 +68,7 @@ class SglangDialect(Dialect):
         """Return the field that caps thinking."""
         return {"custom_params": {"thinking_budget": tokens}}
 
-    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply as a last message that is left open."""
         if isinstance(draw.prompt, str) or not draw.prefix:
             return super().prompt_fields(draw)
@@ -76,6 +76,6 @@ class SglangDialect(Dialect):
         return {"messages": messages, "continue_final_message": True}
 
 
-def _settings(identity: Identity) -> Mapping[str, Any]:
+def _settings(identity: ServerIdentity) -> Mapping[str, Any]:
     pages = (identity.props.get(path) for path in PAGES)
     return next((page for page in pages if isinstance(page, Mapping)), {})

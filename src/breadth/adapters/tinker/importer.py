@@ -8,8 +8,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from breadth.adapters.parse_values import MetricReader, as_number, as_step, in_order, is_held_out, metric_rows
-from breadth.adapters.rows import RowReader, as_text
+from breadth.adapters.parse_values import (
+    MetricReader,
+    RowReader,
+    as_number,
+    as_step,
+    as_text,
+    in_order,
+    is_held_out,
+    metric_rows,
+)
 from breadth.adapters.sniff import first_objects, leading_keys
 from breadth.runs.jsonl import json_rows
 from breadth.runs.names import match
@@ -120,7 +128,7 @@ class TinkerImporter:
     """Reads tinker-cookbook's log folder (also that of loops grown from it).
 
     Rows of ``metrics.jsonl`` are flat; what an evaluator logs under ``test/`` or ``eval/`` becomes an eval row. The
-    share of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``starved_groups``.
+    share of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``zero_variance_groups``.
 
     A rollout summary names no problem. In an evaluation the groups stand in the order of the data set, so
     ``eval/math/7`` is the same problem at every step; in training ``train/12/7`` (iteration 12, group 7) is told apart
@@ -146,7 +154,7 @@ class TinkerImporter:
     )
     """What to set in ``tinker_cookbook.rl.train.Config``."""
 
-    def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
+    def recognises(self, path: Path, start: bytes) -> str | None:
         """Tell the two kinds apart by the keys of the first rows."""
         if leading_keys(start) >= SUMMARY_KEYS:
             return SUMMARIES
@@ -187,7 +195,7 @@ def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[Met
     key = next((key for key in STEPS if as_step(row.get(key)) is not None), None)
     values = reader.numbers({name: value for name, value in row.items() if name not in (key, TIME)}, number)
     if MIXED in values:
-        values["starved_groups"] = 1 - values[MIXED]
+        values["zero_variance_groups"] = 1 - values[MIXED]
     return metric_rows(
         in_order(values, (PREFIX,)), as_step(row[key]) if key else None, as_number(row[TIME]) if TIME in row else None
     )

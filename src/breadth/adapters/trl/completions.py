@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.parse_values import as_number, as_step
-from breadth.adapters.rows import RowReader, as_text, reward_columns, with_steps
+from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, reward_columns, with_steps
 from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
 from breadth.base.errors import BrokenFileError
 from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
 
-COLUMNS = {
+TRL_COLUMNS = {
     "step": "step",
     "prompt": "prompt",
     "completion": "completion",
@@ -34,8 +33,8 @@ COLUMNS = {
 }
 """TRL's columns -> ours; those after ``advantage`` are what a reward function may add with ``log_extra`` (``solution`` is
 what TRL's own accuracy rewards add)."""
-NEEDED = {"step", "prompt", "completion"}
-BATCH = 1024
+REQUIRED_COLUMNS = {"step", "prompt", "completion"}
+ROWS_PER_BATCH = 1024
 """Rows read at a time: some 30 MB of long reasoning."""
 LOGGED_REWARD = re.compile(r"rewards/(.+)/mean")
 SUM_PRECISION = 1e-5
@@ -43,7 +42,7 @@ SUM_PRECISION = 1e-5
 
 
 @dataclass(frozen=True)
-class _Learnt:
+class _LogFacts:
     """What the run's own log says that a completions file does not."""
 
     rewards: frozenset[str] = frozenset()
@@ -57,7 +56,7 @@ class _Learnt:
 def has_completions(path: Path) -> bool:
     """Say whether a Parquet file is one of TRL's completions files, damaged ones by name."""
     try:
-        return set(pq.read_schema(path).names) >= NEEDED
+        return set(pq.read_schema(path).names) >= REQUIRED_COLUMNS
     except (pa.ArrowException, OSError):
         return path.name.startswith("completions_")
 
@@ -72,11 +71,11 @@ def read_completions(path: Path) -> Iterator[Record]:
     """
     folder = output_folder(path)
     history = newest_history(folder)
-    learnt = _learn(history) if history else _Learnt()
-    groups = _Groups()
+    learnt = _learn_from_log(history) if history else _LogFacts()
+    groups = _GroupCounter()
     try:
         file = pq.ParquetFile(path)
-        for name in sorted(NEEDED - set(file.schema_arrow.names)):
+        for name in sorted(REQUIRED_COLUMNS - set(file.schema_arrow.names)):
             raise BrokenFileError(
                 path,
                 f"has no column {name!r} (it has {file.schema_arrow.names}).",
@@ -85,11 +84,11 @@ def read_completions(path: Path) -> Iterator[Record]:
         names = _reward_names(file.schema_arrow, learnt)
         weights = _weights(names, learnt, folder)
         if weights is None:
-            yield _unweighted(path, names)
+            yield _unknown_weights_remark(path, names)
         rewards = dict(zip(names, weights or [1.0] * len(names), strict=True))
         first = 1
-        for batch in file.iter_batches(BATCH):
-            yield from _batch(batch.to_pylist(), path, first, rewards, learnt.eval_steps, groups)
+        for batch in file.iter_batches(ROWS_PER_BATCH):
+            yield from _read_batch(batch.to_pylist(), path, first, rewards, learnt.eval_steps, groups)
             first += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrokenFileError(
@@ -99,17 +98,17 @@ def read_completions(path: Path) -> Iterator[Record]:
         ) from error
 
 
-def _batch(
+def _read_batch(
     rows: list[dict[str, Any]],
     path: Path,
     first: int,
     rewards: Mapping[str, float],
     evaluated: frozenset[int],
-    groups: _Groups,
+    groups: _GroupCounter,
 ) -> Iterator[Record]:
     for row in rows:
-        row["completion"] = spoken(row.get("completion"))
-    table, remarks = RowReader({**COLUMNS, **reward_columns(list(rewards))}).table(rows, path, first)
+        row["completion"] = completion_text(row.get("completion"))
+    table, remarks = RowReader({**TRL_COLUMNS, **reward_columns(list(rewards))}).table(rows, path, first)
     yield from remarks
     named = as_step(path.stem.rpartition("_")[2]) or 0
     table, unnumbered = with_steps(table, named)
@@ -125,14 +124,14 @@ def _batch(
     )
 
 
-def spoken(completion: Any) -> Any:
+def completion_text(completion: Any) -> Any:
     """Return what the policy said: the content alone where the completion is a single chat message."""
     if isinstance(completion, list) and len(completion) == 1 and isinstance(completion[0], Mapping):
         return as_text(completion[0].get("content") or "")
     return completion
 
 
-class _Groups:
+class _GroupCounter:
     """Numbers groups and places in them as rows go by: a change of prompt or step starts the next group."""
 
     def __init__(self) -> None:
@@ -152,14 +151,14 @@ class _Groups:
 
 
 @lru_cache(maxsize=1)
-def _learn(history: History) -> _Learnt:
+def _learn_from_log(history: History) -> _LogFacts:
     """Learn from the log; remembered, because each of a run's thousand files asks."""
     rows = [row for row in history.rows if not is_eval(row)]
     found = (LOGGED_REWARD.fullmatch(name) for name in {str(name) for row in rows for name in row})
     names = frozenset(match[1] for match in found if match)
     totals = [row for row in rows if "reward" in row and all(f"rewards/{name}/mean" in row for name in names)]
     plain = bool(names and totals) and all(_is_plain_sum(row, names) for row in totals)
-    return _Learnt(names, eval_steps(history), plain)
+    return _LogFacts(names, eval_steps(history), plain)
 
 
 def _is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
@@ -173,14 +172,14 @@ def _is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
     )
 
 
-def _reward_names(schema: pa.Schema, learnt: _Learnt) -> list[str]:
+def _reward_names(schema: pa.Schema, learnt: _LogFacts) -> list[str]:
     """Return the reward functions' columns: those the log names, else every column of floats that is not one of ours."""
-    floats = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in COLUMNS]
+    floats = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in TRL_COLUMNS]
     named = [name for name in floats if name in learnt.rewards]
     return named or floats
 
 
-def _weights(names: Sequence[str], learnt: _Learnt, folder: Path) -> Sequence[float] | None:
+def _weights(names: Sequence[str], learnt: _LogFacts, folder: Path) -> Sequence[float] | None:
     """Return the weights of the reward functions, or None when they are unknown."""
     saved = reward_weights(folder)
     if saved is not None and len(saved) == len(names):
@@ -188,7 +187,7 @@ def _weights(names: Sequence[str], learnt: _Learnt, folder: Path) -> Sequence[fl
     return [1.0] * len(names) if len(names) < 2 or (learnt.plain_sum and learnt.rewards == set(names)) else None
 
 
-def _unweighted(path: Path, names: Sequence[str]) -> Remark:
+def _unknown_weights_remark(path: Path, names: Sequence[str]) -> Remark:
     return Remark(
         f"TRL stores no total reward and the weights of {', '.join(names)} are unknown; the reward is their plain sum.",
         str(path),

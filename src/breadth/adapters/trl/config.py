@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.calls import LARGEST_NOTEBOOK, REST, call_keywords
 from breadth.adapters.configs import EXPONENT, Settings, nearest, spelled, table_of
-from breadth.adapters.scripts import script_arguments
+from breadth.adapters.scripts import MAX_NOTEBOOK_BYTES, UNPACKED, call_keywords, script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Clash, Idle, Knobs
+from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
 
 TELLING = frozenset(
     {"num_generations", "max_completion_length", "epsilon_high", "loss_type", "scale_rewards", "num_iterations"}
@@ -116,7 +115,7 @@ CORRECTING = (
 )
 
 
-def idle_settings(given: Settings) -> Iterator[Idle]:
+def idle_settings(given: Settings) -> Iterator[UnusedSetting]:
     """Yield what the user set and TRL does not read."""
     yield from _behind(
         given, FOLLOWING, "use_adaptive_entropy", "the coefficient follows a target only with use_adaptive_entropy=True"
@@ -130,17 +129,17 @@ def idle_settings(given: Settings) -> Iterator[Idle]:
     )
     yield from _by_loss(given)
     if given.switch("sync_ref_model") and given.number("beta") == 0:
-        yield Idle(given.says("sync_ref_model"), "no reference policy is kept at beta=0", meant=True)
+        yield UnusedSetting(given.says("sync_ref_model"), "no reference policy is kept at beta=0", meant=True)
 
 
-def _behind(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[Idle]:
+def _behind(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[UnusedSetting]:
     """Yield settings whose switch is off; a switch that the file turns off itself says that they are left-overs."""
     said = given.says(*(name for name in names if given.own.get(name) not in (None, False)))
     if said and given.switch(switch) is False:
-        yield Idle(said, why, meant=switch not in given.own)
+        yield UnusedSetting(said, why, meant=switch not in given.own)
 
 
-def _by_loss(given: Settings) -> Iterator[Idle]:
+def _by_loss(given: Settings) -> Iterator[UnusedSetting]:
     loss = given.text("loss_type")
     if loss is None:
         return
@@ -153,19 +152,21 @@ def _by_loss(given: Settings) -> Iterator[Idle]:
     }
     for name, unused in unread.items():
         if unused and given.own.get(name) is not None:
-            yield Idle(given.says(name), f"loss_type={loss!r} does not read it", meant="loss_type" not in given.own)
+            yield UnusedSetting(
+                given.says(name), f"loss_type={loss!r} does not read it", meant="loss_type" not in given.own
+            )
 
 
-def clashes(read: Settings, given: Settings) -> Iterator[Clash]:
+def clashes(read: Settings, given: Settings) -> Iterator[Conflict]:
     """Yield settings that TRL refuses together, or that its documentation says do not go together."""
     group, rollouts = read.whole("num_generations"), read.whole("generation_batch_size")
     if rollouts and given.own.get("steps_per_generation") is not None and "generation_batch_size" in given.own:
-        yield Clash(
+        yield Conflict(
             given.says("generation_batch_size", "steps_per_generation"), "TRL takes one of the two", weight="refused"
         )
     if group and rollouts and rollouts % group:
         said = spelled("generation_batch_size", rollouts) + ", " + spelled("num_generations", group)
-        yield Clash(said, f"{rollouts} rollouts of a generation make no whole groups of {group}", weight="refused")
+        yield Conflict(said, f"{rollouts} rollouts of a generation make no whole groups of {group}", weight="refused")
     yield from _adaptive(read, given)
     loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
     if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
@@ -173,22 +174,22 @@ def clashes(read: Settings, given: Settings) -> Iterator[Clash]:
             "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
             " divided by"
         )
-        yield Clash(
+        yield Conflict(
             given.says("loss_type", "scale_rewards"),
             f"{why} without scale_rewards='none' (arXiv 2503.20783)",
             weight="slight",
         )
 
 
-def _adaptive(read: Settings, given: Settings) -> Iterator[Clash]:
+def _adaptive(read: Settings, given: Settings) -> Iterator[Conflict]:
     start, low, high = (read.number(name) for name in ("entropy_coef", "entropy_coef_min", "entropy_coef_max"))
     if not read.switch("use_adaptive_entropy") or start is None or low is None or high is None:
         return
     said = given.says("entropy_coef", "entropy_coef_min", "entropy_coef_max")
     if low > high:
-        yield Clash(said, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", weight="wrong")
+        yield Conflict(said, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", weight="wrong")
     elif start > high:
-        yield Clash(said, f"the coefficient starts at {start:g}, above its largest value, {high:g}", weight="wrong")
+        yield Conflict(said, f"the coefficient starts at {start:g}, above its largest value, {high:g}", weight="wrong")
 
 
 CALLS = frozenset({"GRPOConfig"})
@@ -233,14 +234,14 @@ class TrlSettings:
             raise BrokenFileError(path, "holds no table of settings.", "Give what GRPOConfig is made from.")
         return nearest(found)
 
-    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate; what is computed, or of another type than it should be, is not known."""
         everything = nearest(config)
         read = Settings(everything, _defaults(everything))
         given = Settings(_given(everything), read.defaults)
         loss = read.text("loss_type")
         adaptive = read.switch("use_adaptive_entropy")
-        return Knobs(
+        return TrainerConfig(
             group=read.whole("num_generations"),
             prompts=_prompts(read),
             updates=_updates(read),
@@ -283,7 +284,7 @@ class TrlSettings:
             theirs=_theirs(given.own),
         )
 
-    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
         """Word changes as keywords of GRPOConfig, or as our two lines where TRL has no setting."""
         from breadth.adapters.trl.patch import render_patch  # it reads this file's tables
 
@@ -297,7 +298,7 @@ def _anywhere(path: Path, start: bytes, sign: bytes) -> bool:
     try:
         with path.open("rb") as file:
             before = b""
-            while file.tell() < LARGEST_NOTEBOOK and (piece := file.read(1 << 20)):
+            while file.tell() < MAX_NOTEBOOK_BYTES and (piece := file.read(1 << 20)):
                 if sign in before[-len(sign) :] + piece:
                     return True
                 before = piece
@@ -312,7 +313,7 @@ def _defaults(own: Mapping[str, Any]) -> dict[str, Any]:
     None where it sets nothing of GRPO's, or hands on what cannot be seen; not those that earlier versions had
     otherwise, where it has settings of those; and not those of a setting that it has under a name of its own.
     """
-    if REST in own or not TELLING & own.keys():
+    if UNPACKED in own or not TELLING & own.keys():
         return {}
     foreign = [key for key in own if key not in DEFAULTS and key not in SIBLINGS]
     renamed = {name for name in DEFAULTS if any(name in key or key in SYNONYMS.get(name, ()) for key in foreign)}
@@ -327,7 +328,7 @@ def _given(own: Mapping[str, Any]) -> Mapping[str, Any]:
     derived = {"generation_batch_size"} | (
         {"steps_per_generation"} if own.get("steps_per_generation") == _accumulated(own) else set()
     )
-    return {name: value for name, value in own.items() if DEFAULTS.get(name, REST) != value and name not in derived}
+    return {name: value for name, value in own.items() if DEFAULTS.get(name, UNPACKED) != value and name not in derived}
 
 
 def _accumulated(own: Mapping[str, Any]) -> Any:

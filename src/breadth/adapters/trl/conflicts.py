@@ -8,9 +8,9 @@ from typing import Any
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
-from breadth.training.mechanism import Regime, Role, Stage, name_of
+from breadth.training.mechanism import Regime, Role, Stage, mechanism_name
 
-TESTED = ("1.16",)
+TRL_VERSIONS = ("1.16",)
 """Minor versions of TRL this adapter is tested with."""
 
 LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
@@ -41,7 +41,7 @@ LOSS_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "off_policy_mask_threshold": (
         None,
         lambda _: (
-            "nothing: no mechanism of ours does this; leave it out or keep TRL's own loss (a chain of the credit seat"
+            "nothing: no mechanism of ours does this; leave it out or keep TRL's own loss (a chain of the credit stage"
             " only)"
         ),
     ),
@@ -61,19 +61,19 @@ CREDIT_SETTINGS: dict[str, tuple[Any, Callable[[Any], str]]] = {
 """Advantage settings of GRPOConfig -> (TRL's default, how the chain says it)."""
 
 
-def check_version(version: str) -> None:
+def check_trl_version(version: str) -> None:
     """Refuse a TRL whose private methods this adapter has not been tested with."""
-    if not any(version == tested or version.startswith(f"{tested}.") for tested in TESTED):
+    if not any(version == tested or version.startswith(f"{tested}.") for tested in TRL_VERSIONS):
         raise MechanismError(
             f"TRL {version} is installed; this adapter overrides private methods of TRL and is tested with"
-            f" {', '.join(TESTED)} only.",
-            f'Install a tested one: pip install "trl=={TESTED[-1]}.*"',
+            f" {', '.join(TRL_VERSIONS)} only.",
+            f'Install a tested one: pip install "trl=={TRL_VERSIONS[-1]}.*"',
         )
 
 
 def check_arguments(arguments: Any, chain: Chain) -> None:
     """Refuse settings of GRPOConfig that would be ignored or cannot be honoured under the chain."""
-    problems = [*_overridden(arguments, chain), *_impossible(arguments, chain)]
+    problems = [*overridden_settings(arguments, chain), *unsupported_settings(arguments, chain)]
     if problems:
         told = "\n".join(f"  {setting}: {why}" for setting, why, _ in problems)
         raise MechanismError(
@@ -82,7 +82,7 @@ def check_arguments(arguments: Any, chain: Chain) -> None:
         )
 
 
-def regime_of(arguments: Any, processes: int) -> Regime:
+def trl_regime(arguments: Any, processes: int) -> Regime:
     """Return how TRL will run the chain."""
     per_update = arguments.gradient_accumulation_steps
     return Regime(
@@ -95,12 +95,12 @@ def regime_of(arguments: Any, processes: int) -> Regime:
     )
 
 
-Problem = tuple[str, str, str]
+SettingProblem = tuple[str, str, str]
 
 
-def _overridden(arguments: Any, chain: Chain) -> Iterator[Problem]:
+def overridden_settings(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
     """Yield settings that the chain replaces, where the user set them on purpose."""
-    tables = [LOSS_SETTINGS] if chain.seated(Stage.LOSS) else []
+    tables = [LOSS_SETTINGS] if chain.mechanisms_of(Stage.LOSS) else []
     if any(one.role is Role.ESTIMATOR for one in chain.mechanisms):
         tables.append(CREDIT_SETTINGS)
     for table in tables:
@@ -114,15 +114,19 @@ def _overridden(arguments: Any, chain: Chain) -> Iterator[Problem]:
                 )
 
 
-def _impossible(arguments: Any, chain: Chain) -> Iterator[Problem]:
-    for one in chain.seated(Stage.PLAN):
+def unsupported_settings(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
+    for one in chain.mechanisms_of(Stage.PLAN):
         why = (
             "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order"
             " set in advance"
         )
-        yield name_of(one), why, f"Leave {name_of(one)} out, or change the data set or the temperature between runs"
-    if not chain.seated(Stage.LOSS):
-        yield from _dropping(arguments, chain)
+        yield (
+            mechanism_name(one),
+            why,
+            f"Leave {mechanism_name(one)} out, or change the data set or the temperature between runs",
+        )
+    if not chain.mechanisms_of(Stage.LOSS):
+        yield from _check_dropped_rollouts(arguments, chain)
         return
     if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
         why = (
@@ -131,12 +135,12 @@ def _impossible(arguments: Any, chain: Chain) -> Iterator[Problem]:
         )
         setting = f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}"
         yield setting, why, "Make steps_per_generation a multiple of gradient_accumulation_steps"
-    yield from _reference(arguments, chain)
+    yield from _check_reference(arguments, chain)
 
 
-def _dropping(arguments: Any, chain: Chain) -> Iterator[Problem]:
+def _check_dropped_rollouts(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
     """TRL's own losses by response go on dividing by the rollouts that were dropped."""
-    dropping = [name_of(one) for one in chain.mechanisms if isinstance(one, FlatFilter)]
+    dropping = [mechanism_name(one) for one in chain.mechanisms if isinstance(one, FlatFilter)]
     if dropping and arguments.loss_type in ROW_COUNTING:
         why = f"it divides by all responses, those that {dropping[0]} drops included"
         yield (
@@ -146,18 +150,18 @@ def _dropping(arguments: Any, chain: Chain) -> Iterator[Problem]:
         )
 
 
-def _reference(arguments: Any, chain: Chain) -> Iterator[Problem]:
+def _check_reference(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
     """TRL loads a reference policy only when its own beta is above zero: then beta must say what the chain says."""
-    wanted = [one for one in chain.seated(Stage.LOSS) if "reference_logprobs" in one.needs]
+    wanted = [one for one in chain.mechanisms_of(Stage.LOSS) if "reference_logprobs" in one.needs]
     coefficient = getattr(wanted[0], "coefficient", None) if wanted else 0.0
     if wanted and arguments.beta == 0:
-        why = f"{name_of(wanted[0])} needs the reference policy, which TRL loads only with beta above 0"
-        yield "beta=0.0", why, f"Set beta={coefficient!r}, the coefficient of {name_of(wanted[0])}"
+        why = f"{mechanism_name(wanted[0])} needs the reference policy, which TRL loads only with beta above 0"
+        yield "beta=0.0", why, f"Set beta={coefficient!r}, the coefficient of {mechanism_name(wanted[0])}"
     elif arguments.beta not in (0, coefficient):
         why = (
             "the chain decides the divergence from the reference policy"
             if not wanted
-            else f"{name_of(wanted[0])} has the coefficient {coefficient}"
+            else f"{mechanism_name(wanted[0])} has the coefficient {coefficient}"
         )
         yield f"beta={arguments.beta}", why, "Set beta to 0" if not wanted else f"Set beta={coefficient}"
     if (

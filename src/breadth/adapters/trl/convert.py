@@ -29,19 +29,19 @@ FORWARD_KEYS = (
     "image_position_ids",
 )
 """Inputs of a multimodal model that TRL hands to its own forward pass."""
-ROWS, PLANNING = "breadth_rows", "breadth_planning"
+ROWS_KEY, PLANNING_KEY = "breadth_rows", "breadth_planning"
 """Keys under which each sequence's number, and which of its tokens plan, ride in TRL's buffer."""
 
 
 class Marker(Protocol):
     """Says which tokens of a text plan; `StrategicGrams` is one."""
 
-    def marks(self, text: str, offsets: Sequence[tuple[int, int]]) -> Sequence[bool]:
+    def mark_tokens(self, text: str, offsets: Sequence[tuple[int, int]]) -> Sequence[bool]:
         """Say for each token, given the (start, end) of its characters in the text, whether it plans."""
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCompletions:
     """One process's completions of one generation, as TRL had them when it asked for rewards."""
 
     prompts: Sequence[str]
@@ -85,16 +85,16 @@ def plain_text(message: Any) -> str:
     return "\n".join(_content(content) for content in contents if content)
 
 
-def rollouts_of(
-    trainer: Any, output: Mapping[str, Any], scored: Scored, providers: Providers, needs: frozenset[str]
+def to_rollouts(
+    trainer: Any, output: Mapping[str, Any], scored: ScoredCompletions, providers: Providers, needs: frozenset[str]
 ) -> Rollouts:
     """Return this process's completions of one generation; only the fields the chain needs are worked out."""
-    rows = rows_of(trainer, len(scored.texts))
+    rows = row_numbers(trainer, len(scored.texts))
     scores = scored.rewards[rows.to(scored.rewards.device)]
     weights = trainer.reward_weights.to(scores.device)
     unscorable = torch.isnan(scores).all(1)
     rewards = torch.where(unscorable, float("nan"), (scores * weights).nansum(1))
-    grades = _grades(trainer, scored.rewards, providers, strict=providers.correct is not None or "correct" in needs)
+    grades = read_grades(trainer, scored.rewards, providers, strict=providers.correct is not None or "correct" in needs)
     mask = loss_mask(output)
     ends = [*trainer.eos_token_ids, trainer._tokenizer.pad_token_id]
     return Rollouts(
@@ -109,14 +109,14 @@ def rollouts_of(
         truncated=torch.tensor([not ids or ids[-1] not in ends for ids in scored.token_ids]),
         mask=mask.bool(),
         planning=(
-            planning_of(trainer, scored, providers.grams, mask)
+            mark_planning(trainer, scored, providers.grams, mask)
             if providers.grams is not None and "planning" in needs
             else None
         ),
     )
 
 
-def rows_of(trainer: Any, count: int) -> Tensor:
+def row_numbers(trainer: Any, count: int) -> Tensor:
     """Return the numbers of this process's completions among those of all processes."""
     return torch.arange(count) + trainer.accelerator.process_index * count
 
@@ -127,7 +127,7 @@ def loss_mask(inputs: Mapping[str, Any]) -> Tensor:
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
 
-def forward(
+def forward_pass(
     trainer: Any, model: Any, inputs: Mapping[str, Any], batch_size: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return (log-probabilities, entropies, auxiliary loss) of the completion tokens: TRL's own forward pass, logits never materialised.
@@ -150,17 +150,17 @@ def forward(
     return found
 
 
-def batch_of(inputs: Mapping[str, Any], logprobs: Tensor, entropy: Tensor) -> Batch:
+def to_batch(inputs: Mapping[str, Any], logprobs: Tensor, entropy: Tensor) -> Batch:
     """Return one of TRL's micro-batches as our record."""
     return Batch(
         logprobs=logprobs,
         advantages=inputs["advantages"],
         mask=loss_mask(inputs).bool(),
         old_logprobs=inputs.get("old_per_token_logps"),
-        rows=inputs.get(ROWS),
+        rows=inputs.get(ROWS_KEY),
         entropy=entropy,
         reference_logprobs=inputs.get("ref_per_token_logps"),
-        planning=inputs.get(PLANNING),
+        planning=inputs.get(PLANNING_KEY),
         weights=_sampler_weights(inputs, logprobs),
     )
 
@@ -171,7 +171,7 @@ def _sampler_weights(inputs: Mapping[str, Any], like: Tensor) -> Tensor | None:
     return None if correction is None else correction.expand_as(like).to(like.dtype)
 
 
-def _grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool) -> Tensor | None:
+def read_grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool) -> Tensor | None:
     """Return everybody's grades; without a word from the user or the chain, those of the only reward function if it says right or wrong.
 
     Decided by the scores of all processes, so that all of them have grades or none.
@@ -192,19 +192,19 @@ def _grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool)
     return grades
 
 
-def planning_of(trainer: Any, scored: Scored, grams: Marker, mask: Tensor) -> Tensor:
+def mark_planning(trainer: Any, scored: ScoredCompletions, grams: Marker, mask: Tensor) -> Tensor:
     """Mark the tokens that plan; tokens are decoded one by one, so that their places in the text are exact."""
     marked = torch.zeros_like(mask, dtype=torch.bool)
-    known = _pieces(trainer._tokenizer, {token for ids in scored.token_ids for token in ids})
+    known = _token_texts(trainer._tokenizer, {token for ids in scored.token_ids for token in ids})
     for row, ids in enumerate(scored.token_ids):
         pieces = [known[token] for token in ids]
         ends = torch.tensor([0, *map(len, pieces)]).cumsum(0).tolist()
-        found = grams.marks("".join(pieces), list(pairwise(ends)))
+        found = grams.mark_tokens("".join(pieces), list(pairwise(ends)))
         marked[row, : len(found)] = torch.tensor(found, dtype=torch.bool, device=mask.device)[: mask.shape[1]]
     return marked
 
 
-def _pieces(tokenizer: Any, tokens: Iterable[int]) -> dict[int, str]:
+def _token_texts(tokenizer: Any, tokens: Iterable[int]) -> dict[int, str]:
     """Return each token's text as it stands after another one: decoded alone, many tokenizers take its blank away."""
     anchor = tokenizer("a", add_special_tokens=False)["input_ids"][-1]
     start = len(tokenizer.decode([anchor]))

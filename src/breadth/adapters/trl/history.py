@@ -19,14 +19,14 @@ from breadth.runs.jsonl import unreadable
 from breadth.runs.schema import MetricRow, Record, Remark, SeenSettings
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-EVAL = "eval_"
-LARGEST = 128 << 20
+EVAL_PREFIX = "eval_"
+MAX_DOCUMENT_BYTES = 128 << 20
 """Largest JSON document read whole, in bytes: some 180,000 log rows of GRPO."""
-DEEPEST = 50
+MAX_SETTINGS_DEPTH = 50
 """Levels of nesting that settings may have."""
-SETTINGS = ("logging_steps", "eval_steps", "save_steps", "max_steps", "num_train_epochs", "train_batch_size")
+STATE_SETTINGS = ("logging_steps", "eval_steps", "save_steps", "max_steps", "num_train_epochs", "train_batch_size")
 """What a trainer state says about the configuration."""
-NESTED = ("args", "config", "trial_params")
+NESTED_SETTINGS = ("args", "config", "trial_params")
 """Where a state that people wrote themselves keeps the rest of the configuration."""
 GAP = re.compile(r"[\s,]*")
 
@@ -39,7 +39,7 @@ class History:
     """One dict a logging step, oldest first."""
     settings: Mapping[str, Any]
     """Settings that stand beside it."""
-    cut: int | None = None
+    cut_at: int | None = None
     """Character at which a half-written file stops making sense; None for a whole one."""
 
 
@@ -52,7 +52,7 @@ def read_history(path: Path) -> Iterator[Record]:
     for number, row in enumerate(history.rows, 1):
         yield metric_row(row, reader.numbers(_figures(row), number), as_step(row.get("step")))
     yield from reader.remarks(path)
-    if history.cut is not None:
+    if history.cut_at is not None:
         yield _cut_short(path, history)
     if eval_steps(history) and (output_folder(path) / "completions").is_dir():
         yield _overwritten(path, len(eval_steps(history)))
@@ -76,12 +76,12 @@ def metric_row(row: Mapping[str, Any], values: Mapping[str, float], step: int | 
     """Make a metric row of a log row; TRL marks evaluation by the prefix ``eval_`` on every name."""
     if not is_eval(row):
         return MetricRow(dict(values), step)
-    return MetricRow({name.removeprefix(EVAL): value for name, value in values.items()}, step, split="eval")
+    return MetricRow({name.removeprefix(EVAL_PREFIX): value for name, value in values.items()}, step, split="eval")
 
 
 def is_eval(row: Mapping[str, Any]) -> bool:
     """Say whether a log row is about an evaluation."""
-    return any(str(name).startswith(EVAL) for name in row)
+    return any(str(name).startswith(EVAL_PREFIX) for name in row)
 
 
 def eval_steps(history: History) -> frozenset[int]:
@@ -100,10 +100,10 @@ def read_document(path: Path) -> str:
     """Return the text of a JSON document of bearable size, byte-order mark and odd bytes aside."""
     try:
         size = path.stat().st_size
-        if size > LARGEST:
+        if size > MAX_DOCUMENT_BYTES:
             raise BrokenFileError(
                 path,
-                f"has {size / 1e6:,.0f} MB; a JSON document is read up to {LARGEST / 1e6:,.0f} MB.",
+                f"has {size / 1e6:,.0f} MB; a JSON document is read up to {MAX_DOCUMENT_BYTES / 1e6:,.0f} MB.",
                 "Import its TensorBoard files.",
             )
         return path.read_bytes().decode("utf-8-sig", errors="replace")
@@ -123,10 +123,10 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def too_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
     """Say whether tables and lists are nested deeper than any settings are."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_SETTINGS_DEPTH):
         level = [
             inner
             for outer in level
@@ -142,9 +142,11 @@ def _history(document: Any) -> History:
         raise ValueError("it has no list of log rows")  # noqa: TRY004 - a ValueError is what a broken document raises too
     settings: dict[str, Any] = {}
     if isinstance(document, dict):
-        settings = {name: document[name] for name in SETTINGS if document.get(name) is not None}
-        for name in NESTED:
-            settings |= document[name] if isinstance(document.get(name), dict) and not too_deep(document[name]) else {}
+        settings = {name: document[name] for name in STATE_SETTINGS if document.get(name) is not None}
+        for name in NESTED_SETTINGS:
+            settings |= (
+                document[name] if isinstance(document.get(name), dict) and not is_too_deep(document[name]) else {}
+            )
     return History(tuple(row for row in rows if isinstance(row, dict)), settings)
 
 
@@ -172,7 +174,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cut_short(path: Path, history: History) -> Remark:
     return Remark(
-        f"the file breaks off at character {history.cut}; the {len(history.rows)} log rows before it were read.",
+        f"the file breaks off at character {history.cut_at}; the {len(history.rows)} log rows before it were read.",
         str(path),
         None,
         "The trainer was stopped while writing it: look for a later checkpoint's copy.",
@@ -189,12 +191,12 @@ def _overwritten(path: Path, times: int) -> Remark:
     )
 
 
-STATE = "trainer_state.json"
+STATE_FILE = "trainer_state.json"
 
 
 def states_in(folder: Path) -> list[Path]:
     """List the trainer states of an ``output_dir``, the one with the longest log last."""
-    found = [path for path in (folder / STATE, *folder.glob(f"checkpoint-*/{STATE}")) if path.is_file()]
+    found = [path for path in (folder / STATE_FILE, *folder.glob(f"checkpoint-*/{STATE_FILE}")) if path.is_file()]
     return sorted(found, key=_progress)
 
 
@@ -203,26 +205,26 @@ def newest_history(folder: Path) -> History | None:
     for path in reversed(states_in(folder)):
         try:
             status = path.stat()
-            return _remembered(path, status.st_mtime_ns, status.st_size)
+            return _load_cached(path, status.st_mtime_ns, status.st_size)
         except (BreadthError, OSError):
             continue
     return None
 
 
 @lru_cache(maxsize=1)
-def _remembered(path: Path, _changed: int, _size: int) -> History:
+def _load_cached(path: Path, _changed: int, _size: int) -> History:
     """Keep the history asked for last: each of a run's thousand completions files asks for the same one."""
     return load_history(path)
 
 
-def without_older_copies(paths: Sequence[Path]) -> list[Path]:
+def drop_older_copies(paths: Sequence[Path]) -> list[Path]:
     """Drop each trainer state whose rows are the beginning of another's in the same ``output_dir``.
 
     A run started afresh into an old folder leaves states that do not continue one another: those all stay.
     """
     longest: dict[Path, list[list[str]]] = {}
     dropped = set()
-    for path in sorted((path for path in paths if path.name == STATE), key=_progress, reverse=True):
+    for path in sorted((path for path in paths if path.name == STATE_FILE), key=_progress, reverse=True):
         kept = longest.setdefault(output_folder(path), [])
         rows = _row_texts(path)
         if rows is not None and any(other[: len(rows)] == rows for other in kept):
@@ -251,9 +253,9 @@ def _row_texts(path: Path) -> list[str] | None:
         return None
 
 
-SAVED = "grpo_config.json"
+ARGUMENTS_FILE = "grpo_config.json"
 """Where the remedies of this folder tell people to save the arguments."""
-PICKLED = "training_args.bin"
+PICKLED_ARGUMENTS = "training_args.bin"
 """What the Trainer saves them as."""
 
 
@@ -268,7 +270,7 @@ def refuse_pickle(path: Path) -> Iterator[Record]:
         path,
         "is a pickle of the training arguments: opening it would run whatever code it holds.",
         "Save them as JSON where you train, and import that: Path(args.output_dir,"
-        f" '{SAVED}').write_text(args.to_json_string())",
+        f" '{ARGUMENTS_FILE}').write_text(args.to_json_string())",
     )
 
 
@@ -280,7 +282,7 @@ def load_arguments(path: Path) -> dict[str, Any]:
         raise BrokenFileError(
             path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()"
         ) from error
-    if not isinstance(document, dict) or too_deep(document):
+    if not isinstance(document, dict) or is_too_deep(document):
         raise BrokenFileError(
             path, "holds no settings, but something else.", "Save the arguments again: args.to_json_string()"
         )
@@ -290,7 +292,7 @@ def load_arguments(path: Path) -> dict[str, Any]:
 def reward_weights(folder: Path) -> Sequence[float] | None:
     """Return the weights of the reward functions saved in an ``output_dir``, or None."""
     try:
-        weights = load_arguments(folder / SAVED).get("reward_weights")
+        weights = load_arguments(folder / ARGUMENTS_FILE).get("reward_weights")
     except BreadthError:
         return None
     return weights if isinstance(weights, list) and all(isinstance(weight, int | float) for weight in weights) else None

@@ -1,46 +1,183 @@
-"""Read what TRL's trainers leave on disk into our records."""
+"""Read what TRL's trainers leave on disk: which reader takes which file, and the reader of console output."""
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
+from breadth.adapters.parse_values import MetricReader, as_step, without_colour
 from breadth.adapters.sniff import BOM, far_start
 from breadth.adapters.trl.completions import has_completions, read_completions
-from breadth.adapters.trl.console import TRAINING, read_console
 from breadth.adapters.trl.history import (
-    PICKLED,
+    PICKLED_ARGUMENTS,
+    History,
+    drop_older_copies,
+    is_eval,
+    metric_row,
+    newest_history,
     output_folder,
     read_arguments,
     read_history,
     refuse_pickle,
-    without_older_copies,
 )
-from breadth.runs.schema import EntropyKind, Record
+from breadth.runs.jsonl import text_rows
+from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
-READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
+PRINTED_DICT = re.compile(r"\{['\"][^{}]*\}")
+PRINTED_PAIR = re.compile(r"""(?:'([^']*)'|"([^"]*)")\s*:\s*('[^']*'|"[^"]*"|[A-Za-z_][\w.]*\([^()]*\)|[^\s,{}'"]+)""")
+UNFINISHED_DICT = re.compile(r"\{'[\w/]+': [^{}]*$")
+LOG_ROW_METRICS = frozenset(
+    {"loss", "reward", "grad_norm", "learning_rate", "train_runtime", "eval_loss", "eval_reward", "eval_runtime"}
+)
+"""A printed dict is a log row when it has one of these and the epoch."""
+PRINTED_PRECISION = 1e-3
+"""Relative difference that rounding to the four digits printed can make, with a margin of two."""
+MIN_SHARED_METRICS = 3
+"""Metrics a printed row and a state's row must share before their agreement says anything."""
+
+
+def read_trl_console(path: Path) -> Iterator[Record]:
+    """Yield the rows of a console log; steps come from a trainer state beside it, where it is of the same run."""
+    counter = _StepCounter(_train_rows(newest_history(output_folder(path))))
+    reader = MetricReader()
+    number, text = 0, ""
+    for line in text_rows(path):
+        if isinstance(line, Remark):
+            yield line
+            continue
+        number, text = line
+        for row in log_rows(text):
+            values = reader.numbers({name: value for name, value in row.items() if name != "step"}, number)
+            yield counter.place(row, values)
+    yield from reader.remarks(path)
+    if UNFINISHED_DICT.search(text):
+        yield Remark(
+            "the last row breaks off; left out.",
+            str(path),
+            number,
+            "The trainer was stopped while printing, or still runs.",
+        )
+
+
+def log_rows(text: str) -> Iterator[dict[str, str]]:
+    """Yield the log rows printed in a line, values as printed."""
+    if "{" not in text:
+        return
+    for found in PRINTED_DICT.finditer(without_colour(text)):
+        pairs = {single or double: value.strip("'\"") for single, double, value in PRINTED_PAIR.findall(found[0])}
+        if "epoch" in pairs and not LOG_ROW_METRICS.isdisjoint(pairs):
+            yield pairs
+
+
+@dataclass(frozen=True)
+class _StateRow:
+    """A training row of the trainer state, for finding a console row's step."""
+
+    step: int
+    values: Mapping[str, float]
+
+    def matches(self, printed: Mapping[str, float]) -> bool:
+        """Say whether the printed numbers are this row's, to the digits printed."""
+        shared = [name for name in printed if name in self.values and name != "epoch"]
+        return len(shared) >= MIN_SHARED_METRICS and all(_same(self.values[name], printed[name]) for name in shared)
+
+
+class _StepCounter:
+    """Places console rows: training rows in order, evaluations and the closing summary at the training row before them.
+
+    Where the trainer state of the same run lies beside the log, a row it holds gets its step from there, and a row it
+    lacks (a lost attempt, the steps after the last checkpoint) the step after the row before. Without one, an epoch
+    that goes back shows a restart, or another run printed behind the first: that row is placed where its epoch was
+    reached before.
+    """
+
+    def __init__(self, state: Sequence[_StateRow]) -> None:
+        self.state = state
+        self.next = 0
+        self.rows = 0
+        self.last: int | None = None
+        self.epochs: list[float] = []
+
+    def place(self, row: Mapping[str, str], values: Mapping[str, float]) -> MetricRow:
+        printed = as_step(row["step"]) if "step" in row else None
+        if is_eval(row) or _is_summary(row):
+            return metric_row(row, values, (self.last or 0) if printed is None else printed)
+        step = printed if printed is not None else self._step_from_state(values)
+        if step is None:
+            step = self._rewind(values.get("epoch", math.nan))
+        self.rows += 1
+        self.last = self.rows if step is None else step
+        return metric_row(row, values, step)
+
+    def _rewind(self, epoch: float) -> int | None:
+        """Return the step of a row whose epoch lies before that of the row before, and go on from there; None for any other."""
+        back = bool(self.epochs) and epoch < self.epochs[-1]
+        if back:
+            self.rows = bisect_left(self.epochs, epoch)
+            del self.epochs[self.rows :]
+        if math.isfinite(epoch):
+            self.epochs.append(epoch)
+        return self.rows + 1 if back else None
+
+    def _step_from_state(self, values: Mapping[str, float]) -> int | None:
+        for place in chain(range(self.next, len(self.state)), range(self.next)):
+            if self.state[place].matches(values):
+                self.next = place + 1
+                return self.state[place].step
+        if self.rows == 0:
+            self.state = ()  # another run's state
+        return (self.last or 0) + self._pace() if self.state else None
+
+    def _pace(self) -> int:
+        """Return how many steps lie between two rows of the state."""
+        steps = (0, *(row.step for row in self.state[:2]))
+        return max(steps[-1] - steps[-2], 1)
+
+
+def _same(exact: float, shown: float) -> bool:
+    if not (math.isfinite(exact) and math.isfinite(shown)):
+        return repr(exact) == repr(shown)
+    return abs(exact - shown) <= PRINTED_PRECISION * max(abs(exact), abs(shown))
+
+
+def _is_summary(row: Mapping[str, str]) -> bool:
+    """Tell the closing summary: only run-wide figures (older TRL adds the metrics of the steps since the last row)."""
+    return all(name.startswith("train_") or name in ("epoch", "total_flos", "step") for name in row)
+
+
+def _train_rows(history: History | None) -> list[_StateRow]:
+    rows = [] if history is None else [row for row in history.rows if not is_eval(row) and "train_runtime" not in row]
+    reader = MetricReader()
+    steps = [as_step(row.get("step")) for row in rows]
+    return [_StateRow(step, reader.numbers(row)) for step, row in zip(steps, rows, strict=True) if step is not None]
+
+
+TRL_READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
     "trainer state": read_history,
     "log history": read_history,
-    "console log": read_console,
+    "console log": read_trl_console,
     "completions": read_completions,
     "arguments": read_arguments,
     "pickled arguments": refuse_pickle,
 }
 """Kind of file -> what reads it."""
 
-PRINTED_DICT = re.compile(rb"\{'[^{}]*\}")
+PRINTED_DICT_BYTES = re.compile(rb"\{'[^{}]*\}")
 LOG_KEYS = (b'"loss"', b'"reward"', b'"grad_norm"', b'"train_runtime"')
-PRINTED_KEYS = tuple(f"'{name}': ".encode() for name in sorted(TRAINING))
+PRINTED_KEYS = tuple(f"'{name}': ".encode() for name in sorted(LOG_ROW_METRICS))
 
-SWITCHES = {
+TRL_SWITCHES = {
     "rollouts": "GRPOConfig(log_completions=True)",
     "kl_reference": "GRPOConfig(beta=0.001): without a reference policy there is no divergence from it",
     "mismatch": "GRPOConfig(use_vllm=True, vllm_importance_sampling_correction=True)",
     "entropy": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "starved_groups": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
+    "zero_variance_groups": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
     "truncated": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
     "answer": "in a reward function: log_extra('answer', answers), with GRPOConfig(log_completions=True)",
     "correct": (
@@ -67,13 +204,13 @@ class TrlImporter:
     """Name in the catalogue."""
     entropy = EntropyKind("exact", None, "token-mean", "response")
     """Over the whole vocabulary, logits divided by the sampling temperature, mean over the completions' tokens."""
-    switches = MappingProxyType(SWITCHES)
+    switches = MappingProxyType(TRL_SWITCHES)
     """What to set in TRL to log more."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:
         """Tell a file's kind by how it begins."""
         text = start.removeprefix(BOM).lstrip()
-        if path.name == PICKLED and start.startswith((b"PK", b"\x80")):
+        if path.name == PICKLED_ARGUMENTS and start.startswith((b"PK", b"\x80")):
             return "pickled arguments"
         if start.startswith(b"PAR1"):
             return "completions" if has_completions(path) else None
@@ -85,12 +222,14 @@ class TrlImporter:
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep the newest trainer state of each ``output_dir`` (every checkpoint holds a longer copy of one log) and refuse one pickle."""
-        last_pickle = {output_folder(path): path for path in files if path.name == PICKLED}
-        return [path for path in without_older_copies(files) if path.name != PICKLED or path in last_pickle.values()]
+        last_pickle = {output_folder(path): path for path in files if path.name == PICKLED_ARGUMENTS}
+        return [
+            path for path in drop_older_copies(files) if path.name != PICKLED_ARGUMENTS or path in last_pickle.values()
+        ]
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield what the file holds, in order."""
-        return READERS[kind](path)
+        return TRL_READERS[kind](path)
 
 
 def _json_kind(text: bytes) -> str | None:
@@ -105,7 +244,7 @@ def _json_kind(text: bytes) -> str | None:
 
 def _has_log_row(text: bytes) -> bool:
     """Look for a printed dict that reads like a log row."""
-    dicts = (found[0] for found in PRINTED_DICT.finditer(text))
+    dicts = (found[0] for found in PRINTED_DICT_BYTES.finditer(text))
     return any(b"'epoch': " in row and any(key in row for key in PRINTED_KEYS) for row in dicts)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from breadth.adapters.trl.config import FIELDS
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 
 STEP, MOST = 1e-4, 0.005
 """How fast the entropy bonus moves and how far, of Skywork-OR1's scripts (arXiv 2505.22312); TRL's own 0.005 and 1
@@ -31,7 +31,7 @@ PLAIN = frozenset(FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", 
 """Knobs whose value is the field's."""
 
 
-def render_patch(changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
     """Return one call of GRPOConfig with every keyword, then what TRL has no keyword for."""
     keywords: dict[str, Any] = {}
     lines: list[str] = []
@@ -43,7 +43,7 @@ def render_patch(changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
     return (*([call] if keywords else []), *dict.fromkeys(lines))
 
 
-def _worded(change: Change, knobs: Knobs) -> tuple[dict[str, Any], list[str]]:
+def _worded(change: Change, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
     if change.knob == "chain":
         return {}, _objective(repr(str(change.value)), knobs)
     if change.knob == "filter_flat":
@@ -56,7 +56,7 @@ def _worded(change: Change, knobs: Knobs) -> tuple[dict[str, Any], list[str]]:
     return ({FIELDS[change.knob]: change.value} if change.knob in PLAIN else {}), []
 
 
-def _special(change: Change, knobs: Knobs) -> dict[str, Any] | None:
+def _special(change: Change, knobs: TrainerConfig) -> dict[str, Any] | None:
     """Return the keywords of a knob that is not one field with the same value."""
     value = change.value
     words: Mapping[str, Any] = {
@@ -74,7 +74,7 @@ def _special(change: Change, knobs: Knobs) -> dict[str, Any] | None:
     return words[change.knob]() if change.knob in words else None
 
 
-def _updates(wanted: int, knobs: Knobs) -> dict[str, Any]:
+def _updates(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
     """Take more optimizer steps on larger generations, each rollout once; where their size is fixed, go over them several times."""
     if knobs.accumulation is None or "prompts" in knobs.theirs:
         return {"num_iterations": wanted}
@@ -82,18 +82,18 @@ def _updates(wanted: int, knobs: Knobs) -> dict[str, Any]:
     return {"steps_per_generation": wanted * knobs.accumulation, **once}
 
 
-def _adaptive(knobs: Knobs) -> dict[str, Any]:
+def _adaptive(knobs: TrainerConfig) -> dict[str, Any]:
     start = {"entropy_coef": 0.0} if knobs.entropy_bonus else {}
     return {"use_adaptive_entropy": True, **start, "entropy_coef_delta": STEP, "entropy_coef_max": MOST}
 
 
-def _longest(wanted: int, knobs: Knobs) -> dict[str, Any]:
+def _longest(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
     room = wanted + (knobs.longest_prompt or 0)
     more = {"vllm_max_model_length": room} if knobs.context is not None and knobs.context < room else {}
     return {"max_completion_length": wanted, **more}
 
 
-def _group(wanted: int, knobs: Knobs) -> tuple[dict[str, Any], list[str]]:
+def _group(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
     """TRL asks for whole groups in a generation: accumulate more micro-batches where the present ones do not hold them."""
     found: dict[str, Any] = {"num_generations": wanted}
     micro, accumulation = knobs.micro_batch, knobs.accumulation
@@ -110,7 +110,7 @@ def _group(wanted: int, knobs: Knobs) -> tuple[dict[str, Any], list[str]]:
     return found | ({"gradient_accumulation_steps": accumulation * more} if more > 1 else {}), []
 
 
-def _objective(objective: str, knobs: Knobs, imports: Sequence[str] = (), also: str = "") -> list[str]:
+def _objective(objective: str, knobs: TrainerConfig, imports: Sequence[str] = (), also: str = "") -> list[str]:
     lines = [*(imports or ["from breadth import BreadthGRPOTrainer"])]
     lines.append(f"trainer = BreadthGRPOTrainer(..., objective={objective}{also})  # in the place of GRPOTrainer")
     theirs = [FIELDS[knob] for knob in REPLACED if knob in knobs.theirs and (knob != "kl" or knobs.kl)]
@@ -119,7 +119,7 @@ def _objective(objective: str, knobs: Knobs, imports: Sequence[str] = (), also: 
     return lines
 
 
-def _drop_flat(knobs: Knobs) -> tuple[dict[str, Any], list[str]]:
+def _drop_flat(knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
     imports = (
         "from breadth import BreadthGRPOTrainer, Chain",
         "from breadth.training.credit.flat_filter import FlatFilter",

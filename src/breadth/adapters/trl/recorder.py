@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from breadth.adapters.trl.convert import Scored
+from breadth.adapters.trl.convert import ScoredCompletions
 from breadth.base import settings
 from breadth.runs.schema import EntropyKind, Header, storable
 from breadth.runs.writer import RunWriter, problem_id
@@ -35,7 +35,7 @@ class Recorder:
         self._step = 0
         self._part = 0
 
-    def open(self, step: int, scored: Scored, rollouts: Rollouts, names: list[str], first: int) -> None:
+    def open(self, step: int, scored: ScoredCompletions, rollouts: Rollouts, names: list[str], first: int) -> None:
         """Begin a generation; what the one before still lacks is written as it is."""
         self.close()
         advantages = not_none(rollouts.advantages)

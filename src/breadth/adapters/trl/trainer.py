@@ -17,21 +17,21 @@ from torch.nn import functional
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from breadth.adapters.trl.conflicts import check_arguments, check_version, regime_of
+from breadth.adapters.trl.conflicts import check_arguments, check_trl_version, trl_regime
 from breadth.adapters.trl.convert import (
     FORWARD_KEYS,
-    PLANNING,
-    ROWS,
+    PLANNING_KEY,
+    ROWS_KEY,
     Marker,
     Providers,
-    Scored,
-    batch_of,
-    forward,
+    ScoredCompletions,
+    forward_pass,
     loss_mask,
+    mark_planning,
     plain_text,
-    planning_of,
-    rollouts_of,
-    rows_of,
+    row_numbers,
+    to_batch,
+    to_rollouts,
 )
 from breadth.adapters.trl.recorder import Recorder
 from breadth.base.atomic import whole_file
@@ -39,33 +39,36 @@ from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.training.chain import Chain
 from breadth.training.mechanism import NoEffect, Stage
 from breadth.training.objective import Objective
-from breadth.training.ops import masked
-from breadth.training.recipes import chain_of
+from breadth.training.ops import masked_values
+from breadth.training.recipes import resolve_chain
 from breadth.training.records import Batch, Rollouts, not_none
 from breadth.training.reduction import Totals
 
-Found = tuple[Tensor, Tensor | None, Tensor | None]
+ForwardOutput = tuple[Tensor, Tensor | None, Tensor | None]
 """Log-probs and entropies of the completion tokens, and an auxiliary loss."""
-Forward = Callable[[Tensor, Tensor, int], Found]
+ForwardPass = Callable[[Tensor, Tensor, int], ForwardOutput]
 """Given tokens, attention mask and how many of the last tokens are scored."""
 
 
-def check_parts(parts: int, processes: int) -> int:
+def check_length_buckets(length_buckets: int, processes: int) -> int:
     """Return the number of parts if it can be used."""
-    if parts < 1:
+    if length_buckets < 1:
         raise SettingsError(
-            f"BreadthGRPOTrainer got parts = {parts!r}.", "Set parts to 1 or more; 1 is one pass over all sequences."
+            f"BreadthGRPOTrainer got parts = {length_buckets!r}.",
+            "Set parts to 1 or more; 1 is one pass over all sequences.",
         )
-    if parts > 1 and processes > 1:
+    if length_buckets > 1 and processes > 1:
         raise SettingsError(
-            f"BreadthGRPOTrainer got parts = {parts} with {processes} processes; several passes before one backward are"
+            f"BreadthGRPOTrainer got parts = {length_buckets} with {processes} processes; several passes before one backward are"
             " tried on one only.",
             "Leave parts at 1.",
         )
-    return parts
+    return length_buckets
 
 
-def by_length(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, parts: int) -> Found:
+def forward_by_length(
+    forward: ForwardPass, tokens: Tensor, attention: Tensor, scored: int, length_buckets: int
+) -> ForwardOutput:
     """Return what one pass over all rows would return, but for the padding: there it is 0.
 
     Prompts are padded on the left, completions on the right. Where lengths are spread, as those of reasoning are, half
@@ -73,16 +76,19 @@ def by_length(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, 
     """
     lengths = _ends(attention[:, -scored:])
     order = lengths.argsort(stable=True)
-    found = [
-        _part(forward, tokens[rows], attention[rows], scored, int(lengths[rows].max())) for rows in order.chunk(parts)
+    outputs = [
+        _forward_bucket(forward, tokens[rows], attention[rows], scored, int(lengths[rows].max()))
+        for rows in order.chunk(length_buckets)
     ]
     back = order.argsort()
-    logprobs = torch.cat([one[0] for one in found])[back]
-    entropies = [one[1] for one in found if one[1] is not None]
+    logprobs = torch.cat([output[0] for output in outputs])[back]
+    entropies = [output[1] for output in outputs if output[1] is not None]
     return logprobs, torch.cat(entropies)[back] if entropies else None, None
 
 
-def _part(forward: Forward, tokens: Tensor, attention: Tensor, scored: int, longest: int) -> Found:
+def _forward_bucket(
+    forward: ForwardPass, tokens: Tensor, attention: Tensor, scored: int, longest: int
+) -> ForwardOutput:
     kept = max(1, longest)
     spare = scored - kept
     first = int(attention.argmax(1).min())
@@ -104,9 +110,9 @@ def _ends(mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), places, torch.zeros_like(places)).max(1).values
 
 
-STATE = "breadth_objective.json"
+OBJECTIVE_FILE = "breadth_objective.json"
 """The objective's state inside a checkpoint."""
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
@@ -130,32 +136,35 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         outcome: Callable[[str], str | None] | None = None,
         grams: Marker | None = None,
         run: Path | str | None = None,
-        parts: int = 1,
+        length_buckets: int = 1,
         **options: Any,
     ) -> None:
-        check_version(trl.__version__)
+        check_trl_version(trl.__version__)
         self.providers = Providers(correct, outcome, grams)
         """Where optional fields come from."""
-        chain = chain_of(objective)
+        chain = resolve_chain(objective)
         if (arguments := options.get("args", args[2] if len(args) > 2 else None)) is not None:
             check_arguments(arguments, chain)  # before TRL loads a model
         super().__init__(*args, **options)
-        chain = replace(chain, reduction=chain.reduction.within(self.max_completion_length))
+        chain = replace(chain, reduction=chain.reduction.with_length(self.max_completion_length))
         self.objective = objective if isinstance(objective, Objective) else Objective(chain)
         """What computes advantages and loss."""
         self.objective.chain = chain
         loss_fields = {"loss.entropy", "loss.entropy.gradient"} | ({"loss.reference_logprobs"} if self.beta else set())
         self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
         for verdict in self.explain():
-            log.warning("%s", verdict)
-        self._credits, self._shapes_loss = bool(chain.seated(Stage.CREDIT)), bool(chain.seated(Stage.LOSS))
+            _LOG.warning("%s", verdict)
+        self._credits, self._shapes_loss = (
+            bool(chain.mechanisms_of(Stage.CREDIT)),
+            bool(chain.mechanisms_of(Stage.LOSS)),
+        )
         self._loss_plans = "loss.planning" in chain.needs
         self._credit_needs = frozenset(
             field.removeprefix("credit.") for field in chain.needs if field.startswith("credit.")
         )
         self._recorder = None if run is None else Recorder(Path(run), self.args, chain, self.accelerator.process_index)
-        self._parts = check_parts(parts, self.accelerator.num_processes)
-        self._scored: Scored | None = None
+        self._length_buckets = check_length_buckets(length_buckets, self.accelerator.num_processes)
+        self._scored: ScoredCompletions | None = None
         self._open = False
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -170,27 +179,29 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     def explain(self) -> tuple[NoEffect, ...]:
         """List the mechanisms that cannot act under these settings, with the reason and the remedy."""
-        return self.objective.explain(regime_of(self.args, self.accelerator.num_processes))
+        return self.objective.explain(trl_regime(self.args, self.accelerator.num_processes))
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         """Keep what TRL knows at this moment only: texts, tokens and the reward of every function."""
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         texts = [plain_text(completion) for completion in completions]
-        self._scored = Scored([plain_text(prompt) for prompt in prompts], texts, completion_ids_list, rewards)
+        self._scored = ScoredCompletions(
+            [plain_text(prompt) for prompt in prompts], texts, completion_ids_list, rewards
+        )
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        output[ROWS] = rows_of(self, len(self._scored_now().texts)).to(output["completion_mask"].device)
+        output[ROWS_KEY] = row_numbers(self, len(self._last_scored().texts)).to(output["completion_mask"].device)
         if self.providers.grams is not None and self._loss_plans:
-            output[PLANNING] = planning_of(self, self._scored_now(), self.providers.grams, loss_mask(output))
+            output[PLANNING_KEY] = mark_planning(self, self._last_scored(), self.providers.grams, loss_mask(output))
         if not self.model.training:
             return output
         if self._credits or self._recorder is not None:
             kept = (
                 self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}
             )  # so that votes can be counted later
-            rollouts = rollouts_of(self, output, self._scored_now(), self.providers, kept)
+            rollouts = to_rollouts(self, output, self._last_scored(), self.providers, kept)
             if self._credits:
                 self._credit(rollouts, output)
             self._record(rollouts, output)
@@ -200,10 +211,10 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         """Replace TRL's advantages by the chain's; a dropped rollout leaves the loss and its denominator."""
         if "entropy" in self._credit_needs:
             with torch.no_grad():
-                entropy = forward(self, self.model, output, self.args.per_device_train_batch_size)[1]
+                entropy = forward_pass(self, self.model, output, self.args.per_device_train_batch_size)[1]
             rollouts = replace(rollouts, entropy=entropy)
         after, metrics = self.objective.credit(rollouts)
-        self._note(metrics, "train")
+        self._log_metrics(metrics, "train")
         device = output["advantages"].device
         output["advantages"] = not_none(after.advantages).to(device=device, dtype=output["advantages"].dtype)
         kept = not_none(after.kept).to(device)
@@ -213,12 +224,12 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     def _record(self, rollouts: Rollouts, output: Mapping[str, Any]) -> None:
         """Open a generation in the run folder, with the rewards TRL gave and the advantages it is trained with."""
         if self._recorder is not None:
-            credited, first = replace(rollouts, advantages=output["advantages"]), int(output[ROWS].min())
+            credited, first = replace(rollouts, advantages=output["advantages"]), int(output[ROWS_KEY].min())
             self._recorder.open(
-                self.state.global_step + 1, self._scored_now(), credited, list(self.reward_func_names), first
+                self.state.global_step + 1, self._last_scored(), credited, list(self.reward_func_names), first
             )
 
-    def _scored_now(self) -> Scored:
+    def _last_scored(self) -> ScoredCompletions:
         if self._scored is None:
             raise RuntimeError("TRL asked for advantages before it asked for rewards")
         return self._scored
@@ -226,35 +237,35 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         if not self._shapes_loss:
             loss: Tensor = super()._compute_loss(model, inputs)
-            self._witness(inputs)
+            self._record_tokens(inputs)
             return loss
         return self._train_loss(model, inputs) if self.model.training else self._evaluation_loss(model, inputs)
 
     def _train_loss(self, model: Any, inputs: Any) -> Tensor:
         """Return one micro-batch's part of the loss, scaled against the mean that distributed training takes over processes."""
-        logprobs, entropy, auxiliary = forward(self, model, inputs)
-        batch = batch_of(inputs, logprobs, entropy)
+        logprobs, entropy, auxiliary = forward_pass(self, model, inputs)
+        batch = to_batch(inputs, logprobs, entropy)
         if not self._open:
             self._begin(model, batch)
         loss = self.objective.loss(batch) * self.accelerator.num_processes
         if auxiliary is not None:
             loss = loss + self.router_aux_loss_coef * auxiliary / self.current_gradient_accumulation_steps
-        self._witness(inputs)
+        self._record_tokens(inputs)
         if self.accelerator.sync_gradients:
             self._open = False
-            self._note(self.objective.finish(), "train")
+            self._log_metrics(self.objective.finish(), "train")
         return loss
 
     def _begin(self, model: Any, batch: Batch) -> None:
         """Begin an optimizer step with its whole batch; what comes after its first part is looked at without gradient for a survey."""
         window = self._window()
         if not self.objective.surveys:
-            totals = [Totals.of(loss_mask(inputs)) for inputs in window]
+            totals = [Totals.from_mask(loss_mask(inputs)) for inputs in window]
             self.objective.begin(sum(totals[1:], totals[0]))
         else:
             with torch.no_grad():
-                later = [batch_of(inputs, *forward(self, model, inputs)[:2]) for inputs in window[1:]]
-            self.objective.begin(_joined([batch, *later]))
+                later = [to_batch(inputs, *forward_pass(self, model, inputs)[:2]) for inputs in window[1:]]
+            self.objective.begin(concatenate_batches([batch, *later]))
         self._open = True
 
     def _window(self) -> list[Any]:
@@ -264,12 +275,12 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     def _evaluation_loss(self, model: Any, inputs: Any) -> Tensor:
         """Return the loss of held-out rollouts, with TRL's advantages; the chain's states stay as they are."""
-        logprobs, entropy, _ = forward(self, model, inputs)
+        logprobs, entropy, _ = forward_pass(self, model, inputs)
         preview = Objective(self.objective.chain)
         preview.states = list(self.objective.states)
-        batch = batch_of(inputs, logprobs, entropy)
+        batch = to_batch(inputs, logprobs, entropy)
         preview.begin(batch)
-        self._note_entropy(batch.mask, entropy, "eval")
+        self._log_entropy(batch.mask, entropy, "eval")
         return preview.loss(batch, record=False) * self.accelerator.num_processes
 
     def _get_per_token_logps_and_entropies(
@@ -281,30 +292,32 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
             )
 
         in_parts = (
-            self._parts > 1
+            self._length_buckets > 1
             and not any(options.get(key) is not None for key in FORWARD_KEYS)
             and not options.get("compute_aux_loss")
         )
         found = (
-            by_length(whole, tokens, attention, scored, self._parts) if in_parts else whole(tokens, attention, scored)
+            forward_by_length(whole, tokens, attention, scored, self._length_buckets)
+            if in_parts
+            else whole(tokens, attention, scored)
         )
         if torch.is_grad_enabled() and found[1] is not None:
             self._last = (found[0], found[1])
         return found
 
-    def _witness(self, inputs: Any) -> None:
+    def _record_tokens(self, inputs: Any) -> None:
         """Log the entropy, and hand this micro-batch's tokens to the run folder."""
         if self._last is None or not self.model.training:
             return
         (logprobs, entropy), self._last = self._last, None
         mask = loss_mask(inputs).bool()
         if self._shapes_loss:
-            self._note_entropy(mask, entropy, "train")
+            self._log_entropy(mask, entropy, "train")
         if self._recorder is not None:
-            self._recorder.tokens(inputs[ROWS], mask, logprobs, entropy)
+            self._recorder.tokens(inputs[ROWS_KEY], mask, logprobs, entropy)
 
-    def _note_entropy(self, mask: Tensor, entropy: Tensor, mode: str) -> None:
-        counted = masked(entropy.detach(), mask).sum()
+    def _log_entropy(self, mask: Tensor, entropy: Tensor, mode: str) -> None:
+        counted = masked_values(entropy.detach(), mask).sum()
         total, count = self.accelerator.reduce(
             torch.stack([counted, mask.sum().to(counted.dtype)]), reduction="sum"
         ).tolist()
@@ -312,7 +325,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
             total / count if count else math.nan
         )  # TRL's log leaves NaN out of its mean
 
-    def _note(self, metrics: Mapping[str, float], mode: str) -> None:
+    def _log_metrics(self, metrics: Mapping[str, float], mode: str) -> None:
         for name, value in metrics.items():
             self._metrics[mode][f"breadth/{name}"].append(value)
 
@@ -326,14 +339,14 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            with whole_file(folder / STATE) as temporary:
+            with whole_file(folder / OBJECTIVE_FILE) as temporary:
                 temporary.write_text(json.dumps(self.objective.state()), encoding="utf-8")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        path = Path(checkpoint) / STATE
+        path = Path(checkpoint) / OBJECTIVE_FILE
         if not path.exists():
             raise BrokenFileError(
                 path,
@@ -343,7 +356,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self.objective.restore(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def concatenate_batches(parts: list[Batch]) -> Batch:
     """Put the micro-batches of one optimizer step into one batch; TRL pads a generation to one width."""
     names = [spec.name for spec in fields(Batch) if isinstance(getattr(parts[0], spec.name), Tensor)]
     return replace(parts[0], **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from breadth.adapters.configs import Settings, flat, spelled, table_of
+from breadth.adapters.configs import Settings, flat, load_yaml, spelled, table_of
 from breadth.adapters.scripts import script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Clash, Idle, Knobs
+from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
 
 ACTOR, ROLLOUT, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.actor.policy_loss"
 ROOTS = ("actor_rollout_ref.", "algorithm.", "data.", "trainer.", "reward", "critic.", "custom_reward_function.")
@@ -117,7 +117,7 @@ GROUPED = frozenset(
 KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
 
 
-def idle_settings(read: Settings) -> Iterator[Idle]:
+def idle_settings(read: Settings) -> Iterator[UnusedSetting]:
     """Yield what the user set and verl does not read."""
     yield from _behind(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
     yield from _behind(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
@@ -126,11 +126,11 @@ def idle_settings(read: Settings) -> Iterator[Idle]:
     threshold = "algorithm.rollout_correction.rollout_is_threshold"
     if threshold in read.own and read.off("algorithm.rollout_correction.rollout_is"):
         said = "algorithm.rollout_correction.rollout_is" in read.own
-        yield Idle(read.says(threshold), "rollout_is names no weights to be cut at it", meant=not said)
+        yield UnusedSetting(read.says(threshold), "rollout_is names no weights to be cut at it", meant=not said)
     penalty = next((name for name in OVERLONG[:3] if read.switch(name)), None)
     manager = manager_of(read)
     if penalty is not None and manager == "naive":
-        yield Idle(read.says(penalty), "the reward manager naive does not read it; dapo does", meant=True)
+        yield UnusedSetting(read.says(penalty), "the reward manager naive does not read it; dapo does", meant=True)
 
 
 def manager_of(read: Settings) -> str | None:
@@ -139,14 +139,14 @@ def manager_of(read: Settings) -> str | None:
     return named[0] if named else read.text(MANAGERS[0])
 
 
-def _behind(read: Settings, name: str, switch: str, other: str) -> Iterator[Idle]:
+def _behind(read: Settings, name: str, switch: str, other: str) -> Iterator[UnusedSetting]:
     """Yield a coefficient whose switch is off; it is a left-over where the file turns it off itself, or prices the same by the other."""
     if name in read.own and read.number(name) and read.switch(switch) is False:
         why = f"{switch.rpartition('.')[2]} is off" + ("" if switch in read.own else " unless it is set")
-        yield Idle(read.says(name), why, meant=switch not in read.own and not read.switch(other))
+        yield UnusedSetting(read.says(name), why, meant=switch not in read.own and not read.switch(other))
 
 
-def _clip_ratio(read: Settings) -> Iterator[Idle]:
+def _clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
     """Yield clip_ratio where it differs from what the losses read in its place."""
     both = f"{ACTOR}.clip_ratio"
     value = read.number(both)
@@ -155,10 +155,12 @@ def _clip_ratio(read: Settings) -> Iterator[Idle]:
     low, high = read.number(f"{both}_low"), read.number(f"{both}_high")
     if low is not None and high is not None and value not in (low, high):
         why = f"verl's losses read clip_ratio_low and clip_ratio_high, which are {low:g} and {high:g} here"
-        yield Idle(read.says(both), why, meant=f"{both}_low" not in read.own and f"{both}_high" not in read.own)
+        yield UnusedSetting(
+            read.says(both), why, meant=f"{both}_low" not in read.own and f"{both}_high" not in read.own
+        )
 
 
-def _by_loss(read: Settings) -> Iterator[Idle]:
+def _by_loss(read: Settings) -> Iterator[UnusedSetting]:
     mode = read.text(f"{LOSS}.loss_mode")
     if mode is None or mode not in CLIPPED:
         return
@@ -174,13 +176,15 @@ def _by_loss(read: Settings) -> Iterator[Idle]:
     }
     for name, unused in unread.items():
         if unused and name in read.own:
-            yield Idle(read.says(name), f"loss_mode={mode} does not read it", meant=f"{LOSS}.loss_mode" not in read.own)
+            yield UnusedSetting(
+                read.says(name), f"loss_mode={mode} does not read it", meant=f"{LOSS}.loss_mode" not in read.own
+            )
 
 
-def clashes(read: Settings) -> Iterator[Clash]:
+def clashes(read: Settings) -> Iterator[Conflict]:
     """Yield settings that verl refuses together, or that its own documentation says do not go together."""
     if read.switch(KL_LOSS) and read.switch(KL_REWARD):
-        yield Clash(
+        yield Conflict(
             read.says(KL_LOSS, KL_REWARD),
             "leaving the reference is paid for twice, in the loss and in the reward",
             weight="slight",
@@ -196,10 +200,10 @@ def clashes(read: Settings) -> Iterator[Clash]:
             "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
             " divided by"
         )
-        yield Clash(read.says(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", weight="slight")
+        yield Conflict(read.says(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", weight="slight")
 
 
-def _batches(read: Settings) -> Iterator[Clash]:
+def _batches(read: Settings) -> Iterator[Conflict]:
     whole, part = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
     prompts, mini, group = read.whole(whole), read.whole(part), read.whole(f"{ROLLOUT}.n")
     dynamic = read.switch(f"{ACTOR}.use_dynamic_bsz")
@@ -208,25 +212,25 @@ def _batches(read: Settings) -> Iterator[Clash]:
     gpus = _gpus(read)
     if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
         said = read.says(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
-        yield Clash(
+        yield Conflict(
             said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", weight="refused"
         )
 
 
-def _mini_batches(said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool) -> Iterator[Clash]:
+def _mini_batches(said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool) -> Iterator[Conflict]:
     """Hold a mini-batch against the generation it is cut from; with dynamic batches verl does not refuse a larger one, and pads."""
     if mini > prompts:
         why = (
             f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a"
             " generation"
         )
-        yield Clash(said, why, weight="refused" if dynamic is False else "wrong" if given else "slight")
+        yield Conflict(said, why, weight="refused" if dynamic is False else "wrong" if given else "slight")
     elif given and prompts % mini:
         why = (
             f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short, or filled with"
             " padding"
         )
-        yield Clash(said, why, weight="slight")
+        yield Conflict(said, why, weight="slight")
 
 
 def _gpus(read: Settings) -> int | None:
@@ -251,14 +255,14 @@ class VerlSettings:
             return _from_table(path)
         return {name: value for name, value in script_arguments(path).items() if name.startswith(ROOTS) or name == BASE}
 
-    def knobs(self, config: Mapping[str, Any]) -> Knobs:
+    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate; what is not a value, such as an expression, is not known."""
         everything = dict(flat(config))
         read = Settings(everything, DEFAULTS if _known_base(everything) else {})
         given = Settings(_given(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
         penalised = _penalised(read)
-        return Knobs(
+        return TrainerConfig(
             group=read.whole(f"{ROLLOUT}.n"),
             prompts=read.whole("data.train_batch_size"),
             mini_batch=read.whole(f"{ACTOR}.ppo_mini_batch_size"),
@@ -302,7 +306,7 @@ class VerlSettings:
             theirs=_theirs(given.own),
         )
 
-    def patch(self, changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
         """Word changes as Hydra overrides, or by our chain where verl has no setting."""
         from breadth.adapters.verl.patch import render_patch  # it reads this file's tables
 
@@ -325,10 +329,8 @@ def _from_table(path: Path) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    from breadth.adapters.yaml_values import loaded
-
     try:
-        return loaded(text, exponents=True)
+        return load_yaml(text, exponents=True)
     except Exception:  # noqa: BLE001 - whatever a parser dislikes is a text
         return text
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from breadth.adapters.verl.registration import LOSS_MODE, PLACE, TRAINER_MODES
+from breadth.adapters.verl.registration import LOSS_MODE, LOSS_SETTINGS_PATH, TRAINER_MODES
 from breadth.base.errors import MechanismError
 from breadth.training.chain import Chain
-from breadth.training.entropy import GRADIENT
-from breadth.training.mechanism import Mechanism, Regime, Role, Stage, name_of
+from breadth.training.entropy import ENTROPY_GRADIENT
+from breadth.training.mechanism import Mechanism, Regime, Role, Stage, mechanism_name
 from breadth.training.reduction import Reduction
 
-TESTED = ("0.9",)
+VERL_VERSIONS = ("0.9",)
 """Minor versions of verl this adapter is tested with."""
 ACTOR = "actor_rollout_ref.actor"
 """Where verl keeps the actor's settings."""
-FED = {
+PROVIDED_FIELDS = {
     "credit": {"mask", "entropy", "correct", "problems", "outcomes", "texts", "truncated"},
-    "loss": {"entropy", GRADIENT, "old_entropy", "reference_logprobs"},
+    "loss": {"entropy", ENTROPY_GRADIENT, "old_entropy", "reference_logprobs"},
 }
 """Stage -> optional fields our trainer provides; the policy loss alone provides none."""
-STRATEGIES = ("fsdp", "fsdp2")
-"""Engines of verl in which our worker runs the loss seat."""
-CLIPS = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
+SUPPORTED_ENGINES = ("fsdp", "fsdp2")
+"""Engines of verl in which our worker runs the loss stage."""
+CLIP_DEFAULTS = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
 """Clip settings of the actor -> verl's default; the chain's surrogate has its own."""
 
 VERL_AVERAGES = {
@@ -33,41 +33,50 @@ VERL_AVERAGES = {
 }
 """How a chain's reduction is called in verl's loss_agg_mode."""
 
-Problem = tuple[str, str]
+ChainProblem = tuple[str, str]
 """What does not go, and what to do."""
 
 
-def check_version(version: str) -> None:
+def check_verl_version(version: str) -> None:
     """Refuse a verl whose private methods this adapter has not been tested with."""
-    if not any(version == tested or version.startswith(f"{tested}.") for tested in TESTED):
+    if not any(version == tested or version.startswith(f"{tested}.") for tested in VERL_VERSIONS):
         raise MechanismError(
             f"verl {version} is installed; this adapter overrides methods of verl that may change, and knows"
-            f" {', '.join(TESTED)}.",
-            f'Install a tested one: pip install "verl=={TESTED[-1]}.*"',
+            f" {', '.join(VERL_VERSIONS)}.",
+            f'Install a tested one: pip install "verl=={VERL_VERSIONS[-1]}.*"',
         )
 
 
-def refuse_alone(chain: Chain, loss_agg_mode: str, loss_scale_factor: int | None) -> None:
+def refuse_without_trainer(chain: Chain, loss_agg_mode: str, loss_scale_factor: int | None) -> None:
     """Refuse what the policy loss cannot run without our trainer: verl hands it no entropy, no rows, no beginning or end of a step."""
-    _raise([*_needing_trainer(chain), *_seats(chain), *_averaging(chain.reduction, loss_agg_mode, loss_scale_factor)])
+    _raise(
+        [
+            *trainer_only_mechanisms(chain),
+            *plan_mechanisms(chain),
+            *averaging_problems(chain.reduction, loss_agg_mode, loss_scale_factor),
+        ]
+    )
 
 
-def refuse_unfed(chain: Chain) -> None:
+def refuse_unsupported(chain: Chain) -> None:
     """Refuse what no hook of ours can run in verl, whatever its configuration."""
-    _raise([*_seats(chain), *_unfed(chain)])
+    _raise([*plan_mechanisms(chain), *missing_fields(chain)])
 
 
-def refuse(chain: Chain, config: Any) -> None:
+def refuse_conflicts(chain: Chain, config: Any) -> None:
     """Refuse what our trainer cannot run under verl's configuration."""
     actor = config.actor_rollout_ref.actor
-    problems = [*_seats(chain), *_unfed(chain), *_mode(chain, actor)]
-    if chain.seated(Stage.LOSS):
-        problems += [*_averaging(chain.reduction, actor.loss_agg_mode, actor.get("loss_scale_factor")), *_clips(actor)]
-        problems += [*_provided(chain, config), *_engine(chain, config)]
-    _raise([*problems, *_critic(chain, config), *_bypass(chain, config)])
+    problems = [*plan_mechanisms(chain), *missing_fields(chain), *loss_mode_problems(chain, actor)]
+    if chain.mechanisms_of(Stage.LOSS):
+        problems += [
+            *averaging_problems(chain.reduction, actor.loss_agg_mode, actor.get("loss_scale_factor")),
+            *ignored_clips(actor),
+        ]
+        problems += [*unprovided_fields(chain, config), *engine_problems(chain, config)]
+    _raise([*problems, *critic_problems(chain, config), *bypass_problems(chain, config)])
 
 
-def regime_of(config: Any) -> Regime:
+def verl_regime(config: Any) -> Regime:
     """Return how verl will run the chain."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     return Regime(
@@ -78,7 +87,7 @@ def regime_of(config: Any) -> Regime:
     )
 
 
-def _raise(problems: Iterable[Problem]) -> None:
+def _raise(problems: Iterable[ChainProblem]) -> None:
     found = list(problems)
     if found:
         told = "\n".join(f"  {problem}" for problem, _ in found)
@@ -88,16 +97,16 @@ def _raise(problems: Iterable[Problem]) -> None:
         )
 
 
-def _needing_trainer(chain: Chain) -> Iterator[Problem]:
+def trainer_only_mechanisms(chain: Chain) -> Iterator[ChainProblem]:
     remedy = f"Use our trainer, which feeds all of this: trainer.v1.trainer_mode={TRAINER_MODES[0]}."
     for one in chain.mechanisms:
         if one.stage is Stage.CREDIT:
-            yield f"{name_of(one)} acts on rollouts and their groups, which a policy loss never sees.", remedy
-        elif lacks := _lacks_alone(one):
-            yield f"{name_of(one)} {lacks}, which a policy loss does not get.", remedy
+            yield f"{mechanism_name(one)} acts on rollouts and their groups, which a policy loss never sees.", remedy
+        elif lacks := _what_policy_loss_lacks(one):
+            yield f"{mechanism_name(one)} {lacks}, which a policy loss does not get.", remedy
 
 
-def _lacks_alone(one: Mechanism[Any, Any]) -> str | None:
+def _what_policy_loss_lacks(one: Mechanism[Any, Any]) -> str | None:
     if one.needs:
         return f"reads {', '.join(sorted(one.needs))}"
     if one.surveys:
@@ -105,37 +114,40 @@ def _lacks_alone(one: Mechanism[Any, Any]) -> str | None:
     return "keeps a state from step to step" if one.init() is not None else None
 
 
-def _seats(chain: Chain) -> Iterator[Problem]:
-    for one in chain.seated(Stage.PLAN):
+def plan_mechanisms(chain: Chain) -> Iterator[ChainProblem]:
+    for one in chain.mechanisms_of(Stage.PLAN):
         yield (
             (
-                f"{name_of(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer"
+                f"{mechanism_name(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer"
                 " is asked."
             ),
-            f"Leave {name_of(one)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
+            f"Leave {mechanism_name(one)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
         )
 
 
-def _unfed(chain: Chain) -> Iterator[Problem]:
+def missing_fields(chain: Chain) -> Iterator[ChainProblem]:
     for field, names in chain.needs.items():
-        seat, name = field.split(".", 1)
-        if seat in FED and name not in FED[seat]:
+        stage, name = field.split(".", 1)
+        if stage in PROVIDED_FIELDS and name not in PROVIDED_FIELDS[stage]:
             remedy = "Leave it out here; our TRL trainer, or your own loop around Objective, can hand it over."
-            yield f"{', '.join(names)} reads {name}, which verl {TESTED[-1]} does not compute.", remedy
+            yield f"{', '.join(names)} reads {name}, which verl {VERL_VERSIONS[-1]} does not compute.", remedy
 
 
-def _mode(chain: Chain, actor: Any) -> Iterator[Problem]:
+def loss_mode_problems(chain: Chain, actor: Any) -> Iterator[ChainProblem]:
     mode = actor.policy_loss.loss_mode
-    if chain.seated(Stage.LOSS) and mode != LOSS_MODE:
-        yield f"the chain has a policy loss, but {PLACE}.loss_mode is '{mode}'.", f"Set {PLACE}.loss_mode={LOSS_MODE}."
-    if not chain.seated(Stage.LOSS) and mode == LOSS_MODE:
+    if chain.mechanisms_of(Stage.LOSS) and mode != LOSS_MODE:
+        yield (
+            f"the chain has a policy loss, but {LOSS_SETTINGS_PATH}.loss_mode is '{mode}'.",
+            f"Set {LOSS_SETTINGS_PATH}.loss_mode={LOSS_MODE}.",
+        )
+    if not chain.mechanisms_of(Stage.LOSS) and mode == LOSS_MODE:
         yield (
             "the chain has no policy loss to run.",
-            f"Set {PLACE}.loss_mode to one of verl's own, e.g. vanilla, or add one to the chain.",
+            f"Set {LOSS_SETTINGS_PATH}.loss_mode to one of verl's own, e.g. vanilla, or add one to the chain.",
         )
 
 
-def _averaging(reduction: Reduction, mode: str, factor: int | None) -> Iterator[Problem]:
+def averaging_problems(reduction: Reduction, mode: str, factor: int | None) -> Iterator[ChainProblem]:
     """Compare averages: verl's own terms (entropy_coeff, KL loss) and metrics follow its mode, so the chain must say the same."""
     same = VERL_AVERAGES[reduction.by]
     if mode != same:
@@ -149,8 +161,8 @@ def _averaging(reduction: Reduction, mode: str, factor: int | None) -> Iterator[
         yield why, f"Set {ACTOR}.loss_scale_factor={length}."
 
 
-def _clips(actor: Any) -> Iterator[Problem]:
-    for setting, default in CLIPS.items():
+def ignored_clips(actor: Any) -> Iterator[ChainProblem]:
+    for setting, default in CLIP_DEFAULTS.items():
         value = actor.get(setting, default)
         if value is not None and value != default:
             remedy = (
@@ -159,7 +171,7 @@ def _clips(actor: Any) -> Iterator[Problem]:
             yield f"{ACTOR}.{setting}={value} would be ignored: the chain's surrogate decides what is clipped.", remedy
 
 
-def _provided(chain: Chain, config: Any) -> Iterator[Problem]:
+def unprovided_fields(chain: Chain, config: Any) -> Iterator[ChainProblem]:
     actor = config.actor_rollout_ref.actor
     if "loss.entropy" in chain.needs and not (actor.calculate_entropy or actor.entropy_coeff):
         yield (
@@ -175,19 +187,19 @@ def _provided(chain: Chain, config: Any) -> Iterator[Problem]:
         yield f"{names} reads reference log-probs, and verl runs no reference policy.", remedy
 
 
-def _engine(chain: Chain, config: Any) -> Iterator[Problem]:
+def engine_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
     actor = config.actor_rollout_ref.actor
-    if actor.strategy not in STRATEGIES:
+    if actor.strategy not in SUPPORTED_ENGINES:
         remedy = (
-            f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {PLACE}.loss_mode={LOSS_MODE} under verl's"
+            f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {LOSS_SETTINGS_PATH}.loss_mode={LOSS_MODE} under verl's"
             " own trainer."
         )
-        yield f"our worker runs in verl's engines {' and '.join(STRATEGIES)}, not in {actor.strategy}.", remedy
+        yield f"our worker runs in verl's engines {' and '.join(SUPPORTED_ENGINES)}, not in {actor.strategy}.", remedy
     parallel = max(
         int(actor.get("ulysses_sequence_parallel_size", 1) or 1),
         int(_fsdp(actor).get("ulysses_sequence_parallel_size", 1) or 1),
     )
-    surveyors = [name_of(one) for one in chain.seated(Stage.LOSS) if one.surveys]
+    surveyors = [mechanism_name(one) for one in chain.mechanisms_of(Stage.LOSS) if one.surveys]
     if surveyors and parallel > 1:
         why = f"{', '.join(surveyors)} would see every sequence {parallel} times under sequence parallelism."
         yield why, f"Set {ACTOR}.ulysses_sequence_parallel_size=1."
@@ -195,7 +207,7 @@ def _engine(chain: Chain, config: Any) -> Iterator[Problem]:
     if distillation and distillation.get("enabled", False):
         yield (
             "with distillation verl runs another worker loss.",
-            "Set distillation.enabled=false, or use a chain of the credit seat only.",
+            "Set distillation.enabled=false, or use a chain of the credit stage only.",
         )
 
 
@@ -203,8 +215,8 @@ def _fsdp(actor: Any) -> Any:
     return actor.get("fsdp_config") or {}
 
 
-def _critic(chain: Chain, config: Any) -> Iterator[Problem]:
-    estimators = [name_of(one) for one in chain.mechanisms if one.role is Role.ESTIMATOR]
+def critic_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
+    estimators = [mechanism_name(one) for one in chain.mechanisms if one.role is Role.ESTIMATOR]
     if estimators and config.algorithm.adv_estimator == "gae":
         yield (
             f"{estimators[0]} replaces the advantages that verl's critic is trained for.",
@@ -212,16 +224,16 @@ def _critic(chain: Chain, config: Any) -> Iterator[Problem]:
         )
 
 
-def _bypass(chain: Chain, config: Any) -> Iterator[Problem]:
+def bypass_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
     correction = config.algorithm.get("rollout_correction")
     if not (correction and correction.get("bypass_mode", False)):
         return
     readers = [
-        name_of(one)
+        mechanism_name(one)
         for one in chain.mechanisms
         if "old_entropy" in one.needs or (one.stage is Stage.CREDIT and "entropy" in one.needs)
     ]
-    readers += [name_of(one) for one in chain.seated(Stage.LOSS) if one.surveys]
+    readers += [mechanism_name(one) for one in chain.mechanisms_of(Stage.LOSS) if one.surveys]
     if readers:
         why = (
             f"in bypass mode verl does not score the rollouts before the update, which {', '.join(readers)} relies on."

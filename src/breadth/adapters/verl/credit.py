@@ -1,4 +1,4 @@
-"""The credit seat in verl's trainer: a scored batch of verl as Rollouts, and the advantages back as verl's fields."""
+"""The credit stage in verl's trainer: a scored batch of verl as Rollouts, and the advantages back as verl's fields."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from verl.workers.utils.padding import response_to_nested
 
-from breadth.adapters.verl.loss import ROW
+from breadth.adapters.verl.loss import ROW_FIELD
 from breadth.base.errors import MechanismError
 from breadth.measure.answers import stated_key
 from breadth.runs.writer import problem_id
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
-ALWAYS = ("response_mask", "rm_scores", "token_level_rewards", "advantages", "extra_fields")
-"""Fields of verl's batch the credit seat always reads; verl leaves out those it does not have."""
-SOURCES = {"entropy": "entropy", "texts": "responses", "outcomes": "responses", "problems": "prompts"}
+REQUIRED_FIELDS = ("response_mask", "rm_scores", "token_level_rewards", "advantages", "extra_fields")
+"""Fields of verl's batch the credit stage always reads; verl leaves out those it does not have."""
+FIELD_SOURCES = {"entropy": "entropy", "texts": "responses", "outcomes": "responses", "problems": "prompts"}
 """Our optional field -> verl's field it is worked out from."""
 
 
@@ -40,7 +40,7 @@ class Sessions:
     """For each row the place of its session; -1 for the rows verl added to fill up the batch."""
 
     @classmethod
-    def of(cls, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Sessions:
+    def from_keys(cls, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Sessions:
         """Read verl's keys, ``<uid>_<session>_<output>``."""
         rows: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for row, (key, tag) in enumerate(zip(keys, tags, strict=True)):
@@ -58,36 +58,40 @@ class Sessions:
 
 
 @dataclass(frozen=True)
-class CreditSeat:
-    """A chain's credit seat in verl's trainer, which holds the rollouts of all ranks."""
+class CreditStage:
+    """A chain's credit stage in verl's trainer, which holds the rollouts of all ranks."""
 
     objective: Objective
-    """Runs the mechanisms of the credit seat."""
+    """Runs the mechanisms of the credit stage."""
     tokenizer: Any = None
     """Reads prompts and responses, where a mechanism needs their text."""
-    longest: int | None = None
+    max_response_length: int | None = None
     """Largest response length; a response as long as that was cut off."""
 
     @property
     def needs(self) -> set[str]:
         """Optional fields its mechanisms read."""
-        return {field for one in self.objective.chain.mechanisms for field in one.needs}
+        return {field for mechanism in self.objective.chain.mechanisms for field in mechanism.needs}
 
     @property
     def fields(self) -> list[str]:
         """Fields to fetch from verl's batch."""
-        return list(dict.fromkeys([*ALWAYS, *(SOURCES[field] for field in sorted(self.needs) if field in SOURCES)]))
+        return list(
+            dict.fromkeys(
+                [*REQUIRED_FIELDS, *(FIELD_SOURCES[field] for field in sorted(self.needs) if field in FIELD_SOURCES)]
+            )
+        )
 
-    def credited(
+    def compute_advantages(
         self, data: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the fields of verl's batch to write back, nested as verl keeps them, and the metrics."""
-        sessions = Sessions.of(keys, tags)
+        sessions = Sessions.from_keys(keys, tags)
         rollouts, metrics = self.objective.credit(self.rollouts(data, sessions))
-        nested, mask = _nested(data["response_mask"]), _padded(data["response_mask"]).bool()
+        nested, mask = _nest(data["response_mask"]), _pad(data["response_mask"]).bool()
         written = {
-            "advantages": response_to_nested(_spread(rollouts, sessions, mask), nested),
-            ROW: torch.arange(len(keys)),
+            "advantages": response_to_nested(_advantages_per_row(rollouts, sessions, mask), nested),
+            ROW_FIELD: torch.arange(len(keys)),
         }
         dropped = ~torch.cat([not_none(rollouts.kept), torch.ones(1, dtype=torch.bool)])[sessions.places]
         if dropped.any():
@@ -98,21 +102,21 @@ class CreditSeat:
     def rollouts(self, data: Any, sessions: Sessions) -> Rollouts:
         """Return the sessions' last outputs as our record; only the fields the chain needs are worked out."""
         rows = torch.tensor(sessions.finals, dtype=torch.int64)
-        mask = _padded(data["response_mask"]).bool()[rows]
+        mask = _pad(data["response_mask"]).bool()[rows]
         rewards = data["token_level_rewards"] if "token_level_rewards" in data else data["rm_scores"]
-        lengths = _nested(data["response_mask"]).offsets().diff()[rows]
+        lengths = _nest(data["response_mask"]).offsets().diff()[rows]
         return Rollouts(
-            rewards=_padded(rewards).sum(-1)[rows],
+            rewards=_pad(rewards).sum(-1)[rows],
             groups=torch.tensor(sessions.groups, dtype=torch.int64),
             lengths=mask.sum(-1),
-            advantages=_undivided(_padded(data["advantages"])[rows], mask),
+            advantages=_per_rollout(_pad(data["advantages"])[rows], mask),
             mask=mask,
-            entropy=_padded(data["entropy"])[rows] if "entropy" in self.needs else None,
-            truncated=lengths >= self.longest if self.longest else None,
-            **self._told(data, sessions),
+            entropy=_pad(data["entropy"])[rows] if "entropy" in self.needs else None,
+            truncated=lengths >= self.max_response_length if self.max_response_length else None,
+            **self._optional_fields(data, sessions),
         )
 
-    def _told(self, data: Any, sessions: Sessions) -> dict[str, Any]:
+    def _optional_fields(self, data: Any, sessions: Sessions) -> dict[str, Any]:
         told: dict[str, Any] = {}
         if self.needs & {"texts", "outcomes"}:
             told["texts"] = self._texts(data["responses"], sessions.finals)
@@ -120,7 +124,9 @@ class CreditSeat:
             told["outcomes"] = [stated_key(text) for text in told["texts"]]
         if "problems" in self.needs:
             told["problems"] = [problem_id(text) for text in self._texts(data["prompts"], sessions.firsts)]
-        told["correct"] = _grades(data["extra_fields"] if "extra_fields" in data else [{}] * len(data), sessions.finals)
+        told["correct"] = _accuracies(
+            data["extra_fields"] if "extra_fields" in data else [{}] * len(data), sessions.finals
+        )
         if told["correct"] is None and "correct" in self.needs:
             raise MechanismError(
                 "The chain reads which answers are correct, and the reward function reports no accuracy.",
@@ -133,16 +139,16 @@ class CreditSeat:
         return [self.tokenizer.decode(ids[row], skip_special_tokens=True) for row in rows]
 
 
-def _padded(values: Tensor) -> Tensor:
+def _pad(values: Tensor) -> Tensor:
     """Return a field as (rows, T); verl may hand over responses of one length unnested."""
     return values.to_padded_tensor(0) if values.is_nested else values
 
 
-def _nested(values: Tensor) -> Tensor:
+def _nest(values: Tensor) -> Tensor:
     return values if values.is_nested else torch.nested.as_nested_tensor(list(values.unbind()), layout=torch.jagged)
 
 
-def _grades(extra_fields: Any, rows: Sequence[int]) -> Tensor | None:
+def _accuracies(extra_fields: Any, rows: Sequence[int]) -> Tensor | None:
     """Return the accuracy that the user's reward function reported beside the score, None where it reported none."""
     told = [extra if isinstance(extra, dict) else extra.data for extra in list(extra_fields)]
     grades = [(told[row].get("reward_extra_info") or {}).get("acc") for row in rows]
@@ -151,7 +157,7 @@ def _grades(extra_fields: Any, rows: Sequence[int]) -> Tensor | None:
     return torch.tensor([float("nan") if grade is None else float(grade) for grade in grades])
 
 
-def _undivided(advantages: Tensor, mask: Tensor) -> Tensor:
+def _per_rollout(advantages: Tensor, mask: Tensor) -> Tensor:
     """Return verl's advantages as one value a rollout where all its tokens share one, as in GRPO."""
     first = advantages.gather(1, mask.int().argmax(1, keepdim=True))
     return (
@@ -161,14 +167,14 @@ def _undivided(advantages: Tensor, mask: Tensor) -> Tensor:
     )
 
 
-def _spread(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
+def _advantages_per_row(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
     """Return (rows, T) advantages: a session's go to all its rows, none to the rows that fill up the batch."""
     values = not_none(rollouts.advantages)
     if values.ndim == 2 and len(set(sessions.places) - {-1}) < sum(place >= 0 for place in sessions.places):
         raise MechanismError(
             "The chain gives tokens of a rollout different advantages, and agent loops returned several outputs for one"
             " session.",
-            "Use mechanisms of the credit seat that give one advantage a rollout, or an agent loop with one output a"
+            "Use mechanisms of the credit stage that give one advantage a rollout, or an agent loop with one output a"
             " session.",
         )
     values = torch.cat([values, values.new_zeros(1, *values.shape[1:])])[sessions.places]

@@ -11,20 +11,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from breadth.adapters.parse_values import MetricReader, as_step, without_colour
-from breadth.adapters.rows import RowReader, as_text, reward_columns, with_steps
+from breadth.adapters.parse_values import (
+    MetricReader,
+    RowReader,
+    as_step,
+    as_text,
+    reward_columns,
+    with_steps,
+    without_colour,
+)
 from breadth.adapters.sniff import BOM, far_start, first_objects
 from breadth.runs.jsonl import json_blocks, json_rows, text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 
-PRINTED = re.compile(r"(?:^|[\s\])}])step:(\d{1,15}) - (?=[^\s:]+:)")
-BETWEEN = " - "
-REST = re.compile(r"\s.*", re.DOTALL)
+PRINTED_STEP = re.compile(r"(?:^|[\s\])}])step:(\d{1,15}) - (?=[^\s:]+:)")
+METRIC_SEPARATOR = " - "
+AFTER_VALUE = re.compile(r"\s.*", re.DOTALL)
 HELD_OUT_METRICS = ("val-", "val/")
 """How the names of validation metrics begin."""
 
 
-def read_console(path: Path) -> Iterator[Record]:
+def read_verl_console(path: Path) -> Iterator[Record]:
     """Yield the metrics of a console log, whatever stands around them."""
     reader = MetricReader()
     for line in text_rows(path):
@@ -35,7 +42,7 @@ def read_console(path: Path) -> Iterator[Record]:
         found = printed_row(text)
         if found:
             step, row = found
-            yield from metric_rows(step, reader.numbers(row, number))
+            yield from split_metrics(step, reader.numbers(row, number))
     yield from reader.remarks(path)
 
 
@@ -50,7 +57,7 @@ def read_file_log(path: Path) -> Iterator[Record]:
         for number, row in rows:
             data = row.get("data")
             if isinstance(data, dict):
-                yield from metric_rows(as_step(row.get("step")), reader.numbers(data, number))
+                yield from split_metrics(as_step(row.get("step")), reader.numbers(data, number))
             else:
                 odd.append(number)
     if odd:
@@ -63,18 +70,18 @@ def printed_row(line: str) -> tuple[int, dict[str, str]] | None:
     if "step:" not in line:
         return None
     text = without_colour(line)
-    found = PRINTED.search(text)
+    found = PRINTED_STEP.search(text)
     if not found:
         return None
     row = {}
-    for part in text[found.end() :].split(BETWEEN):
+    for part in text[found.end() :].split(METRIC_SEPARATOR):
         name, colon, value = part.rpartition(":")
         if colon:
-            row[name.strip()] = REST.sub("", value.strip())
+            row[name.strip()] = AFTER_VALUE.sub("", value.strip())
     return int(found[1]), row
 
 
-def metric_rows(step: int | None, values: Mapping[str, Any]) -> Iterator[MetricRow]:
+def split_metrics(step: int | None, values: Mapping[str, Any]) -> Iterator[MetricRow]:
     """Yield a row's training metrics and, apart, those of the validation verl logs at the same step."""
     held_out = {name: value for name, value in values.items() if name.startswith(HELD_OUT_METRICS)}
     trained = {name: value for name, value in values.items() if name not in held_out}
@@ -84,7 +91,7 @@ def metric_rows(step: int | None, values: Mapping[str, Any]) -> Iterator[MetricR
         yield MetricRow(held_out, step, split="eval")
 
 
-COLUMNS = {
+VERL_COLUMNS = {
     "input": "prompt",
     "output": "completion",
     "gts": "reference",
@@ -94,18 +101,18 @@ COLUMNS = {
     "data_source": "origin",
 }
 """verl's keys -> our columns; ``acc`` joins them as ``correct``, where it is 0 or 1."""
-COMPONENT = re.compile(r".*(?:reward|score)(?:s|_\w+)?", re.IGNORECASE)
+REWARD_COMPONENT = re.compile(r".*(?:reward|score)(?:s|_\w+)?", re.IGNORECASE)
 """Reward extras by these names are components of the reward, where they are numbers."""
 HELD_OUT_FOLDERS = frozenset({"val", "valid", "validation", "eval"})
 """Words in the name of a folder with dumps of validation problems."""
 RIGHT_OR_WRONG = (0, 1, None)
-NO_ANSWER = "[INVALID]"
+INVALID_ANSWER = "[INVALID]"
 """What verl's mathematics rewards put in the place of an answer they cannot read."""
-GRADED = "acc, where 0 or 1"
-LONGEST_KEY = 200
+GRADED_KEY = "acc, where 0 or 1"
+MAX_KEY_LENGTH = 200
 
 
-def split_of(path: Path) -> Split:
+def dump_split(path: Path) -> Split:
     """Say whether a dump is of validation: its folder, or the one around it, is called so (``val``, ``validation_data``, ``run1-val``).
 
     verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's
@@ -119,16 +126,16 @@ def split_of(path: Path) -> Split:
 
 def read_rollouts(path: Path) -> Iterator[Record]:
     """Yield a dump in batches of about 1 MB of text."""
-    split = split_of(path)
+    split = dump_split(path)
     named = as_step(path.stem)
     for block in json_blocks(path):
         if isinstance(block, Remark):
             yield block
         else:
-            yield from _batch(*block, path, split, named)
+            yield from read_rollout_block(*block, path, split, named)
 
 
-def _batch(
+def read_rollout_block(
     numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, split: Split, named: int | None
 ) -> Iterator[Record]:
     whole = [number for number, row in zip(numbers, rows, strict=True) if "output" in row and "input" in row]
@@ -139,15 +146,15 @@ def _batch(
     if not rows:
         return
     keys = set().union(*rows)
-    _tidy(rows, keys)
-    table, remarks = _reader(rows, keys).table(rows, path, numbers)
+    _normalise_values(rows, keys)
+    table, remarks = row_reader(rows, keys).table(rows, path, numbers)
     yield from remarks
     table, unnumbered = with_steps(table, named or 0)
     if unnumbered:
-        said = "0" if named is None else f"{named}, from the file's name"
-        yield Remark(f"{unnumbered} rows carry no step; taken as step {said}.", str(path), numbers[0])
+        step = "0" if named is None else f"{named}, from the file's name"
+        yield Remark(f"{unnumbered} rows carry no step; taken as step {step}.", str(path), numbers[0])
     if "uid" in keys:
-        table, further = _with_groups(table, rows)
+        table, further = add_groups(table, rows)
         if further:
             yield Remark(
                 f"{further} rows are further outputs of one rollout (their uid does not end in _0); each is kept as a"
@@ -157,7 +164,7 @@ def _batch(
     yield RolloutBatch(table, split)
 
 
-def _tidy(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
+def _normalise_values(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
     """Make values plain: the number of a score that is a whole dict, no place-holder for an answer, right or wrong of an accuracy."""
     for row in rows:
         score = row.get("score")
@@ -166,33 +173,33 @@ def _tidy(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
             keys.add("score_table")
     if "pred" in keys:
         for row in rows:
-            if row.get("pred") == NO_ANSWER:
+            if row.get("pred") == INVALID_ANSWER:
                 row["pred"] = None
     if "acc" in keys and not all(row.get("acc") in RIGHT_OR_WRONG for row in rows):
-        keys.add(GRADED)
+        keys.add(GRADED_KEY)
         for row in rows:
-            row[GRADED] = row.get("acc") if row.get("acc") in RIGHT_OR_WRONG else None
+            row[GRADED_KEY] = row.get("acc") if row.get("acc") in RIGHT_OR_WRONG else None
 
 
-def _reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
+def row_reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
     """Choose what each key means in this block."""
-    columns = dict(COLUMNS)
+    columns = dict(VERL_COLUMNS)
     repeated = {"uid"}
-    columns[GRADED if GRADED in keys else "acc"] = "correct"
-    if "reward" in keys and _is_number(rows, "reward") and all(row.get("reward") == row.get("score") for row in rows):
+    columns[GRADED_KEY if GRADED_KEY in keys else "acc"] = "correct"
+    if "reward" in keys and _is_numeric(rows, "reward") and all(row.get("reward") == row.get("score") for row in rows):
         repeated.add("reward")
     extras = sorted(keys - columns.keys() - repeated - {"score_table"})
     columns |= reward_columns(
-        [key for key in extras if COMPONENT.fullmatch(key[-LONGEST_KEY:]) and _is_number(rows, key)]
+        [key for key in extras if REWARD_COMPONENT.fullmatch(key[-MAX_KEY_LENGTH:]) and _is_numeric(rows, key)]
     )
     return RowReader(columns, frozenset(repeated))
 
 
-def _is_number(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+def _is_numeric(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return all(isinstance(value, int | float | None) for value in (row.get(key) for row in rows))
 
 
-def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:
+def add_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:
     """Take groups and places from uids ``sample_rollout_output``; count rows that are further outputs of one rollout."""
     parts = [as_text(row.get("uid") or "").rsplit("_", 2) for row in rows]
     whole = [len(part) == 3 and part[1].isdecimal() and len(part[1]) < 10 for part in parts]
@@ -206,8 +213,8 @@ def _with_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa
     return table.append_column("group", pa.array(groups, pa.string())), further
 
 
-READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
-    "console log": read_console,
+VERL_READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
+    "console log": read_verl_console,
     "file log": read_file_log,
     "rollouts": read_rollouts,
     "validation rollouts": read_rollouts,
@@ -220,7 +227,7 @@ DUMP_START = re.compile(rb'\{\s*"input"\s*:\s*["\[]')
 DUMP_KEYS = frozenset({"input", "output", "score"})
 DUMP_NAME = re.compile(r"\d+\.jsonl")
 
-SWITCHES = {
+VERL_SWITCHES = {
     "rollouts": "trainer.rollout_data_dir=DIR, and for held-out problems trainer.validation_data_dir=DIR/validation",
     "entropy": "actor_rollout_ref.actor.calculate_entropy=true",
     "kl_reference": "actor_rollout_ref.actor.use_kl_loss=true",
@@ -244,7 +251,7 @@ class VerlImporter:
     """Name in the catalogue."""
     entropy = EntropyKind("exact", None, "loss-mode", "response")
     """Over the whole vocabulary, made one number by the loss's own mode: nats per sequence under a summing loss."""
-    switches = MappingProxyType(SWITCHES)
+    switches = MappingProxyType(VERL_SWITCHES)
     """What to set in verl to log more."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:
@@ -260,14 +267,14 @@ class VerlImporter:
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield what the file holds, in order."""
-        return READERS[kind](path)
+        return VERL_READERS[kind](path)
 
 
 def _json_kind(path: Path, text: bytes) -> str | None:
     if LOG_START.match(text):
         return "file log"
     if _is_dump(path, text):
-        return "validation rollouts" if split_of(path) == "eval" else "rollouts"
+        return "validation rollouts" if dump_split(path) == "eval" else "rollouts"
     return None
 
 

@@ -1,8 +1,8 @@
-"""The loss seat inside a verl worker: a chain as verl's policy loss, fed by verl's own worker code."""
+"""The loss stage inside a verl worker: a chain as verl's policy loss, fed by verl's own worker code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -10,25 +10,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 from torch import Tensor
 from verl.utils.device import get_device_name, get_torch_device
 from verl.workers.config import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
-from breadth.adapters.verl.conflicts import refuse_alone
-from breadth.adapters.verl.registration import LOSS_MODE, PLACE, register_loss
-from breadth.base.errors import SettingsError
+from breadth.adapters.verl.conflicts import refuse_without_trainer
+from breadth.adapters.verl.registration import LOSS_MODE, LOSS_SETTINGS_PATH, register_loss
+from breadth.base.atomic import whole_file
+from breadth.base.errors import BrokenFileError, MechanismError, SettingsError
 from breadth.training import ranks
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
 from breadth.training.ops import masked_mean
-from breadth.training.recipes import RECIPES, chain_of
+from breadth.training.recipes import RECIPES, resolve_chain
 from breadth.training.records import Batch
 from breadth.training.reduction import Totals
 
-TARGET = "breadth.adapters.verl.loss.BreadthLoss"
+LOSS_TARGET = "breadth.adapters.verl.loss.BreadthLoss"
 """What ``_target_`` must say."""
 
 
@@ -48,13 +50,13 @@ class BreadthLoss(PolicyLossConfig):  # type: ignore[misc]  # verl is untyped
             register_loss()
 
 
-def chain_in(policy_loss: Any) -> Chain:
+def chain_from_settings(policy_loss: Any) -> Chain:
     """Return the chain that verl's policy-loss settings name, as a dataclass or as Hydra's table."""
     text = policy_loss.get("chain", None)
     if text is None:
         raise SettingsError(
-            f"{PLACE} names no chain.",
-            f"Add {PLACE}._target_={TARGET} and +{PLACE}.chain=<recipe, or path of a chain's TOML file>.",
+            f"{LOSS_SETTINGS_PATH} names no chain.",
+            f"Add {LOSS_SETTINGS_PATH}._target_={LOSS_TARGET} and +{LOSS_SETTINGS_PATH}.chain=<recipe, or path of a chain's TOML file>.",
         )
     return load_chain(str(text))
 
@@ -66,30 +68,30 @@ def load_chain(text: str) -> Chain:
         return Chain.loads(text)
     if text not in RECIPES and not (text and Path(text).is_file()):
         raise SettingsError(
-            f"{PLACE}.chain is '{text}': no recipe, and no file that this process can read from {Path.cwd()}.",
+            f"{LOSS_SETTINGS_PATH}.chain is '{text}': no recipe, and no file that this process can read from {Path.cwd()}.",
             f"Give a recipe ({', '.join(RECIPES)}), or the absolute path of a chain's TOML file that every node of the"
             " run sees.",
         )
-    return chain_of(text)
+    return resolve_chain(text)
 
 
-ROW = "breadth_row"
+ROW_FIELD = "breadth_row"
 """Field of verl's batch with the number of each sequence in the generation; our trainer writes it."""
-FIELDS = {"old_entropy": "entropy", "reference_logprobs": "ref_log_prob", "weights": "rollout_is_weights"}
+LOSS_FIELDS = {"old_entropy": "entropy", "reference_logprobs": "ref_log_prob", "weights": "rollout_is_weights"}
 """Our optional field -> verl's field of the training batch."""
 
 
-class LossSeat:
-    """A chain's loss seat in one worker: its Objective, and what of verl's batch the policy loss is not handed."""
+class LossStage:
+    """A chain's loss stage in one worker: its Objective, and what of verl's batch the policy loss is not handed."""
 
-    def __init__(self, chain: Chain, copies: int = 1) -> None:
+    def __init__(self, chain: Chain, replicas: int = 1) -> None:
         self.objective = Objective(loss_chain(chain))
-        """Runs the mechanisms of the loss seat; the same state on every rank."""
-        self.copies = copies
+        """Runs the mechanisms of the loss stage; the same state on every rank."""
+        self.replicas = replicas
         """Ranks that hold the same sequences (Ulysses sequence parallelism); 1 for plain data parallelism."""
         self._updates = 0
 
-    def arrive(self) -> None:
+    def start_generation(self) -> None:
         """Take note that a new generation arrived, with log-probs of the policy as it is now."""
         self._updates = 0
 
@@ -99,11 +101,16 @@ class LossSeat:
         A survey sees log-probs and entropies of the policy before the generation's first update: exact in that one,
         stale after.
         """
-        names = ["response_mask", "old_log_probs", "advantages", *(name for name in FIELDS.values() if name in data)]
+        names = [
+            "response_mask",
+            "old_log_probs",
+            "advantages",
+            *(name for name in LOSS_FIELDS.values() if name in data),
+        ]
         held = data.select(*names).to_padded_tensor().to(_device())
-        extra = {ours: held[theirs] for ours, theirs in FIELDS.items() if theirs in names}
-        if ROW in data:
-            extra["rows"] = data[ROW].to(held["response_mask"].device)
+        extra = {ours: held[theirs] for ours, theirs in LOSS_FIELDS.items() if theirs in names}
+        if ROW_FIELD in data:
+            extra["rows"] = data[ROW_FIELD].to(held["response_mask"].device)
         if "old_entropy" in extra:
             extra["entropy"] = extra["old_entropy"]
         window = Batch(
@@ -113,9 +120,11 @@ class LossSeat:
             old_logprobs=held["old_log_probs"],
             **extra,
         )
-        totals = Totals.of(window.mask)
+        totals = Totals.from_mask(window.mask)
         self.objective.begin(
-            window if self.objective.surveys else Totals(totals.tokens / self.copies, totals.sequences / self.copies)
+            window
+            if self.objective.surveys
+            else Totals(totals.tokens / self.replicas, totals.sequences / self.replicas)
         )
 
     def loss(self, batch: Batch) -> Tensor:
@@ -131,13 +140,13 @@ class LossSeat:
         return metrics
 
 
-_FED: ContextVar[tuple[LossSeat, dict[str, Tensor]] | None] = ContextVar("breadth_fed", default=None)
-"""The seat of the running worker, and the fields of its micro-batch that verl does not hand to a policy loss."""
+_PROVIDED: ContextVar[tuple[LossStage, dict[str, Tensor]] | None] = ContextVar("breadth_fed", default=None)
+"""The stage of the running worker, and the fields of its micro-batch that verl does not hand to a policy loss."""
 
 
-def fed_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, seat: LossSeat) -> Any:
+def stage_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, stage: LossStage) -> Any:
     """Run verl's own worker loss with the whole record at hand: entropy with its gradient, rows, reference log-probs."""
-    with _feeding(seat, _extras(model_output, data)):
+    with provide_fields(stage, _extra_fields(model_output, data)):
         return ppo_loss(config, model_output, data, dp_group)
 
 
@@ -152,15 +161,15 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return a micro-batch's policy loss, scaled as verl scales it: times the data-parallel size, because verl averages gradients over it.
 
-    Inside a worker of our trainer the whole loss seat runs. Anywhere else only what verl hands over is there, and no
+    Inside a worker of our trainer the whole loss stage runs. Anywhere else only what verl hands over is there, and no
     step has a beginning or an end: a chain that needs more is refused with the way that feeds it.
     """
-    fed = _FED.get()
+    fed = _PROVIDED.get()
     info = config.global_batch_info
     batch = Batch(log_prob, advantages, response_mask.bool(), old_logprobs=old_log_prob, weights=rollout_is_weights)
     if fed is None:
-        objective = _alone(config.policy_loss.chain, loss_agg_mode, config.loss_scale_factor)
-        objective.begin(_counted(info, batch.mask), counted=True)
+        objective = _stateless_objective(config.policy_loss.chain, loss_agg_mode, config.loss_scale_factor)
+        objective.begin(_verl_totals(info, batch.mask), over_all_ranks=True)
         part = objective.loss(batch, record=False)
     else:
         part = fed[0].loss(replace(batch, **fed[1]))
@@ -170,50 +179,87 @@ def policy_loss(
 
 def loss_chain(chain: Chain) -> Chain:
     """Return the part of a chain that runs in the workers."""
-    return replace(chain, mechanisms=chain.seated(Stage.LOSS))
+    return replace(chain, mechanisms=chain.mechanisms_of(Stage.LOSS))
 
 
-def copies_of(engine: Any) -> int:
+def count_replicas(engine: Any) -> int:
     """Return how many ranks hold the same sequences in one of verl's engines."""
-    return max(1, ranks.size() // int(engine.get_data_parallel_size()))
+    return max(1, ranks.world_size() // int(engine.get_data_parallel_size()))
 
 
 @lru_cache
-def _alone(text: str, loss_agg_mode: str, loss_scale_factor: int | None) -> Objective:
+def _stateless_objective(text: str, loss_agg_mode: str, loss_scale_factor: int | None) -> Objective:
     chain = load_chain(text)
-    chain = replace(chain, reduction=chain.reduction.within(loss_scale_factor)) if loss_scale_factor else chain
-    refuse_alone(chain, loss_agg_mode, loss_scale_factor)
+    chain = replace(chain, reduction=chain.reduction.with_length(loss_scale_factor)) if loss_scale_factor else chain
+    refuse_without_trainer(chain, loss_agg_mode, loss_scale_factor)
     return Objective(loss_chain(chain))
 
 
-def _counted(info: Any, mask: Tensor) -> Totals:
+def _verl_totals(info: Any, mask: Tensor) -> Totals:
     """Return the denominators verl counted over all ranks; its sequences include those without a token that counts."""
-    own = Totals.of(mask)
+    own = Totals.from_mask(mask)
     tokens, sequences = info.get("batch_num_tokens"), info.get("global_batch_size")
     return Totals(
         own.tokens if tokens is None else float(tokens), own.sequences if sequences is None else float(sequences)
     )
 
 
-def _extras(model_output: Any, data: Any) -> dict[str, Tensor]:
-    given = [theirs for ours, theirs in FIELDS.items() if theirs in data and ours != "weights"]
+def _extra_fields(model_output: Any, data: Any) -> dict[str, Tensor]:
+    given = [theirs for ours, theirs in LOSS_FIELDS.items() if theirs in data and ours != "weights"]
     held = data.select(*given).to_padded_tensor() if given else {}
-    extra = {ours: held[theirs] for ours, theirs in FIELDS.items() if theirs in given}
-    if ROW in data:
-        extra["rows"] = data[ROW]
+    extra = {ours: held[theirs] for ours, theirs in LOSS_FIELDS.items() if theirs in given}
+    if ROW_FIELD in data:
+        extra["rows"] = data[ROW_FIELD]
     if model_output.get("entropy", None) is not None:
         extra["entropy"] = no_padding_2_padding(model_output["entropy"], data)
     return extra
 
 
 @contextmanager
-def _feeding(seat: LossSeat, extra: dict[str, Tensor]) -> Iterator[None]:
-    token = _FED.set((seat, extra))
+def provide_fields(stage: LossStage, extra: dict[str, Tensor]) -> Iterator[None]:
+    token = _PROVIDED.set((stage, extra))
     try:
         yield
     finally:
-        _FED.reset(token)
+        _PROVIDED.reset(token)
 
 
 def _device() -> str:
     return str(get_device_name()) if get_torch_device().is_available() else "cpu"
+
+
+STATES_FILE = "breadth.json"
+"""The file's name in ``global_step_<n>``."""
+
+
+def save_states(folder: Path, states: Mapping[str, Any]) -> None:
+    """Write the state of each stage, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(folder / STATES_FILE) as temporary:
+        temporary.write_bytes(orjson.dumps(dict(states), option=orjson.OPT_INDENT_2))
+
+
+def load_states(folder: Path) -> dict[str, Any]:
+    """Read the state of each stage; empty when the checkpoint was written without a chain."""
+    path = folder / STATES_FILE
+    if not path.exists():
+        return {}
+    try:
+        states = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise BrokenFileError(path, f"not JSON: {error}.", "Resume from an earlier checkpoint.") from error
+    if not isinstance(states, dict):
+        raise BrokenFileError(path, "holds no table of states.", "Resume from an earlier checkpoint.")
+    return states
+
+
+def resume_objective(objective: Objective, state: Mapping[str, Any] | None) -> None:
+    """Go on from a stage's saved state; where there is none, only a chain that keeps no state may go on."""
+    if state is not None:
+        objective.restore(state)
+    elif remembering := [name for name, own in zip(objective.names, objective.states, strict=True) if own is not None]:
+        raise MechanismError(
+            f"The checkpoint has no {STATES_FILE}, but {', '.join(remembering)} went on from step to step.",
+            f"Copy {STATES_FILE} into the checkpoint's folder, or start a new run from its weights"
+            " (trainer.resume_mode=disable).",
+        )

@@ -7,7 +7,7 @@ from typing import Any
 
 from breadth.adapters.verl.config import ACTOR, COVARIANCES, FIELDS, GROUPED, LOSS, ROLLOUT
 from breadth.doctor.finding import Change
-from breadth.doctor.knobs import Knobs
+from breadth.doctor.trainer_config import TrainerConfig
 
 PLAIN = frozenset(FIELDS) - {"kl", "kl_given", "covariance", "filter_metric", "longest_prompt", "estimator"}
 """Knobs whose value is the setting's."""
@@ -17,7 +17,7 @@ CHAIN = "/absolute/path/of/chain.toml"
 """Where the user puts a chain; every node of the run reads it."""
 
 
-def render_patch(changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
+def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
     """Return one override a line; a chain's file follows, behind a comment that says so."""
     overrides = [line for change in changes for line in _overrides(change, knobs, changes)]
     target = next((change for change in changes if change.knob == "entropy_target"), None)
@@ -25,7 +25,7 @@ def render_patch(changes: Sequence[Change], knobs: Knobs) -> tuple[str, ...]:
     return (*dict.fromkeys(overrides), *chain)
 
 
-def _overrides(change: Change, knobs: Knobs, together: Sequence[Change]) -> Sequence[str]:
+def _overrides(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> Sequence[str]:
     value = change.value
     words: Mapping[str, Callable[[], Sequence[str]]] = {
         "updates": lambda: _updates(int(value), _prompts(knobs, together), knobs),
@@ -50,12 +50,12 @@ def _hydra(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _prompts(knobs: Knobs, together: Sequence[Change]) -> int | None:
+def _prompts(knobs: TrainerConfig, together: Sequence[Change]) -> int | None:
     wanted = next((change.value for change in together if change.knob == "prompts"), knobs.prompts)
     return None if wanted is None else int(wanted)
 
 
-def _updates(wanted: int, prompts: int | None, knobs: Knobs) -> tuple[str, ...]:
+def _updates(wanted: int, prompts: int | None, knobs: TrainerConfig) -> tuple[str, ...]:
     """Cut a generation into about as many mini-batches, all of one size; where it is too small, go over it several times."""
     sizes = [size for size in range(1, min((prompts or 0) // max(wanted, 1), MOST) + 1) if (prompts or 0) % size == 0]
     once = (f"{ACTOR}.ppo_epochs=1",) if "ppo_epochs" in knobs.theirs.get("updates", "") else ()
@@ -70,7 +70,7 @@ def _correction() -> tuple[str, ...]:
     )
 
 
-def _filter(knobs: Knobs) -> tuple[str, ...]:
+def _filter(knobs: TrainerConfig) -> tuple[str, ...]:
     if knobs.shaped_reward:
         return (
             "algorithm.filter_groups.enable=True",
@@ -80,13 +80,13 @@ def _filter(knobs: Knobs) -> tuple[str, ...]:
     return ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward")
 
 
-def _longest(wanted: int, knobs: Knobs) -> tuple[str, ...]:
+def _longest(wanted: int, knobs: TrainerConfig) -> tuple[str, ...]:
     room = wanted + (knobs.longest_prompt or 0)
     more = (f"{ROLLOUT}.max_model_len={room}",) if knobs.context is not None and knobs.context < room else ()
     return (f"data.max_response_length={wanted}", *more)
 
 
-def _penalty(knobs: Knobs) -> tuple[str, ...]:
+def _penalty(knobs: TrainerConfig) -> tuple[str, ...]:
     """Let verl's dapo manager score responses, which alone reads a penalty for length; with DAPO's, where none is set up."""
     manager = "reward.reward_manager.name=dapo"
     if knobs.length_penalty is not None or knobs.longest is None:
@@ -97,7 +97,7 @@ def _penalty(knobs: Knobs) -> tuple[str, ...]:
     return (manager, *lines, f"{place}.max_resp_len={knobs.longest}")
 
 
-def _recipe(recipe: str, knobs: Knobs) -> tuple[str, ...]:
+def _recipe(recipe: str, knobs: TrainerConfig) -> tuple[str, ...]:
     """Use verl's own loss where it has the same, with the paper's numbers; but it cannot rank a micro-batch of one response."""
     if recipe in COVARIANCES and knobs.micro_batch != 1:
         numbers = {
@@ -108,7 +108,7 @@ def _recipe(recipe: str, knobs: Knobs) -> tuple[str, ...]:
     return _ours(recipe, knobs)
 
 
-def _ours(chain: str, knobs: Knobs) -> tuple[str, ...]:
+def _ours(chain: str, knobs: TrainerConfig) -> tuple[str, ...]:
     """Run a chain under our trainer, with verl's own clips and averaging where the chain expects them."""
     lines = [
         f"{LOSS}._target_=breadth.adapters.verl.loss.BreadthLoss",
@@ -124,11 +124,11 @@ def _ours(chain: str, knobs: Knobs) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _no_bonus(knobs: Knobs) -> tuple[str, ...]:
+def _no_bonus(knobs: TrainerConfig) -> tuple[str, ...]:
     return (f"{ACTOR}.entropy_coeff=0",) if knobs.entropy_bonus else ()
 
 
-def _target_chain(target: float, knobs: Knobs) -> list[str]:
+def _target_chain(target: float, knobs: TrainerConfig) -> list[str]:
     """Return the chain that holds entropy at a target, with the user's own clip."""
     clip = [
         f"{name} = {value:g}"

@@ -23,16 +23,16 @@ HOOKS: dict[str, Callable[[], None]] = {
 """Module of verl -> what to do once it is imported."""
 
 
-def arm() -> None:
+def install_hooks() -> None:
     """Put each hook in place now where its module is already imported, and otherwise as soon as it is."""
     for module, hook in HOOKS.items():
         if module in sys.modules:
             hook()
-        elif not any(isinstance(finder, _Watch) and finder.module == module for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Watch(module, hook))
+        elif not any(isinstance(finder, _ImportWatcher) and finder.module == module for finder in sys.meta_path):
+            sys.meta_path.insert(0, _ImportWatcher(module, hook))
 
 
-class _Watch(MetaPathFinder):
+class _ImportWatcher(MetaPathFinder):
     """Waits for one module and runs its hook right after it; an error of the hook fails that import, loudly."""
 
     def __init__(self, module: str, hook: Callable[[], None]) -> None:
@@ -47,14 +47,14 @@ class _Watch(MetaPathFinder):
         finally:
             sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader, self)
+            spec.loader = _HookLoader(spec.loader, self)
         return spec
 
 
-class _Then(Loader):
+class _HookLoader(Loader):
     """A module's own loader, and the hook after it."""
 
-    def __init__(self, own: Loader, watch: _Watch) -> None:
+    def __init__(self, own: Loader, watch: _ImportWatcher) -> None:
         self.own, self.watch = own, watch
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -66,4 +66,4 @@ class _Then(Loader):
         self.watch.hook()
 
 
-arm()
+install_hooks()

@@ -5,24 +5,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-GROUP = "verl.plugins"
+PLUGIN_GROUP = "verl.plugins"
 """The entry-point group that verl scans."""
 LOSS_MODE = "breadth"
 """Name of the policy loss: ``actor_rollout_ref.actor.policy_loss.loss_mode=breadth``."""
-PLACE = "actor_rollout_ref.actor.policy_loss"
+LOSS_SETTINGS_PATH = "actor_rollout_ref.actor.policy_loss"
 """Where these settings stand in verl's configuration."""
 TRAINER_MODES = ("breadth", "breadth_colocate_async")
 """Names of the trainers (``trainer.v1.trainer_mode=breadth``): verl's ``sync`` and ``colocate_async`` with a chain."""
 
 
-def policy_loss(**arguments: Any) -> Any:
-    """Run the chain's loss seat; what stands in verl's registry, so that the registry holds no torch until it is used."""
+def call_policy_loss(**arguments: Any) -> Any:
+    """Run the chain's loss stage; what stands in verl's registry, so that the registry holds no torch until it is used."""
     return import_module("breadth.adapters.verl.loss").policy_loss(**arguments)
 
 
 def register_loss() -> None:
     """Put the policy loss into verl's registry."""
-    import_module("verl.trainer.ppo.core_algos").register_policy_loss(LOSS_MODE)(policy_loss)
+    import_module("verl.trainer.ppo.core_algos").register_policy_loss(LOSS_MODE)(call_policy_loss)
 
 
 def register_trainers() -> None:

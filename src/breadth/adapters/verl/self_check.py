@@ -5,8 +5,8 @@ missing and why::
 
     python -m breadth.adapters.verl.self_check chain.toml
 
-Two hooks. The trainer (``trainer.v1.trainer_mode=breadth``) runs whole chains: the credit seat where verl computes
-advantages, the loss seat in verl's workers with entropy, rows and step boundaries. The policy loss alone
+Two hooks. The trainer (``trainer.v1.trainer_mode=breadth``) runs whole chains: the credit stage where verl computes
+advantages, the loss stage in verl's workers with entropy, rows and step boundaries. The policy loss alone
 (``loss_mode=breadth`` under verl's own trainers) runs chains whose mechanisms keep no state and read nothing but
 log-probs and advantages.
 """
@@ -21,21 +21,34 @@ from importlib import import_module, metadata
 from typing import Any
 
 from breadth.adapters.verl import plugin
-from breadth.adapters.verl.conflicts import ACTOR, TESTED, VERL_AVERAGES, check_version, refuse_alone, refuse_unfed
-from breadth.adapters.verl.loss import TARGET, load_chain
-from breadth.adapters.verl.registration import GROUP, LOSS_MODE, PLACE, TRAINER_MODES, policy_loss
+from breadth.adapters.verl.conflicts import (
+    ACTOR,
+    VERL_AVERAGES,
+    VERL_VERSIONS,
+    check_verl_version,
+    refuse_unsupported,
+    refuse_without_trainer,
+)
+from breadth.adapters.verl.loss import LOSS_TARGET, load_chain
+from breadth.adapters.verl.registration import (
+    LOSS_MODE,
+    LOSS_SETTINGS_PATH,
+    PLUGIN_GROUP,
+    TRAINER_MODES,
+    call_policy_loss,
+)
 from breadth.base.errors import BreadthError, MechanismError
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Stage
 from breadth.training.reduction import Reduction
 
-SEAMS = {
+FUNCTION_SIGNATURES = {
     "verl.workers.utils.losses:ppo_loss": ("config", "model_output", "data", "dp_group"),
     "verl.workers.utils.padding:no_padding_2_padding": ("tensor", "data"),
     "verl.workers.utils.padding:response_to_nested": ("tensor", "response_mask"),
 }
 """Functions of verl the policy loss relies on -> their parameters."""
-TRAINER_SEAMS = {
+TRAINER_SIGNATURES = {
     "verl.workers.engine_workers:TrainingWorker.train_batch": ("self", "data"),
     "verl.workers.engine_workers:TrainingWorker.train_mini_batch": ("self", "data"),
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage": ("self", "batch", "metrics"),
@@ -54,28 +67,30 @@ def self_check(*, trainer: bool = True) -> tuple[str, ...]:
     """
     import verl
 
-    check_version(verl.__version__)
-    said = [f"verl {verl.__version__}", _plugin(), _seams(SEAMS), _loss()]
-    return tuple([*said, _seams(TRAINER_SEAMS), _trainers()] if trainer else said)
+    check_verl_version(verl.__version__)
+    lines = [f"verl {verl.__version__}", check_plugin(), check_signatures(FUNCTION_SIGNATURES), check_registered_loss()]
+    return tuple([*lines, check_signatures(TRAINER_SIGNATURES), check_registered_trainers()] if trainer else lines)
 
 
-def explain(chain: Chain) -> tuple[str, ...]:
+def explain_chain(chain: Chain) -> tuple[str, ...]:
     """Say which hook can run a chain, and what to add to verl's command; raises when neither can."""
-    refuse_unfed(chain)
-    settings = " ".join([f"{PLACE}._target_={TARGET} +{PLACE}.chain=<it>", *_settings(chain)])
+    refuse_unsupported(chain)
+    settings = " ".join(
+        [f"{LOSS_SETTINGS_PATH}._target_={LOSS_TARGET} +{LOSS_SETTINGS_PATH}.chain=<it>", *required_overrides(chain)]
+    )
     whole = f"with our trainer: trainer.v1.trainer_mode={TRAINER_MODES[0]} {settings}"
     try:
-        refuse_alone(chain, VERL_AVERAGES[chain.reduction.by], chain.reduction.length)
+        refuse_without_trainer(chain, VERL_AVERAGES[chain.reduction.by], chain.reduction.length)
     except MechanismError as error:
         return whole, f"not with verl's own trainers: {error.problem}"
     return whole, f"with verl's own trainers: {settings}"
 
 
-def _settings(chain: Chain) -> Iterator[str]:
+def required_overrides(chain: Chain) -> Iterator[str]:
     """Yield what a chain asks of verl's configuration."""
-    if not chain.seated(Stage.LOSS):
+    if not chain.mechanisms_of(Stage.LOSS):
         return
-    yield f"{PLACE}.loss_mode={LOSS_MODE}"
+    yield f"{LOSS_SETTINGS_PATH}.loss_mode={LOSS_MODE}"
     if chain.reduction != Reduction():
         yield f"{ACTOR}.loss_agg_mode={VERL_AVERAGES[chain.reduction.by]}"
     if chain.reduction.by == "fixed-length":
@@ -86,11 +101,11 @@ def _settings(chain: Chain) -> Iterator[str]:
         yield f"{ACTOR}.use_kl_loss=true {ACTOR}.kl_loss_coef=0"
 
 
-def _plugin() -> str:
-    found = [entry for entry in metadata.entry_points(group=GROUP) if entry.value == plugin.__name__]
+def check_plugin() -> str:
+    found = [entry for entry in metadata.entry_points(group=PLUGIN_GROUP) if entry.value == plugin.__name__]
     if not found:
         raise MechanismError(
-            f"No installed package names {plugin.__name__} in the entry-point group {GROUP}, so verl cannot find our"
+            f"No installed package names {plugin.__name__} in the entry-point group {PLUGIN_GROUP}, so verl cannot find our"
             " hooks.",
             f"Install breadth again (pip install breadth), or set VERL_USE_EXTERNAL_MODULES={plugin.__name__} for every"
             " process.",
@@ -101,12 +116,12 @@ def _plugin() -> str:
             f"VERL_USE_EXTERNAL_PLUGINS is '{policy}', which keeps verl from loading '{found[0].name}'.",
             f"Unset it, or add {found[0].name} to it.",
         )
-    return f"entry point {GROUP}: {found[0].name}"
+    return f"entry point {PLUGIN_GROUP}: {found[0].name}"
 
 
-def _loss() -> str:
+def check_registered_loss() -> str:
     registered = import_module("verl.trainer.ppo.core_algos").POLICY_LOSS_REGISTRY.get(LOSS_MODE)
-    if registered is not policy_loss:
+    if registered is not call_policy_loss:
         held = "nothing" if registered is None else f"{registered.__module__}.{registered.__qualname__}"
         raise MechanismError(
             f"verl's policy loss '{LOSS_MODE}' is {held}, not ours.",
@@ -115,8 +130,8 @@ def _loss() -> str:
     return f"policy loss '{LOSS_MODE}'"
 
 
-def _trainers() -> str:
-    table = _imported("verl.trainer.ppo.v1.trainer_base").TRAINER_REGISTRY
+def check_registered_trainers() -> str:
+    table = import_or_refuse("verl.trainer.ppo.v1.trainer_base").TRAINER_REGISTRY
     missing = [mode for mode in TRAINER_MODES if not getattr(table.get(mode), "__module__", "").startswith("breadth.")]
     if missing:
         raise MechanismError(
@@ -126,22 +141,22 @@ def _trainers() -> str:
     return f"trainers {', '.join(TRAINER_MODES)}"
 
 
-def _seams(seams: dict[str, tuple[str, ...]]) -> str:
+def check_signatures(seams: dict[str, tuple[str, ...]]) -> str:
     for place, wanted in seams.items():
         module, path = place.split(":")
-        held = _imported(module)
+        held = import_or_refuse(module)
         for name in path.split("."):
             held = getattr(held, name, None)
         found = () if held is None else tuple(inspect.signature(held).parameters)
         if found != wanted:
             raise MechanismError(
                 f"{place} takes {found or 'nothing: it is gone'}; this adapter was written for {wanted}.",
-                f'Install a tested verl: pip install "verl=={TESTED[-1]}.*"',
+                f'Install a tested verl: pip install "verl=={VERL_VERSIONS[-1]}.*"',
             )
     return f"unchanged in verl: {', '.join(place.split(':')[1] for place in seams)}"
 
 
-def _imported(module: str) -> Any:
+def import_or_refuse(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
@@ -154,16 +169,16 @@ def _imported(module: str) -> Any:
 def main(arguments: list[str]) -> int:
     """Check the hooks, and the chain in the file named; returns the exit status."""
     try:
-        said = list(self_check())
-        said += explain(load_chain(arguments[0])) if arguments else ()
+        lines = list(self_check())
+        lines += explain_chain(load_chain(arguments[0])) if arguments else ()
     except BreadthError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in said))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 
 
-plugin.arm()  # whoever imports this module wants the hooks, entry point or not
+plugin.install_hooks()  # whoever imports this module wants the hooks, entry point or not
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""verl's trainers with a chain: the credit seat where verl computes advantages, the loss seat in verl's workers.
+"""verl's trainers with a chain: the credit stage where verl computes advantages, the loss stage in verl's workers.
 
 Select one with ``trainer.v1.trainer_mode=breadth``; the chain stands in the policy-loss settings (see
 `breadth.adapters.verl.loss`).
@@ -17,38 +17,37 @@ from verl.trainer.ppo.v1 import trainer_base as verl_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.conflicts import refuse, regime_of
-from breadth.adapters.verl.credit import CreditSeat
-from breadth.adapters.verl.loss import chain_in
+from breadth.adapters.verl.conflicts import refuse_conflicts, verl_regime
+from breadth.adapters.verl.credit import CreditStage
+from breadth.adapters.verl.loss import chain_from_settings, load_states, resume_objective, save_states
 from breadth.adapters.verl.registration import TRAINER_MODES
-from breadth.adapters.verl.worker import ChainedWorker
+from breadth.adapters.verl.worker import ChainWorker
 from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
 
-LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
-class Chained:
+class ChainMixin:
     """Put a chain into one of verl's trainers; goes before it in the bases."""
 
     verl_mode: str
     """verl's name of the trainer underneath: verl asks for it by name in several places."""
 
     def __init__(self, config: Any) -> None:
-        chain = chain_in(config.actor_rollout_ref.actor.policy_loss)
-        chain = replace(chain, reduction=chain.reduction.within(int(config.data.max_response_length)))
-        refuse(chain, config)
-        for inert in Objective(chain).explain(regime_of(config)):
-            LOG.warning("%s", inert)
+        chain = chain_from_settings(config.actor_rollout_ref.actor.policy_loss)
+        chain = replace(chain, reduction=chain.reduction.with_length(int(config.data.max_response_length)))
+        refuse_conflicts(chain, config)
+        for verdict in Objective(chain).explain(verl_regime(config)):
+            _LOG.warning("%s", verdict)
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.verl_mode
             # As text: the workers run what was checked here, whatever files they can read.
             config.actor_rollout_ref.actor.policy_loss.chain = chain.dumps()
         self.chain = chain
         """The chain this run was started with."""
-        self.credit_objective = Objective(replace(chain, mechanisms=chain.seated(Stage.CREDIT)))
-        """Runs the credit seat, here in the trainer's one process."""
+        self.credit_objective = Objective(replace(chain, mechanisms=chain.mechanisms_of(Stage.CREDIT)))
+        """Runs the credit stage, here in the trainer's one process."""
         super().__init__(config=config)  # type: ignore[call-arg]  # the trainer underneath
 
     def _init_resource_pool_mgr(self) -> None:
@@ -56,18 +55,18 @@ class Chained:
         mapping: dict[Any, Any] = self.role_worker_mapping  # type: ignore[attr-defined]
         for role in (WorkerRole.Actor, WorkerRole.ActorRollout, WorkerRole.ActorRolloutRef):
             if role in mapping:
-                mapping[role] = verl_trainer.ray.remote(ChainedWorker)
+                mapping[role] = verl_trainer.ray.remote(ChainWorker)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Let verl score the batch, then give the rollouts the chain's advantages."""
         batch = super()._compute_advantage(batch, metrics)  # type: ignore[misc]  # the trainer underneath
         config: Any = self.config  # type: ignore[attr-defined]
-        seat = CreditSeat(
+        stage = CreditStage(
             self.credit_objective, getattr(self, "tokenizer", None), config.data.get("max_response_length")
         )
         queue, where = verl_trainer.tq, {"keys": batch.keys, "partition_id": batch.partition_id}
-        written, credited = seat.credited(
-            queue.kv_batch_get(**where, select_fields=seat.fields), batch.keys, batch.tags
+        written, credited = stage.compute_advantages(
+            queue.kv_batch_get(**where, select_fields=stage.fields), batch.keys, batch.tags
         )
         metrics.update(credited)
         return queue.kv_batch_put(**where, fields=verl_trainer.TensorDict(written, batch_size=len(batch)))
@@ -83,7 +82,7 @@ class Chained:
         """Write the chain's state first: verl's last act is to declare the checkpoint complete."""
         workers: Any = self.actor_rollout_wg  # type: ignore[attr-defined]
         states = {"credit": self.credit_objective.state(), "loss": workers.chain_state()[0]}
-        checkpoint.save(self._step_folder(), {seat: state for seat, state in states.items() if state is not None})
+        save_states(self._step_folder(), {stage: state for stage, state in states.items() if state is not None})
         super()._save_checkpoint()  # type: ignore[misc]  # the trainer underneath
 
     def _load_checkpoint(self) -> None:
@@ -91,10 +90,10 @@ class Chained:
         if self.global_steps == 0:  # type: ignore[attr-defined]
             return
         settings: Any = self.config.trainer  # type: ignore[attr-defined]
-        states = checkpoint.load(
+        states = load_states(
             Path(settings.resume_from_path) if settings.resume_mode == "resume_path" else self._step_folder()
         )
-        checkpoint.resume(self.credit_objective, states.get("credit"))
+        resume_objective(self.credit_objective, states.get("credit"))
         self.actor_rollout_wg.restore_chain(states.get("loss"))  # type: ignore[attr-defined]
 
     def _step_folder(self) -> Path:
@@ -103,14 +102,14 @@ class Chained:
 
 
 @verl_trainer.register_trainer(TRAINER_MODES[0])
-class BreadthTrainer(Chained, PPOTrainerSync):  # type: ignore[misc]  # verl is untyped
+class BreadthTrainer(ChainMixin, PPOTrainerSync):  # type: ignore[misc]  # verl is untyped
     """verl's synchronous trainer with a chain."""
 
     verl_mode = "sync"
 
 
 @verl_trainer.register_trainer(TRAINER_MODES[1])
-class BreadthTrainerColocateAsync(Chained, PPOTrainerColocateAsync):  # type: ignore[misc]  # verl is untyped
+class BreadthTrainerColocateAsync(ChainMixin, PPOTrainerColocateAsync):  # type: ignore[misc]  # verl is untyped
     """verl's asynchronous trainer on shared GPUs with a chain."""
 
     verl_mode = "colocate_async"

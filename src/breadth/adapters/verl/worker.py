@@ -1,4 +1,4 @@
-"""verl's actor worker with a chain's loss seat: begins and ends the chain's step where verl's optimizer step begins and ends."""
+"""verl's actor worker with a chain's loss stage: begins and ends the chain's step where verl's optimizer step begins and ends."""
 
 from __future__ import annotations
 
@@ -11,53 +11,52 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
-from breadth.adapters.verl import checkpoint
-from breadth.adapters.verl.loss import LossSeat, chain_in, copies_of, fed_loss
+from breadth.adapters.verl.loss import LossStage, chain_from_settings, count_replicas, resume_objective, stage_loss
 from breadth.adapters.verl.registration import LOSS_MODE
 from breadth.base.errors import MechanismError
 
 
-class ChainedActor(TrainingWorker):  # type: ignore[misc]  # verl is untyped
-    """verl's training worker, with the loss seat around each of its optimizer steps."""
+class ChainActor(TrainingWorker):  # type: ignore[misc]  # verl is untyped
+    """verl's training worker, with the loss stage around each of its optimizer steps."""
 
-    seat: LossSeat | None = None
-    """The chain's loss seat; None until it is attached, and then verl's worker is as it was."""
+    stage: LossStage | None = None
+    """The chain's loss stage; None until it is attached, and then verl's worker is as it was."""
 
     def attach(self, loss: Any) -> Any:
         """Take the chain from the settings of verl's worker loss; returns the loss to train with, which is verl's own with more at hand."""
         if not isinstance(loss, partial) or loss.func is not ppo_loss:
             raise MechanismError(
                 "verl's worker trains with another loss than ppo_loss, which alone calls a policy loss.",
-                "Switch off what replaces it (distillation), or use a chain of the credit seat only.",
+                "Switch off what replaces it (distillation), or use a chain of the credit stage only.",
             )
         config = loss.keywords["config"]
-        self.seat = LossSeat(chain_in(config.policy_loss), copies_of(self.engine))
-        fed = partial(fed_loss, config=config, seat=self.seat)
+        self.stage = LossStage(chain_from_settings(config.policy_loss), count_replicas(self.engine))
+        fed = partial(stage_loss, config=config, stage=self.stage)
         self.set_loss_fn(fed)
         return fed
 
     def train_mini_batch(self, data: Any) -> Any:
         """Take all optimizer steps of one generation."""
-        if self.seat is not None:
-            self.seat.arrive()
+        if self.stage is not None:
+            self.stage.start_generation()
         return super().train_mini_batch(data)
 
     def train_batch(self, data: Any) -> Any:
         """Take one optimizer step."""
-        if self.seat is None:
+        if self.stage is None:
             return super().train_batch(data)
-        self.seat.begin(data)
+        self.stage.begin(data)
         output = super().train_batch(data)
-        metrics = self.seat.finish()
+        metrics = self.stage.finish()
         if output is not None:
             tu.assign_non_tensor(output, metrics={**tu.get(output, "metrics"), **metrics})
         return output
 
 
-class ChainedWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl is untyped
-    """verl's hybrid worker, whose actor runs the chain's loss seat."""
+class ChainWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl is untyped
+    """verl's hybrid worker, whose actor runs the chain's loss stage."""
 
-    actor_worker_cls = ChainedActor
+    actor_worker_cls = ChainActor
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]  # verl is untyped
     def init_model(self) -> None:
@@ -68,11 +67,11 @@ class ChainedWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl is unt
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]  # verl is untyped
     def chain_state(self) -> dict[str, Any] | None:
-        """Return the state of the loss seat, the same on every rank; None without one."""
-        return None if self.actor.seat is None else self.actor.seat.objective.state()
+        """Return the state of the loss stage, the same on every rank; None without one."""
+        return None if self.actor.stage is None else self.actor.stage.objective.state()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]  # verl is untyped
     def restore_chain(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a checkpoint's state of the loss seat."""
-        if self.actor.seat is not None:
-            checkpoint.resume(self.actor.seat.objective, state)
+        """Go on from a checkpoint's state of the loss stage."""
+        if self.actor.stage is not None:
+            resume_objective(self.actor.stage.objective, state)

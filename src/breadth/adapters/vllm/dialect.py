@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from breadth.doctor.words.server_words import ServerWords
+from breadth.doctor.trainer_config import ServerWords
 from breadth.inference.records import Sampling
-from breadth.runtime.dialect import Dialect, Identity
-from breadth.runtime.sampler import Draw
+from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.sampler import SampleRequest
 
 LOOP = {"min_pattern_size": 50, "max_pattern_size": 200, "min_count": 4}
 """Four turns of a passage of 50 to 200 tokens: what our own loop guard ends, 200 tokens of one passage over and over.
@@ -33,7 +33,7 @@ SETTINGS = ServerWords(
 
 
 @dataclass(frozen=True)
-class VllmDialect(Dialect):
+class VllmDialect(ServerDialect):
     """vLLM's server, written from its source (August 2026); no real one has answered it in our tests.
 
     Log-probs are raw unless the server was started with another ``--logprobs-mode``; more than 20 alternatives need
@@ -43,16 +43,16 @@ class VllmDialect(Dialect):
     before ``</think>`` may refuse or lose it.
     """
 
-    offers: ClassVar[frozenset[str]] = Dialect.offers | {"prefix", "thinking"}
+    offers: ClassVar[frozenset[str]] = ServerDialect.offers | {"prefix", "thinking"}
 
-    def recognises(self, identity: Identity) -> bool:
+    def recognises(self, identity: ServerIdentity) -> bool:
         """Recognise it by the owner of its models."""
         return any(
             isinstance(model, Mapping) and model.get("owned_by") == "vllm"
             for model in identity.models.get("data") or ()
         )
 
-    def speculates(self, identity: Identity) -> bool | None:
+    def speculates(self, identity: ServerIdentity) -> bool | None:
         """Say whether the server decodes speculatively; only one in development mode tells."""
         page = identity.props.get("/server_info")
         told = page.get("vllm_config") if isinstance(page, Mapping) else None
@@ -73,7 +73,7 @@ class VllmDialect(Dialect):
         """Return the field that caps thinking."""
         return {"thinking_token_budget": tokens}
 
-    def prompt_fields(self, draw: Draw) -> dict[str, Any]:
+    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply as a last message that is left open."""
         if isinstance(draw.prompt, str) or not draw.prefix:
             return super().prompt_fields(draw)

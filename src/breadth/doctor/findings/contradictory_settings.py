@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding, Loop, Outcome
-from breadth.doctor.lint.contradictions import contradictions
-from breadth.doctor.lint.points import headline, proof, remedies_of, severity
+from breadth.doctor.lint import contradictions, headline, proof, remedies_of, severity
 
 
 @dataclass(frozen=True)

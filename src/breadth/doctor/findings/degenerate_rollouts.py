@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies, rollout_remedies
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.token_windows import (
-    FEWEST,
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import (
+    MIN_CLUSTERS,
+    Completions,
     Ends,
     Shift,
-    Texts,
+    completions_at_ends,
     lacks_rollouts,
     shift,
     trained_ends,
     trains,
-    written,
 )
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 
@@ -67,17 +67,17 @@ class DegenerateRollouts:
         """Run the detectors on texts of both ends."""
         if evidence.run is None or not trains(evidence):
             return None
-        ends, texts = trained_ends(evidence), written(evidence)
+        ends, texts = trained_ends(evidence), completions_at_ends(evidence)
         if ends is None or texts is None:
             return lacks_rollouts(evidence, NAME, "text")
         from breadth.measure.degeneracy import reference_computation, response_degeneracy
 
         reference = reference_computation(texts[0].texts) or None
         checked = [[response_degeneracy(text, reference=reference) for text in end.texts] for end in texts]
-        then, now = (np.array([float(one.degenerate) for one in end]) for end in checked)
+        then, now = (np.array([float(one.is_degenerate) for one in end]) for end in checked)
         found = shift((texts[0].problems, then), (texts[1].problems, now))
-        if found.problems < FEWEST:
-            return CannotTell(NAME, f"texts of {found.problems} problems at one of the ends; {FEWEST} are needed")
+        if found.problems < MIN_CLUSTERS:
+            return CannotTell(NAME, f"texts of {found.problems} problems at one of the ends; {MIN_CLUSTERS} are needed")
         if found.change.low <= self.few:
             return None
         return Finding(
@@ -101,20 +101,24 @@ class DegenerateRollouts:
 
 def _most_often(checked: Sequence[Degeneracy]) -> str:
     """Name the two detectors that fire together most often."""
-    pairs = Counter(name for one in checked if one.degenerate for name in one.fired)
+    pairs = Counter(name for one in checked if one.is_degenerate for name in one.detections)
     return " and ".join(name for name, _ in pairs.most_common(2))
 
 
-def _rewarded(texts: Texts, degenerate: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval | None:
+def _rewarded(texts: Completions, degenerate: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval | None:
     """Return the share of degenerate completions that were right; None where that is not known."""
     known = texts.right[(degenerate == 1) & np.isfinite(texts.right)]
     return wilson(int(known.sum()), len(known)) if len(known) else None
 
 
 def _facts(
-    ends: Ends, found: Shift, texts: tuple[Texts, Texts], checked: Sequence[Degeneracy], rewarded: Interval | None
+    ends: Ends,
+    found: Shift,
+    texts: tuple[Completions, Completions],
+    checked: Sequence[Degeneracy],
+    rewarded: Interval | None,
 ) -> tuple[Fact, ...]:
-    fired = Counter(name for one in checked for name in one.fired)
+    fired = Counter(name for one in checked for name in one.detections)
     facts = [
         Fact("degenerate at the start", found.start, "%", f"{len(texts[0]):,} texts, {ends.start.name}"),
         Fact("degenerate now", found.now, "%", f"{len(texts[1]):,} texts, {ends.now.name}"),
@@ -132,13 +136,13 @@ def _cost(found: Shift, rewarded: Interval | None) -> str:
 
 
 def _prescriptions(evidence: Evidence, checked: Sequence[Degeneracy]) -> tuple[Prescription, ...]:
-    fired = Counter(name for one in checked for name in one.fired)
+    fired = Counter(name for one in checked for name in one.detections)
     loops = fired["tail loop"] + fired["n-gram repetition"] >= fired["early answer"] + fired["computation skipping"]
     wanted = [
-        rollout_remedies.guard_successes(),
-        remedies.mask_truncated(evidence) if loops else remedies.second_check(),
-        remedies.choose_problems(easier=True),
-        remedies.anchor(evidence),
+        prescriptions.guard_successes(),
+        prescriptions.mask_truncated(evidence) if loops else prescriptions.second_check(),
+        prescriptions.choose_problems(easier=True),
+        prescriptions.anchor(evidence),
     ]
     return tuple(one for one in wanted if one is not None)
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies, rollout_remedies
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.doctor.signs.token_windows import (
-    FEWEST,
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence, Window
+from breadth.doctor.evidence.rollouts import (
+    MIN_CLUSTERS,
     Ends,
     asked_ends,
     coverage_shift,
@@ -19,7 +18,7 @@ from breadth.doctor.signs.token_windows import (
     lacks_rollouts,
     trains,
 )
-from breadth.doctor.windows import Window
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
 
@@ -63,8 +62,8 @@ class DiversityTransfer:
         if lacking is not None:
             return lacking
         unsolved = _unsolved(ends)
-        if unsolved < FEWEST:
-            missing = f"{unsolved} problems were asked at both ends and solved at neither; {FEWEST} are needed"
+        if unsolved < MIN_CLUSTERS:
+            missing = f"{unsolved} problems were asked at both ends and solved at neither; {MIN_CLUSTERS} are needed"
             return CannotTell(
                 NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps"
             )
@@ -80,9 +79,9 @@ class DiversityTransfer:
         covered = coverage_shift(ends)
         paid = covered is not None and covered[1].change.low > 0
         wanted = (
-            rollout_remedies.pay_for_other_answers(),
-            rollout_remedies.train_for_coverage(),
-            remedies.anchor(evidence),
+            prescriptions.pay_for_other_answers(),
+            prescriptions.train_for_coverage(),
+            prescriptions.anchor(evidence),
         )
         return Finding(
             NAME,
@@ -90,7 +89,7 @@ class DiversityTransfer:
             "strong",
             "training",
             f"On problems that it never solved the policy gives {found.every.shared.value:.2g} fewer different answers"
-            f" in {found.draws} samples than at the start.",
+            f" in {found.sample_size} samples than at the start.",
             _facts(ends, found, lost),
             "Drawn at the same temperature, the checkpoint of the start gives as few different answers to the same"
             " problems.",
@@ -127,7 +126,7 @@ def _lost(found: Transfer) -> Interval | None:
 
 def _facts(ends: Ends, found: Transfer, lost: Interval) -> tuple[Fact, ...]:
     gap = found.every
-    where = f"{ends.where}, {gap.problems:,} problems at {found.draws} samples"
+    where = f"{ends.where}, {gap.problems:,} problems at {found.sample_size} samples"
     return (
         Fact("different answers lost where neither solves", gap.shared, "", where),
         Fact("the same at equally many readable answers", gap.shared_parsed),

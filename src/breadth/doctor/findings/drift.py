@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.scores import is_training, no_rise
 from breadth.doctor.finding import Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.scores import is_training, no_rise
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import Series
@@ -93,7 +93,7 @@ class Drift:
 def _continued(series: Series, share: float) -> float:
     """Return the divergence to be expected at the end, at most, if the distance had grown on as it did in an earlier stretch."""
     begin, stop, eighth = len(series) // 8, int(share * len(series)), max(3, len(series) // 8)
-    if stop - begin < FEWEST:
+    if stop - begin < MIN_POINTS:
         return np.inf
     steps, distance = series.steps[begin:stop], np.sqrt(np.maximum(series.values[begin:stop], 0.0))
     pace = trend(steps, distance)
@@ -144,10 +144,10 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
 
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
     wanted = [
-        remedies.smaller_rate(evidence),
-        remedies.stronger_anchor(evidence),
-        remedies.correct_mismatch(evidence),
-        None if step is None else remedies.go_back(step),
+        prescriptions.smaller_rate(evidence),
+        prescriptions.stronger_anchor(evidence),
+        prescriptions.correct_mismatch(evidence),
+        None if step is None else prescriptions.go_back(step),
     ]
     return tuple(one for one in wanted if one is not None)
 

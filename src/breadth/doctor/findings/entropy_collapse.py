@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Confidence, Finding, Loop, Outcome, Prescription
-from breadth.doctor.instruments.law import fitted
+from breadth.doctor.overview import fit_run_law
 from breadth.measure.entropy_law import LawFit
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
@@ -123,7 +123,7 @@ def _directions(score: Trend, late: Trend | None) -> str:
 
 def _law(evidence: Evidence) -> LawFit | None:
     """Return the entropy law where it may be believed."""
-    found = None if evidence.run is None else fitted(evidence.run)
+    found = None if evidence.run is None else fit_run_law(evidence.run)
     return None if found is None or found[1] else found[0]
 
 
@@ -166,12 +166,12 @@ def _prescriptions(evidence: Evidence, entropy: Trend, floor: float) -> tuple[Pr
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     per_token = kind is not None and kind.aggregation == "token-mean"
     wanted = [
-        remedies.clip_higher(evidence) if not evidence.knobs.on_policy else None,
-        remedies.hold_entropy(entropy.start.value) if per_token else None,
-        remedies.anchor(evidence),
-        remedies.kl_cov(evidence),
-        remedies.clip_higher(evidence) if evidence.knobs.on_policy else None,
-        None if step is None else remedies.go_back(step),
+        prescriptions.clip_higher(evidence) if not evidence.knobs.on_policy else None,
+        prescriptions.hold_entropy(entropy.start.value) if per_token else None,
+        prescriptions.anchor(evidence),
+        prescriptions.kl_cov(evidence),
+        prescriptions.clip_higher(evidence) if evidence.knobs.on_policy else None,
+        None if step is None else prescriptions.go_back(step),
     ]
     return tuple(one for one in wanted if one is not None)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
@@ -96,12 +96,12 @@ def _facts(evidence: Evidence, entropy: Trend, score: Trend | None) -> tuple[Fac
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
     cut = evidence.trend("truncated")
     wanted = [
-        remedies.no_bonus(evidence),
-        remedies.lower_clip(evidence),
-        remedies.mask_truncated(evidence) if cut is not None and cut.verdict == "rising" else None,
-        remedies.correct_mismatch(evidence) if _two_engines(evidence) else None,
-        remedies.smaller_rate(evidence),
-        None if step is None else remedies.go_back(step),
+        prescriptions.no_bonus(evidence),
+        prescriptions.lower_clip(evidence),
+        prescriptions.mask_truncated(evidence) if cut is not None and cut.verdict == "rising" else None,
+        prescriptions.correct_mismatch(evidence) if _two_engines(evidence) else None,
+        prescriptions.smaller_rate(evidence),
+        None if step is None else prescriptions.go_back(step),
     ]
     return tuple(one for one in wanted if one is not None)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor import remedies, rollout_remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import Ends, asked_ends, lacks_rollouts, token_switch, trained_ends, trains
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.doctor.signs.token_windows import Ends, asked_ends, lacks_rollouts, token_switch, trained_ends, trains
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -86,9 +86,13 @@ class ForkCollapse:
             "On the problems of the first steps the same policy is as unsure at its forks as it was then.",
             f"{found.lost:.0%} of the entropy that was lost was lost at forks.",
             (
-                rollout_remedies.hold_forks(),
-                *(one for one in (remedies.anchor(evidence), remedies.clip_higher(evidence)) if one is not None),
-                rollout_remedies.train_on_forks(),
+                prescriptions.hold_forks(),
+                *(
+                    one
+                    for one in (prescriptions.anchor(evidence), prescriptions.clip_higher(evidence))
+                    if one is not None
+                ),
+                prescriptions.train_on_forks(),
             ),
         )
 

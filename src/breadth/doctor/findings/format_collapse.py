@@ -10,22 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies, rollout_remedies
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.doctor.signs.token_windows import (
-    FEWEST,
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import (
+    MIN_CLUSTERS,
+    Completions,
     Ends,
     Shift,
-    Texts,
     asked_ends,
+    completions_at_ends,
     coverage_shift,
     lacks_rollouts,
     shift,
     trained_ends,
     trains,
-    written,
 )
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.measure.intervals import Columns, Interval, resample
 from breadth.measure.response_style import FORMATS, surface_format
 from breadth.measure.validate import FloatArray
@@ -51,7 +51,7 @@ class FormatShift:
 @lru_cache(maxsize=1)
 def format_shift(evidence: Evidence) -> FormatShift | None:
     """Tell the formats of texts of both ends apart; None without texts."""
-    texts = written(evidence)
+    texts = completions_at_ends(evidence)
     if texts is None:
         return None
     named = [[surface_format(text) for text in end.texts] for end in texts]
@@ -64,7 +64,7 @@ def _is(name: str, names: Sequence[str]) -> FloatArray:
     return np.array([float(one == name) for one in names])
 
 
-def _effective(texts: Texts, names: Sequence[str]) -> Interval:
+def _effective(texts: Completions, names: Sequence[str]) -> Interval:
     """Return ``exp(-sum s log s)`` over the shares of formats, resampling problems."""
     present = [name for name in FORMATS if name in names]
 
@@ -102,8 +102,10 @@ class FormatCollapse:
         found, ends = format_shift(evidence), trained_ends(evidence)
         if found is None or ends is None:
             return lacks_rollouts(evidence, NAME, "text")
-        if found.share.problems < FEWEST:
-            return CannotTell(NAME, f"texts of {found.share.problems} problems at one of the ends; {FEWEST} are needed")
+        if found.share.problems < MIN_CLUSTERS:
+            return CannotTell(
+                NAME, f"texts of {found.share.problems} problems at one of the ends; {MIN_CLUSTERS} are needed"
+            )
         if not self.collapsed(found):
             return None
         fell = _fell(evidence)
@@ -119,7 +121,7 @@ class FormatCollapse:
             "",
             tuple(
                 one
-                for one in (remedies.anchor(evidence), rollout_remedies.mix_formats(found.leading))
+                for one in (prescriptions.anchor(evidence), prescriptions.mix_formats(found.leading))
                 if one is not None
             ),
         )

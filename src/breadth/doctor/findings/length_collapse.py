@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.scores import Moved, held_out, is_training, no_rise
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.scores import Moved, held_out, is_training, no_rise
 from breadth.measure.degeneracy import run_collapse
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
@@ -41,7 +41,7 @@ class LengthCollapse:
         if not is_training(evidence):
             return None
         series = _lengths(evidence)
-        if series is None or len(series) < FEWEST:
+        if series is None or len(series) < MIN_POINTS:
             return _lacking(evidence, series)
         length = trend(series.steps, series.values)
         if length.ratio is None or length.verdict != "falling" or length.ratio.high >= self.short:
@@ -65,7 +65,7 @@ class LengthCollapse:
 
 def _lengths(evidence: Evidence) -> Series | None:
     logged = evidence.series("length")
-    if logged is not None and len(logged) >= FEWEST:
+    if logged is not None and len(logged) >= MIN_POINTS:
         return logged
     return logged if evidence.run is None or "tokens" not in evidence.run.columns else _counted(evidence.run)
 
@@ -84,7 +84,7 @@ def _lacking(evidence: Evidence, series: Series | None) -> Outcome:
         return evidence.lacks("length-collapse", "length")
     return CannotTell(
         "length-collapse",
-        f"rollouts with a number of tokens are there at {len(series)} steps; {FEWEST} are needed",
+        f"rollouts with a number of tokens are there at {len(series)} steps; {MIN_POINTS} are needed",
         "train on",
     )
 
@@ -133,9 +133,11 @@ def _cost(evidence: Evidence, step: float | None) -> str:
 
 def _prescriptions(evidence: Evidence, step: float | None, severity: Severity) -> tuple[Prescription, ...]:
     if severity is Severity.NOTE:
-        return (remedies.second_check(),)
-    back = None if step is None else remedies.go_back(int(step))
-    return tuple(one for one in (remedies.second_check(), remedies.stronger_anchor(evidence), back) if one is not None)
+        return (prescriptions.second_check(),)
+    back = None if step is None else prescriptions.go_back(int(step))
+    return tuple(
+        one for one in (prescriptions.second_check(), prescriptions.stronger_anchor(evidence), back) if one is not None
+    )
 
 
 FINDING = LengthCollapse()

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence, of_inference
 from breadth.doctor.finding import Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class MaxTokensIgnored:
         return counted or _probed(evidence)
 
     def _counted(self, evidence: Evidence) -> Finding | None:
-        from breadth.doctor.signs.sweeps import extra
+        from breadth.doctor.evidence.sweeps import extra
 
         caps, run = _caps(evidence), evidence.run
         if not caps or run is None or not run.rollout_files:
@@ -97,8 +96,7 @@ class MaxTokensIgnored:
 
 def _caps(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]:
     """Return for each step of the rollouts how long a completion and its thinking may be."""
-    from breadth.doctor.signs.spending import recorded_policy
-    from breadth.doctor.signs.sweeps import sweep
+    from breadth.doctor.evidence.sweeps import recorded_policy, sweep
 
     judged = sweep(evidence)
     if judged is not None:
@@ -118,7 +116,7 @@ def _probed(evidence: Evidence) -> Finding | None:
     refused = any(str(remark).startswith("a cap on thinking:") for remark in server.get("remarks", ()))
     if server.get("thinking_cap") != "no" or refused:
         return None
-    from breadth.doctor.signs.spending import policy_in_use
+    from breadth.doctor.evidence.sweeps import policy_in_use
 
     policy = policy_in_use(evidence)
     asked = None if policy is None else policy.sampling.thinking_tokens

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
-from breadth.doctor import rollout_remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import trains
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
 from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.doctor.findings.format_collapse import FormatShift, format_shift
-from breadth.doctor.signs.token_windows import trains
 from breadth.measure.answer_extraction import stated_answer
 from breadth.measure.intervals import Interval, wilson
 from breadth.measure.response_style import surface_format
@@ -74,7 +74,7 @@ class NarrowDataFormat:
             _facts(evidence.data, share, kind, rollouts if same else None),
             "A run on data of several formats, on the same problems, narrows as fast as this one.",
             "",
-            (rollout_remedies.mix_formats(kind),),
+            (prescriptions.mix_formats(kind),),
         )
 
 
@@ -104,10 +104,10 @@ def _choices(texts: Sequence[str]) -> tuple[str, Interval]:
 
 
 def _facts(data: Sequence[str], share: Interval, kind: str, rollouts: FormatShift | None) -> tuple[Fact, ...]:
-    from breadth.doctor.instruments.texts import READ
+    from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW
     from breadth.measure.response_style import exploration_profile
 
-    profiles = [exploration_profile(text) for text in data[:READ]]
+    profiles = [exploration_profile(text) for text in data[:MAX_TEXTS_PER_WINDOW]]
     facts = [
         Fact(f"data that is {kind}", share, "%", f"{len(data):,} texts of the training data"),
         Fact(

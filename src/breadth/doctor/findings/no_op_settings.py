@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Confidence, Finding, Loop, Outcome, Prescription
-from breadth.doctor.lint.inertness import inert_points
-from breadth.doctor.lint.points import Point, headline, proof, remedies_of, severity
+from breadth.doctor.lint import Point, headline, inert_points, proof, remedies_of, severity
 from breadth.report.sections import Fact
 
 NAME = "no-op-settings"

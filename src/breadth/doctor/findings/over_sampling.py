@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import MARGIN, PAIR, TUNE, Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import MARGIN, PAIR, TUNE, of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.signs.in_use import InUse
-    from breadth.doctor.signs.sweeps import Draws
+    from breadth.doctor.evidence.sweeps import InUse, PlainSamples
     from breadth.measure.intervals import Interval
 
 _NAME = "over-sampling"
@@ -41,10 +39,9 @@ class OverSampling:
         """Look for the narrowest vote that is enough."""
         if not of_inference(evidence):
             return None
-        from breadth.doctor.signs.in_use import in_use, vote_of
-        from breadth.doctor.signs.sweeps import looked_at
+        from breadth.doctor.evidence.sweeps import in_use, plain_samples, vote_of
 
-        drawn = looked_at(evidence, _NAME)
+        drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         used = in_use(evidence, drawn, _NAME)
@@ -57,8 +54,8 @@ class OverSampling:
             return None
         return self._judged(drawn, wide, narrower, known=known)
 
-    def _judged(self, drawn: Draws, wide: InUse, narrower: list[int], *, known: bool) -> Outcome:
-        from breadth.doctor.signs.sweeps import together
+    def _judged(self, drawn: PlainSamples, wide: InUse, narrower: list[int], *, known: bool) -> Outcome:
+        from breadth.doctor.evidence.sweeps import together
         from breadth.tuning.choice import RISK, improvements
 
         gaps = drawn.votes(narrower) - wide.scores[:, None]
@@ -73,7 +70,7 @@ class OverSampling:
         )
         return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
 
-    def _finding(self, drawn: Draws, wide: InUse, enough: tuple[int, Interval], *, known: bool) -> Finding:
+    def _finding(self, drawn: PlainSamples, wide: InUse, enough: tuple[int, Interval], *, known: bool) -> Finding:
         width, bound = enough
         each = float(drawn.tokens.mean())
         wasted = 1 - width * each / wide.tokens

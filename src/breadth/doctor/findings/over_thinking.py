@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import ALARM, TUNE, Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import ALARM, TUNE, of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.signs.spending import Spending
+    from breadth.doctor.evidence.sweeps import Spending
     from breadth.measure.paired_tests import HumpTest
     from breadth.tuning.evidence import ArmEvidence
-    from breadth.tuning.tuned import Tuned
+    from breadth.tuning.result import Tuned
 
 _NAME = "over-thinking"
 
@@ -43,9 +42,9 @@ class OverThinking:
         """Test the curve up to what the policy in use thinks."""
         if not of_inference(evidence):
             return None
-        from breadth.doctor.signs.sweeps import looked_at, sweep
+        from breadth.doctor.evidence.sweeps import plain_samples, sweep
 
-        drawn, judged = looked_at(evidence, _NAME), sweep(evidence)
+        drawn, judged = plain_samples(evidence, _NAME), sweep(evidence)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         if judged is None:
@@ -93,7 +92,7 @@ class OverThinking:
 
 def _spending(evidence: Evidence, judged: Tuned) -> Spending | None:
     """Return what the policy in use pays for; None where that is not known, or it draws otherwise than the sweep."""
-    from breadth.doctor.signs.spending import drawn_otherwise, policy_in_use, spending
+    from breadth.doctor.evidence.sweeps import drawn_otherwise, policy_in_use, spending
 
     policy = policy_in_use(evidence)
     if policy is None or drawn_otherwise(policy, judged.evidence.plan.policy):

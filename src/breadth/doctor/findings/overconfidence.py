@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.doctor import remedies, rollout_remedies
-from breadth.doctor.evidence import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
-from breadth.doctor.signs.token_windows import (
-    FEWEST,
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence, Window
+from breadth.doctor.evidence.rollouts import (
+    MIN_CLUSTERS,
     Ends,
     Names,
     Shift,
@@ -22,8 +21,8 @@ from breadth.doctor.signs.token_windows import (
     shift,
     trains,
 )
-from breadth.doctor.windows import Window
-from breadth.measure.diversity import Tally, tally
+from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.measure.diversity import AnswerCounts, count_answers
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
@@ -65,9 +64,10 @@ class Overconfidence:
         if lacking is not None:
             return lacking
         wrong = _agreement(ends, self.agree, right=False)
-        if wrong.problems < FEWEST:
+        if wrong.problems < MIN_CLUSTERS:
             return CannotTell(
-                NAME, f"{wrong.problems} problems have {self.agree} rollouts at one of the ends; {FEWEST} are needed"
+                NAME,
+                f"{wrong.problems} problems have {self.agree} rollouts at one of the ends; {MIN_CLUSTERS} are needed",
             )
         if wrong.change.low <= 0 or wrong.now.low <= self.admitted:
             return None
@@ -85,7 +85,7 @@ class Overconfidence:
             if covered is not None and fell
             else ""
         )
-        wanted = (rollout_remedies.score_confidence(), rollout_remedies.train_for_coverage(), remedies.anchor(evidence))
+        wanted = (prescriptions.score_confidence(), prescriptions.train_for_coverage(), prescriptions.anchor(evidence))
         return Finding(
             NAME,
             Severity.WARNING if fell else Severity.NOTE,
@@ -120,7 +120,7 @@ def _agreeing(window: Window, agree: int, *, right: bool) -> tuple[Names, FloatA
     """Return problem of each group large enough, and the chance that so many of its rollouts share one answer, right or wrong."""
     samples = window.samples
     side = samples.right == 1 if right else samples.right == 0
-    counted: Tally = tally(samples.groups, np.where(side, window.classes, -1))
+    counted: AnswerCounts = count_answers(samples.groups, np.where(side, window.classes, -1))
     alike, drawn = counted.counts.astype(np.float64), counted.samples.astype(np.float64)
     ways = np.prod([np.maximum(alike - taken, 0) for taken in range(agree)], axis=0)
     enough = drawn >= agree

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import FEWEST, Evidence
+import numpy as np
+
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.scores import is_training, right_by_step
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.hardness import Hardness, bounded, counted
-from breadth.doctor.signs.scores import is_training, right_by_step
+from breadth.measure.intervals import Interval, mean_interval, quotient, resample
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.outcomes import Outcomes, outcomes
@@ -61,7 +63,7 @@ class OverlyHard:
             return None
         if score is None:
             return CannotTell(
-                "overly-hard", f"whether the score rises cannot be told from fewer than {FEWEST} steps", "train on"
+                "overly-hard", f"whether the score rises cannot be told from fewer than {MIN_POINTS} steps", "train on"
             )
         if score.verdict == "cannot tell" and (self._hints(score) or self._leaves_room(hard, score, width)):
             said = f"{hard.share.value:.0%} of the groups are all wrong, but a rise that would end it is not excluded"
@@ -88,7 +90,7 @@ class OverlyHard:
             return evidence.lacks("overly-hard", "reward")
         if len(levels) == 2 and group and group > 1 and not evidence.knobs.filter_flat:
             return bounded(reward.end, levels, group)
-        flat = evidence.trend("starved_groups")
+        flat = evidence.trend("zero_variance_groups")
         if flat is not None and flat.end.high < self.half:
             return None  # most groups differ in reward, so most are not all wrong
         needed = (
@@ -119,10 +121,10 @@ class OverlyHard:
     def _prescriptions(self, evidence: Evidence, hard: Hardness) -> tuple[Prescription, ...]:
         cut = evidence.trend("truncated")
         wanted = [
-            remedies.raise_cap(evidence) if cut is not None and cut.end.low > self.cut else None,
-            remedies.choose_problems(easier=True),
-            remedies.larger_groups(evidence, hard.chance),
-            remedies.draw_anew(evidence),
+            prescriptions.raise_cap(evidence) if cut is not None and cut.end.low > self.cut else None,
+            prescriptions.choose_problems(easier=True),
+            prescriptions.larger_groups(evidence, hard.chance),
+            prescriptions.draw_anew(evidence),
         ]
         return tuple(one for one in wanted if one is not None)
 
@@ -130,7 +132,7 @@ class OverlyHard:
 def _score(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:
     """Return the trend of the share of right rollouts, which no bonus for form can move, else of the reward; and what right is worth."""
     right = None if graded is None else right_by_step(graded)
-    if right is not None and len(right) >= FEWEST:
+    if right is not None and len(right) >= MIN_POINTS:
         return trend(right.steps, right.values), 1.0
     levels = () if evidence.run is None else evidence.run.header.reward_levels
     return evidence.trend("reward"), max(levels) - min(levels) if len(levels) == 2 else 0.0
@@ -162,3 +164,86 @@ def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]
 
 FINDING = OverlyHard()
 """As the doctor asks it."""
+
+
+@dataclass(frozen=True)
+class Hardness:
+    """Groups without a right answer."""
+
+    share: Interval
+    """Share of the groups of the second half."""
+    start: Interval | None
+    """The same of the first half; None where it was not counted."""
+    chance: float
+    """Share of the rollouts that are right in the second half."""
+    group: float
+    """Rollouts of a group."""
+    groups: int
+    """Groups it was counted in; 0 where it is a bound."""
+    rise: Interval | None = None
+    """By how much more of the rollouts are right in the second half than in the first; None where it was not counted.
+    """
+
+    def missing(self, share: float) -> float:
+        """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
+
+        Were problems alike, (1 - p)^G of the groups would be: so p must reach 1 - share^(1/G).
+        """
+        return max(1 - float(share ** (1 / self.group)) - self.chance, 0.0)
+
+
+def counted(graded: Outcomes | None) -> Hardness | None:
+    """Count in the first and the second half of the steps; None where no group of two or more is graded."""
+    if graded is None or not (graded.drawn > 1).any():
+        return None
+    several = graded.drawn > 1
+    groups = Outcomes(graded.steps[several], graded.problems[several], graded.drawn[several], graded.right[several])
+    steps = np.unique(groups.steps)
+    half = len(steps) // 2
+    early, late = groups.at(steps[:half]), groups.at(steps[half:])
+    several_steps = len(steps) > 1
+    return Hardness(
+        _all_wrong(late),
+        _all_wrong(early) if several_steps else None,
+        float(late.right.sum() / late.drawn.sum()),
+        float(np.median(late.drawn)),
+        len(late),
+        _rise(early, late) if several_steps else None,
+    )
+
+
+def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
+    """Bound by the mean of a reward of two values: at least (1 - p)^G, and more where problems differ (Jensen)."""
+    low, width = min(levels), max(levels) - min(levels)
+    value, high, low_end = (min(max((end - low) / width, 0.0), 1.0) for end in (score.value, score.high, score.low))
+    share = Interval(
+        (1 - value) ** group,
+        (1 - high) ** group,
+        (1 - low_end) ** group,
+        score.level,
+        "(1 - score)^G of the score's interval",
+    )
+    return Hardness(share, None, value, float(group), 0)
+
+
+def _all_wrong(groups: Outcomes) -> Interval:
+    """Average the groups of a problem first: they are not independent."""
+    _, place = np.unique(groups.problems.astype(str), return_inverse=True)
+    return mean_interval(np.bincount(place, groups.right == 0) / np.bincount(place), bounds=(0.0, 1.0))
+
+
+def _rise(early: Outcomes, late: Outcomes) -> Interval:
+    """Compare shares of right rollouts, whole problems resampled: counts say more than medians of a few small shares."""
+    zeros = np.zeros(len(early)), np.zeros(len(late))
+    columns = {
+        "right 0": np.concatenate([early.right, zeros[1]]),
+        "drawn 0": np.concatenate([early.drawn, zeros[1]]),
+        "right 1": np.concatenate([zeros[0], late.right]),
+        "drawn 1": np.concatenate([zeros[0], late.drawn]),
+    }
+    found = resample(columns, np.concatenate([early.problems, late.problems]).astype(str))
+    return found.interval(
+        lambda of: quotient(of["right 1"], of["drawn 1"]) - quotient(of["right 0"], of["drawn 0"]),
+        "drawn 1",
+        (-1.0, 1.0),
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def _finding(sampling: Sampling | None, *, looks: bool) -> Finding:
 
 def _drawing(evidence: Evidence) -> tuple[Sampling | None, bool]:
     """Return how the policy in use draws, or the sweep did, and whether the policy looks at log-probs."""
-    from breadth.doctor.signs.spending import policy_in_use
-    from breadth.doctor.signs.sweeps import sweep
+    from breadth.doctor.evidence.sweeps import policy_in_use, sweep
 
     policy, judged = policy_in_use(evidence), sweep(evidence)
     looks = policy is not None and bool(policy.strategy.needs & {"confidences", "logprobs"})

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import ALARM, MARGIN, Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import ALARM, MARGIN, of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.signs.sweeps import Written
+    from breadth.doctor.evidence.sweeps import ArmTexts
     from breadth.inference.policy import Policy
     from breadth.measure.intervals import Interval
-    from breadth.tuning.evidence import Floats
+    from breadth.measure.validate import FloatArray
 
 _NAME = "repetition-loops"
 
@@ -54,13 +53,12 @@ class RepetitionLoops:
         """Count completions that end in a loop."""
         if not of_inference(evidence):
             return None
-        from breadth.doctor.signs.spending import policy_in_use, spending
-        from breadth.doctor.signs.sweeps import looked_at, written
+        from breadth.doctor.evidence.sweeps import arm_texts, plain_samples, policy_in_use, spending
 
-        drawn = looked_at(evidence, _NAME)
+        drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
-        arms, policy = written(evidence), policy_in_use(evidence)
+        arms, policy = arm_texts(evidence), policy_in_use(evidence)
         if not any(text for arm in arms for text in arm.texts):
             return CannotTell(
                 _NAME, "the texts of the samples are not there", "a run folder as breadth solve --out or tune writes it"
@@ -70,7 +68,7 @@ class RepetitionLoops:
         return self._judged(used, arms, policy, drawn.sampling.temperature)
 
     def _judged(
-        self, used: Written, arms: Sequence[Written], policy: Policy | None, temperature: float
+        self, used: ArmTexts, arms: Sequence[ArmTexts], policy: Policy | None, temperature: float
     ) -> Finding | None:
         counted = {arm.name: _counted(arm) for arm in arms}
         share = self._share(counted[used.name])
@@ -96,7 +94,7 @@ class RepetitionLoops:
 
     def _finding(
         self,
-        arm: Written,
+        arm: ArmTexts,
         share: Interval,
         counted: dict[str, _Counted],
         severity: Severity,
@@ -144,7 +142,7 @@ class RepetitionLoops:
 class _Counted:
     """Loops of one arm."""
 
-    by_question: Floats
+    by_question: FloatArray
     """Share of each question's texts that end in one."""
     tokens: float
     """Share of all tokens that were written in such texts."""
@@ -152,7 +150,7 @@ class _Counted:
     """Texts looked at."""
 
 
-def _counted(arm: Written) -> _Counted:
+def _counted(arm: ArmTexts) -> _Counted:
     import numpy as np
 
     from breadth.inference.halting import Loop as Guard

@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.scores import Moved, Part, evaluations, held_out, is_training, no_rise, parts
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.scores import Moved, evaluations, held_out, is_training, no_rise
-from breadth.doctor.signs.shares import Part, parts
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
@@ -162,10 +161,12 @@ def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> Ca
     had = evaluations(evidence)
     missing = "the reward rises, and nothing beside it is logged that it could be compared with"
     missing = (
-        f"the reward rises, and a held-out score is logged at {had} steps; {FEWEST} are needed" if had else missing
+        f"the reward rises, and a held-out score is logged at {had} steps; {MIN_POINTS} are needed" if had else missing
     )
     return CannotTell(
-        "reward-hacking", missing, evidence.switch("eval") or f"evaluate held-out problems at {FEWEST} steps or more"
+        "reward-hacking",
+        missing,
+        evidence.switch("eval") or f"evaluate held-out problems at {MIN_POINTS} steps or more",
     )
 
 
@@ -189,7 +190,9 @@ def _component(one: Part) -> Fact:
 
 
 def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
-    return tuple(one for one in (remedies.second_check(), remedies.stronger_anchor(evidence)) if one is not None)
+    return tuple(
+        one for one in (prescriptions.second_check(), prescriptions.stronger_anchor(evidence)) if one is not None
+    )
 
 
 FINDING = RewardHacking()

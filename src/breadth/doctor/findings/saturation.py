@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import Evidence
+import numpy as np
+
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.scores import is_training
 from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
-from breadth.doctor.signs.plateau import Plateau, plateau
-from breadth.doctor.signs.scores import is_training
-from breadth.measure.trends import Trend
+from breadth.measure.intervals import Interval
+from breadth.measure.series import robust_sd
+from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
+from breadth.runs.reader import Series
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,12 @@ def _solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
             Fact("highest reward", highest),
         ),
         "Held-out problems of the same kind are solved far less often.",
-        prescriptions=(remedies.choose_problems(easier=False),),
+        prescriptions=(prescriptions.choose_problems(easier=False),),
     )
 
 
 def _starved(evidence: Evidence) -> bool:
-    flat = evidence.trend("starved_groups")
+    flat = evidence.trend("zero_variance_groups")
     return flat is not None and flat.end.low > STARVED.half
 
 
@@ -115,16 +120,62 @@ def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...
         Fact("change over the level stretch", flat.change, "", f"a rise of {flat.excluded:.2g} is excluded"),
         Fact("entropy left of the start", entropy.ratio, "%", evidence.steps("entropy")),
     ]
-    starved = evidence.trend("starved_groups")
+    starved = evidence.trend("zero_variance_groups")
     if starved is not None:
-        facts.append(Fact("groups without a difference in reward", starved.end, "%", evidence.steps("starved_groups")))
+        facts.append(
+            Fact("groups without a difference in reward", starved.end, "%", evidence.steps("zero_variance_groups"))
+        )
     return tuple(facts)
 
 
 def _prescriptions(evidence: Evidence, step: int) -> tuple[Prescription, ...]:
-    wanted = [remedies.fresh_problems(), remedies.larger_rate(evidence), remedies.stop_here(step)]
+    wanted = [prescriptions.fresh_problems(), prescriptions.larger_rate(evidence), prescriptions.stop_here(step)]
     return tuple(one for one in wanted if one is not None)
 
 
 FINDING = Saturation()
 """As the doctor asks it."""
+
+
+_FIRST = 32
+# The start is the first of so many parts, at least three points: what learns fast has made most of its way in the first
+# eighth.
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """A level stretch."""
+
+    step: int
+    """Where it begins."""
+    share: float
+    """How much of the run it is."""
+    rise: float
+    """How far the series had risen by then."""
+    change: Interval
+    """Over the stretch, by its slope or by its ends."""
+    excluded: float
+    """The change over the stretch that is excluded, both ways."""
+
+
+def plateau(series: Series, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
+    """Return the first of the stretches (shares of the series, up to its end) that is level; None where none is, or nothing rose before.
+
+    It rose when the level lies more than ``clear`` standard deviations of a single point above the start, and is level
+    when a change of ``still`` times that rise is excluded by the interval of its slope, or of its end less its start:
+    each can be wide where the other is not, the first for sluggish noise and the second for much of it.
+    """
+    start = float(np.median(series.values[: max(3, len(series) // _FIRST)]))
+    for share in stretches:
+        begin = len(series) - int(share * len(series))
+        steps, values = series.steps[begin:], series.values[begin:]
+        rise = float(np.median(values)) - start if len(values) >= MIN_POINTS else 0.0
+        if rise <= 0 or rise <= clear * robust_sd(values):
+            continue
+        found, span = trend(steps, values, relevant=still * rise), float(steps[-1] - steps[0])
+        slope = found.slope
+        by_slope = Interval(span * slope.value, span * slope.low, span * slope.high, slope.level, slope.method)
+        level = [one for one in (by_slope, found.change) if max(-one.low, one.high) < found.relevant]
+        if level and max(abs(by_slope.value), abs(found.change.value)) < found.relevant:
+            return Plateau(int(steps[0]), share, rise, level[0], found.relevant)
+    return None

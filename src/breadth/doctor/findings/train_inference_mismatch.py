@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies, rollout_remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.mismatch import Looked, Proof, by_both, by_entropy, by_metric, temperatures
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import token_switch, trained_ends, trains
 from breadth.doctor.finding import SEVERITIES, CannotTell, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.disagreement import temperatures
-from breadth.doctor.signs.mismatch_proofs import Looked, Proof, by_both, by_entropy, by_metric
-from breadth.doctor.signs.token_windows import token_switch, trained_ends, trains
 from breadth.runs.reader import Run
 
 NAME = "train-inference-mismatch"
@@ -95,11 +94,11 @@ def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
 def _prescriptions(evidence: Evidence, sign: int) -> tuple[Prescription, ...]:
     known, two_engines = temperatures(evidence), evidence.knobs.engine != "hf"
     wanted = [
-        rollout_remedies.same_temperature(*known) if known is not None and known[0] != known[1] else None,
-        rollout_remedies.whole_distribution(evidence) if sign < 0 else None,
-        remedies.correct_mismatch(evidence) if two_engines else None,
-        rollout_remedies.same_precision() if two_engines else None,
-        rollout_remedies.fewer_updates(evidence),
+        prescriptions.same_temperature(*known) if known is not None and known[0] != known[1] else None,
+        prescriptions.whole_distribution(evidence) if sign < 0 else None,
+        prescriptions.correct_mismatch(evidence) if two_engines else None,
+        prescriptions.same_precision() if two_engines else None,
+        prescriptions.fewer_updates(evidence),
     ]
     return tuple(one for one in wanted if one is not None)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding, Loop, Outcome
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
@@ -48,7 +48,11 @@ class Truncation:
             "Completions allowed to go on stop by themselves at about the same length, and are as often right as those"
             " that were not cut.",
             _cost(evidence),
-            tuple(one for one in (remedies.raise_cap(evidence), remedies.mask_truncated(evidence)) if one is not None),
+            tuple(
+                one
+                for one in (prescriptions.raise_cap(evidence), prescriptions.mask_truncated(evidence))
+                if one is not None
+            ),
         )
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import ALARM, MARGIN, PAIR, TUNE, Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import ALARM, MARGIN, PAIR, TUNE, of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.signs.in_use import InUse
-    from breadth.doctor.signs.sweeps import Draws
+    from breadth.doctor.evidence.sweeps import InUse, PlainSamples
 
 _NAME = "under-sampling"
 
@@ -39,10 +37,9 @@ class UnderSampling:
         """Look for a wider vote that gains."""
         if not of_inference(evidence):
             return None
-        from breadth.doctor.signs.in_use import in_use
-        from breadth.doctor.signs.sweeps import looked_at
+        from breadth.doctor.evidence.sweeps import in_use, plain_samples
 
-        drawn = looked_at(evidence, _NAME)
+        drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         used = in_use(evidence, drawn, _NAME)
@@ -53,9 +50,9 @@ class UnderSampling:
         wider = [width for width in drawn.widths if width > max(used.spending.width, PAIR)]
         return self._widest(drawn, used) if not wider else self._judged(drawn, used, wider)
 
-    def _widest(self, drawn: Draws, used: InUse) -> CannotTell | None:
+    def _widest(self, drawn: PlainSamples, used: InUse) -> CannotTell | None:
         """Judge by the last step there is: where it bought nothing, the next would not either."""
-        from breadth.doctor.signs.sweeps import together
+        from breadth.doctor.evidence.sweeps import together
 
         before = [width for width in drawn.widths if 2 * width <= used.spending.width][-1:]
         if before and together(used.scores[:, None] - drawn.votes(before))[0].high < self.margin:
@@ -67,8 +64,8 @@ class UnderSampling:
             f"{TUNE} --widths 1,{used.spending.width},{wanted}",
         )
 
-    def _judged(self, drawn: Draws, used: InUse, wider: list[int]) -> Outcome:
-        from breadth.doctor.signs.sweeps import together
+    def _judged(self, drawn: PlainSamples, used: InUse, wider: list[int]) -> Outcome:
+        from breadth.doctor.evidence.sweeps import together
         from breadth.tuning.choice import improvements
 
         gaps = drawn.votes(wider) - used.scores[:, None]
@@ -86,7 +83,7 @@ class UnderSampling:
         )
         return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
 
-    def _finding(self, drawn: Draws, used: InUse, width: int, chance: float) -> Finding:
+    def _finding(self, drawn: PlainSamples, used: InUse, width: int, chance: float) -> Finding:
         from breadth.measure.intervals import mean_interval
 
         scores = drawn.votes([width])[:, 0]
@@ -109,7 +106,7 @@ class UnderSampling:
         )
 
 
-def _cheapest(drawn: Draws, gains: list[int]) -> int:
+def _cheapest(drawn: PlainSamples, gains: list[int]) -> int:
     """Return the narrowest vote within one standard error of the best of those that gain."""
     from breadth.measure.curves import one_standard_error_choice
 

@@ -7,16 +7,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.doctor.evidence import FEWEST, Evidence
+from breadth.doctor.evidence.log_defects import (
+    Discontinuity,
+    PerLength,
+    TokenEntropy,
+    interleaved_writers,
+    jump_at_restart,
+    jumps_near,
+    nan_runs,
+    per_length,
+    remove_jump,
+    token_entropy,
+)
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.scores import is_training
 from breadth.doctor.finding import Confidence, Finding, Loop, Outcome, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
-from breadth.doctor.signs.broken_logs import interleaved, no_number
-from breadth.doctor.signs.per_length import PerLength, per_length
-from breadth.doctor.signs.rests import resting
-from breadth.doctor.signs.scores import is_training
-from breadth.doctor.signs.seams import Seam, joined, jump_at_seam, jumps_near
-from breadth.doctor.signs.token_entropy import TokenEntropy, token_entropy
-from breadth.measure.change_points import change_points
+from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
+from breadth.doctor.prescriptions import go_back, smaller_rate
+from breadth.measure.change_points import find_change_points
 from breadth.measure.trends import Trend, factor_trend
 from breadth.report.sections import Fact, Severity
 
@@ -70,7 +79,7 @@ class UnreliableMetric:
         if apart is None or (apart.low <= slack and apart.high >= 1 / slack):
             return None
         start, end = counted.apart.start, counted.apart.end
-        jumps = change_points(counted.steps, np.log(counted.logged / counted.per_token)).jumps
+        jumps = find_change_points(counted.steps, np.log(counted.logged / counted.per_token)).jumps
         since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
         like = ", as a sum over each sequence would be" if counted.summed else ""
         facts = (
@@ -101,7 +110,7 @@ class UnreliableMetric:
             fact = Fact("largest entropy of a token", self.largest, "nats", "the logarithm of a vocabulary of 262,144")
             head = f"Entropy is logged as a sum over each sequence: {level:.3g} nats are more than one token can have."
             return _finding(evidence, head, (fact, *_of_length(evidence, beside)), logged, better, "certain")
-        if beside is None or not beside.proportional or not resting(logged, better):
+        if beside is None or not beside.proportional or not verdicts_invalidated_by(logged, better):
             return None
         head = (
             f"Entropy goes with the mean length (exponent {beside.exponent.value:.2g}): it is a sum over each sequence."
@@ -111,19 +120,19 @@ class UnreliableMetric:
 
 def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
     series, run = evidence.series("entropy"), evidence.run
-    seam = None if series is None or run is None else jump_at_seam(run, series)
+    seam = None if series is None or run is None else jump_at_restart(run, series)
     if series is None or seam is None:
         return None
     others = [one for one in (evidence.series(name) for name in ("reward", "length")) if one is not None]
     if any(jumps_near(one, seam.step) for one in others):
         return None  # the policy or its settings are another from there on, and so is its entropy
     # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
-    better = factor_trend(series.steps, joined(series, seam)) if seam.first_is_untrained and others else None
+    better = factor_trend(series.steps, remove_jump(series, seam)) if seam.first_is_untrained and others else None
     where = f"behind {seam.hole:,} steps that are missing" if seam.hole else "where the run was started anew"
     head = (
         f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
     )
-    sure: Confidence = "strong" if seam.twice >= FEWEST and not seam.hole else "likely"
+    sure: Confidence = "strong" if seam.twice >= MIN_POINTS and not seam.hole else "likely"
     calm = " and ".join(evidence.logged(one.name) for one in others)
     head += f"; {calm} did not" if others else "; nothing is logged beside it that would show whether the policy did"
     return _finding(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
@@ -132,7 +141,7 @@ def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
 def _finding(
     evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged: Trend, better: Trend | None, sure: Confidence
 ) -> Finding:
-    voids = resting(logged, better)
+    voids = verdicts_invalidated_by(logged, better)
     hidden = better is not None and COLLAPSE.shows(better) and not COLLAPSE.shows(logged)
     said = "Without it entropy has collapsed: the logged number hides that." if hidden else ""
     return Finding(
@@ -174,7 +183,7 @@ def _of_length(evidence: Evidence, beside: PerLength | None) -> tuple[Fact, ...]
     )
 
 
-def _of_seam(seam: Seam, better: Trend | None) -> tuple[Fact, ...]:
+def _of_seam(seam: Discontinuity, better: Trend | None) -> tuple[Fact, ...]:
     facts = [Fact("what it is multiplied by there", seam.times, "", f"beyond its trend; p = {seam.p_value:.2g}")]
     if seam.apart is not None:
         facts.append(Fact("later over earlier value at steps logged twice", seam.apart, "", f"{seam.twice} steps"))
@@ -194,3 +203,79 @@ def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
 
 FINDING = UnreliableMetric()
 """As the doctor asks it."""
+
+
+def no_number(evidence: Evidence) -> Finding | None:
+    """Tell of metrics that are NaN or infinite: a warning where that goes on to the end, a note where it passes.
+
+    A gradient's norm alone is a note at most: an update that overflowed is left out, and the policy goes on.
+    """
+    found = nan_runs(evidence)
+    if not found:
+        return None
+    last = [one for one in found if one.to_the_end and one.name != "grad_norm"]
+    begin = min(one.first for one in last or found)
+    names = ", ".join(evidence.logged(one.name) for one in last or found)
+    where = f"from step {begin:,} to the end" if last else f"for a while from step {begin:,} on"
+    return Finding(
+        "unreliable-metric",
+        Severity.WARNING if last else Severity.NOTE,
+        "certain",
+        "training",
+        f"NaN or infinity in the place of {names}, {where}.",
+        tuple(
+            Fact(
+                evidence.logged(one.name),
+                f"no number at {one.points:,} points",
+                "",
+                f"steps {one.first:,} to {one.last:,}",
+            )
+            for one in found
+        ),
+        "The same steps, run again from the checkpoint before them, give numbers.",
+        (
+            "The weights may hold NaN from there on: nothing that was trained since is of use."
+            if last
+            else "Nothing is known of these steps."
+        ),
+        (smaller_rate(evidence), *([go_back(begin)] if last else [])),
+    )
+
+
+def interleaved(evidence: Evidence, logged: Trend) -> Finding | None:
+    """Tell of a log that two writers share; what entropy seems to do in it is taken back."""
+    found = None if evidence.run is None else interleaved_writers(evidence.run, "entropy")
+    if found is None:
+        return None
+    shown = {"entropy-collapse": COLLAPSE.shows(logged), "entropy-explosion": EXPLOSION.shows(logged)}
+    return Finding(
+        "unreliable-metric",
+        Severity.WARNING,
+        "strong",
+        "training",
+        f"{found.steps:,} steps stand twice in this log, with entropies of about {found.low:.2g} and about"
+        f" {found.high:.2g}.",
+        (Fact("lower values", found.low, "nats", "median"), Fact("higher values", found.high, "nats", "median")),
+        "Only one process wrote this log.",
+        "Two runs, or two processes that count differently, write into it: what is read from it is a mixture.",
+        (
+            Prescription(
+                "Give every run a log of its own, and let one process write it", "Then each can be judged by itself."
+            ),
+        ),
+        tuple(name for name, shows in shown.items() if shows),
+    )
+
+
+def verdicts_invalidated_by(logged: Trend, better: Trend | None) -> tuple[str, ...]:
+    """Name the findings that the logged series shows and a better one excludes; none where there is no better one.
+
+    To exclude takes more than not to show: the better series lies on the harmless side, and its interval clear of the
+    next worse mark.
+    """
+    ratio = None if better is None else better.ratio
+    if ratio is None:
+        return ()
+    gone = COLLAPSE.shows(logged) and ratio.value > COLLAPSE.floor and ratio.low > COLLAPSE.half
+    up = EXPLOSION.shows(logged) and ratio.value < EXPLOSION.risen and ratio.high < EXPLOSION.doubled
+    return (*(["entropy-collapse"] if gone else []), *(["entropy-explosion"] if up else []))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import TUNE, Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import TUNE, of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.signs.sweeps import Draws
+    from breadth.doctor.evidence.sweeps import PlainSamples
     from breadth.inference.confidence import ConfidenceGate
 
 _NAME = "useless-confidence"
@@ -41,9 +40,9 @@ class UselessConfidence:
             return None
         import numpy as np
 
-        from breadth.doctor.signs.sweeps import looked_at
+        from breadth.doctor.evidence.sweeps import plain_samples
 
-        drawn, weighs = looked_at(evidence, _NAME), _weighs(evidence)
+        drawn, weighs = plain_samples(evidence, _NAME), _weighs(evidence)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         if not np.isfinite(drawn.confidences).any():
@@ -51,7 +50,7 @@ class UselessConfidence:
             return CannotTell(_NAME, missing, f"{TUNE} --logprobs") if weighs else None
         return self._judged(_gate(drawn), drawn, weighs=weighs)
 
-    def _judged(self, gate: ConfidenceGate | None, drawn: Draws, *, weighs: bool) -> Outcome:
+    def _judged(self, gate: ConfidenceGate | None, drawn: PlainSamples, *, weighs: bool) -> Outcome:
         from breadth.inference.confidence import FEWEST
 
         if gate is not None and gate.open:
@@ -68,7 +67,7 @@ class UselessConfidence:
             return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with more questions")
         return self._finding(gate, drawn, weighs=weighs)
 
-    def _finding(self, gate: ConfidenceGate, drawn: Draws, *, weighs: bool) -> Finding:
+    def _finding(self, gate: ConfidenceGate, drawn: PlainSamples, *, weighs: bool) -> Finding:
         against = gate.within.high < 0.5
         told = "is lower where the answer is right" if against else "does not tell right from wrong"
         return Finding(
@@ -100,13 +99,13 @@ class UselessConfidence:
 
 
 def _weighs(evidence: Evidence) -> bool:
-    from breadth.doctor.signs.spending import policy_in_use
+    from breadth.doctor.evidence.sweeps import policy_in_use
 
     policy = policy_in_use(evidence)
     return policy is not None and "confidences" in policy.strategy.needs
 
 
-def _gate(drawn: Draws) -> ConfidenceGate | None:
+def _gate(drawn: PlainSamples) -> ConfidenceGate | None:
     import numpy as np
 
     from breadth.inference.confidence import Gauge, fit_gate

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import MARGIN, PAIR, TUNE, Evidence, of_inference
 from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.signs.inference_runs import MARGIN, PAIR, TUNE, of_inference
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.signs.sweeps import Draws
+    from breadth.doctor.evidence.sweeps import PlainSamples
     from breadth.measure.intervals import Interval
 
 _NAME = "vote-without-diversity"
@@ -49,9 +48,9 @@ class VoteWithoutDiversity:
         """Compare every vote with one draw, and both with what a perfect selector would reach."""
         if not of_inference(evidence):
             return None
-        from breadth.doctor.signs.sweeps import looked_at, together
+        from breadth.doctor.evidence.sweeps import plain_samples, together
 
-        drawn = looked_at(evidence, _NAME)
+        drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         widths = [width for width in drawn.widths if width > PAIR]
@@ -77,7 +76,7 @@ class VoteWithoutDiversity:
         same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)
         return self._judged(drawn, gaps[-1]) if same else None
 
-    def _judged(self, drawn: Draws, vote: Interval) -> Finding | None:
+    def _judged(self, drawn: PlainSamples, vote: Interval) -> Finding | None:
         from breadth.measure.intervals import mean_interval
 
         reached, one = drawn.reached(drawn.each), drawn.reached(1)
@@ -86,7 +85,7 @@ class VoteWithoutDiversity:
             return self._narrow(drawn, vote, beyond, out)
         return self._outvoted(drawn, vote, beyond) if beyond.low > self.margin else None
 
-    def _narrow(self, drawn: Draws, vote: Interval, beyond: Interval, out: Interval) -> Finding:
+    def _narrow(self, drawn: PlainSamples, vote: Interval, beyond: Interval, out: Interval) -> Finding:
         return Finding(
             _NAME,
             Severity.WARNING,
@@ -101,7 +100,7 @@ class VoteWithoutDiversity:
             (*self._warmer(drawn), *_train()),
         )
 
-    def _outvoted(self, drawn: Draws, vote: Interval, beyond: Interval) -> Finding:
+    def _outvoted(self, drawn: PlainSamples, vote: Interval, beyond: Interval) -> Finding:
         return Finding(
             _NAME,
             Severity.NOTE,
@@ -115,7 +114,7 @@ class VoteWithoutDiversity:
             (_select(beyond),),
         )
 
-    def _warmer(self, drawn: Draws) -> tuple[Prescription, ...]:
+    def _warmer(self, drawn: PlainSamples) -> tuple[Prescription, ...]:
         if drawn.sampling.temperature >= self.varied:
             return ()
         now = drawn.sampling.temperature
@@ -132,11 +131,11 @@ class VoteWithoutDiversity:
         )
 
 
-def _unanimous(drawn: Draws) -> float:
+def _unanimous(drawn: PlainSamples) -> float:
     return float((drawn.classes == drawn.classes[:, :1]).all(axis=1).mean())
 
 
-def _facts(drawn: Draws, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
+def _facts(drawn: PlainSamples, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
     return (
         Fact(
             f"vote of {drawn.widths[-1]} less one draw", vote, "%", f"{drawn.where}; the interval allows for all widths"
@@ -146,12 +145,14 @@ def _facts(drawn: Draws, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
     )
 
 
-def _spread(drawn: Draws) -> tuple[Fact, ...]:
+def _spread(drawn: PlainSamples) -> tuple[Fact, ...]:
     import numpy as np
 
     from breadth.measure.diversity import group_diversity
 
-    spread = group_diversity(np.repeat(np.arange(drawn.questions), drawn.each), drawn.classes.ravel(), draws=drawn.each)
+    spread = group_diversity(
+        np.repeat(np.arange(drawn.questions), drawn.each), drawn.classes.ravel(), sample_size=drawn.each
+    )
     return (
         Fact("questions with one answer only", _unanimous(drawn), "%"),
         Fact(f"different answers in {drawn.each} draws", float(spread.expected_distinct.mean())),

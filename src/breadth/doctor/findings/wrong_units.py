@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor.evidence import Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding, Loop, Outcome, Prescription
-from breadth.doctor.knobs import Knobs
-from breadth.doctor.lint.points import Point, headline, proof, remedies_of, severity
+from breadth.doctor.lint import Point, headline, proof, remedies_of, severity
+from breadth.doctor.trainer_config import TrainerConfig
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class WrongUnits:
             remedies_of(points),
         )
 
-    def _percents(self, knobs: Knobs) -> Iterator[Point]:
+    def _percents(self, knobs: TrainerConfig) -> Iterator[Point]:
         bounds = {
             "top_p": 1.0,
             "min_p": 1.0,
@@ -92,7 +92,7 @@ class WrongUnits:
             )
             yield Point(said, why, grave=True, remedy=_instead(knob, value / 100))
 
-    def _ratios(self, knobs: Knobs, trainer: str | None) -> Iterator[Point]:
+    def _ratios(self, knobs: TrainerConfig, trainer: str | None) -> Iterator[Point]:
         if (
             trainer == "trl"
             and _caps(knobs)
@@ -128,7 +128,7 @@ class WrongUnits:
             )
             yield Point(said, why, grave=False, remedy=remedy)
 
-    def _others(self, knobs: Knobs) -> Iterator[Point]:
+    def _others(self, knobs: TrainerConfig) -> Iterator[Point]:
         if "temperature" in knobs.theirs and knobs.temperature is not None and knobs.temperature >= self.hottest:
             why = f"at a temperature of {knobs.temperature:g} tokens are drawn nearly at random"
             yield Point(
@@ -150,7 +150,7 @@ class WrongUnits:
             yield Point(f"{name}: {text}", f"{why}. Write {_dotted(text)}", grave=False)
 
 
-def _caps(knobs: Knobs) -> bool:
+def _caps(knobs: TrainerConfig) -> bool:
     return knobs.loss == "cispo"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from breadth.doctor import remedies
-from breadth.doctor.evidence import Evidence
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding, Loop, Outcome, Prescription
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
@@ -38,13 +38,13 @@ class ZeroVarianceGroups:
 
     def check(self, evidence: Evidence) -> Outcome:
         """Look at the share of flat groups in the last eighth of the run."""
-        flat = evidence.trend("starved_groups")
+        flat = evidence.trend("zero_variance_groups")
         if flat is None:
-            return evidence.lacks("zero-variance-groups", "starved_groups")
+            return evidence.lacks("zero-variance-groups", "zero_variance_groups")
         if flat.end.low <= self.half:
             return None
         side = _side(evidence)
-        series = evidence.series("starved_groups")
+        series = evidence.series("zero_variance_groups")
         mean = 0.0 if series is None else float(series.values.mean())
         return Finding(
             "zero-variance-groups",
@@ -99,7 +99,12 @@ def _which(side: _Side | None) -> str:
 
 def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | None) -> tuple[Fact, ...]:
     facts = [
-        Fact("flat groups at the start", start, "%", f"{evidence.steps('starved_groups')}: median of the first eighth"),
+        Fact(
+            "flat groups at the start",
+            start,
+            "%",
+            f"{evidence.steps('zero_variance_groups')}: median of the first eighth",
+        ),
         Fact("flat groups now", end, "%", "median of the last eighth"),
     ]
     if side is not None:
@@ -113,9 +118,9 @@ def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | Non
 def _prescriptions(evidence: Evidence, side: _Side | None) -> tuple[Prescription, ...]:
     chance = None if side is None else 1 - side.wrong
     wanted = [
-        remedies.draw_anew(evidence),
-        remedies.larger_groups(evidence, chance),
-        None if side is None else remedies.choose_problems(easier=side.wrong > 0.5),
+        prescriptions.draw_anew(evidence),
+        prescriptions.larger_groups(evidence, chance),
+        None if side is None else prescriptions.choose_problems(easier=side.wrong > 0.5),
     ]
     return tuple(one for one in wanted if one is not None)
 

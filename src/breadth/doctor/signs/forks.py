@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.doctor.signs.token_windows import FEWEST, SHARE, Ends, TokenSums, entropy_edge, token_sums
+from breadth.doctor.evidence.rollouts import MIN_CLUSTERS, UNIT_INTERVAL, Ends, TokenSums, entropy_edge, token_sums
 from breadth.measure.intervals import Columns, Interval, Resamples, resample
 from breadth.measure.validate import FloatArray
 from breadth.runs.reader import Run
@@ -52,8 +52,8 @@ def measured_forks(run: Run, ends: Ends, forks: float) -> Forks | str:
         for window, edge in ((ends.start, then), (ends.now, now))
     ]
     found = _resampled(sums)
-    if min(int(np.count_nonzero(found.sums[f"tokens {end}"])) for end in (0, 1)) < FEWEST:
-        return f"entropies of fewer than {FEWEST} problems are recorded at one of the ends"
+    if min(int(np.count_nonzero(found.sums[f"tokens {end}"])) for end in (0, 1)) < MIN_CLUSTERS:
+        return f"entropies of fewer than {MIN_CLUSTERS} problems are recorded at one of the ends"
     if not found.sums["nats 0"].sum() > 0:
         return "no token has any entropy at the start: it cannot be compared with it"
     return _compared(found, shares, (then.nats, now.nats), int(sum(one.tokens.sum() for one in sums)))
@@ -103,8 +103,8 @@ def _compared(found: Resamples, shares: tuple[float, float], edges: tuple[float,
         found.interval(ratio(top), "tokens 1", anything),
         found.interval(ratio(rest), "tokens 1", anything),
         found.interval(lambda means: ratio(top)(means) / np.maximum(ratio(rest)(means), 1e-12), "tokens 1", anything),
-        found.ratio("open 0", "tokens 0", SHARE),
-        found.ratio("open 1", "tokens 1", SHARE),
+        found.ratio("open 0", "tokens 0", UNIT_INTERVAL),
+        found.ratio("open 1", "tokens 1", UNIT_INTERVAL),
         min(1.0, float(forks_lost[0] / lost[0])) if lost[0] > 0 else 1.0,
         tokens,
     )

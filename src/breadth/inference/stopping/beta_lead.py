@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
-from breadth.inference.stopping.paths import Paths, looked_up
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import Paths, looked_up
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BetaLead(StopRule):
         """Say where the posterior comes from."""
         return "leader against runner-up, uniform prior"
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Look the pairs of counts up in a table."""
         chances = looked_up(beta_lead, paths.leader, paths.runner_up)
         return np.asarray((chances >= self.threshold) & (paths.total > 0))

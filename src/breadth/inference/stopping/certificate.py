@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import ways_up_to
-from breadth.inference.stopping.paths import Paths, looked_up
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import Paths, looked_up
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 FIRST_PRICE = 3.0
 """Evidence times risk that the first answer to appear needs; each later one needs twice as much as the one before."""
@@ -53,7 +54,7 @@ class Certificate(StopRule):
             return False
         return self._certified(standing.leader, standing.runner_up, leader_place(standing.arrivals))
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Look counts and place up in a table."""
         known = looked_up(self._certified, paths.leader, paths.runner_up, leader_places(paths))
         return np.asarray(known & (paths.total > 0))

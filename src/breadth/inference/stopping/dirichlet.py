@@ -8,13 +8,13 @@ from math import sqrt
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import beta_lead
-from breadth.inference.stopping.paths import KEPT, Paths, looked_up
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import KEPT, Paths, looked_up
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray, FloatArray
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -51,7 +51,7 @@ class Dirichlet(StopRule):
         """Say where the posterior comes from."""
         return "leader against the next four, uniform prior"
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Work each set of five counts out once."""
         return np.asarray(looked_up(self._reached, *np.moveaxis(paths.ranked, 2, 0)) & (paths.total > 0))
 
@@ -79,7 +79,7 @@ def largest_share(*counts: int) -> float:
     return min(1.0, float(np.sum(weights * density * np.prod(_gamma_below(others, points), axis=0))))
 
 
-def _grid(shape: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _grid(shape: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre points over where a Gamma variable of this shape lies, to about 1e-13."""
     reach = 9 * sqrt(shape)
     edges = np.linspace(max(0.0, shape - reach), shape + reach + 24, 17)
@@ -87,12 +87,12 @@ def _grid(shape: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return (edges[:-1, None] + half * (1 + _NODES)).ravel(), (half * _WEIGHTS).ravel()
 
 
-def _gamma_below(counts: list[int], points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gamma_below(counts: list[int], points: FloatArray) -> FloatArray:
     """Return the chance that a Gamma variable of shape n + 1 is below each point, a row for each n: that of more than n Poisson events."""
     events = np.arange(max(counts) + 1)[:, None]
     chances = np.exp(events * np.log(points) - points - _log_factorials(max(counts))[:, None])
     return np.asarray(1 - np.cumsum(chances, axis=0)[counts])
 
 
-def _log_factorials(most: int) -> NDArray[np.float64]:
+def _log_factorials(most: int) -> FloatArray:
     return np.cumsum(np.log(np.maximum(np.arange(most + 1), 1)))

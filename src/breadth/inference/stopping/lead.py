@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,6 @@ class Lead(StopRule):
         """Compare the leader with the runner-up."""
         return standing.leader - standing.runner_up >= self.votes
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Do the same in one subtraction."""
         return np.asarray(paths.leader - paths.runner_up >= self.votes)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,6 @@ class Never(StopRule):
         del standing
         return False
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Say no everywhere."""
         return np.zeros(paths.classes.shape, dtype=np.bool_)

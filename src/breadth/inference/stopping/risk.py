@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.stop_table import StopTable, stop_table
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Risk(StopRule):
             " questions"
         )
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Look all standings up at once."""
         if self.library.empty:
             return self._without.decided_along(paths)
@@ -98,7 +98,7 @@ class Risk(StopRule):
         return LaxRisk(self.risk, self.library, self.most) if lax else self
 
     @property
-    def stops(self) -> NDArray[np.bool_]:
+    def stops(self) -> BoolArray:
         """Whether to stop at each standing."""
         return self.table.strict
 
@@ -129,6 +129,6 @@ class LaxRisk(Risk):
         return self
 
     @property
-    def stops(self) -> NDArray[np.bool_]:
+    def stops(self) -> BoolArray:
         """Whether to stop at each standing."""
         return self.table.lax

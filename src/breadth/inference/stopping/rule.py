@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from breadth.base.catalogue import Catalogue
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from breadth.inference.stopping.paths import Paths
+    from breadth.inference.stored_votes import Paths
 
 
 STOP_RULES = Catalogue(
@@ -68,7 +66,7 @@ class StopRule(ABC):
         """Work out beforehand what would hold up an event loop at the first vote, a table say; it works without, later."""
 
     @abstractmethod
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Say the same after every vote of many recorded votes at once: (paths, draws), equal to ``decided`` at each."""
 
 

@@ -9,13 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base import settings
 from breadth.base.checks import require
 from breadth.base.errors import MeasureError
-
-Floats = NDArray[np.float64]
+from breadth.measure.validate import FloatArray
 
 CONCENTRATIONS: tuple[float, ...] = tuple(float(value) for value in np.geomspace(0.03, 30, 10))
 """Concentrations of the restaurant processes that stand for questions unlike those of a library: from one answer to a
@@ -25,7 +23,7 @@ _LEAST = 1e-12
 # Share of an answer that a shape does not have: a question with more answers than a shape is unlikely, not impossible.
 
 
-def shape_likelihoods(counts: Sequence[Sequence[int]], shares: Floats) -> Floats:
+def shape_likelihoods(counts: Sequence[Sequence[int]], shares: FloatArray) -> FloatArray:
     """Return (questions, shapes): the chance of each question's votes, up to a factor a row.
 
     Counts are put on shares by size, in all ways where shares are equal; the first two also the other way round, for in
@@ -43,7 +41,7 @@ def shape_likelihoods(counts: Sequence[Sequence[int]], shares: Floats) -> Floats
     return _scaled(votes @ logs.T + np.log1p(np.exp(swaps)) + _ways(falling)[:, answers].T)
 
 
-def _ways(falling: Floats) -> Floats:
+def _ways(falling: FloatArray) -> FloatArray:
     """Return (shapes, answers): the log of the number of ways to put that many answers on a shape's shares by size."""
     ways = np.zeros((len(falling), falling.shape[1] + 1))
     for row, shares in enumerate(falling):
@@ -52,7 +50,7 @@ def _ways(falling: Floats) -> Floats:
     return ways
 
 
-def novelty_likelihoods(counts: Sequence[Sequence[int]]) -> Floats:
+def novelty_likelihoods(counts: Sequence[Sequence[int]]) -> FloatArray:
     """Return (questions, concentrations): the chance of each question's votes under each restaurant process, up to a factor a row.
 
     With concentration c and votes n_1 .. n_k of n in all: c^k (n_1 - 1)! ... (n_k - 1)! / (c (c + 1) ... (c + n - 1)).
@@ -64,7 +62,7 @@ def novelty_likelihoods(counts: Sequence[Sequence[int]]) -> Floats:
     return _scaled(np.array(rows))
 
 
-def _scaled(logs: Floats) -> Floats:
+def _scaled(logs: FloatArray) -> FloatArray:
     return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 
@@ -173,7 +171,7 @@ class ShapeLibrary:
         settings.dump(self, path)
 
 
-def spread_out(shape: Sequence[float]) -> Floats:
+def spread_out(shape: Sequence[float]) -> FloatArray:
     """Return the shares of all answers of a shape: its own, as given, then the rare ones (0 each where nothing is left)."""
     left = max(0.0, 1.0 - sum(shape))
     return np.array([*shape, *[left / RARE if left > 1e-9 else 0.0] * RARE])
@@ -194,7 +192,7 @@ def _padded(shapes: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
     return [shape + (0.0,) * (width - len(shape)) for shape in shapes]
 
 
-def _mixture(likelihoods: Floats, repeats: Floats, spare: float = 0.0) -> Floats:
+def _mixture(likelihoods: FloatArray, repeats: FloatArray, spare: float = 0.0) -> FloatArray:
     """Return the weights of components (columns) that make the questions (rows, counted ``repeats`` times) likeliest."""
     weights = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
     for _ in range(ROUNDS):

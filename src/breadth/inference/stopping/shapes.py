@@ -9,14 +9,14 @@ from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.paths import Paths, looked_up
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary, spread_out
+from breadth.inference.stored_votes import Paths, looked_up
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Shapes(StopRule):
             return f"no library of past questions: {self._without.basis}"
         return f"answer shapes of {self.library.questions or len(self.library.shapes)} past questions"
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Work each standing out once."""
         chances = looked_up(self._chance, paths.leader, paths.runner_up, paths.rest)
         return np.asarray((chances >= 1 - self.delta) & (paths.total > 0))
@@ -74,10 +74,6 @@ class Shapes(StopRule):
     @property
     def _without(self) -> BetaLead:
         return BetaLead(1 - self.delta)
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: int) -> float | None:
@@ -106,11 +102,11 @@ def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: i
 class Kinds:
     """A library's answers, those of equal share in a shape taken together, largest share first; padded with kinds of no answers."""
 
-    shares: Floats
+    shares: FloatArray
     """(shapes, kinds): the share of each answer of the kind."""
-    sizes: Ints
+    sizes: IntArray
     """(shapes, kinds): how many answers have it."""
-    weights: Floats
+    weights: FloatArray
     """Weight of each shape."""
 
 
@@ -120,17 +116,17 @@ class Pairs:
 
     votes: int
     """Votes of the runner-up."""
-    weights: Floats
+    weights: FloatArray
     """Weight of the shape times the ways to choose one answer of each kind."""
-    modal: NDArray[np.bool_]
+    modal: BoolArray
     """Whether the leader has the largest share of its shape."""
-    leader: Floats
+    leader: FloatArray
     """Its share."""
-    runner_up: Floats
+    runner_up: FloatArray
     """The other's share."""
-    series: Floats
+    series: FloatArray
     """(rows, rest): S when the leader has more votes than the runner-up."""
-    tied: Floats
+    tied: FloatArray
     """(rows, rest): S when it has as many."""
 
 
@@ -171,7 +167,7 @@ def _pairs(library: ShapeLibrary, votes: int, most: int) -> Pairs:
     every = kinds(library)
     nodes, weights = _nodes(most // votes + 1)
     powers = [_powers(every, kind, votes, most, nodes) for kind in range(every.shares.shape[1])]
-    rows: list[tuple[Floats, ...]] = []
+    rows: list[tuple[FloatArray, ...]] = []
     for first, second in combinations_with_replacement(range(len(powers)), 2):
         ways = every.sizes[:, first] * (every.sizes[:, second] - (first == second))
         taken = Counter([first, second])
@@ -186,7 +182,7 @@ def _pairs(library: ShapeLibrary, votes: int, most: int) -> Pairs:
     return Pairs(votes, *(column[used] for column in columns))
 
 
-def _powers(every: Kinds, kind: int, votes: int, most: int, nodes: Floats) -> list[Floats]:
+def _powers(every: Kinds, kind: int, votes: int, most: int, nodes: FloatArray) -> list[FloatArray]:
     """Return the series of all, all but one and all but two answers of a kind: (shapes, nodes, rest)."""
     steps = np.arange(most + 1)
     ratio = np.where(steps > 0, every.shares[:, kind, None] / np.maximum(steps, 1), 1.0)
@@ -203,14 +199,14 @@ def _powers(every: Kinds, kind: int, votes: int, most: int, nodes: Floats) -> li
     return chosen
 
 
-def _product(series: list[Floats]) -> Floats:
+def _product(series: list[FloatArray]) -> FloatArray:
     result = series[0]
     for factor in series[1:]:
         result = _times(result, factor)
     return result
 
 
-def _times(first: Floats, second: Floats) -> Floats:
+def _times(first: FloatArray, second: FloatArray) -> FloatArray:
     """Multiply series along the last axis, up to their length."""
     result = np.zeros(first.shape)
     for step in range(first.shape[2]):
@@ -220,7 +216,7 @@ def _times(first: Floats, second: Floats) -> Floats:
     return result
 
 
-def _nodes(degree: int) -> tuple[Floats, Floats]:
+def _nodes(degree: int) -> tuple[FloatArray, FloatArray]:
     """Return nodes on (0, 1) and weights that integrate a polynomial of this degree exactly."""
     node, weight = np.polynomial.legendre.leggauss(degree // 2 + 1)
     return (node + 1) / 2, weight / 2

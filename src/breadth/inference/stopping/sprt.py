@@ -7,12 +7,12 @@ from math import log
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
-from breadth.inference.stopping.paths import Paths, looked_up
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import Paths, looked_up
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Sprt(StopRule):
         """Compare the ratio with both ends of the test."""
         return standing.total > 0 and self._ended(standing.leader, standing.runner_up)
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Look the pairs of counts up in a table."""
         return np.asarray(looked_up(self._ended, paths.leader, paths.runner_up) & (paths.total > 0))
 

@@ -9,12 +9,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary, spread_out
-from breadth.inference.stored_votes import Reels, StoredVotes
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from breadth.inference.stored_votes import Paths, Reels, StoredVotes
+from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
 PATHS = 2000
 """Simulated votes of each shape: standings that one question in ten thousand reaches are still met some ten times."""
@@ -28,11 +25,11 @@ class Lattice:
 
     most: int
     """Votes of the full vote."""
-    visits: Floats
+    visits: FloatArray
     """Weight of the votes that pass through each standing."""
-    losses: Floats
+    losses: FloatArray
     """Of these, the weight where the leader is no mode of the full vote; a tie for the lead counts by its share."""
-    grows: Floats
+    grows: FloatArray
     """(standing, 3): weight of the votes where the leader, the runner-up, one of the rest grows next."""
 
     @property
@@ -41,7 +38,7 @@ class Lattice:
         return self.most + 1
 
     @cached_property
-    def loss(self) -> Floats:
+    def loss(self) -> FloatArray:
         """Chance that the leader is no mode of the full vote; 1 at standings that were never met, 0 where it cannot lose."""
         met = np.divide(self.losses, self.visits, out=np.ones_like(self.losses), where=self.visits > 0)
         leader, runner_up, rest = np.unravel_index(np.arange(len(met)), (self.size,) * 3)
@@ -49,7 +46,7 @@ class Lattice:
         return np.asarray(np.where(safe & (leader > 0), 0.0, met))
 
     @cached_property
-    def layers(self) -> list[tuple[Ints, Ints, Floats]]:
+    def layers(self) -> list[tuple[IntArray, IntArray, FloatArray]]:
         """For each number of votes from 1 on: the standings met, where they go, the chances of going there."""
         met = np.flatnonzero(self.visits)
         total = np.add.reduce(np.unravel_index(met, (self.size,) * 3))
@@ -62,7 +59,7 @@ class Lattice:
             layers.append((here, np.where(weight > 0, here[:, None] + steps, here[:, None]), chance))
         return layers
 
-    def number(self, leader: Ints, runner_up: Ints, rest: Ints) -> Ints:
+    def number(self, leader: IntArray, runner_up: IntArray, rest: IntArray) -> IntArray:
         """Return the number of a standing."""
         return np.asarray((leader * self.size + runner_up) * self.size + rest)
 
@@ -87,7 +84,7 @@ def lattice(library: ShapeLibrary, most: int) -> Lattice:
     return Lattice(most, visits, losses, grows)
 
 
-def _numbers(paths: Paths, size: int) -> Ints:
+def _numbers(paths: Paths, size: int) -> IntArray:
     leader, runner_up, rest = (np.asarray(part, dtype=np.int64) for part in (paths.leader, paths.runner_up, paths.rest))
     return (leader * size + runner_up) * size + rest
 
@@ -118,8 +115,6 @@ def _restaurant(concentration: float, most: int, rng: np.random.Generator) -> ND
     return votes
 
 
-Bools = NDArray[np.bool_]
-
 HIGHEST_PRICE = 1e6
 """Votes that one disagreement may be worth at most; at this price only certain leads stop."""
 HALVINGS = 30
@@ -132,9 +127,9 @@ class StopTable:
 
     lattice: Lattice
     """The chances it rests on."""
-    strict: Bools
+    strict: BoolArray
     """Whether to stop at each standing, with at most the stated risk."""
-    lax: Bools
+    lax: BoolArray
     """The next cheaper choice, with at least the stated risk."""
     share: float
     """Share of questions for which the lax table is used."""
@@ -170,7 +165,7 @@ def stop_table(library: ShapeLibrary, most: int, risk: float) -> StopTable:
     return StopTable(field, strict, lax, share, met, votes)
 
 
-def best_stops(field: Lattice, price: float) -> Bools:
+def best_stops(field: Lattice, price: float) -> BoolArray:
     """Return where to stop when one disagreement is worth ``price`` votes. Standings that were never met go on."""
     cost = price * field.loss
     stops = field.loss == 0
@@ -184,7 +179,7 @@ def best_stops(field: Lattice, price: float) -> Bools:
     return np.asarray(stops)
 
 
-def expected(field: Lattice, stops: Bools) -> tuple[float, float]:
+def expected(field: Lattice, stops: BoolArray) -> tuple[float, float]:
     """Return the disagreement and the votes to expect of a table, by the model."""
     mass = np.zeros(len(field.loss))
     mass[field.layers[0][0]] = 1.0

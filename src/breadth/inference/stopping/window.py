@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.base.errors import MeasureError
-from breadth.inference.stopping.paths import Paths
 from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import Standing
+from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Window(StopRule):
         whole = range(self.size, len(votes) + 1, self.size)
         return any(len(set(votes[end - self.size : end])) == 1 for end in whole)
 
-    def decided_along(self, paths: Paths) -> NDArray[np.bool_]:
+    def decided_along(self, paths: Paths) -> BoolArray:
         """Carry the length of the last run of equal votes along."""
         along = np.zeros(paths.classes.shape, dtype=np.bool_)
         last = np.full(len(along), -1, dtype=np.int32)

@@ -9,7 +9,7 @@ from breadth.base.checks import require
 from breadth.lab.task.problems import LEVELS, Level
 
 if TYPE_CHECKING:
-    from breadth.lab.courses.course import Course
+    from breadth.lab.grpo import Course
     from breadth.training.chain import Chain
 
 ArmName = Literal["plain", "protected"]
@@ -102,7 +102,7 @@ class Plan:
 
     def course(self, arm: ArmName) -> Course:
         """Return how an arm is trained."""
-        from breadth.lab.courses.course import Course
+        from breadth.lab.grpo import Course
 
         return Course(
             chain_of(arm),

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.lab.courses.train_curve import TrainCurve
 from breadth.lab.demo.plan import Plan
-from breadth.lab.measuring.corners import Corners
-from breadth.lab.measuring.evaluation import Evaluation
-from breadth.lab.measuring.measured import Measured
+from breadth.lab.evaluation.corners import Corners
+from breadth.lab.evaluation.evaluate import Evaluation, Measured
 from breadth.measure.diversity import answer_entropy
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import HumpTest, hump_test
+from breadth.measure.validate import FloatArray
 
 
 @dataclass(frozen=True)
@@ -110,5 +109,5 @@ class DemoResults:
 
     def hump(self) -> HumpTest:
         """Test whether accuracy falls again as thinking is forced to be longer."""
-        table: NDArray[np.float64] = np.array([one.accuracy for one in self.forced]).T
+        table: FloatArray = np.array([one.accuracy for one in self.forced]).T
         return hump_test([one.tokens for one in self.forced], table)

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from breadth.lab.demo.jobs import StageBegun, StepTaken
 from breadth.lab.demo.plan import ARMS, Plan
+from breadth.lab.demo.run import StageBegun, StepTaken
 from breadth.report.sections import Axis, Curve, Series
 from breadth.report.style import TERMINAL_COLORS, line_style, line_symbol
 from breadth.report.terminal import Pen, plot

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
-from breadth.lab.courses.course import SEVERAL, SEVERAL_RATE, Course
+from breadth.base.errors import MechanismError
 from breadth.lab.demo.plan import ANCHOR
+from breadth.lab.grpo import SEVERAL, SEVERAL_RATE, Course
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus
@@ -20,7 +23,7 @@ from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.gradient_preserving import GradientPreserving
 from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
-from breadth.training.mechanism import Mechanism
+from breadth.training.mechanism import Mechanism, Role, Stage
 
 ON_POLICY, PLAIN = "on-policy", "plain"
 """The two controls: plain GRPO with one update a generation and with several."""
@@ -49,7 +52,7 @@ class Arm:
         return ON_POLICY if self.updates == 1 else PLAIN
 
 
-def _grpo(*more: Mechanism, clip: Mechanism | None = None, credit: tuple[Mechanism, ...] = ()) -> Chain:  # type: ignore[type-arg]  # of any seat
+def _grpo(*more: Mechanism, clip: Mechanism | None = None, credit: tuple[Mechanism, ...] = ()) -> Chain:  # type: ignore[type-arg]  # of any stage
     """Return GRPO with something added; all arms average over tokens, so that they differ in the remedy alone."""
     return Chain((GroupAdvantage(), *credit, clip or ClippedPolicy(), *more))
 
@@ -86,3 +89,59 @@ ARMS: dict[str, Arm] = {
     ),
 }
 """Every arm by name, controls first."""
+
+
+PAIR = ("anchor", "ucb")
+"""Chosen by `breadth lab run remedies --seeds 5` over the single arms."""
+
+
+def best_pair(votes: Mapping[str, float]) -> tuple[str, str] | None:
+    """Return the two single arms of one regime that can be joined and whose votes beside are best together; the better one first.
+
+    The vote for the tokens of the corners is the rule by which the price of the anchor was chosen: score, breadth and
+    short replies in one number. None where no two can be joined.
+    """
+    found = {pair: votes[pair[0]] + votes[pair[1]] for pair in _joinable(votes)}
+    best = max(found, key=lambda pair: found[pair], default=None)
+    return None if best is None else (max(best, key=lambda name: votes[name]), min(best, key=lambda name: votes[name]))
+
+
+def joined(first: str, second: str) -> Arm:
+    """Return both remedies as one arm; raises a MechanismError where they cannot be joined."""
+    one, other = ARMS[first], ARMS[second]
+    if one.updates != other.updates:
+        raise MechanismError(
+            f"{first} and {second} are of two regimes.", "Join arms with as many updates a generation."
+        )
+    added = [*_added(one), *_added(other)]
+    own = [mechanism for mechanism in added if mechanism.role is Role.SURROGATE]
+    surrogate = own or [
+        mechanism for mechanism in ARMS[one.control].chain.mechanisms if mechanism.role is Role.SURROGATE
+    ]
+    credit = [*_estimator(one), *(mechanism for mechanism in added if mechanism.stage is Stage.CREDIT)]
+    terms = [mechanism for mechanism in added if mechanism.stage is Stage.LOSS and mechanism.role is not Role.SURROGATE]
+    return replace(one, chain=Chain((*credit, *surrogate, *terms)), what=f"{first} and {second} together")
+
+
+def _joinable(votes: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    singles = [name for name in ARMS if name in votes and name not in (ON_POLICY, PLAIN)]
+    for pair in combinations(singles, 2):
+        try:
+            joined(*pair)
+        except MechanismError:
+            continue
+        yield pair
+
+
+def _added(arm: Arm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any stage
+    """Return what an arm has that its control has not."""
+    control = ARMS[arm.control].chain.mechanisms
+    return [mechanism for mechanism in arm.chain.mechanisms if mechanism not in control]
+
+
+def _estimator(arm: Arm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any stage
+    return [mechanism for mechanism in arm.chain.mechanisms if mechanism.role is Role.ESTIMATOR]
+
+
+ALL_ARMS: dict[str, Arm] = {**ARMS, "pair": joined(*PAIR)}
+"""All arms that are run: the controls, every remedy by itself, and two together."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from breadth.base import settings
-from breadth.lab.courses.course import SEVERAL
 from breadth.lab.demo.plan import FULL, protected_by
-from breadth.lab.measuring.beside_table import VOTED, beside_table, over_beside
-from breadth.lab.measuring.seeds import over_seeds, smoothed
+from breadth.lab.evaluation.checkpoints import VOTED, beside_table, over_beside
+from breadth.lab.evaluation.seeds import over_seeds, smoothed
+from breadth.lab.grpo import SEVERAL
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell
@@ -94,7 +94,7 @@ class Choices:
         ]
 
     def _trial(self, name: str, rate: float, price: float, seed: int, bench: Bench) -> Trial:
-        from breadth.lab.courses.course import Course
+        from breadth.lab.grpo import Course
 
         course = Course(
             protected_by(price),
@@ -180,10 +180,9 @@ class Choices:
 
 def train_only(asked: Mapping[str, Any], folder: Any, base: Any, told: Any) -> dict[str, Any]:
     """Run a course and return how it went on the problems it trained on, and what it is worth on others that are not held out."""
-    from breadth.lab.courses.course import Course
     from breadth.lab.courses.train_curve import train_curve
-    from breadth.lab.courses.training import RUN, train
-    from breadth.lab.measuring.beside import judge_beside
+    from breadth.lab.evaluation.checkpoints import judge_beside
+    from breadth.lab.grpo import RUN, Course, train
 
     course = settings.from_table(Course, asked["course"])
     reasoner = train(course, folder, base, lambda step, _: told(step))

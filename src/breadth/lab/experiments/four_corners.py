@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from breadth.base import settings
 from breadth.lab.demo.plan import ARMS, FULL, Plan
-from breadth.lab.trials.coursework import REPLIES_A_UNIT
+from breadth.lab.evaluation.checkpoints import REPLIES_A_UNIT
 from breadth.lab.trials.experiment import Bench, Done, Trial
 from breadth.report.cells import Cell
 from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
 if TYPE_CHECKING:
-    from breadth.lab.measuring.corners import Arm, Corners
+    from breadth.lab.evaluation.corners import Arm, Corners
 
 WORK, BASE_WORK = "breadth.lab.experiments.four_corners:run_arm", "breadth.lab.experiments.four_corners:run_base"
 EVERY = 20
@@ -69,11 +69,10 @@ class FourCorners:
     def page(self, done: Sequence[Done], bench: Bench) -> Page:
         """Make the two by two table over the seeds at which both arms have ended."""
         from breadth.lab import records
+        from breadth.lab.demo.conclusions import meaning
         from breadth.lab.demo.page import effects, spending, two_by_two
-        from breadth.lab.demo.words import meaning
-        from breadth.lab.experiments.corners_claims import Policies, claims, policies_table
-        from breadth.lab.measuring.corners import corners
-        from breadth.lab.measuring.measured import Measured
+        from breadth.lab.evaluation.corners import Policies, claims, corners, policies_table
+        from breadth.lab.evaluation.evaluate import Measured
 
         found = {one.trial.name: _by_budget(one.result) for one in done if one.trial.name != BASE}
         base = next((records.from_row(Measured, one.result["base"]) for one in done if one.trial.name == BASE), None)
@@ -117,7 +116,7 @@ class FourCorners:
 def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
     """Measure the base as the arms are measured."""
     from breadth.lab import records
-    from breadth.lab.demo.jobs import measure_base
+    from breadth.lab.demo.run import measure_base
 
     found = measure_base(lambda _: None, settings.from_table(Plan, asked["plan"]), folder, base)
     told(1)
@@ -127,8 +126,8 @@ def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Ca
 def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
     """Train one arm at one seed and let it answer both ways, at every budget."""
     from breadth.lab import records
-    from breadth.lab.courses.staging import train_in_stages
-    from breadth.lab.demo.jobs import answered, train_arm
+    from breadth.lab.demo.run import answered, train_arm
+    from breadth.lab.grpo import train_in_stages
 
     plan = settings.from_table(Plan, asked["plan"])
     train_in_stages(
@@ -142,8 +141,8 @@ def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Cal
 def _by_budget(result: Mapping[str, Any]) -> dict[int, Arm]:
     """Return an arm with its answers at each number of thinking tokens."""
     from breadth.lab import records
-    from breadth.lab.measuring.both_ways import BothWays
-    from breadth.lab.measuring.corners import Arm
+    from breadth.lab.evaluation.corners import Arm
+    from breadth.lab.evaluation.extended_vs_parallel import BothWays
 
     arm = records.from_row(Arm, result["arm"])
     others = [records.from_row(BothWays, one) for one in result["others"]]

@@ -11,9 +11,8 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError
-from breadth.lab.courses.staging import STAGES
-from breadth.lab.courses.training import TRAINED
-from breadth.lab.measuring.evaluation import LONGEST, PLAIN, Evaluation, evaluate
+from breadth.lab.evaluation.evaluate import LONGEST, PLAIN, Evaluation, evaluate
+from breadth.lab.grpo import STAGES, TRAINED
 from breadth.lab.model.reasoner import Reasoner, load
 from breadth.lab.task.problems import Level, Problem
 from breadth.lab.task.tasks import held_out
@@ -91,7 +90,7 @@ def pass_gate(
     reasoner: Reasoner,
     gate: Gate = Gate(),
     trained: Path | None = None,
-    told: Told = lambda _: None,  # noqa: B008
+    told: Told = lambda _: None,
 ) -> Passage:
     """Measure a base; with the folder of a plain course that kept its stages, measure what training made of it too."""
     problems = held_out(reasoner.teacher.facts.prime, gate.level)[: gate.problems]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from breadth.lab.courses.course import Course
-from breadth.lab.courses.faults import Fault, Killed, kill_at
-from breadth.lab.courses.signs import Sign
-from breadth.lab.courses.staging import train_in_stages
+import numpy as np
+
+from breadth.base.checks import require
+from breadth.lab.grpo import Course, train_in_stages
 from breadth.lab.model.reasoner import load
+from breadth.runs.reader import Run
 from breadth.runs.schema import read_header, storable, write_header
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -24,6 +27,167 @@ TRIES = 16
 """Replies of the base by which problems are chosen."""
 RESTARTED = "restarted"
 """Beside the run: that it has been killed on purpose already."""
+
+
+class Killed(Exception):
+    """A run was broken off on purpose."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a run differs from what its settings say; the defaults are no fault at all."""
+
+    drawn_at: float | None = None
+    """Temperature that replies are drawn at, while log-probs and loss take it to be 1: TRL's ``generation_kwargs`` does
+    that silently.
+    """
+    restarted_from: int | None = None
+    """Step at which the run was killed and begun again from the last checkpoint, which repeats some steps."""
+    averaged_over_padding: bool = False
+    """Whether, from the restart on, the entropy that is logged is the mean over padded positions too, as without a
+    mask.
+    """
+    solved: tuple[float, float] | None = None
+    """Train only on problems of which the base solves a share outside this open range; None takes them as they come."""
+
+    def __post_init__(self) -> None:
+        require(self, "drawn_at", self.drawn_at is None or self.drawn_at > 0, "a temperature above 0")
+        require(self, "restarted_from", self.restarted_from is None or self.restarted_from >= 1, "1 or more")
+
+    def put_into(self, trainer: Any) -> None:
+        """Change the trainer of a run, or of what follows its restart."""
+        if self.drawn_at is not None:
+            trainer.args.generation_kwargs = {"temperature": self.drawn_at}
+            trainer.generation_kwargs["temperature"] = trainer.generation_config.temperature = self.drawn_at
+
+    def put_into_log(self, trainer: Any) -> None:
+        """Change what the trainer logs after a restart."""
+        if self.averaged_over_padding:
+            trainer.log = _padded(trainer)
+
+
+def kill_at(trainer: Any, step: int) -> None:
+    """Let a trainer break at a step, as if it were killed there."""
+    from transformers import TrainerCallback
+
+    class Killer(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+        """Breaks the training off."""
+
+        def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            if state.global_step >= step:
+                raise Killed
+
+    trainer.add_callback(Killer())
+
+
+def _padded(trainer: Any) -> Any:
+    """Return a trainer's log that averages the entropy over all positions of the batch, which is padded to its longest reply."""
+    log = trainer.log
+
+    def logged(*arguments: Any, **options: Any) -> None:
+        waiting = trainer._metrics["train"]  # TRL averages these into the log and forgets them
+        if waiting.get("entropy"):
+            filled = sum(waiting["completions/mean_length"]) / sum(waiting["completions/max_length"])
+            waiting["entropy"] = [entropy * filled for entropy in waiting["entropy"]]
+        log(*arguments, **options)
+
+    return logged
+
+
+ENDS = 5
+"""Generations at either end of a run that are taken together."""
+QUERY = """
+    SELECT step, "group", reward, truncated, list_sum(entropy) AS entropy, -list_sum(logprobs) AS surprise, len(entropy) AS counted
+    FROM rollouts WHERE split = 'train' ORDER BY step
+"""
+NUMBERS = (
+    "passed_start",
+    "passed_end",
+    "entropy_start",
+    "entropy_ratio",
+    "logged_ratio",
+    "truncated",
+    "flat",
+    "surprise",
+)
+"""Mean reward of the first and of the last generations; entropy of the first, and of the last over it, by the tokens; the same ratio as
+logged; share of replies cut; share of groups whose rewards are all equal; mean -log p of the tokens drawn, over their
+mean entropy."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A number that must lie in a range."""
+
+    number: str
+    """Which."""
+    least: float | None = None
+    """Smallest value that shows it."""
+    most: float | None = None
+    """Largest."""
+
+    def __post_init__(self) -> None:
+        require(self, "number", self.number in NUMBERS, f"one of {', '.join(NUMBERS)}")
+
+    def shows(self, numbers: Mapping[str, float | None]) -> bool:
+        """Say whether a run shows it."""
+        value = numbers[self.number]
+        low, high = -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
+        return value is not None and low <= value <= high
+
+    def words(self, numbers: Mapping[str, float | None]) -> str:
+        """Say what was found and what is wanted."""
+        value = numbers[self.number]
+        wanted = [
+            *([] if self.least is None else [f"{self.least:g} or more"]),
+            *([] if self.most is None else [f"{self.most:g} or less"]),
+        ]
+        found = "not there" if value is None else f"{value:.3g}"
+        return f"no: {self.number} is {found}, wanted {' and '.join(wanted)}"
+
+
+def numbers_of(run: Path) -> dict[str, float | None]:
+    """Read the numbers of a run; None where it has no such thing."""
+    there = Run.open(run)
+    steps: dict[int, list[Mapping[str, float]]] = defaultdict(list)
+    for row in there.query(QUERY).to_pylist():
+        steps[row["step"]].append(row)
+    generations = [rows for _, rows in sorted(steps.items())]
+    every = [row for rows in generations for row in rows]
+    first, last = ([row for rows in part for row in rows] for part in (generations[:ENDS], generations[-ENDS:]))
+    logged = there.series("entropy")
+    return {
+        "passed_start": _mean(row["reward"] for row in first),
+        "passed_end": _mean(row["reward"] for row in last),
+        "entropy_start": _per_token(first, "entropy"),
+        "entropy_ratio": _ratio(_per_token(last, "entropy"), _per_token(first, "entropy")),
+        "logged_ratio": _ratio(_mean(logged.values[-ENDS:]), _mean(logged.values[:ENDS])),
+        "truncated": _mean(row["truncated"] for row in every),
+        "flat": _mean(float(len({row["reward"] for row in rows}) == 1) for rows in _groups(every)),
+        "surprise": _ratio(_per_token(every, "surprise"), _per_token(every, "entropy")),
+    }
+
+
+def _groups(rows: Iterable[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
+    found: dict[float, list[Mapping[str, float]]] = defaultdict(list)
+    for row in rows:
+        found[row["group"]].append(row)
+    return list(found.values())
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [float(value) for value in values if value is not None]
+    return float(np.mean(found)) if found else None
+
+
+def _per_token(rows: Iterable[Mapping[str, float]], name: str) -> float | None:
+    found = [(row[name], row["counted"]) for row in rows if row[name] is not None]
+    count = sum(counted for _, counted in found)
+    return sum(total for total, _ in found) / count if count else None
+
+
+def _ratio(top: float | None, bottom: float | None) -> float | None:
+    return top / bottom if top is not None and bottom else None
 
 
 @dataclass(frozen=True)
@@ -147,9 +311,9 @@ def mark(run: Path, label: str, case: Case) -> None:
 def _choose(trainer: Any, case: Case, base: Path | None) -> None:
     """Keep those problems of which the base solves a share outside the range; at least a generation's worth must be left."""
     from breadth.base.errors import SettingsError
-    from breadth.lab.measuring.evaluation import evaluate
+    from breadth.lab.evaluation.evaluate import evaluate
 
-    assert case.fault.solved is not None  # noqa: S101 - asked before
+    assert case.fault.solved is not None
     reasoner = load(base)
     problems = case.course.trained_on(reasoner.teacher.facts.prime)
     shares = evaluate(reasoner, problems, TRIES).right.mean(1)

@@ -14,7 +14,7 @@ from breadth.report.sections import Column, Fact, Page, Severity, Table, Verdict
 
 WORK = "breadth.lab.experiments.known_truth:run_case"
 SHOWN = ("passed_start", "passed_end", "entropy_ratio", "logged_ratio", "truncated", "flat", "surprise")
-"""Numbers of a run that the table shows; `breadth.lab.courses.signs` says what they are."""
+"""Numbers of a run that the table shows; `breadth.lab.experiments.known_cases` says what they are."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ class KnownTruth:
 
 def run_case(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Any) -> dict[str, Any]:
     """Run a case into a run folder that carries its truth, and measure whether the failure is there."""
-    from breadth.lab.courses.signs import numbers_of
-    from breadth.lab.courses.training import RUN
-    from breadth.lab.experiments.known_cases import Case, mark, train_case
+    from breadth.lab.experiments.known_cases import Case, mark, numbers_of, train_case
+    from breadth.lab.grpo import RUN
 
     case = settings.from_table(Case, asked["case"])
     train_case(case, folder, base, told)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
 from breadth.lab.model.reasoner import Reasoner, Shape, build
 from breadth.lab.task.problems import LEVELS, Problem, draw_problem
 from breadth.lab.task.teacher import Teacher, Written
+from breadth.measure.validate import IntArray
 
 MIX = (0.15, 0.7, 0.15)
 """Shares of easy, medium and hard problems in the lessons."""
@@ -21,8 +21,6 @@ SHELF = 64
 IGNORED = -100
 Told = Callable[[int, float], None]
 """Told the step and its loss."""
-Tokens = NDArray[np.int64]
-"""Token numbers, one trace a row."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def pretrain(
 
 def _batches(
     teacher: Teacher, lessons: Lessons, held_out: frozenset[Problem], vocabulary: dict[str, int]
-) -> Iterator[tuple[Tokens, Tokens]]:
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield token ids and labels for ever, each batch of traces of like length."""
     rng = np.random.default_rng((lessons.seed, 13))  # a stream of its own: the same seed draws other things elsewhere
     never = frozenset(problem.canonical for problem in held_out)
@@ -108,7 +106,7 @@ def _lesson(
     return posed + told, [IGNORED] * len(posed) + learnt
 
 
-def _padded(lessons: list[tuple[list[int], list[int]]], padding: int) -> tuple[Tokens, Tokens]:
+def _padded(lessons: list[tuple[list[int], list[int]]], padding: int) -> tuple[IntArray, IntArray]:
     width = max(len(tokens) for tokens, _ in lessons)
     inputs = np.full((len(lessons), width), padding, np.int64)
     labels = np.full((len(lessons), width), IGNORED, np.int64)

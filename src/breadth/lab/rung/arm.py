@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from breadth.lab.measuring.both_ways import BothWays
-from breadth.lab.measuring.corners import Arm
+from breadth.lab.evaluation.corners import Arm
+from breadth.lab.evaluation.extended_vs_parallel import BothWays
 from breadth.lab.rung.measuring import Breadth
 from breadth.lab.rung.went import Went
 

@@ -93,7 +93,7 @@ def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Ca
 def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
     """Train one arm at one seed, measure it, and let it answer both ways; what was done before an interruption is read."""
     from breadth.lab import records
-    from breadth.lab.measuring.both_ways import BothWays
+    from breadth.lab.evaluation.extended_vs_parallel import BothWays
     from breadth.lab.rung.arm import RungArm
     from breadth.lab.rung.measuring import answer_sums
     from breadth.lab.rung.training import RUN, train

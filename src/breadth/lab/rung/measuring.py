@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from breadth.inference.records import Sampling
 from breadth.inference.thinking import Thinking
-from breadth.lab.measuring.both_ways import BothWays, Question, Ways, answer_questions
-from breadth.lab.measuring.eval_rollouts import has_replies
-from breadth.lab.measuring.evaluation import passed, voted
-from breadth.lab.measuring.measured import AtK, Measured
+from breadth.lab.evaluation.evaluate import AtK, Measured, has_replies, passed, voted
+from breadth.lab.evaluation.extended_vs_parallel import BothWays, Question, Ways, answer_questions
 from breadth.lab.rung.drawing import Reply, draw_replies
 from breadth.lab.rung.model import Policy
 from breadth.lab.rung.plan import RungPlan
 from breadth.lab.rung.sums import READING, Sum, held_out
-from breadth.measure.diversity import answer_entropy, tally
+from breadth.measure.diversity import answer_entropy, count_answers
 from breadth.measure.intervals import Interval, mean_interval, ratio_interval
+from breadth.measure.validate import IntArray
 from breadth.runs.writer import RunWriter, problem_id
 from breadth.runtime.samplers.transformers import TransformersSampler
 
@@ -75,7 +73,7 @@ def breadth_of(problems: Sequence[Sum], replies: Sequence[Sequence[Reply]], ks: 
         reply=(),
     )
     cut = float(np.mean([not one.ended for row in replies for one in row]))
-    return Breadth(measured, mean_interval(tally(owners, answers.ravel()).distinct.astype(np.float64)), cut)
+    return Breadth(measured, mean_interval(count_answers(owners, answers.ravel()).distinct.astype(np.float64)), cut)
 
 
 def answer_sums(policy: Policy, plan: RungPlan) -> BothWays:
@@ -117,7 +115,7 @@ def write_replies(problems: Sequence[Sum], replies: Sequence[Sequence[Reply]], r
     writer.problems({"problem": ids, "prompt": prompts, "reference": references})
 
 
-def _answers(replies: Sequence[Sequence[Reply]]) -> NDArray[np.int64]:
+def _answers(replies: Sequence[Sequence[Reply]]) -> IntArray:
     """Return a number for each answer, the same for the same, -1 where there is none: [problems, samples]."""
     numbers: dict[str, int] = {}
     return np.array(

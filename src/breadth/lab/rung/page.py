@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from breadth.lab.demo.conclusions import meaning
 from breadth.lab.demo.page import effects, spending, two_by_two
-from breadth.lab.demo.words import meaning
-from breadth.lab.experiments.corners_claims import Policies, change, claims
-from breadth.lab.measuring.corners import Arm, Effect, corners
-from breadth.lab.measuring.measured import Measured
-from breadth.lab.measuring.seeds import over_seeds
+from breadth.lab.evaluation.corners import Arm, Effect, Policies, change, claims, corners
+from breadth.lab.evaluation.evaluate import Measured
+from breadth.lab.evaluation.seeds import over_seeds
 from breadth.lab.rung.arm import RungArm
 from breadth.lab.rung.measuring import Breadth
 from breadth.lab.rung.plan import RungPlan

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base.errors import MissingExtraError
-from breadth.lab.courses.trl_on_cpu import arguments, keep_quiet, last_checkpoint, listener
 from breadth.lab.demo.plan import ArmName, chain_of
+from breadth.lab.grpo import arguments, keep_quiet, last_checkpoint, listener
 from breadth.lab.rung.drawing import rollouts_of
 from breadth.lab.rung.model import JOB, Policy, load, save
 from breadth.lab.rung.plan import RungPlan

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from breadth.base.checks import require
 from breadth.base.errors import ServerError
 from breadth.lab.model.reasoner import Reasoner
-from breadth.lab.sampling.drawing import ENDINGS, Batch, Drawn, Ending, Step, broken_error, draw_all, newcomers
-from breadth.lab.sampling.jobs import Job
+from breadth.lab.sampling.batch import ENDINGS, Batch, Drawn, Ending, Job, Step, broken_error, draw_all, newcomers
 
 __all__ = ["Drawn", "Engine", "Job", "Ticket", "Token", "draw_all"]
 
@@ -66,7 +65,7 @@ class Ticket:
             self.open = not token.last
             try:
                 self.heard(token)
-            except Exception as error:  # noqa: BLE001 - whatever a listener does, the others' completions go on
+            except Exception as error:
                 self.open = True
                 self.fail(error)
 
@@ -139,7 +138,7 @@ class Engine:
             while self._admitted():
                 try:
                     self._advance()
-                except Exception as error:  # noqa: BLE001 - whatever breaks a step, its jobs are told and the next ones are drawn
+                except Exception as error:
                     self._fail_all(error)
         self._fail_all(_closed())
 

@@ -14,8 +14,8 @@ from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.engine import Engine, Job, Ticket, Token
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.completion import floats, split_thinking
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.completion import as_float32, split_thinking
 
 OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
 """What it can do: all there is."""
@@ -44,22 +44,22 @@ class ReasonerSampler:
         """Everything."""
         return OFFERS
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw one completion; see `Sampler`. Nothing of a cancelled draw is charged once it is cancelled."""
-        ids = self._prompt_ids(draw)
-        sampling = replace(draw.sampling, top_logprobs=draw.sampling.top_logprobs or TOP)
+        ids = self._prompt_ids(request)
+        sampling = replace(request.sampling, top_logprobs=request.sampling.top_logprobs or TOP)
         loop = asyncio.get_running_loop()
-        writing = _Writing(draw, meter, self._words, loop, loop.create_future(), sampling.top_logprobs)
-        ticket = self.engine.submit(Job(tuple(ids), sampling, draw.seed), writing.hear, writing.fail)
+        writing = _Writing(request, meter, self._words, loop, loop.create_future(), sampling.top_logprobs)
+        ticket = self.engine.submit(Job(tuple(ids), sampling, request.seed), writing.hear, writing.fail)
         meter.calls += 1
         meter.prompt_tokens += len(ids)
         try:
             writing.has(ticket)
-            async with asyncio.timeout(draw.seconds):
+            async with asyncio.timeout(request.seconds):
                 finish = await writing.ended
         except TimeoutError as error:
             raise ServerError(
-                f"The draw took longer than the {draw.seconds} s it may take.", "Allow more seconds, fewer tokens."
+                f"The draw took longer than the {request.seconds} s it may take.", "Allow more seconds, fewer tokens."
             ) from error
         finally:
             ticket.cancel()
@@ -69,7 +69,7 @@ class ReasonerSampler:
         """End the thread; draws that are still awaited fail."""
         await asyncio.to_thread(self.engine.close)
 
-    def _prompt_ids(self, draw: Draw) -> list[int]:
+    def _prompt_ids(self, draw: SampleRequest) -> list[int]:
         """Return the tokens of prompt and prefix, each cut by itself: two words without a space between them would be one, and unknown."""
         prompt = draw.prompt
         if not isinstance(prompt, str):
@@ -83,7 +83,7 @@ class ReasonerSampler:
 class _Writing:
     """One completion being written; it hears its tokens in the engine's thread."""
 
-    draw: Draw
+    draw: SampleRequest
     meter: Meter
     words: list[str]
     loop: asyncio.AbstractEventLoop
@@ -147,12 +147,12 @@ class _Writing:
             prompt_tokens=prompt_tokens,
             tokens=len(self.logprobs),
             thinking_tokens=thinking,
-            logprobs=floats(self.logprobs),
-            confidences=floats(self.confidences),
+            logprobs=as_float32(self.logprobs),
+            confidences=as_float32(self.confidences),
             seed=draw.seed,
             model=draw.model,
             seconds=time.perf_counter() - self.begun,
-            message={"entropies": floats(self.entropies)},
+            message={"entropies": as_float32(self.entropies)},
         )
 
     def _finish(self, piece: str, token: Token, halted: bool) -> Finish | None:

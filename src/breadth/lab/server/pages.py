@@ -11,13 +11,11 @@ import orjson
 from aiohttp import web
 
 from breadth.base.errors import ServerError
-from breadth.lab.server.listening import Listening
-from breadth.lab.server.replies import Replies
+from breadth.lab.server.replies import Listening, Piece, Replies, Writing
 from breadth.lab.server.requests import read_wanted
-from breadth.lab.server.writing import Piece, Writing
-from breadth.runtime.dialect import CHAT, COMPLETIONS
-from breadth.runtime.proxy.body import read_call
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.client_request import read_request
+from breadth.runtime.proxy.errors import ApiError
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 if TYPE_CHECKING:
     from breadth.lab.server.server import LabServer
@@ -33,7 +31,7 @@ def application(server: LabServer) -> web.Application:
     """Return the web application of a served reasoner."""
     app = web.Application(middlewares=[_told], client_max_size=server.settings.body)
     app[LAB] = server
-    for path in (CHAT, COMPLETIONS):
+    for path in (CHAT_PATH, COMPLETIONS_PATH):
         app.router.add_post(path, _complete)
     for path, page in (("/v1/models", _models), ("/props", _props), ("/health", _health)):
         app.router.add_get(path, page)
@@ -45,53 +43,53 @@ async def _told(request: web.Request, handler: Page) -> web.StreamResponse:
     """Turn what goes wrong before a reply has begun into the OpenAI shape."""
     try:
         return await handler(request)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.response
     except web.HTTPException as error:
         return _refused(error, request).response
     except ConnectionError:
         return web.Response(status=LEFT)
     except web.RequestPayloadError:
-        return Refusal(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body").response
-    except Exception as error:  # noqa: BLE001 - whatever breaks, the client is told
+        return ApiError(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body").response
+    except Exception as error:
         return _broken(error).response
 
 
-def _refused(error: web.HTTPException, request: web.Request) -> Refusal:
+def _refused(error: web.HTTPException, request: web.Request) -> ApiError:
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         most = request.app[LAB].settings.body
-        return Refusal(
+        return ApiError(
             413,
             f"The body is larger than the {most / 1e6:g} MB this server reads: shorten the prompt.",
             code="body_too_large",
         )
     if isinstance(error, web.HTTPMethodNotAllowed):
-        return Refusal(
+        return ApiError(
             405,
             f"Use {' or '.join(sorted(error.allowed_methods))} here, not {error.method}.",
             code="method_not_allowed",
         )
     if isinstance(error, web.HTTPNotFound):
-        pages = f"{CHAT}, {COMPLETIONS}, /v1/models, /props, /health"
-        return Refusal(404, f"There is no such page. There are: {pages}.", code="unknown_path")
-    return Refusal(error.status, error.reason)
+        pages = f"{CHAT_PATH}, {COMPLETIONS_PATH}, /v1/models, /props, /health"
+        return ApiError(404, f"There is no such page. There are: {pages}.", code="unknown_path")
+    return ApiError(error.status, error.reason)
 
 
-def _broken(error: Exception) -> Refusal:
+def _broken(error: Exception) -> ApiError:
     """Return how a fault of ours is told: what the engine says itself, or where to look."""
     if isinstance(error, ServerError):
-        return Refusal(error.status or 500, f"{error.problem} {error.remedy}", code="not_drawn")
+        return ApiError(error.status or 500, f"{error.problem} {error.remedy}", code="not_drawn")
     LOG.error("a request broke on our side", exc_info=error)
-    return Refusal(500, "The server itself failed; its log has the reason.", code="internal")
+    return ApiError(500, "The server itself failed; its log has the reason.", code="internal")
 
 
 async def _complete(request: web.Request) -> web.StreamResponse:
     """Answer a chat or continue a text."""
     server = request.app[LAB]
-    call = read_call(request.path, await request.read())
+    call = read_request(request.path, await request.read())
     if call.model not in ("", server.settings.name):
         said = f"The model '{call.model[:80]}' does not exist here: ask for '{server.settings.name}'."
-        raise Refusal(404, said, param="model", code="model_not_found")
+        raise ApiError(404, said, param="model", code="model_not_found")
     wanted = read_wanted(call, server.wording, server.context)
     writings = server.writings(wanted)
     replies = Replies(wanted, server.settings.name)
@@ -121,7 +119,7 @@ async def _stream(
         await response.write(replies.end(writings))
     except ConnectionError:
         return response  # the client has left
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client must not take the reply for whole
+    except Exception as error:
         with suppress(ConnectionError):
             await response.write(_broken(error).event)
     return response

@@ -12,9 +12,9 @@ import orjson
 
 from breadth.inference.records import Sampling, text_of
 from breadth.lab.task.wording import Wording, beginning_words, question_words
-from breadth.runtime.dialect import CHAT
-from breadth.runtime.proxy.body import Call
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.client_request import ClientRequest
+from breadth.runtime.proxy.errors import ApiError
+from breadth.runtime.wire import CHAT_PATH
 
 MOST_REPLIES = 128
 """Replies to one request at most (OpenAI's limit)."""
@@ -69,7 +69,7 @@ class Wanted:
     @property
     def chat(self) -> bool:
         """Whether it is a chat."""
-        return self.path == CHAT
+        return self.path == CHAT_PATH
 
     def seeds(self) -> list[int]:
         """Return a seed for each reply; the first is the request's own, so that it does not depend on how many are wanted."""
@@ -79,22 +79,22 @@ class Wanted:
         ]
 
 
-def read_wanted(call: Call, wording: Wording, context: int) -> Wanted:
+def read_wanted(call: ClientRequest, wording: Wording, context: int) -> Wanted:
     """Return what a request wants; raises Refusal with the name of the field that is wrong."""
     _refuse_unheeded(call.fields)
-    if not 1 <= call.each <= MOST_REPLIES or call.fields.get("best_of", 1) > call.each:
+    if not 1 <= call.replies_per_prompt <= MOST_REPLIES or call.fields.get("best_of", 1) > call.replies_per_prompt:
         raise _wrong("n", f"up to {MOST_REPLIES} replies, and 'best_of' no more than that: none is thrown away")
-    tokens, before = _chat(call, wording) if call.path == CHAT else _text(call, wording)
+    tokens, before = _chat(call, wording) if call.path == CHAT_PATH else _text(call, wording)
     room = context - len(tokens)
     if room < 1:
-        raise Refusal(
+        raise ApiError(
             400,
             f"The prompt has {len(tokens)} tokens, and the model's context length is {context}: shorten it.",
-            param="messages" if call.path == CHAT else "prompt",
+            param="messages" if call.path == CHAT_PATH else "prompt",
             code="context_length_exceeded",
         )
     alternatives = _alternatives(call)
-    asked = call.sampling(Sampling(temperature=1.0, top_p=1.0, max_tokens=room))
+    asked = call.merge_sampling(Sampling(temperature=1.0, top_p=1.0, max_tokens=room))
     cap = _cap(call.fields)
     sampling = replace(
         asked,
@@ -110,7 +110,7 @@ def read_wanted(call: Call, wording: Wording, context: int) -> Wanted:
         tokens,
         before,
         sampling,
-        call.each,
+        call.replies_per_prompt,
         _seed(call),
         call.stream,
         bool(options.get("include_usage")),
@@ -127,12 +127,12 @@ def _refuse_unheeded(fields: Mapping[str, Any]) -> None:
             )
 
 
-def _chat(call: Call, wording: Wording) -> tuple[tuple[int, ...], str]:
+def _chat(call: ClientRequest, wording: Wording) -> tuple[tuple[int, ...], str]:
     """Return the tokens of a chat, and the beginning of the reply; a last message of the assistant's is one."""
     messages = call.prompt if isinstance(call.prompt, tuple) else ()
     asked = question_words([text_of(message.get("content")) for message in messages if message.get("role") == "user"])
     if not asked:
-        raise Refusal(
+        raise ApiError(
             400,
             "No message of the user's asks anything: write '( 3 + 4 ) * ( 5 + 6 ) ='.",
             param="messages",
@@ -143,7 +143,7 @@ def _chat(call: Call, wording: Wording) -> tuple[tuple[int, ...], str]:
     return wording.tokens([*asked, *beginning_words(before)]), before
 
 
-def _text(call: Call, wording: Wording) -> tuple[tuple[int, ...], str]:
+def _text(call: ClientRequest, wording: Wording) -> tuple[tuple[int, ...], str]:
     if not isinstance(call.prompt, str):
         raise _wrong("prompt", "one text: send several in requests of their own")
     words = beginning_words(call.prompt)
@@ -163,27 +163,27 @@ def _cap(fields: Mapping[str, Any]) -> int | None:
     return cap
 
 
-def _alternatives(call: Call) -> int | None:
+def _alternatives(call: ClientRequest) -> int | None:
     """Return how many alternatives are wanted at each token, asked for as in chats or as in completions; None for no log-probs."""
     asked, top = call.fields.get("logprobs"), call.fields.get("top_logprobs")
-    if call.path != CHAT and asked is not True:
+    if call.path != CHAT_PATH and asked is not True:
         asked, top = asked is not None and asked is not False, asked
     if asked not in (None, True, False):
         raise _wrong("logprobs", "true or false")
     if top is None or top is False:
         return 0 if asked else None
     if not isinstance(top, int) or isinstance(top, bool) or top < 0:
-        raise _wrong("top_logprobs" if call.path == CHAT else "logprobs", "a whole number from 0 up")
+        raise _wrong("top_logprobs" if call.path == CHAT_PATH else "logprobs", "a whole number from 0 up")
     if not asked:
         raise _wrong("top_logprobs", 'given together with "logprobs": true')
     return top
 
 
-def _seed(call: Call) -> int:
+def _seed(call: ClientRequest) -> int:
     """Return the seed; a request without one, or with llama.cpp's -1, gets one of its own."""
     seed = call.fields.get("seed", -1)
     return secrets.randbits(32) if seed == -1 else seed % 2**64
 
 
-def _wrong(name: str, needed: str) -> Refusal:
-    return Refusal(400, f"'{name}' must be {needed}.", param=name, code="invalid_value")
+def _wrong(name: str, needed: str) -> ApiError:
+    return ApiError(400, f"'{name}' must be {needed}.", param=name, code="invalid_value")

@@ -22,10 +22,10 @@ from breadth.base.errors import SettingsError
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.engine import Engine
 from breadth.lab.server.pages import application
+from breadth.lab.server.replies import Writing
 from breadth.lab.server.requests import Wanted
-from breadth.lab.server.writing import Writing
 from breadth.lab.task.wording import Wording
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.errors import ApiError
 
 ReasoningFormat = Literal["none", "deepseek"]
 """Where thinking stands in a chat's reply: in its content, marks and all, or apart in ``reasoning_content``
@@ -71,7 +71,7 @@ class ServerSettings:
 class LabServer:
     """A reasoner on an address while the context lasts."""
 
-    def __init__(self, reasoner: Reasoner, settings: ServerSettings = ServerSettings()) -> None:  # noqa: B008 - frozen
+    def __init__(self, reasoner: Reasoner, settings: ServerSettings = ServerSettings()) -> None:
         self.reasoner = reasoner
         """What is served."""
         self.settings = settings
@@ -127,7 +127,7 @@ class LabServer:
     def room(self, replies: int) -> Iterator[None]:
         """Take a place for replies; refuse them when there is none."""
         if self.draining:
-            raise Refusal(
+            raise ApiError(
                 503, "The server is about to end: ask again in a moment.", code="draining", retry_after=COME_BACK
             )
         if self.in_flight + replies > self.settings.most:
@@ -135,7 +135,7 @@ class LabServer:
                 f"{self.in_flight} replies are being drawn or waiting, of {self.settings.most} at most: try again, or"
                 " ask for fewer."
             )
-            raise Refusal(429, said, code="too_many_requests", retry_after=COME_BACK)
+            raise ApiError(429, said, code="too_many_requests", retry_after=COME_BACK)
         self.in_flight += replies
         try:
             yield

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breadth.base.checks import require
+from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
 SIGNS = ("+", "*")
 """The two tables, by the sign of their operation."""
@@ -51,18 +51,18 @@ class Facts:
         require(self, "seed", self.seed >= 0, "0 or more")
 
     @cached_property
-    def truth(self) -> NDArray[np.int64]:
+    def truth(self) -> IntArray:
         """The right values: by table (in the order of `SIGNS`), first and second operand."""
         numbers = np.arange(self.prime)
         return np.stack([np.add.outer(numbers, numbers), np.multiply.outer(numbers, numbers)]) % self.prime
 
     @cached_property
-    def firm(self) -> NDArray[np.bool_]:
+    def firm(self) -> BoolArray:
         """Which facts are firm, by table and operands."""
         return np.random.default_rng((self.seed, 11)).random(self.truth.shape) >= self.shaky
 
     @cached_property
-    def chances(self) -> NDArray[np.float64]:
+    def chances(self) -> FloatArray:
         """The chance of each value being recalled, by table, operands and value."""
         rng = np.random.default_rng((self.seed, 12))
         table = np.zeros((*self.truth.shape, self.prime))
@@ -76,7 +76,7 @@ class Facts:
         return table
 
     @cached_property
-    def _cumulative(self) -> NDArray[np.float64]:
+    def _cumulative(self) -> FloatArray:
         return np.cumsum(self.chances, -1)
 
     def value(self, sign: str, first: int, second: int) -> int:

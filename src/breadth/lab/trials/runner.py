@@ -152,7 +152,7 @@ def _run(crew: Crew, trial: Trial, folder: Path, base: Path | None, watch: Watch
     process = crew.start(trial, folder, base)
     if process is None:
         return None
-    assert process.stdout is not None
+    assert process.stdout is not None  # noqa: S101 - for the type checker
     try:
         reason = _listen(process.stdout, lambda units: watch.units(trial, units))
         status = process.wait()

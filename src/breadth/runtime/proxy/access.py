@@ -12,9 +12,9 @@ from pathlib import Path
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.inference.budget import Budget
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.errors import ApiError
 
-SHORTEST = 8
+MIN_KEY_CHARACTERS = 8
 """Characters of a key at least: shorter ones are guessed."""
 
 
@@ -26,16 +26,16 @@ class Keys:
     """SHA-256 of each key."""
 
     @classmethod
-    def of(cls, keys: Iterable[str]) -> Keys:
+    def from_keys(cls, keys: Iterable[str]) -> Keys:
         """Take keys in."""
         for key in (given := list(keys)):
-            if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
+            if len(key) < MIN_KEY_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
                 raise SettingsError(
                     f"A key is too short or has other characters than letters, digits and signs (it has {len(key)}"
                     " characters).",
-                    f"Give each key at least {SHORTEST} plain characters, such as those of: openssl rand -hex 24",
+                    f"Give each key at least {MIN_KEY_CHARACTERS} plain characters, such as those of: openssl rand -hex 24",
                 )
-        return cls(frozenset(_digest(key) for key in given))
+        return cls(frozenset(hash_key(key) for key in given))
 
     def check(self, header: str | None) -> None:
         """Refuse a request whose ``Authorization`` header does not carry one of the keys."""
@@ -43,12 +43,12 @@ class Keys:
             return
         scheme, _, key = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
-            raise Refusal(
+            raise ApiError(
                 401, "No key was given: send the header 'Authorization: Bearer <key>'.", code="missing_api_key"
             )
-        given = _digest(key.strip())
+        given = hash_key(key.strip())
         if not any([hmac.compare_digest(given, digest) for digest in self.digests]):  # noqa: C419 - a list, so that each is compared
-            raise Refusal(401, "The key is not accepted here.", code="invalid_api_key")
+            raise ApiError(401, "The key is not accepted here.", code="invalid_api_key")
 
 
 def read_keys(path: Path) -> list[str]:
@@ -85,50 +85,52 @@ def require_key(host: str, keys: Keys) -> None:
         )
 
 
-def _digest(key: str) -> bytes:
+def hash_key(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-LONGEST = 7 * 24 * 3600.0
+MAX_LIMIT_SECONDS = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProxyLimits:
     """Ceilings the operator sets; no request gets past them."""
 
-    body: int = 8_000_000
+    max_body_bytes: int = 8_000_000
     """Bytes of a request's body at most: a long chat with a picture or two; more is refused before it is read."""
-    clients: int = 256
+    max_requests: int = 256
     """Requests answered at once at most; more are told to come back (429), so that those being answered are not
     starved.
     """
-    draws: int = 256
+    max_samples: int = 256
     """Draws for one request at most, whatever its policy says. Papers vote over 40 to 512 draws (arXiv 2203.11171,
     2508.15260).
     """
     seconds: float = 600.0
     """Deadline of a request; what has arrived by then is answered with. The openai SDK gives up after as long."""
-    heartbeat: float = 5.0
+    heartbeat_seconds: float = 5.0
     """Seconds of silence after which a streamed vote sends a comment, so that nothing on the way takes it for dead; most proxies wait 30 s
     or more. Until the first one an error still has its own HTTP status."""
-    drain: float = 25.0
+    drain_seconds: float = 25.0
     """Seconds that requests in flight are given when the server is told to end; Kubernetes kills after 30."""
 
     def __post_init__(self) -> None:
-        require(self, "body", self.body >= 1, "at least one byte")
-        require(self, "clients", self.clients >= 1, "at least one request at once")
-        require(self, "draws", self.draws >= 1, "at least one draw")
-        require(self, "seconds", 0 < self.seconds <= LONGEST, "more than 0 seconds and at most a week")
-        require(self, "heartbeat", 0 < self.heartbeat <= LONGEST, "more than 0 seconds and at most a week")
-        require(self, "drain", 0 <= self.drain <= LONGEST, "0 or more seconds and at most a week")
+        require(self, "body", self.max_body_bytes >= 1, "at least one byte")
+        require(self, "clients", self.max_requests >= 1, "at least one request at once")
+        require(self, "draws", self.max_samples >= 1, "at least one draw")
+        require(self, "seconds", 0 < self.seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week")
+        require(
+            self, "heartbeat", 0 < self.heartbeat_seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week"
+        )
+        require(self, "drain", 0 <= self.drain_seconds <= MAX_LIMIT_SECONDS, "0 or more seconds and at most a week")
 
     @property
     def budget(self) -> Budget:
         """The ceilings as a budget."""
-        return Budget(calls=self.draws, seconds=self.seconds)
+        return Budget(calls=self.max_samples, seconds=self.seconds)
 
 
-def tightest(*budgets: Budget) -> Budget:
+def tightest_budget(*budgets: Budget) -> Budget:
     """Return the budget that holds all of several."""
     ceilings = {}
     for spec in fields(Budget):

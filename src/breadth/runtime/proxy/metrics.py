@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Candidate
-from breadth.runtime.driver import Solved
+from breadth.runtime.driver import SolveResult
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.sampler import Draw, Meter, Sampler
+from breadth.runtime.sampler import Meter, Sampler, SampleRequest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """Edges of the histogram: from a cached short reply to the default deadline."""
 
 
@@ -48,33 +48,37 @@ class Metrics:
             registry=told,
         )
         self.seconds = Histogram(
-            "breadth_request_seconds", "Seconds from request to reply.", ["policy"], buckets=SECONDS, registry=told
+            "breadth_request_seconds",
+            "Seconds from request to reply.",
+            ["policy"],
+            buckets=LATENCY_BUCKETS,
+            registry=told,
         )
         self.in_flight = Gauge("breadth_requests_in_flight", "Requests being answered.", registry=told)
         for outcome in ("arrived", "failed", "discarded"):
             self.draws.labels(outcome)
-        self.registry.register(Account(ledger))
+        self.registry.register(LedgerCollector(ledger))
 
-    def answered(self, path: str, policy: str, status: int, seconds: float) -> None:
+    def count_request(self, path: str, policy: str, status: int, seconds: float) -> None:
         """Count a request."""
         self.requests.labels(path, policy, str(status)).inc()
         self.seconds.labels(policy).observe(seconds)
 
-    def drawn(self, outcome: str) -> None:
+    def count_sample(self, outcome: str) -> None:
         """Count a draw."""
         self.draws.labels(outcome).inc()
 
-    def decided(self, solved: Solved, most: int | None) -> None:
+    def count_saved(self, solved: SolveResult, most: int | None) -> None:
         """Count the draws that a vote did not need."""
         if solved.answer.stopped == "agreed" and most is not None:
             self.saved.inc(max(most - solved.started, 0))
 
-    def page(self) -> bytes:
+    def render(self) -> bytes:
         """Return all of it in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
-class Account(Collector):
+class LedgerCollector(Collector):
     """What the ledger holds, read when it is asked for: draws that failed or were cancelled are in it."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -113,17 +117,17 @@ class CountedSampler:
         """What the sampler can do."""
         return self.inner.offers
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw and count."""
         outcome = "discarded"
         try:
-            candidate = await self.inner.draw(draw, meter)
+            candidate = await self.inner.sample(request, meter)
             outcome = "arrived"
         except ServerError:
             outcome = "failed"
             raise
         finally:
-            self.metrics.drawn(outcome)
+            self.metrics.count_sample(outcome)
         return candidate
 
     async def close(self) -> None:

@@ -16,21 +16,23 @@ from breadth.base.errors import BreadthError, ServerError
 from breadth.inference.budget import Budget, Spend
 from breadth.inference.records import Answer, Candidate, Task
 from breadth.inference.strategies.single import Single
-from breadth.runtime.dialect import Dialect
-from breadth.runtime.driver import Solved
+from breadth.runtime.dialect import ServerDialect
+from breadth.runtime.driver import SolveResult
 from breadth.runtime.ledger import Ledger, Reservation
-from breadth.runtime.proxy.answer import about_answer
-from breadth.runtime.proxy.body import ALIASES, Call
-from breadth.runtime.proxy.faults import late, refusal_of, too_small
-from breadth.runtime.proxy.proxy import Note, Proxy, start_stream
-from breadth.runtime.proxy.routing import Chosen
-from breadth.runtime.proxy.upstream import Flow, parsed
+from breadth.runtime.proxy.answer import breadth_field
+from breadth.runtime.proxy.client_request import SAMPLING_ALIASES, ClientRequest
+from breadth.runtime.proxy.errors import budget_error, deadline_error, to_api_error
+from breadth.runtime.proxy.proxy import Proxy, RequestRecord, start_stream
+from breadth.runtime.proxy.routing import ChosenPolicy
+from breadth.runtime.proxy.upstream import EventStream, parse_reply
 from breadth.runtime.sampler import Meter
-from breadth.runtime.samplers.wire import DONE, counted, event
-from breadth.runtime.solve_context import likely_tokens
+from breadth.runtime.solve_context import estimate_prompt_tokens
+from breadth.runtime.wire import DONE_EVENT, format_event, valid_count
 
 
-def outgoing(call: Call, chosen: Chosen, model: str, dialect: Dialect, cap: int | None = None) -> dict[str, Any]:
+def upstream_body(
+    call: ClientRequest, chosen: ChosenPolicy, model: str, dialect: ServerDialect, cap: int | None = None
+) -> dict[str, Any]:
     """Return the body for the upstream; ``cap`` is the most tokens it may write where a budget says so.
 
     How to draw is filled in from a policy's file only: a policy in words (``single``) leaves it to the upstream's own
@@ -41,31 +43,35 @@ def outgoing(call: Call, chosen: Chosen, model: str, dialect: Dialect, cap: int 
         body["model"] = model
     if chosen.policy.system and isinstance(call.prompt, tuple):
         body["messages"] = [{"role": "system", "content": chosen.policy.system}, *call.prompt]
-    if call.wishes.seed is not None:
-        body["seed"] = call.wishes.seed
+    if call.options.seed is not None:
+        body["seed"] = call.options.seed
     if call.stream:
         body["stream_options"] = {**body.get("stream_options", {}), "include_usage": True}
     if cap is not None:
-        body = {name: value for name, value in body.items() if ALIASES.get(name) != "max_tokens"} | {"max_tokens": cap}
+        body = {name: value for name, value in body.items() if SAMPLING_ALIASES.get(name) != "max_tokens"} | {
+            "max_tokens": cap
+        }
     return body | _thinking(call, chosen, dialect)
 
 
-def _drawn_as_filed(call: Call, chosen: Chosen, dialect: Dialect) -> dict[str, Any]:
+def _drawn_as_filed(call: ClientRequest, chosen: ChosenPolicy, dialect: ServerDialect) -> dict[str, Any]:
     """Return the sampling fields of a policy's file that the client does not set."""
-    if not chosen.sampled:
+    if not chosen.sets_sampling:
         return {}
     filed = dialect.sampling_fields(chosen.policy.sampling)
-    return {name: value for name, value in filed.items() if ALIASES.get(name, name) not in call.chosen}
+    return {
+        name: value for name, value in filed.items() if SAMPLING_ALIASES.get(name, name) not in call.sampling_fields
+    }
 
 
-def _thinking(call: Call, chosen: Chosen, dialect: Dialect) -> dict[str, Any]:
+def _thinking(call: ClientRequest, chosen: ChosenPolicy, dialect: ServerDialect) -> dict[str, Any]:
     """Return the fields that cap thinking; raises StrategyError when the upstream has none."""
-    wished, filed = call.wishes.thinking_tokens, chosen.policy.sampling.thinking_tokens
+    wished, filed = call.options.thinking_tokens, chosen.policy.sampling.thinking_tokens
     tokens = filed if wished is None else wished
     return {} if tokens is None else dialect.thinking_fields(tokens)
 
 
-class Passage:
+class EventRelay:
     """An upstream's events on their way to a client.
 
     They are passed on byte for byte as they come. Only the last one is kept back until the stream has ended, for the
@@ -80,44 +86,44 @@ class Passage:
         self._held: dict[str, Any] | None = None
         self._counted = False
 
-    def take(self, flow: Flow, events: list[bytes]) -> bytes:
+    def relay(self, flow: EventStream, events: list[bytes]) -> bytes:
         """Return what is to be sent for some events; raises ServerError for one that is an error or cannot be read."""
         sent: list[bytes] = []
         for data in events:
-            content = parsed(data, flow.endpoint.url)
+            content = parse_reply(data, flow.endpoint.url)
             self._count(content)
             if not _last(content):
                 sent.append(b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n")
             elif content["choices"] or self._with_usage:
                 if self._held is not None:
-                    sent.append(event(self._held))
+                    sent.append(format_event(self._held))
                 self._held = content
         return b"".join(sent)
 
-    def end(self, flow: Flow, about: dict[str, Any]) -> bytes:
+    def finish(self, flow: EventStream, about: dict[str, Any]) -> bytes:
         """Return the end of the stream; raises ServerError when the upstream broke off before its own."""
-        if not self.finished and not flow.marked:
+        if not self.finished and not flow.saw_done:
             raise ServerError(f"{flow.endpoint.url} ended its stream in the middle.", "Look at the upstream's log.")
         last = self._held or {"object": "chat.completion.chunk", "choices": []}
-        return event(last | {"breadth": about}) + DONE
+        return format_event(last | {"breadth": about}) + DONE_EVENT
 
     def _count(self, content: dict[str, Any]) -> None:
         usage = content.get("usage")
         if isinstance(usage, dict):
-            self._counted = counted(usage.get("completion_tokens")) is not None
-            charge(self._meter, usage)
+            self._counted = valid_count(usage.get("completion_tokens")) is not None
+            charge_usage(self._meter, usage)
         elif not self._counted:
             self._meter.tokens += sum(map(_brings_text, content["choices"]))
         self.finished = self.finished or any(choice.get("finish_reason") for choice in content["choices"])
 
 
-def charge(meter: Meter, usage: dict[str, Any]) -> None:
+def charge_usage(meter: Meter, usage: dict[str, Any]) -> None:
     """Take over what the upstream says it used, where that can be."""
     details = usage.get("prompt_tokens_details")
-    meter.prompt_tokens = counted(usage.get("prompt_tokens")) or 0
-    cached = counted(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    meter.prompt_tokens = valid_count(usage.get("prompt_tokens")) or 0
+    cached = valid_count(details.get("cached_tokens")) if isinstance(details, dict) else 0
     meter.cached_tokens = min(cached or 0, meter.prompt_tokens)
-    written = counted(usage.get("completion_tokens"))
+    written = valid_count(usage.get("completion_tokens"))
     meter.tokens = meter.tokens if written is None else written
 
 
@@ -137,18 +143,18 @@ STOPPED = "passed on"
 
 
 @dataclass
-class Passing:
+class PassthroughReply:
     """One request on its way through."""
 
     proxy: Proxy
     """Whose it is."""
-    call: Call
+    call: ClientRequest
     """What was asked."""
-    chosen: Chosen
+    chosen: ChosenPolicy
     """Policy it was asked under."""
     model: str
     """Model to ask."""
-    note: Note
+    note: RequestRecord
     """What is told about it afterwards."""
     meter: Meter = field(default_factory=Meter)
     """What it has used so far."""
@@ -164,9 +170,9 @@ class Passing:
                 body = self._body(budget, reservation)
                 return await (self._streamed(request, body, ledger) if self.call.stream else self._whole(body, ledger))
         except TimeoutError:
-            refusal = late(budget.seconds or 0.0)
+            refusal = deadline_error(budget.seconds or 0.0)
         except BreadthError as error:
-            refusal = refusal_of(error, self.proxy.upstreams)
+            refusal = to_api_error(error, self.proxy.upstreams)
         if self.note.stream is None:
             raise refusal
         self.note.status = refusal.status
@@ -176,9 +182,9 @@ class Passing:
     @asynccontextmanager
     async def _charged(self, ledger: Ledger) -> AsyncIterator[Reservation]:
         """Reserve what the draw may need, and charge what it used, however it ends."""
-        reservation = await ledger.reserve(likely_tokens(self.call.prompt or "", ""), self._wanted())
+        reservation = await ledger.reserve(estimate_prompt_tokens(self.call.prompt or "", ""), self._wanted())
         if reservation is None:
-            raise too_small()
+            raise budget_error()
         begun_at, outcome = time.monotonic(), "discarded"
         try:
             yield reservation
@@ -189,8 +195,8 @@ class Passing:
         finally:
             used = ledger.settle(reservation, self._used(time.monotonic() - begun_at), whole=outcome == "arrived")
             if self.meter.calls:
-                self.proxy.metrics.drawn(outcome)
-            self.note.solved = self._solved(used, outcome)
+                self.proxy.metrics.count_sample(outcome)
+            self.note.result = self._solved(used, outcome)
 
     def _used(self, seconds: float) -> Spend:
         meter = self.meter
@@ -198,50 +204,50 @@ class Passing:
 
     def _wanted(self) -> int:
         """Return the tokens it may write at most, as far as that is known."""
-        each: int = self.call.chosen.get("max_tokens", self.chosen.policy.sampling.max_tokens)
-        return max(each, 1) * self.call.replies
+        each: int = self.call.sampling_fields.get("max_tokens", self.chosen.policy.sampling.max_tokens)
+        return max(each, 1) * self.call.total_replies
 
     def _body(self, budget: Budget, reservation: Reservation) -> bytes:
         capped = budget.output_tokens is not None or budget.money is not None
-        cap = max(reservation.output_tokens // self.call.replies, 1) if capped else None
-        return orjson.dumps(outgoing(self.call, self.chosen, self.model, self.proxy.sampler.dialect, cap))
+        cap = max(reservation.output_tokens // self.call.total_replies, 1) if capped else None
+        return orjson.dumps(upstream_body(self.call, self.chosen, self.model, self.proxy.sampler.dialect, cap))
 
     async def _whole(self, body: bytes, ledger: Ledger) -> web.Response:
-        reply = await self.proxy.relay.whole(self.call.path, body, self.meter, _deadline(ledger))
+        reply = await self.proxy.upstream_client.fetch(self.call.path, body, self.meter, _deadline(ledger))
         usage = reply.get("usage")
         if isinstance(usage, dict):
-            charge(self.meter, usage)
+            charge_usage(self.meter, usage)
         reply["breadth"] = self._about(ledger)
         return web.Response(body=orjson.dumps(reply), content_type="application/json")
 
     async def _streamed(self, request: web.Request, body: bytes, ledger: Ledger) -> web.StreamResponse:
-        passage = Passage(self.meter, with_usage=self.call.wants_usage)
-        async with self.proxy.relay.flow(self.call.path, body, self.meter, _deadline(ledger)) as flow:
+        passage = EventRelay(self.meter, with_usage=self.call.wants_usage)
+        async with self.proxy.upstream_client.open_stream(self.call.path, body, self.meter, _deadline(ledger)) as flow:
             response = await start_stream(request, self.note)
             async for events in flow.read():
-                if sent := passage.take(flow, events):
+                if sent := passage.relay(flow, events):
                     await response.write(sent)
-            await response.write(passage.end(flow, self._about(ledger)))
+            await response.write(passage.finish(flow, self._about(ledger)))
         return response
 
     def _about(self, ledger: Ledger) -> dict[str, Any]:
         """Return the object ``breadth`` for a draw that has just ended."""
-        used = self._used(ledger.elapsed)
+        used = self._used(ledger.seconds_since_open)
         solved = self._solved(replace(used, money=ledger.prices.of(used)), "arrived")
-        return about_answer(solved, Single(), self.chosen.label, self.proxy.upstreams)
+        return breadth_field(solved, Single(), self.chosen.label, self.proxy.upstreams)
 
-    def _solved(self, spend: Spend, outcome: str) -> Solved:
-        need = self.call.raw_need
+    def _solved(self, spend: Spend, outcome: str) -> SolveResult:
+        need = self.call.passthrough_reason
         notes = (
             ()
-            if self.chosen.single or not need
+            if self.chosen.is_single or not need
             else (f"A request with {need} is passed on for a single draw: no policy votes on it.",)
         )
         arrived = (Candidate("", tokens=spend.output_tokens),) if outcome == "arrived" else ()
         failed, discarded = int(outcome == "failed"), int(outcome == "discarded" and self.meter.calls > 0)
         task = Task(self.call.prompt or "", "request", self.model)
         answer = Answer(stopped=STOPPED, notes=notes)
-        return Solved(
+        return SolveResult(
             task,
             answer,
             spend,

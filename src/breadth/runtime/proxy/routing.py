@@ -16,9 +16,9 @@ from breadth.inference.policy import Policy
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategy import STRATEGIES
 from breadth.runtime.driver import strategy_name
-from breadth.runtime.proxy.faults import Refusal
+from breadth.runtime.proxy.errors import ApiError
 
-LONGEST = 300
+MAX_POLICY_CHARACTERS = 300
 """Characters of a policy in a request at most."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _UNCOUNTED = re.compile(r"token|seed|window|minimum|maximum|exact|words|characters|top_|_k$")
@@ -26,7 +26,7 @@ _UNCOUNTED = re.compile(r"token|seed|window|minimum|maximum|exact|words|characte
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPolicy:
     """The policy of one request."""
 
     policy: Policy
@@ -34,11 +34,11 @@ class Chosen:
     label: str
     """What it is called in metrics and logs: a name the server was given, or the strategy's; never what a client wrote.
     """
-    sampled: bool = False
+    sets_sampling: bool = False
     """Whether the operator wrote down how to draw (a file); otherwise a request that is passed on says so itself."""
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         """Whether it draws once and answers with that."""
         return isinstance(self.policy.strategy, Single)
 
@@ -47,17 +47,17 @@ class Chosen:
 class Policies:
     """The server's own policy and those it was given names for."""
 
-    default: Chosen
+    default: ChosenPolicy
     """For requests that name none."""
-    named: Mapping[str, Chosen] = field(default_factory=dict)
+    named: Mapping[str, ChosenPolicy] = field(default_factory=dict)
     """Name -> policy."""
-    most: int = 256
+    max_samples: int = 256
     """Largest number of draws, rounds and the like that a request's own settings may name."""
 
     @classmethod
-    def of(cls, default: str, named: Sequence[str] = (), *, most: int = 256) -> Policies:
+    def parse(cls, default: str, named: Sequence[str] = (), *, max_samples: int = 256) -> Policies:
         """Read what the operator gave: a policy (a file, or a strategy with settings), and ``name=policy`` for further ones."""
-        table: dict[str, Chosen] = {}
+        table: dict[str, ChosenPolicy] = {}
         for text in named:
             name, equals, policy = text.partition("=")
             if not equals or not _NAME.fullmatch(name) or name in STRATEGIES.names():
@@ -66,29 +66,29 @@ class Policies:
                     "Write for example --add-policy careful=careful.toml or --add-policy fast=vote,n=3",
                 )
             table[name] = _chosen(policy, name)
-        return cls(_chosen(default), table, most)
+        return cls(_chosen(default), table, max_samples)
 
-    def choose(self, wanted: str) -> Chosen:
+    def choose(self, wanted: str) -> ChosenPolicy:
         """Return the policy a request names; empty for the server's own. No file is ever read for a request."""
         text = wanted.strip()
         if not text:
             return self.default
         if text in self.named:
             return self.named[text]
-        if len(text) > LONGEST or text.lower().endswith(".toml"):
-            raise _unknown("A request cannot name a file as its policy.", self.offered)
+        if len(text) > MAX_POLICY_CHARACTERS or text.lower().endswith(".toml"):
+            raise _unknown("A request cannot name a file as its policy.", self.names)
         name = text.partition(",")[0].strip()
         if name not in STRATEGIES.names():
-            raise Refusal(
+            raise ApiError(
                 400,
-                f"There is no policy '{name[:80]}'. {suggestion(name, self.offered, 'policies')}",
+                f"There is no policy '{name[:80]}'. {suggestion(name, self.names, 'policies')}",
                 param="breadth.policy",
                 code="bad_policy",
             )
         return self._within(_read(text))
 
     @property
-    def offered(self) -> list[str]:
+    def names(self) -> list[str]:
         """Every name a request may use."""
         return [*self.named, *STRATEGIES.names()]
 
@@ -97,28 +97,28 @@ class Policies:
         name, at, policy = model.rpartition("@")
         return (model, "") if not at or not name or model in known else (name, policy)
 
-    def _within(self, chosen: Chosen) -> Chosen:
+    def _within(self, chosen: ChosenPolicy) -> ChosenPolicy:
         for name, value in _counts(chosen.policy.strategy):
-            if value > self.most:
+            if value > self.max_samples:
                 message = (
-                    f"The policy asks for {name} = {value}, but this server draws at most {self.most} times for a"
+                    f"The policy asks for {name} = {value}, but this server draws at most {self.max_samples} times for a"
                     " request."
                 )
-                raise Refusal(400, message, param="breadth.policy", code="too_many_draws")
+                raise ApiError(400, message, param="breadth.policy", code="too_many_draws")
         return chosen
 
 
-def _chosen(text: str, name: str = "") -> Chosen:
+def _chosen(text: str, name: str = "") -> ChosenPolicy:
     try:
         policy = Policy.named(text)
     except OSError as error:
         raise BrokenFileError(
             text, f"the policy cannot be read: {error.strerror}.", "Check the name of the file."
         ) from error
-    return Chosen(policy, name or strategy_name(policy.strategy), sampled=text.endswith(".toml"))
+    return ChosenPolicy(policy, name or strategy_name(policy.strategy), sets_sampling=text.endswith(".toml"))
 
 
-def _read(text: str) -> Chosen:
+def _read(text: str) -> ChosenPolicy:
     try:
         return _chosen(text)
     except (BreadthError, TypeError, AttributeError) as error:  # the latter two: settings nested where none can be
@@ -127,11 +127,11 @@ def _read(text: str) -> Chosen:
             if isinstance(error, BreadthError)
             else f"The policy {text!r} cannot be read."
         )
-        raise Refusal(400, said, param="breadth.policy", code="bad_policy") from error
+        raise ApiError(400, said, param="breadth.policy", code="bad_policy") from error
 
 
-def _unknown(problem: str, offered: Sequence[str]) -> Refusal:
-    return Refusal(400, f"{problem} {suggestion('', offered, 'policies')}", param="breadth.policy", code="bad_policy")
+def _unknown(problem: str, offered: Sequence[str]) -> ApiError:
+    return ApiError(400, f"{problem} {suggestion('', offered, 'policies')}", param="breadth.policy", code="bad_policy")
 
 
 def _counts(settings: Any) -> Iterator[tuple[str, int]]:
@@ -145,45 +145,45 @@ def _counts(settings: Any) -> Iterator[tuple[str, int]]:
             yield spec.name, value
 
 
-FRESH = 30.0
+ROUTING_MAX_AGE = 30.0
 """Seconds for which a list is taken for true when a request is read: models come and go with restarts."""
-BRIEF = 1.0
+LISTING_MAX_AGE = 1.0
 """The same for those who ask for the list, or whether the upstream is there: often enough, and no way to flood it."""
 
 
 @dataclass
-class Models:
+class ModelCache:
     """The upstream's models, asked for now and then."""
 
-    ask: Callable[[], Awaitable[list[str]]]
+    fetch: Callable[[], Awaitable[list[str]]]
     """Asks the upstream."""
     names: list[str] = field(default_factory=list)
     """What it said last."""
-    asked: float = -math.inf
+    fetched_at: float = -math.inf
     """When that was, on the monotonic clock."""
-    asking: asyncio.Task[None] | None = None
+    fetching: asyncio.Task[None] | None = None
     """The question that is on its way: all who want to know meanwhile wait for its answer."""
 
-    async def known(self, age: float = FRESH) -> list[str]:
+    async def get(self, age: float = ROUTING_MAX_AGE) -> list[str]:
         """Return the names; asked again when they are older than so many seconds."""
-        if time.monotonic() - self.asked > age:
-            if self.asking is None or self.asking.done():
-                self.asking = asyncio.create_task(self._ask())
-            await asyncio.shield(self.asking)
+        if time.monotonic() - self.fetched_at > age:
+            if self.fetching is None or self.fetching.done():
+                self.fetching = asyncio.create_task(self._ask())
+            await asyncio.shield(self.fetching)
         return self.names
 
     async def close(self) -> None:
         """Ask no more."""
-        if self.asking is not None:
-            self.asking.cancel()
-            await asyncio.gather(self.asking, return_exceptions=True)
+        if self.fetching is not None:
+            self.fetching.cancel()
+            await asyncio.gather(self.fetching, return_exceptions=True)
 
     async def _ask(self) -> None:
-        self.names = await self.ask()
-        self.asked = time.monotonic()
+        self.names = await self.fetch()
+        self.fetched_at = time.monotonic()
 
 
-def listing(models: Iterable[str], policies: Iterable[str]) -> dict[str, Any]:
+def models_body(models: Iterable[str], policies: Iterable[str]) -> dict[str, Any]:
     """Return the body of ``/v1/models``: every model, then every model with every named policy as ``model@policy``."""
     names = list(models)
     entries = [(name, "upstream") for name in names]

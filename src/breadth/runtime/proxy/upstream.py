@@ -13,65 +13,64 @@ import orjson
 
 from breadth.base.errors import ServerError
 from breadth.runtime.sampler import Meter
-from breadth.runtime.samplers.completion import DONE
 from breadth.runtime.samplers.connection import (
-    LARGEST_REFUSAL,
-    STREAM,
+    EVENT_STREAM_TYPE,
+    MAX_ERROR_BYTES,
     Endpoint,
     Endpoints,
-    bearer,
-    fresh_session,
+    bearer_header,
+    failure_reason,
+    new_session,
+    post_with_reconnect,
     read_up_to,
-    reason,
-    sent,
 )
-from breadth.runtime.samplers.refusals import Backoff, broken_off, quoted, refusal
-from breadth.runtime.samplers.wire import Events
+from breadth.runtime.samplers.server_errors import Backoff, quote, status_error, stream_error
+from breadth.runtime.wire import DONE_DATA, EventParser
 
 T = TypeVar("T")
 REMEDY = "Look at the upstream's log, and at what stands between us."
-PATIENCE = 10.0
+MAX_WAIT_SECONDS = 10.0
 """Seconds waited at most before another attempt; an upstream that asks for longer has its refusal passed on, for the
 client to wait.
 """
-LARGEST_REPLY = 128 * 2**20
+MAX_REPLY_BYTES = 128 * 2**20
 """Bytes of a reply that is not streamed at most: some 60,000 tokens with 20 log-probs each."""
 
 
 @dataclass
-class Flow:
+class EventStream:
     """A stream that has begun."""
 
     endpoint: Endpoint
     """Where it comes from."""
     response: aiohttp.ClientResponse
     """The reply."""
-    events: Events
+    events: EventParser
     """Its bytes, cut into events."""
-    waiting: list[bytes]
+    pending: list[bytes]
     """Events that have come and have not been handed out."""
-    marked: bool = False
+    saw_done: bool = False
     """Whether the end mark was seen."""
 
     async def read(self) -> AsyncIterator[list[bytes]]:
         """Yield the data of events, as many at a time as came together, up to the end mark or the end of the stream."""
         ended = False
         while True:
-            self.marked = DONE in self.waiting
-            if events := self.waiting[: self.waiting.index(DONE)] if self.marked else self.waiting:
+            self.saw_done = DONE_DATA in self.pending
+            if events := self.pending[: self.pending.index(DONE_DATA)] if self.saw_done else self.pending:
                 yield events
-            if self.marked or ended:
+            if self.saw_done or ended:
                 return
             try:
                 chunk = await self.response.content.readany()
             except (aiohttp.ClientError, OSError) as error:
-                why = quoted(str(error)) or type(error).__name__
+                why = quote(str(error)) or type(error).__name__
                 raise ServerError(f"{self.endpoint.url} broke its stream off ({why}).", REMEDY) from error
             ended = not chunk
-            self.waiting = self.events.finish() if ended else self.events.feed(chunk)
+            self.pending = self.events.finish() if ended else self.events.feed(chunk)
 
 
-class Relay:
+class UpstreamClient:
     """Passes requests on to one of several upstreams; shares their load and their rests with a sampler."""
 
     def __init__(
@@ -80,7 +79,7 @@ class Relay:
         *,
         key: str | None = None,
         attempts: int = 3,
-        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+        backoff: Backoff = Backoff(),
     ) -> None:
         self.endpoints = endpoints
         """Where requests go: the least loaded that is awake."""
@@ -88,25 +87,27 @@ class Relay:
         """Requests at most for one of a client."""
         self.backoff = backoff
         """Waits between attempts where the upstream asks for none."""
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer(key)
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer_header(key)
         self._session: aiohttp.ClientSession | None = None
 
-    async def whole(self, path: str, body: bytes, meter: Meter, deadline: float | None = None) -> dict[str, Any]:
+    async def fetch(self, path: str, body: bytes, meter: Meter, deadline: float | None = None) -> dict[str, Any]:
         """Return the upstream's reply to a request that is not streamed; nothing is waited for past the deadline (on the loop's clock)."""
 
         async def once(endpoint: Endpoint) -> dict[str, Any]:
-            with self.endpoints.work(endpoint):
+            with self.endpoints.track_request(endpoint):
                 return await self._whole(endpoint, path, body)
 
         return await self._persist(once, meter, deadline)
 
     @asynccontextmanager
-    async def flow(self, path: str, body: bytes, meter: Meter, deadline: float | None = None) -> AsyncIterator[Flow]:
+    async def open_stream(
+        self, path: str, body: bytes, meter: Meter, deadline: float | None = None
+    ) -> AsyncIterator[EventStream]:
         """Give a stream whose first event has come; leaving the context early closes the connection, so that the upstream stops."""
         flow = await self._persist(lambda endpoint: self._begun(endpoint, path, body), meter, deadline)
         done = False
         try:
-            with self.endpoints.work(flow.endpoint):
+            with self.endpoints.track_request(flow.endpoint):
                 yield flow
             done = True
         finally:
@@ -123,7 +124,7 @@ class Relay:
         attempt = 1
         while True:
             endpoint = self.endpoints.choose()
-            await _pause(self.endpoints.quiet_for(endpoint), deadline, None)
+            await _pause(self.endpoints.seconds_blocked(endpoint), deadline, None)
             meter.calls += 1
             try:
                 return await once(endpoint)
@@ -135,36 +136,36 @@ class Relay:
 
     def _wait(self, failed: Endpoint, error: ServerError, attempt: int) -> float:
         following = self.endpoints.choose()
-        if following is not failed and not self.endpoints.resting(following):
+        if following is not failed and not self.endpoints.is_resting(following):
             return 0.0
-        return max(self.backoff.seconds(attempt), error.retry_after or 0.0)
+        return max(self.backoff.wait_seconds(attempt), error.retry_after or 0.0)
 
     async def _whole(self, endpoint: Endpoint, path: str, body: bytes) -> dict[str, Any]:
         response = await self._post(endpoint, path, body)
         try:
-            said = await read_up_to(response, LARGEST_REPLY)
+            said = await read_up_to(response, MAX_REPLY_BYTES)
         except (aiohttp.ClientError, OSError) as error:
             response.close()
-            raise ServerError(f"{endpoint.url} broke its reply off ({quoted(str(error))}).", REMEDY) from error
+            raise ServerError(f"{endpoint.url} broke its reply off ({quote(str(error))}).", REMEDY) from error
         except BaseException:
             response.close()
             raise
-        if len(said) > LARGEST_REPLY:
+        if len(said) > MAX_REPLY_BYTES:
             response.close()
             raise ServerError(
-                f"{endpoint.url} sent a reply of more than {LARGEST_REPLY // 2**20} MiB.", REMEDY, fatal=True
+                f"{endpoint.url} sent a reply of more than {MAX_REPLY_BYTES // 2**20} MiB.", REMEDY, fatal=True
             )
-        return parsed(said, endpoint.url)
+        return parse_reply(said, endpoint.url)
 
-    async def _begun(self, endpoint: Endpoint, path: str, body: bytes) -> Flow:
-        with self.endpoints.work(endpoint):
+    async def _begun(self, endpoint: Endpoint, path: str, body: bytes) -> EventStream:
+        with self.endpoints.track_request(endpoint):
             response = await self._post(endpoint, path, body)
             try:
                 return await _first(endpoint, response)
             except (aiohttp.ClientError, OSError) as error:
                 response.close()
                 raise ServerError(
-                    f"{endpoint.url} broke off before its first event ({quoted(str(error))}).", REMEDY
+                    f"{endpoint.url} broke off before its first event ({quote(str(error))}).", REMEDY
                 ) from error
             except BaseException:
                 response.close()
@@ -172,44 +173,43 @@ class Relay:
 
     async def _post(self, endpoint: Endpoint, path: str, body: bytes) -> aiohttp.ClientResponse:
         try:
-            response = await sent(self._opened(), endpoint.url + path, body, self._headers)
+            response = await post_with_reconnect(self._opened(), endpoint.url + path, body, self._headers)
             if response.status == 200:
                 return response
             async with response:
-                said = await read_up_to(response, LARGEST_REFUSAL)
+                said = await read_up_to(response, MAX_ERROR_BYTES)
         except (aiohttp.ClientError, OSError) as error:
             raise ServerError(
-                f"{endpoint.url} cannot be reached: {reason(error)}.", "Start the upstream, or check its address."
+                f"{endpoint.url} cannot be reached: {failure_reason(error)}.",
+                "Start the upstream, or check its address.",
             ) from error
-        raise refusal(endpoint.url, response.status, response.headers, said)
+        raise status_error(endpoint.url, response.status, response.headers, said)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = fresh_session()
+            self._session = new_session()
         return self._session
 
 
-def parsed(said: bytes, url: str) -> dict[str, Any]:
+def parse_reply(said: bytes, url: str) -> dict[str, Any]:
     """Return a reply, or one event of a stream, as a table; raises ServerError when it is an error or no reply at all."""
     try:
         found = orjson.loads(said)
     except orjson.JSONDecodeError as error:
         raise ServerError(
-            f"{url} sent a reply that is no JSON: {quoted(said[:200].decode('utf-8', 'replace'))}", REMEDY
+            f"{url} sent a reply that is no JSON: {quote(said[:200].decode('utf-8', 'replace'))}", REMEDY
         ) from error
     if not isinstance(found, dict) or found.get("error") or found.get("object") == "error":
-        raise broken_off(url, found.get("error", found) if isinstance(found, dict) else found)
+        raise stream_error(url, found.get("error", found) if isinstance(found, dict) else found)
     choices = found.get("choices")
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise ServerError(
-            f"{url} sent a reply without choices: {quoted(said[:200].decode('utf-8', 'replace'))}", REMEDY
-        )
+        raise ServerError(f"{url} sent a reply without choices: {quote(said[:200].decode('utf-8', 'replace'))}", REMEDY)
     return found
 
 
 async def _pause(seconds: float, deadline: float | None, error: ServerError | None) -> None:
     """Wait before the next attempt, unless that is longer than the client should be kept waiting for it."""
-    left = PATIENCE if deadline is None else min(PATIENCE, deadline - asyncio.get_running_loop().time())
+    left = MAX_WAIT_SECONDS if deadline is None else min(MAX_WAIT_SECONDS, deadline - asyncio.get_running_loop().time())
     if seconds > left:
         problem = f"Every upstream asks to be left alone for {seconds:.0f} s more."
         raise error or ServerError(problem, "Try again later.", status=429, retry_after=seconds)
@@ -217,23 +217,23 @@ async def _pause(seconds: float, deadline: float | None, error: ServerError | No
         await asyncio.sleep(seconds)
 
 
-async def _first(endpoint: Endpoint, response: aiohttp.ClientResponse) -> Flow:
+async def _first(endpoint: Endpoint, response: aiohttp.ClientResponse) -> EventStream:
     """Wait for the first event, so that a stream which fails at once can be tried again."""
-    if response.content_type != STREAM:
-        said = (await read_up_to(response, LARGEST_REFUSAL)).decode("utf-8", "replace")
+    if response.content_type != EVENT_STREAM_TYPE:
+        said = (await read_up_to(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         raise ServerError(
-            f"{endpoint.url} sent {quoted(response.content_type)} instead of a stream: {quoted(said)}", REMEDY
+            f"{endpoint.url} sent {quote(response.content_type)} instead of a stream: {quote(said)}", REMEDY
         )
-    events = Events()
+    events = EventParser()
     waiting: list[bytes] = []
     while not waiting and (chunk := await response.content.readany()):
         waiting = events.feed(chunk)
     waiting = waiting or events.finish()
     if not waiting:
         raise ServerError(f"{endpoint.url} ended its stream without an event.", REMEDY)
-    if waiting[0] != DONE:
-        parsed(waiting[0], endpoint.url)
-    return Flow(endpoint, response, events, waiting)
+    if waiting[0] != DONE_DATA:
+        parse_reply(waiting[0], endpoint.url)
+    return EventStream(endpoint, response, events, waiting)
 
 
 async def _let_go(response: aiohttp.ClientResponse, done: bool) -> None:

@@ -15,10 +15,11 @@ from breadth.base.errors import ServerError
 from breadth.inference.confidence import FLOOR, token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.refusals import broken_off
-from breadth.runtime.samplers.wire import (
-    CHUNKS,
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.server_errors import stream_error
+from breadth.runtime.wire import (
+    CHUNK_DECODER,
+    DONE_DATA,
     Choice,
     Chunk,
     Delta,
@@ -26,14 +27,11 @@ from breadth.runtime.samplers.wire import (
     TokenLogprob,
     ToolDelta,
     Usage,
-    in_chat_form,
+    to_chat_logprobs,
 )
 
-DONE = b"[DONE]"
-"""Data of the event that ends a stream."""
 
-
-class Assembly:
+class CompletionBuilder:
     """Takes events in and holds what they add up to.
 
     Tokens are counted as they come: the log-prob entries of an event, or one for an event that brings text. That is a
@@ -49,7 +47,7 @@ class Assembly:
         prompt_tokens: int = 0,
         top: int = 0,
         watcher: Watcher | None = None,
-        most: float = math.inf,
+        max_tokens: float = math.inf,
     ) -> None:
         self.meter = meter
         """Kept true all the time."""
@@ -83,14 +81,14 @@ class Assembly:
         """Tokens with a log-prob below the floor or too few of them: signs of processed log-probs."""
         self.repeats = 0
         """Events dropped because they were sent twice."""
-        self._url, self._top, self._watcher, self._most = url, top, watcher, most
+        self._url, self._top, self._watcher, self._most = url, top, watcher, max_tokens
         self._last = b""
         self._suspects: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self._before = (meter.tokens, meter.prompt_tokens, meter.cached_tokens)
         meter.prompt_tokens += prompt_tokens
 
     @property
-    def used(self) -> Meter:
+    def own_usage(self) -> Meter:
         """What this completion alone used so far."""
         tokens, prompt, cached = self._before
         return Meter(
@@ -98,15 +96,15 @@ class Assembly:
         )
 
     @property
-    def scored(self) -> bool:
+    def has_confidences(self) -> bool:
         """Whether any token has a confidence."""
         return any(value == value for value in self.confidences)
 
-    def take(self, events: list[bytes]) -> bool:
+    def add_events(self, events: list[bytes]) -> bool:
         """Take events in; True when the stream is over for us: its end mark came, the watcher ended it, or it went on past all bounds."""
-        decode, coming = CHUNKS.decode, iter(events)
+        decode, coming = CHUNK_DECODER.decode, iter(events)
         for event in coming:
-            if event == DONE:
+            if event == DONE_DATA:
                 self.done = True
                 break
             try:
@@ -125,7 +123,7 @@ class Assembly:
             if chunk.usage is not None or not chunk.choices or not self.model:
                 self._aside(chunk)
             if self.halted:
-                self.counted += sum(event != DONE for event in coming)  # not read, but written and so to be paid
+                self.counted += sum(event != DONE_DATA for event in coming)  # not read, but written and so to be paid
         if self.usage is None or self.usage.completion_tokens is None:
             self.meter.tokens = self._before[0] + self.counted
         if self.counted > self._most:
@@ -236,7 +234,7 @@ class Assembly:
     def _aside(self, chunk: Chunk) -> None:
         """Take in what an event says beside the completion: usage, the model's name, an error."""
         if chunk.error is not None or chunk.object == "error":
-            raise broken_off(self._url, chunk.error if chunk.error is not None else chunk.message)
+            raise stream_error(self._url, chunk.error if chunk.error is not None else chunk.message)
         self.model = chunk.model or self.model
         if chunk.usage is not None:
             self.usage = chunk.usage
@@ -261,10 +259,10 @@ def _texts(entries: list[TokenLogprob], text: str) -> list[str]:
 
 
 def _entries(logprobs: Logprobs) -> list[TokenLogprob]:
-    return in_chat_form(logprobs) if logprobs.token_logprobs else []
+    return to_chat_logprobs(logprobs) if logprobs.token_logprobs else []
 
 
-FINISHES: dict[str, Finish] = {
+FINISH_REASONS: dict[str, Finish] = {
     "stop": "stop",
     "eos": "stop",
     "eos_token": "stop",
@@ -277,44 +275,46 @@ FINISHES: dict[str, Finish] = {
 }
 """What servers say -> why a completion ended. Any other word counts as ``stop`` and is kept in the candidate's message.
 """
-FAILURES = frozenset({"abort", "error", "cancelled", "insufficient_system_resource"})
+FAILED_REASONS = frozenset({"abort", "error", "cancelled", "insufficient_system_resource"})
 """What servers say when they gave a completion up."""
 THINKING_SLACK = 16
 """Tokens of the text that a server forces when a thinking cap is reached: they may come on top of the cap."""
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
-def completed(assembly: Assembly, draw: Draw, *, url: str, seconds: float) -> Candidate:
+def build_candidate(assembly: CompletionBuilder, request: SampleRequest, *, url: str, seconds: float) -> Candidate:
     """Return the candidate of a stream that has ended; raises ServerError when it did not end as a whole one does.
 
     Whole is a completion with a reason for its end, or whose stream closed with the end mark; in the latter case it
     counts as ended by itself, or as cut when it has all the tokens it was allowed.
     """
     assembly.drop_repeats()
-    finish = _finish(assembly, draw, url)
+    finish = _finish(assembly, request, url)
     text, reasoning = "".join(assembly.content), "".join(assembly.reasoning)
     thinking = assembly.thinking
-    if not reasoning and not draw.prefix:
+    if not reasoning and not request.prefix:
         reasoning, text, thinking = split_thinking(assembly.content)
-    used = assembly.used
+    used = assembly.own_usage
     details = None if assembly.usage is None else assembly.usage.completion_tokens_details
     thinking = (details.reasoning_tokens if details is not None else None) or thinking
     return Candidate(
         text=text,
         reasoning=reasoning,
         finish=finish,
-        prefix=draw.prefix,
+        prefix=request.prefix,
         prompt_tokens=used.prompt_tokens,
         cached_tokens=used.cached_tokens,
         tokens=used.tokens,
         thinking_tokens=thinking,
-        logprobs=(floats(assembly.logprobs) if assembly.logprobs else None),
-        confidences=(floats(assembly.confidences) if assembly.confidences else None) if assembly.scored else None,
-        model=assembly.model or draw.model,
-        seed=draw.seed,
+        logprobs=(as_float32(assembly.logprobs) if assembly.logprobs else None),
+        confidences=(as_float32(assembly.confidences) if assembly.confidences else None)
+        if assembly.has_confidences
+        else None,
+        model=assembly.model or request.model,
+        seed=request.seed,
         seconds=seconds,
-        tool_calls=whole_calls(assembly.tools),
-        message=_remarks(assembly, draw, used.tokens, thinking),
+        tool_calls=join_tool_calls(assembly.tools),
+        message=_remarks(assembly, request, used.tokens, thinking),
     )
 
 
@@ -337,7 +337,7 @@ def split_thinking(pieces: list[str]) -> tuple[str, str, int]:
     return whole[start + len(_OPEN) : end].strip("\n"), whole[end + len(_CLOSE) :].lstrip("\n"), count
 
 
-def whole_calls(deltas: list[ToolDelta]) -> tuple[dict[str, Any], ...]:
+def join_tool_calls(deltas: list[ToolDelta]) -> tuple[dict[str, Any], ...]:
     """Return tool calls put together from their pieces; one without a number belongs to the last call, unless it has an id of its own."""
     calls: dict[int, dict[str, Any]] = {}
     for delta in deltas:
@@ -353,11 +353,11 @@ def whole_calls(deltas: list[ToolDelta]) -> tuple[dict[str, Any], ...]:
     return tuple(calls[place] for place in sorted(calls))
 
 
-def _finish(assembly: Assembly, draw: Draw, url: str) -> Finish:
+def _finish(assembly: CompletionBuilder, draw: SampleRequest, url: str) -> Finish:
     if assembly.halted:
         return "halt"
     said = assembly.finish
-    if said in FAILURES or (said is None and not assembly.done):
+    if said in FAILED_REASONS or (said is None and not assembly.done):
         how = (
             f"gave the completion up ({said})"
             if said
@@ -369,10 +369,10 @@ def _finish(assembly: Assembly, draw: Draw, url: str) -> Finish:
         )
     if said is None:
         return "length" if assembly.counted >= draw.sampling.max_tokens else "stop"
-    return FINISHES.get(said, "stop")
+    return FINISH_REASONS.get(said, "stop")
 
 
-def _remarks(assembly: Assembly, draw: Draw, written: int, thinking: int) -> dict[str, Any]:
+def _remarks(assembly: CompletionBuilder, draw: SampleRequest, written: int, thinking: int) -> dict[str, Any]:
     """Return what is odd or worth passing on about a completion."""
     remarks: dict[str, Any] = {}
     cap, thinking_cap = draw.sampling.max_tokens, draw.sampling.thinking_tokens
@@ -380,7 +380,7 @@ def _remarks(assembly: Assembly, draw: Draw, written: int, thinking: int) -> dic
         remarks["cap_ignored"] = {"tokens": written, "cap": cap}
     elif thinking_cap is not None and thinking > thinking_cap + THINKING_SLACK:
         remarks["cap_ignored"] = {"thinking_tokens": thinking, "cap": thinking_cap}
-    if assembly.finish not in FINISHES and not assembly.halted:
+    if assembly.finish not in FINISH_REASONS and not assembly.halted:
         remarks["finish_reason"] = assembly.finish
     if assembly.refusals:
         remarks["refusal"] = "".join(assembly.refusals)
@@ -391,6 +391,6 @@ def _remarks(assembly: Assembly, draw: Draw, written: int, thinking: int) -> dic
     return remarks
 
 
-def floats(values: array[float]) -> NDArray[np.float32]:
+def as_float32(values: array[float]) -> NDArray[np.float32]:
     """Return what was gathered token by token as an array, without a copy."""
     return np.frombuffer(values, dtype=np.float32) if values else np.zeros(0, np.float32)

@@ -17,29 +17,29 @@ import aiohttp
 import msgspec
 
 from breadth.base.errors import ServerError, SettingsError
-from breadth.runtime.samplers.refusals import quoted, refusal
-from breadth.runtime.samplers.wire import MODELS
+from breadth.runtime.samplers.server_errors import quote, status_error
+from breadth.runtime.wire import MODELS_DECODER
 
 
-class Patience:
+class IdleTimeout:
     """Calls ``end`` once nothing was heard for too long: longer before the first word, for a request may have to wait its turn."""
 
-    __slots__ = ("_began", "_end", "_first", "_idle", "_loop", "_timer", "heard", "lost")
+    __slots__ = ("_began", "_end", "_first", "_idle", "_loop", "_timer", "heard", "expired")
 
     def __init__(self, first: float, idle: float, end: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._first, self._idle, self._end = first, idle, end
         self._began = self._loop.time()
-        self.heard: float | None = None
+        self.last_received: float | None = None
         """Moment something was last heard, by the clock of the loop; set by whoever reads."""
-        self.lost = False
+        self.expired = False
         """Whether it ran out."""
         self._timer: asyncio.Handle = self._loop.call_at(self._began + min(first, idle), self._look)
 
     @property
     def seconds(self) -> float:
         """Seconds of silence that are borne now."""
-        return self._first if self.heard is None else self._idle
+        return self._first if self.last_received is None else self._idle
 
     def stop(self) -> None:
         """Stop waiting."""
@@ -47,7 +47,7 @@ class Patience:
 
     def _look(self, *, again: bool = False) -> None:
         now = self._loop.time()
-        due = (self._began if self.heard is None else self.heard) + self.seconds
+        due = (self._began if self.last_received is None else self.last_received) + self.seconds
         if now < due:
             self._timer = self._loop.call_at(min(due, now + self._idle), self._look)
         elif not again:
@@ -55,15 +55,15 @@ class Patience:
             # before ours.
             self._timer = self._loop.call_soon(partial(self._look, again=True))
         else:
-            self.lost = True
+            self.expired = True
             self._end()
 
 
-FIRST_REST = 1.0
+FIRST_COOLDOWN_SECONDS = 1.0
 """Seconds that a server rests after a failure."""
-LONGEST_REST = 30.0
+MAX_COOLDOWN_SECONDS = 30.0
 """Seconds that it rests at most."""
-LONGEST_QUIET = 600.0
+MAX_BLOCKED_SECONDS = 600.0
 """Seconds that it is left alone at most, whatever it asks for: then one more request tells whether it still wants that.
 """
 
@@ -78,9 +78,9 @@ class Endpoint:
         """Draws it works on."""
         self.failures = 0
         """Failures in a row."""
-        self.rests_until = 0.0
+        self.cooldown_until = 0.0
         """Moment until which others are preferred, because it failed."""
-        self.quiet_until = 0.0
+        self.blocked_until = 0.0
         """Moment until which it asked to be left alone."""
         self.model: str | None = None
         """Its only model, once it was asked."""
@@ -103,40 +103,42 @@ class Endpoints:
         When all rest, the one that wakes first is chosen, for a draw waits before it tries again anyway.
         """
         now = self._clock()
-        return min(self.all, key=lambda one: (max(one.rests_until, one.quiet_until, now), one.in_flight))
+        return min(self.all, key=lambda one: (max(one.cooldown_until, one.blocked_until, now), one.in_flight))
 
-    def quiet_for(self, endpoint: Endpoint) -> float:
+    def seconds_blocked(self, endpoint: Endpoint) -> float:
         """Return the seconds for which a server still asked to be left alone."""
-        return max(endpoint.quiet_until - self._clock(), 0.0)
+        return max(endpoint.blocked_until - self._clock(), 0.0)
 
-    def resting(self, endpoint: Endpoint) -> bool:
+    def is_resting(self, endpoint: Endpoint) -> bool:
         """Say whether a server rests, or asked to be left alone."""
-        return max(endpoint.rests_until, endpoint.quiet_until) > self._clock()
+        return max(endpoint.cooldown_until, endpoint.blocked_until) > self._clock()
 
     @contextmanager
-    def work(self, endpoint: Endpoint) -> Iterator[None]:
+    def track_request(self, endpoint: Endpoint) -> Iterator[None]:
         """Count a draw in flight, and note how it went: a refusal of this one request is no failure of the server."""
         endpoint.in_flight += 1
         try:
             yield
         except ServerError as error:
             if not error.fatal:
-                self.failed(endpoint, error.retry_after)
+                self.record_failure(endpoint, error.retry_after)
             raise
         else:
             endpoint.failures = 0
-            endpoint.rests_until = 0.0
+            endpoint.cooldown_until = 0.0
         finally:
             endpoint.in_flight -= 1
 
-    def failed(self, endpoint: Endpoint, retry_after: float | None = None) -> None:
+    def record_failure(self, endpoint: Endpoint, retry_after: float | None = None) -> None:
         """Let a server that failed rest: as long as it asks for, else 1 s, doubling with every failure in a row up to 30 s."""
         now = self._clock()
         endpoint.failures += 1
-        endpoint.rests_until = now + min(FIRST_REST * 2.0 ** min(endpoint.failures - 1, 16), LONGEST_REST)
+        endpoint.cooldown_until = now + min(
+            FIRST_COOLDOWN_SECONDS * 2.0 ** min(endpoint.failures - 1, 16), MAX_COOLDOWN_SECONDS
+        )
         if retry_after is not None:
-            endpoint.quiet_until = max(endpoint.quiet_until, now + min(retry_after, LONGEST_QUIET))
-            endpoint.rests_until = endpoint.quiet_until
+            endpoint.blocked_until = max(endpoint.blocked_until, now + min(retry_after, MAX_BLOCKED_SECONDS))
+            endpoint.cooldown_until = endpoint.blocked_until
 
 
 def base_url(url: str) -> str:
@@ -157,19 +159,19 @@ def _usable(address: str) -> bool:
         return False
 
 
-STREAM = "text/event-stream"
+EVENT_STREAM_TYPE = "text/event-stream"
 """Content type of a stream of events."""
-CONNECT_SECONDS = 10.0
+CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must stand."""
-MODELS_SECONDS = 30.0
+MODELS_TIMEOUT = 30.0
 """Seconds until the list of models must be there."""
-LARGEST_REFUSAL = 2**16
+MAX_ERROR_BYTES = 2**16
 """Bytes read of a refusal."""
-LARGEST_LIST = 2**20
+MAX_MODEL_LIST_BYTES = 2**20
 """Bytes read of a list of models."""
-LARGE_BODY = 2**20
+LARGE_BODY_BYTES = 2**20
 """Bytes from which a request is sent piece by piece, so that sending it does not hold up everything else."""
-STALE = 2
+MAX_STALE_CONNECTIONS = 2
 """Kept connections that may turn out to be closed before a request counts as failed."""
 
 
@@ -179,7 +181,7 @@ class Connection:
     def __init__(self, *, key: str | None = None, first_seconds: float = 600.0) -> None:
         self.first_seconds = first_seconds
         """Seconds until a reply must have begun."""
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer(key)
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer_header(key)
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -191,24 +193,24 @@ class Connection:
         data = _encoded(body)
         try:
             async with asyncio.timeout(self.first_seconds):
-                response = await sent(self._opened(), url + path, data, self._headers)
-                if response.status != 200 or response.content_type != STREAM:
+                response = await post_with_reconnect(self._opened(), url + path, data, self._headers)
+                if response.status != 200 or response.content_type != EVENT_STREAM_TYPE:
                     raise await _refused(response, url)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(url, error, self.first_seconds) from error
         return response
 
-    async def models(self, url: str) -> list[str]:
+    async def list_models(self, url: str) -> list[str]:
         """Return the names of the models a server lists."""
         try:
             asked = self._opened().get(f"{url}/v1/models", headers=self._headers, allow_redirects=False)
-            async with asyncio.timeout(MODELS_SECONDS), asked as response:
-                body = await read_up_to(response, LARGEST_LIST)
+            async with asyncio.timeout(MODELS_TIMEOUT), asked as response:
+                body = await read_up_to(response, MAX_MODEL_LIST_BYTES)
                 if response.status != 200:
-                    raise refusal(url, response.status, response.headers, body)
-            return [model.id for model in MODELS.decode(body).data]
+                    raise status_error(url, response.status, response.headers, body)
+            return [model.id for model in MODELS_DECODER.decode(body).data]
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(url, error, MODELS_SECONDS) from error
+            raise _unreachable(url, error, MODELS_TIMEOUT) from error
         except msgspec.DecodeError as error:
             raise ServerError(
                 f"{url}/v1/models is no list of models: {error}.", "Check that this is a model server's address."
@@ -224,18 +226,18 @@ class Connection:
         """Return the session of the running loop."""
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
-            self._session, self._loop = fresh_session(), loop
+            self._session, self._loop = new_session(), loop
         return self._session
 
 
-def fresh_session() -> aiohttp.ClientSession:
+def new_session() -> aiohttp.ClientSession:
     """Return a session for draws: as many connections as there are requests, no limit on a whole reply, no cookies kept."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=300)
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
     return aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
 
 
-def bearer(key: str | None) -> dict[str, str]:
+def bearer_header(key: str | None) -> dict[str, str]:
     """Return the header that carries a key, none without one; a line end behind it, as files and shells leave one, is taken off."""
     plain = (key or "").strip()
     if not plain.isprintable():
@@ -246,7 +248,7 @@ def bearer(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {plain}"} if plain else {}
 
 
-async def sent(
+async def post_with_reconnect(
     session: aiohttp.ClientSession, address: str, data: bytes, headers: Mapping[str, str]
 ) -> aiohttp.ClientResponse:
     """Send a request; again at once when a kept connection turns out to be closed.
@@ -256,12 +258,12 @@ async def sent(
     """
     stale = 0
     while True:
-        content = data if len(data) < LARGE_BODY else io.BytesIO(data)
+        content = data if len(data) < LARGE_BODY_BYTES else io.BytesIO(data)
         try:
             return await session.post(address, data=content, headers=headers, allow_redirects=False)
         except (aiohttp.ServerDisconnectedError, ConnectionResetError):
             stale += 1
-            if stale > STALE:
+            if stale > MAX_STALE_CONNECTIONS:
                 raise
 
 
@@ -306,14 +308,14 @@ def hang_up(response: aiohttp.ClientResponse) -> None:
 async def _refused(response: aiohttp.ClientResponse, url: str) -> ServerError:
     """Return the error for a reply that is no stream."""
     try:
-        said = await read_up_to(response, LARGEST_REFUSAL)
+        said = await read_up_to(response, MAX_ERROR_BYTES)
     finally:
         response.close()
     if response.status != 200:
-        return refusal(url, response.status, response.headers, said)
+        return status_error(url, response.status, response.headers, said)
     return ServerError(
-        f"{url} answered with {quoted(response.content_type)} instead of a stream of events:"
-        f" {quoted(said.decode('utf-8', 'replace'))}",
+        f"{url} answered with {quote(response.content_type)} instead of a stream of events:"
+        f" {quote(said.decode('utf-8', 'replace'))}",
         "Check that the address is that of a model server that can stream.",
         status=200,
     )
@@ -331,14 +333,14 @@ def _unreachable(url: str, error: Exception, seconds: float) -> ServerError:
             "Look at the server's log, and at what stands between us.",
         )
     remedy = "Start the server, or check the address and the port."
-    return ServerError(f"{url} cannot be reached: {reason(error)}.", remedy)
+    return ServerError(f"{url} cannot be reached: {failure_reason(error)}.", remedy)
 
 
-def reason(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return why a connection failed, without the host and the port that aiohttp's own words have: clients of a proxy read it too."""
     if not isinstance(error, aiohttp.ClientConnectorError):
-        return quoted(str(error)) or type(error).__name__
+        return quote(str(error)) or type(error).__name__
     inner = error.os_error
     if inner.errno is not None and inner.errno > 0:
         return os.strerror(inner.errno)
-    return quoted(inner.strerror or "") or "none of its addresses answers"
+    return quote(inner.strerror or "") or "none of its addresses answers"

@@ -12,22 +12,22 @@ import aiohttp
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Candidate, text_of
-from breadth.runtime.dialect import Dialect
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.completion import Assembly, completed
-from breadth.runtime.samplers.connection import Connection, Endpoint, Endpoints, Patience, hang_up
-from breadth.runtime.samplers.refusals import Backoff, quoted
-from breadth.runtime.samplers.wire import Events
+from breadth.runtime.dialect import ServerDialect
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.completion import CompletionBuilder, build_candidate
+from breadth.runtime.samplers.connection import Connection, Endpoint, Endpoints, IdleTimeout, hang_up
+from breadth.runtime.samplers.server_errors import Backoff, quote
+from breadth.runtime.wire import EventParser
 
-FIRST_CHARACTERS = 4.0
+DEFAULT_CHARACTERS_PER_TOKEN = 4.0
 """Characters of a token before anything was learned: the rule of thumb for English."""
-TURN = 16
+TEMPLATE_CHARACTERS = 16
 """Characters that the chat template adds for each message, roughly."""
-MOST = 1024
+MAX_KNOWN_PROMPTS = 1024
 """Prompts whose count is remembered exactly."""
 
 
-class PromptSizes:
+class PromptTokenEstimator:
     """Counts by prompt; for a prompt not seen before, by its characters."""
 
     def __init__(self) -> None:
@@ -35,33 +35,33 @@ class PromptSizes:
         self._characters = 0.0
         self._tokens = 0.0
 
-    def estimate(self, draw: Draw) -> int:
+    def estimate(self, draw: SampleRequest) -> int:
         """Return the tokens of a draw's prompt and prefix: as counted before for the very same, else estimated from its length."""
         known = self._known.get(_identity(draw))
         if known is not None:
             return known
-        each = self._characters / self._tokens if self._tokens else FIRST_CHARACTERS
-        return max(1, round(characters(draw) / max(each, 0.25)))
+        each = self._characters / self._tokens if self._tokens else DEFAULT_CHARACTERS_PER_TOKEN
+        return max(1, round(count_characters(draw) / max(each, 0.25)))
 
-    def learn(self, draw: Draw, tokens: int) -> None:
+    def learn(self, draw: SampleRequest, tokens: int) -> None:
         """Take in what a server counted."""
         if tokens < 1:
             return
-        if len(self._known) >= MOST:
+        if len(self._known) >= MAX_KNOWN_PROMPTS:
             self._known.pop(next(iter(self._known)))
         self._known[_identity(draw)] = tokens
-        self._characters += characters(draw)
+        self._characters += count_characters(draw)
         self._tokens += tokens
 
 
-def characters(draw: Draw) -> int:
+def count_characters(draw: SampleRequest) -> int:
     """Return the characters of a draw's prompt and prefix, the chat template's share included."""
     if isinstance(draw.prompt, str):
         return len(draw.prompt) + len(draw.prefix)
-    return len(draw.prefix) + sum(len(text_of(message.get("content"))) + TURN for message in draw.prompt)
+    return len(draw.prefix) + sum(len(text_of(message.get("content"))) + TEMPLATE_CHARACTERS for message in draw.prompt)
 
 
-def _identity(draw: Draw) -> int:
+def _identity(draw: SampleRequest) -> int:
     if isinstance(draw.prompt, str):
         return hash((draw.prompt, draw.prefix, draw.model))
     return hash((draw.prefix, draw.model, *(text_of(message.get("content")) for message in draw.prompt)))
@@ -69,11 +69,11 @@ def _identity(draw: Draw) -> int:
 
 DRAIN_SECONDS = 0.1
 """Seconds to wait for the end of a stream whose end mark was seen, so that its connection can be used again."""
-RUNAWAY = 16
+RUNAWAY_FACTOR = 16
 """Times its cap in events (a token may be sent in pieces), and `SLACK` more, after which a completion is cut: the cap
 is not heeded.
 """
-SLACK = 1024
+RUNAWAY_SLACK = 1024
 
 
 class OpenAISampler:
@@ -93,14 +93,14 @@ class OpenAISampler:
         self,
         urls: str | Sequence[str],
         *,
-        dialect: Dialect = Dialect(),  # noqa: B008 - frozen
+        dialect: ServerDialect = ServerDialect(),
         key: str | None = None,
         offers: frozenset[str] | None = None,
         seconds: float | None = None,
         first_seconds: float = 600.0,
         idle_seconds: float = 120.0,
         attempts: int = 3,
-        longest_wait: float = 60.0,
+        max_wait_seconds: float = 60.0,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
     ) -> None:
         self.endpoints = Endpoints(urls)
@@ -115,11 +115,11 @@ class OpenAISampler:
         """Seconds of silence in the middle of a reply."""
         self.attempts = attempts
         """Requests at most for one draw."""
-        self.longest_wait = longest_wait
+        self.max_wait_seconds = max_wait_seconds
         """Seconds waited at most before the next attempt; a server that asks for longer is given up."""
         self.backoff = backoff
         """Waits between attempts where the server asks for none."""
-        self.prompt_sizes = PromptSizes()
+        self.prompt_estimator = PromptTokenEstimator()
         """What prompts are likely to cost, learned on the way."""
         self._offers = dialect.offers if offers is None else offers
         self._asked: dict[Endpoint, asyncio.Task[str]] = {}
@@ -130,15 +130,15 @@ class OpenAISampler:
         """What the servers can do, by their dialect or by what a probe found."""
         return self._offers
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw one completion; see `Sampler`."""
-        if draw.halt is not None and draw.halt.top_logprobs > draw.sampling.top_logprobs:
-            draw = replace(draw, sampling=replace(draw.sampling, top_logprobs=draw.halt.top_logprobs))
-        seconds = self.seconds if draw.seconds is None else draw.seconds
+        if request.halt is not None and request.halt.top_logprobs > request.sampling.top_logprobs:
+            request = replace(request, sampling=replace(request.sampling, top_logprobs=request.halt.top_logprobs))
+        seconds = self.seconds if request.seconds is None else request.seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._persist(draw, meter, limit.when())
+                return await self._persist(request, meter, limit.when())
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -148,9 +148,9 @@ class OpenAISampler:
                 "Allow more seconds or fewer tokens, or draw less at a time.",
             ) from error
 
-    async def models(self) -> list[str]:
+    async def list_models(self) -> list[str]:
         """Return the names of the models served, over all servers, in order."""
-        lists = [await self._connection.models(endpoint.url) for endpoint in self.endpoints.all]
+        lists = [await self._connection.list_models(endpoint.url) for endpoint in self.endpoints.all]
         return list(dict.fromkeys(name for names in lists for name in names))
 
     async def close(self) -> None:
@@ -161,14 +161,14 @@ class OpenAISampler:
         self._asked.clear()
         await self._connection.close()
 
-    async def _persist(self, draw: Draw, meter: Meter, deadline: float | None) -> Candidate:
+    async def _persist(self, draw: SampleRequest, meter: Meter, deadline: float | None) -> Candidate:
         """Make requests until one gives a whole completion, or trying again makes no sense."""
         attempt = 1
         while True:
             endpoint = self.endpoints.choose()
-            await self._pause(self.endpoints.quiet_for(endpoint), deadline, None)
+            await self._pause(self.endpoints.seconds_blocked(endpoint), deadline, None)
             try:
-                with self.endpoints.work(endpoint):
+                with self.endpoints.track_request(endpoint):
                     return await self._attempt(endpoint, draw, meter)
             except ServerError as error:
                 if error.fatal:
@@ -181,16 +181,16 @@ class OpenAISampler:
     def _wait(self, failed: Endpoint, error: ServerError, attempt: int, seed: int) -> float:
         """Return the seconds until the next attempt: none where another server is awake."""
         following = self.endpoints.choose()
-        if following is not failed and not self.endpoints.resting(following):
+        if following is not failed and not self.endpoints.is_resting(following):
             return 0.0
-        return max(self.backoff.seconds(attempt, seed), error.retry_after or 0.0)
+        return max(self.backoff.wait_seconds(attempt, seed), error.retry_after or 0.0)
 
     async def _pause(self, seconds: float, deadline: float | None, error: ServerError | None) -> None:
         """Wait before the next attempt, unless that is too long to be worth it."""
         left = (
-            self.longest_wait
+            self.max_wait_seconds
             if deadline is None
-            else min(self.longest_wait, deadline - asyncio.get_running_loop().time())
+            else min(self.max_wait_seconds, deadline - asyncio.get_running_loop().time())
         )
         if seconds > left:
             raise error or ServerError(
@@ -202,48 +202,48 @@ class OpenAISampler:
         if seconds > 0:
             await asyncio.sleep(seconds)
 
-    async def _attempt(self, endpoint: Endpoint, draw: Draw, meter: Meter) -> Candidate:
+    async def _attempt(self, endpoint: Endpoint, draw: SampleRequest, meter: Meter) -> Candidate:
         """Make one request and return its completion."""
         started = time.perf_counter()
         named = draw if draw.model else replace(draw, model=await self._only_model(endpoint))
-        path, body = self.dialect.request(named)
+        path, body = self.dialect.build_request(named)
         body |= {"stream": True} | ({"n": 1} if "n" in body else {})
         meter.calls += 1
         response = await self._connection.post(endpoint.url, path, body)
         try:
-            assembly = Assembly(
+            assembly = CompletionBuilder(
                 meter,
                 url=endpoint.url,
-                prompt_tokens=self.prompt_sizes.estimate(draw),
+                prompt_tokens=self.prompt_estimator.estimate(draw),
                 top=draw.sampling.top_logprobs,
                 watcher=None if draw.halt is None else draw.halt.watch(),
-                most=RUNAWAY * draw.sampling.max_tokens + SLACK,
+                max_tokens=RUNAWAY_FACTOR * draw.sampling.max_tokens + RUNAWAY_SLACK,
             )
             await self._read(response, assembly, endpoint)
-            candidate = completed(assembly, draw, url=endpoint.url, seconds=time.perf_counter() - started)
+            candidate = build_candidate(assembly, draw, url=endpoint.url, seconds=time.perf_counter() - started)
             await self._let_go(response, assembly)
         except BaseException:
             hang_up(response)
             raise
         if assembly.usage is not None:
-            self.prompt_sizes.learn(draw, assembly.used.prompt_tokens)
+            self.prompt_estimator.learn(draw, assembly.own_usage.prompt_tokens)
         return candidate
 
-    async def _read(self, response: aiohttp.ClientResponse, assembly: Assembly, endpoint: Endpoint) -> None:
+    async def _read(self, response: aiohttp.ClientResponse, assembly: CompletionBuilder, endpoint: Endpoint) -> None:
         """Read the stream to its end, or until the halt rule ends it."""
-        events, readany, now = Events(), response.content.readany, asyncio.get_running_loop().time
-        patience = Patience(self.first_seconds, self.idle_seconds, response.close)
+        events, readany, now = EventParser(), response.content.readany, asyncio.get_running_loop().time
+        patience = IdleTimeout(self.first_seconds, self.idle_seconds, response.close)
         try:
             while data := await readany():
-                patience.heard = now()
-                if assembly.take(events.feed(data)):
+                patience.last_received = now()
+                if assembly.add_events(events.feed(data)):
                     return
-            assembly.take(events.finish())
-            if patience.lost and assembly.finish is None:
+            assembly.add_events(events.finish())
+            if patience.expired and assembly.finish is None:
                 raise self._lost(endpoint.url, assembly, patience, TimeoutError())
         except asyncio.CancelledError:
             with suppress(ServerError, aiohttp.ClientError, OSError):
-                assembly.take(
+                assembly.add_events(
                     events.feed(response.content.read_nowait())
                 )  # it came before the end, and so is to be paid
             raise
@@ -253,7 +253,7 @@ class OpenAISampler:
         finally:
             patience.stop()
 
-    async def _let_go(self, response: aiohttp.ClientResponse, assembly: Assembly) -> None:
+    async def _let_go(self, response: aiohttp.ClientResponse, assembly: CompletionBuilder) -> None:
         """Close the connection of a halted completion; leave that of a whole one open for the next draw."""
         if assembly.done and not assembly.halted:
             try:
@@ -278,22 +278,22 @@ class OpenAISampler:
     async def _ask_model(self, endpoint: Endpoint) -> str:
         """Ask a server for its only model; empty when it lists none."""
         try:
-            names = await self._connection.models(endpoint.url)
+            names = await self._connection.list_models(endpoint.url)
         except ServerError as error:
             if error.status not in (404, 405):
                 raise
             names = []
         if len(names) > 1:
-            problem = f"{endpoint.url} serves several models, and none was named: {quoted(', '.join(names))}."
+            problem = f"{endpoint.url} serves several models, and none was named: {quote(', '.join(names))}."
             raise ServerError(problem, "Name one of them.", fatal=True)
         return names[0] if names else ""
 
     @staticmethod
-    def _lost(url: str, assembly: Assembly, patience: Patience, error: Exception) -> ServerError:
-        if patience.lost:
+    def _lost(url: str, assembly: CompletionBuilder, patience: IdleTimeout, error: Exception) -> ServerError:
+        if patience.expired:
             how = f"fell silent for {patience.seconds:g} s"
         else:
-            how = f"broke its stream off ({quoted(str(error)) or type(error).__name__})"
+            how = f"broke its stream off ({quote(str(error)) or type(error).__name__})"
         return ServerError(
             f"{url} {how} after {assembly.counted} tokens.", "Look at the server's log, and at what stands between us."
         )

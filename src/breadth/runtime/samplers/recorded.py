@@ -10,7 +10,7 @@ import numpy as np
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Candidate, Prompt, text_of
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import Meter, SampleRequest
 
 
 class RecordedSampler:
@@ -40,35 +40,35 @@ class RecordedSampler:
         return self._offers
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Candidates not handed out yet."""
         return sum(len(drawn) - self._given[key] for key, drawn in self._stored.items())
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Hand out the next stored candidate; see `Sampler`."""
         await asyncio.sleep(0)
         meter.calls += 1
-        key = prompt_key(draw.prompt)
+        key = prompt_key(request.prompt)
         stored = self._stored.get(key, [])
         place = self._given.get(key, 0)
         if place >= len(stored):
-            raise _nothing(draw, len(stored))
+            raise _nothing(request, len(stored))
         candidate = stored[place]
-        if candidate.prefix != draw.prefix:
+        if candidate.prefix != request.prefix:
             raise ServerError(
                 "The reply is to continue a given beginning, and none such is stored.",
                 "Draw this strategy from a server.",
                 fatal=True,
             )
-        if candidate.tokens > draw.sampling.max_tokens:
+        if candidate.tokens > request.sampling.max_tokens:
             raise ServerError(
-                f"The next stored completion has {candidate.tokens} tokens, and {draw.sampling.max_tokens} are"
+                f"The next stored completion has {candidate.tokens} tokens, and {request.sampling.max_tokens} are"
                 " allowed.",
                 "Allow as many tokens as when the completions were drawn, or a larger budget.",
                 fatal=True,
             )
         self._given[key] += 1
-        told = _halted(candidate, draw)
+        told = _halted(candidate, request)
         meter.prompt_tokens += told.prompt_tokens
         meter.cached_tokens += told.cached_tokens
         meter.tokens += told.tokens
@@ -92,7 +92,7 @@ def _ordered(drawn: list[Candidate], shuffle: int | None, place: int) -> list[Ca
     return [drawn[chosen] for chosen in np.random.default_rng([shuffle, place]).permutation(len(drawn))]
 
 
-def _nothing(draw: Draw, stored: int) -> ServerError:
+def _nothing(draw: SampleRequest, stored: int) -> ServerError:
     if not stored:
         asked = prompt_key(draw.prompt)[-80:].replace("\0", " ")
         return ServerError(
@@ -105,7 +105,7 @@ def _nothing(draw: Draw, stored: int) -> ServerError:
     )
 
 
-def _halted(candidate: Candidate, draw: Draw) -> Candidate:
+def _halted(candidate: Candidate, draw: SampleRequest) -> Candidate:
     """Return a candidate as the halt rule leaves it."""
     if draw.halt is None or candidate.confidences is None or candidate.logprobs is None:
         return candidate

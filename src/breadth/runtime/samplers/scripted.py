@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Candidate
-from breadth.runtime.sampler import Draw, Meter
+from breadth.runtime.sampler import ALL_OFFERS, Meter, SampleRequest
 
-Said: TypeAlias = Candidate | str | Exception
+ScriptedOutcome: TypeAlias = Candidate | str | Exception
 """What comes of a draw: a candidate, the text of one, or an error that is raised."""
-Script: TypeAlias = Callable[[Draw, int], Said] | Sequence[Said]
+Script: TypeAlias = Callable[[SampleRequest, int], ScriptedOutcome] | Sequence[ScriptedOutcome]
 """Says what comes of each draw, told its number in order of asking from 0; or a list, handed out in that order."""
-EVERYTHING = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
-"""All that a sampler can offer."""
-PROMPT_TOKENS = 10
+DEFAULT_PROMPT_TOKENS = 10
 """Tokens read that are charged where the script states none."""
 _WORD = re.compile(r"\s*\S+|\s+$")
 
@@ -35,15 +33,15 @@ class ScriptedSampler:
     """
 
     def __init__(
-        self, script: Script, *, seconds: float | Callable[[int], float] = 0.0, offers: frozenset[str] = EVERYTHING
+        self, script: Script, *, seconds: float | Callable[[int], float] = 0.0, offers: frozenset[str] = ALL_OFFERS
     ) -> None:
-        self.draws: list[Draw] = []
+        self.requests: list[SampleRequest] = []
         """Everything asked for, in order."""
         self.cancelled = 0
         """Draws that were cancelled on the way."""
         self.in_flight = 0
         """Draws at work."""
-        self.most_in_flight = 0
+        self.max_in_flight = 0
         """Draws at work at once, at most."""
         self.closed = False
         """Whether it was closed."""
@@ -56,21 +54,21 @@ class ScriptedSampler:
         """What it pretends to be able to do."""
         return self._offers
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Say the next thing; see `Sampler`."""
-        number = len(self.draws)
-        self.draws.append(draw)
+        number = len(self.requests)
+        self.requests.append(request)
         meter.calls += 1
         self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
-            async with asyncio.timeout(draw.seconds):
-                return await self._say(draw, number, meter)
+            async with asyncio.timeout(request.seconds):
+                return await self._say(request, number, meter)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
         except TimeoutError as error:
-            raise ServerError(f"The script took longer than {draw.seconds} s.", "Allow more seconds.") from error
+            raise ServerError(f"The script took longer than {request.seconds} s.", "Allow more seconds.") from error
         finally:
             self.in_flight -= 1
 
@@ -78,13 +76,13 @@ class ScriptedSampler:
         """Note that it was closed."""
         self.closed = True
 
-    async def _say(self, draw: Draw, number: int, meter: Meter) -> Candidate:
+    async def _say(self, draw: SampleRequest, number: int, meter: Meter) -> Candidate:
         said = self._said(draw, number)
         seconds = self._seconds(number) if callable(self._seconds) else self._seconds
         if isinstance(said, Exception):
             await asyncio.sleep(seconds)
             raise said
-        told = said_within(said if isinstance(said, Candidate) else Candidate(said), draw)
+        told = cut_to_request(said if isinstance(said, Candidate) else Candidate(said), draw)
         meter.prompt_tokens += told.prompt_tokens
         meter.cached_tokens += told.cached_tokens
         for _ in range(told.tokens if seconds else 0):
@@ -95,7 +93,7 @@ class ScriptedSampler:
             meter.tokens += told.tokens
         return replace(told, seconds=seconds)
 
-    def _said(self, draw: Draw, number: int) -> Said:
+    def _said(self, draw: SampleRequest, number: int) -> ScriptedOutcome:
         if callable(self._script):
             return self._script(draw, number)
         if number >= len(self._script):
@@ -105,7 +103,7 @@ class ScriptedSampler:
         return self._script[number]
 
 
-def said_within(said: Candidate, draw: Draw) -> Candidate:
+def cut_to_request(said: Candidate, draw: SampleRequest) -> Candidate:
     """Return a candidate as a draw allows it: cut before a stop text, at the cap, or where the halt rule ends it."""
     text, finish = said.text, said.finish
     ends = [place for stop in draw.sampling.stop if (place := text.find(stop)) >= 0]
@@ -124,7 +122,7 @@ def said_within(said: Candidate, draw: Draw) -> Candidate:
         text="".join(words) if cut else said.text,
         finish=finish,
         tokens=len(words) if cut or not said.tokens else min(said.tokens, draw.sampling.max_tokens),
-        prompt_tokens=said.prompt_tokens or PROMPT_TOKENS,
+        prompt_tokens=said.prompt_tokens or DEFAULT_PROMPT_TOKENS,
         logprobs=None if said.logprobs is None else said.logprobs[: len(words)] if cut else said.logprobs,
         confidences=None if said.confidences is None else said.confidences[: len(words)] if cut else said.confidences,
         prefix=draw.prefix,
@@ -133,7 +131,7 @@ def said_within(said: Candidate, draw: Draw) -> Candidate:
     )
 
 
-def _halted(words: list[str], said: Candidate, draw: Draw) -> int:
+def _halted(words: list[str], said: Candidate, draw: SampleRequest) -> int:
     """Return the number of words after which the halt rule ends a candidate; 0 when it lets it be."""
     watcher = None if draw.halt is None else draw.halt.watch()
     if watcher is None:

@@ -17,11 +17,11 @@ from breadth.base.errors import MissingExtraError, ServerError
 from breadth.inference.confidence import token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish, Sampling
-from breadth.runtime.sampler import Draw, Meter
-from breadth.runtime.samplers.completion import floats, split_thinking
+from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.samplers.completion import as_float32, split_thinking
 
 
-def chosen_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written: Sequence[int], generator: Any) -> int:
+def sample_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written: Sequence[int], generator: Any) -> int:
     """Draw a token: penalties, temperature, min-p, top-k, top-p, chance; temperature 0 takes the likeliest.
 
     Repetition is punished over prompt and reply, presence and frequency over the reply alone, as OpenAI and vLLM have
@@ -29,7 +29,7 @@ def chosen_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written
     """
     import torch
 
-    scores = _punished(logits, sampling, prompt, written)
+    scores = apply_penalties(logits, sampling, prompt, written)
     if sampling.temperature == 0:
         return int(scores.argmax())
     scores = scores / sampling.temperature
@@ -44,7 +44,7 @@ def chosen_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written
     return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
 
 
-def _punished(logits: Any, sampling: Sampling, prompt: Sequence[int], written: Sequence[int]) -> Any:
+def apply_penalties(logits: Any, sampling: Sampling, prompt: Sequence[int], written: Sequence[int]) -> Any:
     """Return logits with the penalties for tokens seen before."""
     import torch
 
@@ -60,7 +60,7 @@ def _punished(logits: Any, sampling: Sampling, prompt: Sequence[int], written: S
 
 OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
 """What it can do: all there is."""
-WINDOW = 16
+DECODE_WINDOW_TOKENS = 16
 """Tokens decoded together."""
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
@@ -101,17 +101,17 @@ class TransformersSampler:
         """Everything."""
         return OFFERS
 
-    async def draw(self, draw: Draw, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw one completion; see `Sampler`. A cancelled draw stops before its next token."""
         stop = threading.Event()
-        job = self._thread.submit(self._write, draw, meter, stop)
+        job = self._thread.submit(self._write, request, meter, stop)
         work = asyncio.wrap_future(job)
         try:
-            async with asyncio.timeout(draw.seconds):
+            async with asyncio.timeout(request.seconds):
                 return await asyncio.shield(work)
         except TimeoutError as error:
             raise ServerError(
-                f"The draw took longer than the {draw.seconds} s it may take.", "Allow more seconds, fewer tokens."
+                f"The draw took longer than the {request.seconds} s it may take.", "Allow more seconds, fewer tokens."
             ) from error
         finally:
             stop.set()
@@ -122,7 +122,7 @@ class TransformersSampler:
         """End the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _write(self, draw: Draw, meter: Meter, stop: threading.Event) -> Candidate:
+    def _write(self, draw: SampleRequest, meter: Meter, stop: threading.Event) -> Candidate:
         """Write a completion token by token; runs in the thread."""
         import torch
 
@@ -141,7 +141,7 @@ class TransformersSampler:
                     break
                 out = self.model(input_ids=fed, past_key_values=cache, use_cache=True)
                 cache, logits = out.past_key_values, out.logits[0, -1].float().cpu()
-                token = chosen_token(logits, draw.sampling, ids, written, generator)
+                token = sample_token(logits, draw.sampling, ids, written, generator)
                 written.append(token)
                 fed = torch.tensor([[token]], device=self.model.device)
                 meter.tokens += 1
@@ -151,7 +151,7 @@ class TransformersSampler:
                     break
         return _candidate(draw, text, trace, finish, meter, time.perf_counter() - started)
 
-    def _ended(self, token: int, text: _Text, trace: _Trace, logits: Any, draw: Draw) -> Finish | None:
+    def _ended(self, token: int, text: _Text, trace: _Trace, logits: Any, draw: SampleRequest) -> Finish | None:
         """Take a token in and say why the completion ends with it, if it does."""
         closing = token in self._end_ids()
         piece = "" if closing else text.add(token)
@@ -168,14 +168,14 @@ class TransformersSampler:
         ids = said if isinstance(said, list) else [said]
         return {one for one in [*ids, self.tokenizer.eos_token_id] if one is not None}
 
-    def _prompt_ids(self, draw: Draw) -> list[int]:
+    def _prompt_ids(self, draw: SampleRequest) -> list[int]:
         if isinstance(draw.prompt, str):
             return list(self.tokenizer(draw.prompt + draw.prefix)["input_ids"])
         messages = [dict(message) for message in draw.prompt]
         rendered = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return list(self.tokenizer(rendered + draw.prefix, add_special_tokens=False)["input_ids"])
 
-    def _room(self, ids: list[int], draw: Draw) -> int:
+    def _room(self, ids: list[int], draw: SampleRequest) -> int:
         """Return how many tokens may be written: the cap, or less where the context ends before it."""
         room = getattr(self.model.config, "max_position_embeddings", None)
         if not ids:
@@ -210,7 +210,7 @@ class _Text:
         fresh = stable[self._told :]
         self.pieces.append(fresh)
         self._told = max(self._told, len(stable))
-        if len(self._window) > WINDOW and stable == recent:
+        if len(self._window) > DECODE_WINDOW_TOKENS and stable == recent:
             # One token stays, for how a token reads may depend on whether it is the first.
             self._window = [token]
             self._told = len(self._decoded(self._window))
@@ -246,7 +246,7 @@ class _Trace:
         return self.watcher is not None and self.watcher.push(piece, logprob, confidence)
 
 
-def _candidate(draw: Draw, text: _Text, trace: _Trace, finish: str, meter: Meter, seconds: float) -> Candidate:
+def _candidate(draw: SampleRequest, text: _Text, trace: _Trace, finish: str, meter: Meter, seconds: float) -> Candidate:
     reasoning, said, thinking = split_thinking(text.pieces) if not draw.prefix else ("", text.whole, 0)
     return Candidate(
         text=said,
@@ -256,10 +256,10 @@ def _candidate(draw: Draw, text: _Text, trace: _Trace, finish: str, meter: Meter
         prompt_tokens=meter.prompt_tokens,
         tokens=len(trace.logprobs),
         thinking_tokens=thinking,
-        logprobs=floats(trace.logprobs),
-        confidences=floats(trace.confidences),
+        logprobs=as_float32(trace.logprobs),
+        confidences=as_float32(trace.confidences),
         seed=draw.seed,
         model=draw.model,
         seconds=seconds,
-        message={"entropies": floats(trace.entropies)},
+        message={"entropies": as_float32(trace.entropies)},
     )

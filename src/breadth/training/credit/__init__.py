@@ -1,1 +1,1 @@
-"""Mechanisms of the credit seat: rewards to advantages, groups kept or dropped; once per generation."""
+"""Mechanisms of the credit stage: rewards to advantages, groups kept or dropped; once per generation."""

@@ -13,10 +13,10 @@ from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, Role, Selection
-from breadth.training.ops import masked
+from breadth.training.ops import masked_values
 from breadth.training.records import Rollouts, not_none
 
-INSTRUCTION = """Answer in exactly four parts, in this order, each between its own tags and each exactly once:
+CONFIDENCE_INSTRUCTION = """Answer in exactly four parts, in this order, each between its own tags and each exactly once:
 <think>Work the problem out.</think>
 <answer>Only your final answer.</answer>
 <analysis>Say what makes the answer uncertain: steps you did not check, other readings of the question.</analysis>
@@ -111,15 +111,15 @@ class BrierReward(Mechanism[Rollouts, None]):
         confidence = batch.rewards.new_tensor(_confidences(batch))
         known = torch.isfinite(batch.rewards) & torch.isfinite(correct)
         stated = known & torch.isfinite(confidence)
-        error = masked(confidence - correct, stated).square()
+        error = masked_values(confidence - correct, stated).square()
         rewards = correct - error if self.form == "paper" else 0.5 + 0.5 * correct + 0.5 * (1 - error)
         rewards = torch.where(stated, rewards, -1.0 if self.form == "paper" else 0.0)
-        among, right = batch.scored & stated, correct > 0.5
+        among, right = batch.is_scored & stated, correct > 0.5
         stats = {
-            "well_formed": Mean((batch.scored & stated).sum(), (batch.scored & known).sum()),
-            "brier": Mean(masked(error, among).sum(), among.sum()),
-            "confidence_right": Mean(masked(confidence, among & right).sum(), (among & right).sum()),
-            "confidence_wrong": Mean(masked(confidence, among & ~right).sum(), (among & ~right).sum()),
+            "well_formed": Mean((batch.is_scored & stated).sum(), (batch.is_scored & known).sum()),
+            "brier": Mean(masked_values(error, among).sum(), among.sum()),
+            "confidence_right": Mean(masked_values(confidence, among & right).sum(), (among & right).sum()),
+            "confidence_wrong": Mean(masked_values(confidence, among & ~right).sum(), (among & ~right).sum()),
         }
         return Effect(replace(batch, rewards=torch.where(known, rewards, math.nan)), stats=stats)
 

@@ -22,7 +22,7 @@ DETECTORS = ("n-gram repetition", "tail loop", "answer repetition", "early answe
 
 
 @dataclass(frozen=True)
-class Workload:
+class DegenerateGuardState:
     """What the degenerate guard remembers between generations."""
 
     generations: int = 0
@@ -32,7 +32,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class DegenerateGuard(Mechanism[Rollouts, Workload]):
+class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
     """Take the reward away from successes that are degenerate; add none anywhere. Stands after the estimator.
 
     A positive advantage becomes 0 where at least ``gates.needed`` detectors fire: repeated 4-grams, a loop at the end,
@@ -65,31 +65,31 @@ class DegenerateGuard(Mechanism[Rollouts, Workload]):
         """The text of each response."""
         return frozenset({"texts"})
 
-    def init(self) -> Workload:
+    def init(self) -> DegenerateGuardState:
         """Nothing seen."""
-        return Workload()
+        return DegenerateGuardState()
 
-    def apply(self, batch: Rollouts, state: Workload, selection: Selection | None) -> Effect[Rollouts]:
+    def apply(self, batch: Rollouts, state: DegenerateGuardState, selection: Selection | None) -> Effect[Rollouts]:
         """Look at every response, and zero the positive advantages of the degenerate ones."""
         texts, advantages = _texts(batch), not_none(batch.advantages)
         reference = state.computation if state.generations >= self.settle and state.computation > 0 else None
         found = [response_degeneracy(text, reference=reference, gates=self.gates) for text in texts]
-        flagged = torch.tensor([one.degenerate for one in found], dtype=torch.bool, device=advantages.device)
+        flagged = torch.tensor([one.is_degenerate for one in found], dtype=torch.bool, device=advantages.device)
         rising = advantages > 0
         muted = (flagged[:, None] if advantages.ndim == 2 else flagged) & rising
         positive = rising.any(-1) if rising.ndim == 2 else rising
-        stats = {_metric(name): Mean(sum(name in one.fired for one in found), len(found)) for name in DETECTORS}
+        stats = {_metric(name): Mean(sum(name in one.detections for one in found), len(found)) for name in DETECTORS}
         stats |= {"flagged": Mean(flagged.sum(), len(found)), "muted": Mean((flagged & positive).sum(), positive.sum())}
         if state.generations < self.settle and texts:
             stats["computation_seen"] = Mean(median(map(computation_tokens, texts)), 1)
         return Effect(replace(batch, advantages=advantages.masked_fill(muted, 0.0)), stats=stats)
 
-    def update(self, state: Workload, stats: Mapping[str, Any]) -> Workload:
+    def update(self, state: DegenerateGuardState, stats: Mapping[str, Any]) -> DegenerateGuardState:
         """Take the first generations into the reference; an empty one does not count."""
         if "computation_seen" not in stats:
             return state
         generations = state.generations + 1
-        return Workload(
+        return DegenerateGuardState(
             generations, state.computation + (stats["computation_seen"].value - state.computation) / generations
         )
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import TOLERANCE, successes
+from breadth.training.credit.successes import REWARD_TOLERANCE, find_successes
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import group_count, group_mean, masked
+from breadth.training.ops import group_count, group_mean, masked_values
 from breadth.training.records import Rollouts, not_none
 
 
@@ -50,8 +50,8 @@ class FlatFilter(Mechanism[Rollouts, None]):
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Drop the flat groups and count them."""
         before = not_none(batch.kept)
-        varied = group_count(batch.groups, self._telling(batch)) > 0
-        stats = {"dropped": _share(batch.groups, ~varied, before)} | _solved(batch)
+        varied = group_count(batch.groups, self._differs_from_group(batch)) > 0
+        stats = {"dropped": _share_of_groups(batch.groups, ~varied, before)} | _solved(batch)
         return Effect(replace(batch, kept=before & varied), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
@@ -61,31 +61,33 @@ class FlatFilter(Mechanism[Rollouts, None]):
             return NoEffect("flat-filter", reason, "Sample at least two per problem, or leave it out.")
         return None
 
-    def _telling(self, batch: Rollouts) -> Tensor:
+    def _differs_from_group(self, batch: Rollouts) -> Tensor:
         """Return which rollouts show that their group is not flat."""
         if self.on == "advantage":
             advantages = not_none(batch.advantages)
             if advantages.ndim == 2:
-                advantages = (advantages if batch.mask is None else masked(advantages, batch.mask)).abs().amax(-1)
-            return not_none(batch.kept) & (advantages.abs() > TOLERANCE)
+                advantages = (
+                    (advantages if batch.mask is None else masked_values(advantages, batch.mask)).abs().amax(-1)
+                )
+            return not_none(batch.kept) & (advantages.abs() > REWARD_TOLERANCE)
         metric = (not_none(batch.correct) if self.on == "correct" else batch.rewards).double()
-        known = batch.scored & torch.isfinite(metric)
-        away = masked(metric - group_mean(metric, batch.groups, known), known).abs()
-        return away > TOLERANCE * (1 + masked(metric, known).abs())
+        known = batch.is_scored & torch.isfinite(metric)
+        away = masked_values(metric - group_mean(metric, batch.groups, known), known).abs()
+        return away > REWARD_TOLERANCE * (1 + masked_values(metric, known).abs())
 
 
 def _solved(batch: Rollouts) -> dict[str, Mean]:
     """Return the shares of groups that all and that none of their rollouts solved."""
     if batch.correct is None:
         return {}
-    won, known = successes(batch)
+    won, known = find_successes(batch)
     wins, count = group_count(batch.groups, won), group_count(batch.groups, known)
     return {
-        "solve_all": _share(batch.groups, wins == count, known),
-        "solve_none": _share(batch.groups, wins == 0, known),
+        "solve_all": _share_of_groups(batch.groups, wins == count, known),
+        "solve_none": _share_of_groups(batch.groups, wins == 0, known),
     }
 
 
-def _share(groups: Tensor, marked: Tensor, among: Tensor) -> Mean:
+def _share_of_groups(groups: Tensor, marked: Tensor, among: Tensor) -> Mean:
     """Return how many of the groups among those given are marked."""
     return Mean(len(torch.unique(groups[among & marked])), len(torch.unique(groups[among])))

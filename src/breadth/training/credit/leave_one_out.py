@@ -8,7 +8,7 @@ import torch
 
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import group_count, group_mean, group_sum, masked
+from breadth.training.ops import group_count, group_mean, group_sum, masked_values
 from breadth.training.records import Rollouts
 
 
@@ -29,12 +29,12 @@ class LeaveOneOut(Mechanism[Rollouts, None]):
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout without a reward gets none and is no part of the others' baseline."""
         among, rewards = (
-            batch.scored,
+            batch.is_scored,
             batch.rewards.double(),
         )  # in single precision the mean of equal rewards may be another number
-        centred = masked(rewards - group_mean(rewards, batch.groups, among), among)
+        centred = masked_values(rewards - group_mean(rewards, batch.groups, among), among)
         squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
-        flat = squares <= (1e-7 * (1 + masked(rewards, among).abs())).square() * count
+        flat = squares <= (1e-7 * (1 + masked_values(rewards, among).abs())).square() * count
         others = centred * count / (count - 1).clamp(min=1)
         advantages = torch.where(among & ~flat, others, torch.zeros_like(others)).to(batch.rewards.dtype)
         stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(advantages.abs().sum(), among.sum())}

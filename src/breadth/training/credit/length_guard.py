@@ -13,12 +13,12 @@ from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, Role, Selection
-from breadth.training.ops import masked
+from breadth.training.ops import masked_values
 from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthGuardState:
     """What the length guard remembers between generations."""
 
     generations: int = 0
@@ -32,7 +32,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class LengthGuard(Mechanism[Rollouts, Lengths]):
+class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
     """Watch for a collapse of response length, and while it lasts give no credit to responses that took part in it.
 
     After the estimator.
@@ -69,11 +69,11 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
         require(self, "settle", self.settle >= 1, "1 or more")
         require(self, "smoothing", 0 < self.smoothing <= 1, "a number above 0, at most 1")
 
-    def init(self) -> Lengths:
+    def init(self) -> LengthGuardState:
         """Nothing seen."""
-        return Lengths()
+        return LengthGuardState()
 
-    def apply(self, batch: Rollouts, state: Lengths, selection: Selection | None) -> Effect[Rollouts]:
+    def apply(self, batch: Rollouts, state: LengthGuardState, selection: Selection | None) -> Effect[Rollouts]:
         """Measure the lengths; while collapsed, act on the responses that are too short."""
         if state.collapsed and self.act == "stop":
             raise MechanismError(
@@ -83,12 +83,12 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
                 " on regardless.",
             )
         lengths, advantages = batch.lengths.to(batch.rewards), not_none(batch.advantages)
-        short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.scored)
+        short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.is_scored)
         rising = advantages > 0
         positive = rising.any(-1) if rising.ndim == 2 else rising
-        among = batch.scored
+        among = batch.is_scored
         stats = {
-            "length": Mean(masked(lengths, among).sum(), among.sum()),
+            "length": Mean(masked_values(lengths, among).sum(), among.sum()),
             "short": Mean((short & positive).sum(), positive.sum()),
         }
         if self.act == "mute" and state.collapsed:
@@ -96,7 +96,7 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
             batch = replace(batch, advantages=advantages.masked_fill(muted, 0.0))
         return Effect(batch, stats=stats)
 
-    def update(self, state: Lengths, stats: Mapping[str, Any]) -> Lengths:
+    def update(self, state: LengthGuardState, stats: Mapping[str, Any]) -> LengthGuardState:
         """Follow the mean length; a generation without a scored rollout does not count."""
         length = stats["length"].value if "length" in stats else math.nan
         if math.isnan(length):
@@ -104,6 +104,6 @@ class LengthGuard(Mechanism[Rollouts, Lengths]):
         generations = state.generations + 1
         if generations <= self.settle:
             start = state.start + (length - state.start) / generations
-            return Lengths(generations, start, start)
+            return LengthGuardState(generations, start, start)
         smoothed = state.smoothed + self.smoothing * (length - state.smoothed)
-        return Lengths(generations, state.start, smoothed, smoothed < self.floor * state.start)
+        return LengthGuardState(generations, state.start, smoothed, smoothed < self.floor * state.start)

@@ -9,9 +9,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import successes
+from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import group_count, masked
+from breadth.training.ops import group_count, masked_values
 from breadth.training.records import Rollouts
 
 
@@ -45,12 +45,12 @@ class MaxRL(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout whose success is unknown gets none and is not counted."""
-        won, known = successes(batch)
+        won, known = find_successes(batch)
         count, wins = group_count(batch.groups, known).double(), group_count(batch.groups, won).double()
         values = won * count / wins.clamp(min=1) - 1
         if self.all_fail == "zero":
             values = torch.where(wins > 0, values, torch.zeros_like(values))
-        advantages = masked(values, known).to(batch.rewards.dtype)
+        advantages = masked_values(values, known).to(batch.rewards.dtype)
         stats = {
             "all_fail": Mean((known & (wins == 0)).sum(), known.sum()),
             "size": Mean(advantages.abs().sum(), known.sum()),

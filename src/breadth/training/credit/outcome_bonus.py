@@ -11,12 +11,12 @@ from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import group_mean, masked
+from breadth.training.ops import group_mean, masked_values
 from breadth.training.records import Rollouts, not_none
 
 
 @dataclass(frozen=True)
-class SeenOutcomes:
+class OutcomeCounts:
     """Every answer given so far, by problem."""
 
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class SeenOutcomes:
 
 
 @dataclass(frozen=True)
-class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
+class OutcomeBonus(Mechanism[Rollouts, OutcomeCounts]):
     """Pay for answers seldom given before, and charge for those given often.
 
     Put it after the estimator: it adds to the advantage.
@@ -68,39 +68,39 @@ class OutcomeBonus(Mechanism[Rollouts, SeenOutcomes]):
         """Whose answers they are, and the answers."""
         return frozenset({"problems", "outcomes"})
 
-    def init(self) -> SeenOutcomes:
+    def init(self) -> OutcomeCounts:
         """Nothing seen."""
-        return SeenOutcomes()
+        return OutcomeCounts()
 
-    def apply(self, batch: Rollouts, state: SeenOutcomes, selection: Selection | None) -> Effect[Rollouts]:
+    def apply(self, batch: Rollouts, state: OutcomeCounts, selection: Selection | None) -> Effect[Rollouts]:
         """Add the bonus, by the counts from before this generation, and count its answers."""
         answers = _answers(batch)
         seen = batch.rewards.new_tensor(
             [state.counts.get(problem, {}).get(outcome or "", 0) for problem, outcome in answers]
         )
         given = seen.new_tensor([outcome is not None for _, outcome in answers]).bool()
-        among = batch.scored & given
+        among = batch.is_scored & given
         bonus = seen.clamp(min=1).rsqrt()
         if self.baseline == "mean":
             bonus = bonus - group_mean(bonus, batch.groups, among)
         elif self.baseline == "constant":
             bonus = bonus - self.constant
-        bonus = masked(bonus, among)
+        bonus = masked_values(bonus, among)
         counted: Counter[Hashable] = Counter(answer for answer in answers if answer[1] is not None)
         stats = {
             "answers": Counts(counted),
             "bonus": Mean(bonus.sum(), among.sum()),
             "new": Mean((among & (seen == 0)).sum(), among.sum()),
         }
-        return Effect(batch.credited(self.coefficient * bonus), stats=stats)
+        return Effect(batch.add_advantages(self.coefficient * bonus), stats=stats)
 
-    def update(self, state: SeenOutcomes, stats: Mapping[str, Any]) -> SeenOutcomes:
+    def update(self, state: OutcomeCounts, stats: Mapping[str, Any]) -> OutcomeCounts:
         """Add this generation's answers to the counts."""
         answers = stats.get("answers", Counts()).by_label
         touched = {problem: dict(state.counts.get(problem, {})) for problem, _ in answers}
         for (problem, outcome), times in answers.items():
             touched[problem][outcome] = touched[problem].get(outcome, 0) + int(times)
-        return SeenOutcomes({**state.counts, **touched})
+        return OutcomeCounts({**state.counts, **touched})
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, whose mean is their own bonus."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import successes
+from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count
 from breadth.training.records import Rollouts
@@ -62,16 +62,16 @@ class PassAtK(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout whose success is unknown gets none and is not counted."""
-        won, known = successes(batch)
+        won, known = find_successes(batch)
         count = group_count(batch.groups, known).double()
         fails = group_count(batch.groups, known & ~won).double()
-        miss = _all_fail(fails, count, torch.full_like(count, self.k))
+        miss = all_fail_probability(fails, count, torch.full_like(count, self.k))
         values = (
-            self._normalised(won, fails, count, miss)
+            self._advantage_normalised(won, fails, count, miss)
             if self.form == "normalised"
-            else self._unbiased(won, fails, count)
+            else self._advantage_unbiased(won, fails, count)
         )
-        advantages = torch.where(known & (count >= self._least()), values, torch.zeros_like(values)).to(
+        advantages = torch.where(known & (count >= self.min_group_size()), values, torch.zeros_like(values)).to(
             batch.rewards.dtype
         )
         enough, groups = known & (count >= self.k), count.clamp(min=1).reciprocal()
@@ -81,20 +81,20 @@ class PassAtK(Mechanism[Rollouts, None]):
         }
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
-    def _normalised(self, won: Tensor, fails: Tensor, count: Tensor, miss: Tensor) -> Tensor:
+    def _advantage_normalised(self, won: Tensor, fails: Tensor, count: Tensor, miss: Tensor) -> Tensor:
         # C(f-1, k-1) / C(n-1, k-1) = miss * n / f, so a failure gets -(n - f) / f of what a success gets.
         success = miss / ((miss * (1 - miss)).sqrt() + self.epsilon)
         return torch.where(won, success, -success * (count - fails) / fails.clamp(min=1)) * (fails < count)
 
-    def _unbiased(self, won: Tensor, fails: Tensor, count: Tensor) -> Tensor:
+    def _advantage_unbiased(self, won: Tensor, fails: Tensor, count: Tensor) -> Tensor:
         others, failed = count - 1, fails - (~won).double()
-        value = 1 - (~won) * _all_fail(failed, others, torch.full_like(count, self.k - 1))
+        value = 1 - (~won) * all_fail_probability(failed, others, torch.full_like(count, self.k - 1))
         tries = torch.full_like(count, max(self.k - 1, 1)).minimum(others)
-        return self.k * (value - float(self.baseline) * (1 - _all_fail(failed, others, tries)))
+        return self.k * (value - float(self.baseline) * (1 - all_fail_probability(failed, others, tries)))
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of too few rollouts: fewer than k say nothing about k tries, with exactly k the normalised form is always zero."""
-        least = self._least()
+        least = self.min_group_size()
         if regime.group_size is not None and regime.group_size < least:
             reason = f"k = {self.k} with {regime.group_size} rollouts per problem makes every advantage zero."
             return NoEffect(
@@ -102,12 +102,12 @@ class PassAtK(Mechanism[Rollouts, None]):
             )
         return None
 
-    def _least(self) -> int:
+    def min_group_size(self) -> int:
         """Return how many rollouts a group needs to get any advantage; a baseline of the others needs others."""
         return self.k + 1 if self.form == "normalised" else max(self.k, 1 + self.baseline)
 
 
-def _all_fail(fails: Tensor, total: Tensor, tries: Tensor) -> Tensor:
+def all_fail_probability(fails: Tensor, total: Tensor, tries: Tensor) -> Tensor:
     """Return the chance C(fails, tries) / C(total, tries) that a draw of ``tries`` of ``total`` rollouts holds only failures."""
     chance = torch.ones_like(total)
     for drawn in range(int(tries.max()) if len(tries) else 0):

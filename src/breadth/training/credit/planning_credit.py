@@ -11,7 +11,7 @@ from torch import Tensor
 from breadth.base.checks import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import group_mean, masked
+from breadth.training.ops import group_mean, masked_values
 from breadth.training.records import Rollouts, not_none
 
 
@@ -59,9 +59,9 @@ class PlanningCredit(Mechanism[Rollouts, None]):
         """Find the tokens that the code form adds to the strategic ones, and those it acts on at all."""
         if self.form == "paper":
             return None
-        among = not_none(whole.mask) & whole.scored[:, None]
+        among = not_none(whole.mask) & whole.is_scored[:, None]
         lengths = whole.lengths.to(whole.rewards)
-        longer = lengths > group_mean(lengths, whole.groups, whole.scored)
+        longer = lengths > group_mean(lengths, whole.groups, whole.is_scored)
         eligible = longer & (not_none(whole.correct) == 1)
         return Selection({"undecided": _above(not_none(whole.entropy), among, self.PERCENTILE), "eligible": eligible})
 
@@ -73,13 +73,16 @@ class PlanningCredit(Mechanism[Rollouts, None]):
             not_none(batch.advantages),
         )
         advantages = (before[:, None] if before.ndim == 1 else before).expand_as(mask)
-        added = masked(self.alpha * advantages.abs(), planning)
+        added = masked_values(self.alpha * advantages.abs(), planning)
         if selection is not None:
             added = torch.where(selection.tokens["undecided"] & ~planning, self.alpha * advantages, added)
-            added = masked(added, selection.tokens["eligible"][:, None])
-        among = mask & batch.scored[:, None]
+            added = masked_values(added, selection.tokens["eligible"][:, None])
+        among = mask & batch.is_scored[:, None]
         count = among.sum()
-        stats = {"bias": Mean(masked(added, among).sum(), count), "planning": Mean((planning & among).sum(), count)}
+        stats = {
+            "bias": Mean(masked_values(added, among).sum(), count),
+            "planning": Mean((planning & among).sum(), count),
+        }
         return Effect(replace(batch, advantages=advantages + added) if self.alpha else batch, stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:

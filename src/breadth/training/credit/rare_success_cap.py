@@ -8,7 +8,7 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import successes
+from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count
 from breadth.training.records import Rollouts, not_none
@@ -44,7 +44,7 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Cap the advantage of every lone success, on all of its tokens."""
-        won, known = successes(batch)
+        won, known = find_successes(batch)
         lone = won & (group_count(batch.groups, won) == 1) & (group_count(batch.groups, known) >= self.size)
         advantages = not_none(batch.advantages)
         rows = lone[:, None] if advantages.ndim == 2 else lone

@@ -9,7 +9,7 @@ from breadth.base.checks import require
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import group_count, masked
+from breadth.training.ops import group_count, masked_values
 from breadth.training.records import Rollouts, not_none
 
 
@@ -45,7 +45,7 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Take the penalty off the advantages; rollouts without a reward neither pay nor count."""
-        outcomes, among = not_none(batch.outcomes), batch.scored
+        outcomes, among = not_none(batch.outcomes), batch.is_scored
         if len(outcomes) != len(batch):
             raise MechanismError(
                 f"{len(batch)} rollouts came with {len(outcomes)} outcomes.",
@@ -54,9 +54,9 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
         given = list(zip(batch.groups.tolist(), outcomes, strict=True))
         times = Counter(answer for answer, scored in zip(given, among.tolist(), strict=True) if scored)
         others = batch.rewards.new_tensor([times[answer] - 1 if answer[1] is not None else 0 for answer in given])
-        penalty = masked(others / group_count(batch.groups, among).clamp(min=1), among)
+        penalty = masked_values(others / group_count(batch.groups, among).clamp(min=1), among)
         stats = {"penalty": Mean(penalty.sum(), among.sum()), "repeated": Mean((penalty > 0).sum(), among.sum())}
-        return Effect(batch.credited(-self.coefficient * penalty), stats=stats)
+        return Effect(batch.add_advantages(-self.coefficient * penalty), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Tell of groups of one, which have nobody to repeat."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breadth.base.errors import MechanismError, SettingsError
+from breadth.measure.validate import FloatArray, IntArray
 
 _FUNCTION_WORDS = (
     "a an the of to in on at for from with by as into and or that this these those it its it's is are was were be been"
@@ -27,16 +28,16 @@ made of them.
 """
 
 _ENDINGS = ("ing", "ed", "es", "ly", "s")
-_SHORTEST_STEM = 3
+_MIN_STEM_LENGTH = 3
 _BLOCK = 1024
 
 
 def content_stems(phrase: str) -> frozenset[str]:
     """Return the stems of a phrase's content words: what two phrases of one meaning mostly share."""
-    return frozenset(_stem(word) for word in phrase.split() if word not in FUNCTION_WORDS)
+    return frozenset(stem(word) for word in phrase.split() if word not in FUNCTION_WORDS)
 
 
-def wording_clusters(phrases: Sequence[str], alike: float = 0.5) -> NDArray[np.int64]:
+def cluster_phrases(phrases: Sequence[str], min_similarity: float = 0.5) -> IntArray:
     """Give each phrase the number of its cluster; phrases are alike when ``|A & B| / |A | B|`` of their content stems reaches ``alike``.
 
     Each phrase joins the most similar phrase that leads a cluster, the earlier of two, or leads one of its own; so put
@@ -51,7 +52,7 @@ def wording_clusters(phrases: Sequence[str], alike: float = 0.5) -> NDArray[np.i
     for place, phrase in enumerate(phrases):
         stems = content_stems(phrase)
         if stems not in known:
-            found = _leader(stems, leaders, alike)
+            found = _find_leader(stems, leaders, min_similarity)
             known[stems] = clusters if found is None else found
             if found is None:
                 for part in _subsets(stems):
@@ -61,7 +62,7 @@ def wording_clusters(phrases: Sequence[str], alike: float = 0.5) -> NDArray[np.i
     return labels
 
 
-def vector_clusters(vectors: NDArray[np.floating], alike: float = 0.8) -> NDArray[np.int64]:
+def cluster_vectors(vectors: NDArray[np.floating], min_similarity: float = 0.8) -> IntArray:
     """Give each vector the number of its cluster, by the same rule on the cosine; quadratic in the clusters, a block at a time."""
     unit = _unit(vectors)
     labels = np.empty(len(unit), dtype=np.int64)
@@ -75,7 +76,7 @@ def vector_clusters(vectors: NDArray[np.floating], alike: float = 0.8) -> NDArra
             own = among[place, fresh]
             if fresh and own.max() > cosine[place]:
                 closest[place], cosine[place] = len(leaders) + own.argmax(), own.max()
-            if cosine[place] < alike:
+            if cosine[place] < min_similarity:
                 closest[place] = len(leaders) + len(fresh)
                 fresh.append(place)
         labels[start : start + _BLOCK] = closest
@@ -83,14 +84,16 @@ def vector_clusters(vectors: NDArray[np.floating], alike: float = 0.8) -> NDArra
     return labels
 
 
-def _leader(stems: frozenset[str], leaders: dict[tuple[frozenset[str], int], int], alike: float) -> int | None:
+def _find_leader(
+    stems: frozenset[str], leaders: dict[tuple[frozenset[str], int], int], min_similarity: float
+) -> int | None:
     """Return the cluster whose leader shares most with the stems, the earliest of equals; None when none shares enough."""
     best: tuple[float, int] | None = None
     for part in _subsets(stems):
-        for size in range(len(part), int(len(part) / alike) + 1):
+        for size in range(len(part), int(len(part) / min_similarity) + 1):
             likeness = len(part) / (len(stems) + size - len(part))
             cluster = leaders.get((part, size))
-            if cluster is not None and likeness >= alike and (best is None or (likeness, -cluster) > best):
+            if cluster is not None and likeness >= min_similarity and (best is None or (likeness, -cluster) > best):
                 best = (likeness, -cluster)
     return None if best is None else -best[1]
 
@@ -100,17 +103,17 @@ def _subsets(stems: frozenset[str]) -> Iterator[frozenset[str]]:
         yield from map(frozenset, combinations(sorted(stems), size))
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
     """Strip the commonest English endings: trying, tries, tried and try share one stem; so do solve, solves, solved, solving."""
-    ending = next((one for one in _ENDINGS if word.endswith(one) and len(word) - len(one) >= _SHORTEST_STEM), "")
+    ending = next((one for one in _ENDINGS if word.endswith(one) and len(word) - len(one) >= _MIN_STEM_LENGTH), "")
     stem = word.removesuffix(ending) if ending != "s" or not word.endswith("ss") else word
-    stem = stem.removesuffix("e") if len(stem) > _SHORTEST_STEM else stem
-    if len(stem) > _SHORTEST_STEM and stem[-1] == stem[-2]:
+    stem = stem.removesuffix("e") if len(stem) > _MIN_STEM_LENGTH else stem
+    if len(stem) > _MIN_STEM_LENGTH and stem[-1] == stem[-2]:
         stem = stem[:-1]
     return stem[:-1] + "i" if stem.endswith("y") else stem
 
 
-def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def _unit(vectors: NDArray[np.floating]) -> FloatArray:
     given = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(given, axis=-1, keepdims=True) if given.ndim == 2 else np.zeros(1)
     if given.ndim != 2 or not np.isfinite(given).all() or not (lengths > 0).all():
@@ -122,7 +125,7 @@ def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(given / lengths, dtype=np.float64)
 
 
-def _nearest(rows: NDArray[np.float64], leaders: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _nearest(rows: FloatArray, leaders: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return for each row the place and the cosine of the nearest leader; -inf when there is none."""
     if not len(leaders):
         return np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -np.inf)
@@ -133,7 +136,7 @@ def _nearest(rows: NDArray[np.float64], leaders: NDArray[np.float64]) -> tuple[N
 
 SIZES = range(3, 6)
 """Words in a gram; 3 to 5 in the paper."""
-_FEWEST = 2
+_MIN_SOLUTIONS = 2
 """Solutions a gram must occur in: what one solution says is no strategy."""
 _WORD = re.compile(r"(?<![\w\\])(?:[^\W\d_]{2,}|[aAiI])(?:['’-][^\W\d_]+)*(?!\w)")
 
@@ -151,7 +154,7 @@ class StrategicGrams:
     def __post_init__(self) -> None:
         grams = tuple(" ".join(_plain(gram).split()) for gram in self.grams)
         for gram in grams:
-            if not _made_of_words(gram):
+            if not _is_words(gram):
                 raise SettingsError(
                     f"StrategicGrams got {gram!r}, which is not made of words.",
                     "Write words with blanks between, without numbers or marks.",
@@ -166,7 +169,7 @@ class StrategicGrams:
             sizes[len(words)].add(words)
         return {size: frozenset(words) for size, words in sizes.items()}
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
+    def find_spans(self, text: str) -> list[tuple[int, int]]:
         """Return where grams stand in a text, as (start, end) in characters; they may overlap.
 
         Whole words in any case, with nothing but white space between them. Linear in the text, however many grams there
@@ -180,7 +183,7 @@ class StrategicGrams:
                 found += [(run[start].start(), run[start + size - 1].end()) for start in starts]
         return sorted(found)
 
-    def marks(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
+    def mark_tokens(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
         """Say for each token whether it overlaps a gram: what `Rollouts.planning` holds.
 
         ``text`` is the response decoded once, ``offsets`` are the (start, end) of each token's characters in it, as
@@ -188,7 +191,7 @@ class StrategicGrams:
         without characters is not marked.
         """
         covered = bytearray(len(text))
-        for start, end in self.spans(text):
+        for start, end in self.find_spans(text):
             covered[start:end] = b"\x01" * (end - start)
         for start, end in offsets:
             if not 0 <= start <= end <= len(text):
@@ -199,12 +202,12 @@ class StrategicGrams:
         return [1 in covered[start:end] for start, end in offsets]
 
 
-def strategic_grams(
+def find_strategic_grams(
     solutions: Sequence[str],
     *,
     share: float = 0.2,
     embed: Callable[[Sequence[str]], NDArray[np.floating]] | None = None,
-    alike: float | None = None,
+    min_similarity: float | None = None,
 ) -> StrategicGrams:
     """Find the phrases that correct solutions have in common: clusters of word n-grams that occur in the most solutions.
 
@@ -224,23 +227,27 @@ def strategic_grams(
     before training on it: 86 % of the paper's grams were judged to guide reasoning, and random ones lose the gain. Text
     must have blanks between words.
     """
-    if not 0 < share <= 1 or (alike is not None and not 0 < alike <= 1):
+    if not 0 < share <= 1 or (min_similarity is not None and not 0 < min_similarity <= 1):
         raise SettingsError(
-            f"strategic_grams got share = {share} and alike = {alike}; both must be above 0, at most 1.",
+            f"strategic_grams got share = {share} and alike = {min_similarity}; both must be above 0, at most 1.",
             "Keep the defaults.",
         )
-    holders = _shared_grams(solutions)
+    holders = shared_grams(solutions)
     if not holders:
         raise MechanismError(
             f"{len(solutions)} solutions have no phrase of 3 to 5 words in common.",
             "Give more correct solutions, written in words with blanks between.",
         )
     phrases = sorted(holders, key=lambda gram: (-len(holders[gram]), -len(gram.split()), gram))
-    labels = wording_clusters(phrases, alike or 0.5) if embed is None else _embedded(phrases, embed, alike or 0.8)
+    labels = (
+        cluster_phrases(phrases, min_similarity or 0.5)
+        if embed is None
+        else _embedded(phrases, embed, min_similarity or 0.8)
+    )
     return StrategicGrams(_most_spread(phrases, labels, holders, share))
 
 
-def _shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
+def shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
     """Return gram -> the solutions that hold it, for grams of several solutions with a content word.
 
     Size by size, for a gram is shared only if both grams within it that are one word shorter are: most are never
@@ -254,29 +261,27 @@ def _shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
         for number, runs in enumerate(texts):
             for gram in {gram for words in runs for gram in _windows(words, size, shared)}:
                 holders[gram].append(number)
-        shared = {gram: held for gram, held in holders.items() if len(held) >= _FEWEST}
+        shared = {gram: held for gram, held in holders.items() if len(held) >= _MIN_SOLUTIONS}
         kept |= {
-            gram: held
-            for gram, held in shared.items()
-            if size in SIZES and content_stems(gram) and _made_of_words(gram)
+            gram: held for gram, held in shared.items() if size in SIZES and content_stems(gram) and _is_words(gram)
         }
     return kept
 
 
 def _embedded(
-    phrases: Sequence[str], embed: Callable[[Sequence[str]], NDArray[np.floating]], alike: float
-) -> NDArray[np.int64]:
+    phrases: Sequence[str], embed: Callable[[Sequence[str]], NDArray[np.floating]], min_similarity: float
+) -> IntArray:
     vectors = np.asarray(embed(phrases))
     if len(vectors) != len(phrases):
         raise MechanismError(
             f"embed returned {len(vectors)} vectors for {len(phrases)} phrases.",
             "Return one vector for each phrase, in order.",
         )
-    return vector_clusters(vectors, alike)
+    return cluster_vectors(vectors, min_similarity)
 
 
 def _most_spread(
-    phrases: Sequence[str], labels: NDArray[np.int64], holders: dict[str, list[int]], share: float
+    phrases: Sequence[str], labels: IntArray, holders: dict[str, list[int]], share: float
 ) -> tuple[str, ...]:
     """Return the grams of the clusters that the most solutions hold; of equal clusters the one whose leader came first."""
     solutions: dict[int, set[int]] = defaultdict(set)
@@ -312,7 +317,7 @@ def _windows(words: Sequence[str], size: int, shared: Container[str]) -> Iterato
         before = now
 
 
-def _made_of_words(gram: str) -> bool:
+def _is_words(gram: str) -> bool:
     return bool(gram) and all(_WORD.fullmatch(word) for word in gram.split())
 
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from breadth.base.errors import MechanismError
-from breadth.training.ops import masked
+from breadth.training.ops import masked_values
 from breadth.training.records import Rollouts
 
-TOLERANCE = 1e-6
+REWARD_TOLERANCE = 1e-6
 """Rewards closer than this, relative to their size, are one level: sums of token rewards differ in the last digits."""
 
 
-def successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+def find_successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
     """Return (N,) which rollouts succeeded, and (N,) which have a reward, were not dropped and are known to have succeeded or not.
 
     By ``correct`` where it is given. Otherwise by the rewards, which must then have two levels over the whole
@@ -21,24 +21,24 @@ def successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
     reward above 0.
     """
     if rollouts.correct is not None:
-        known = rollouts.scored & torch.isfinite(rollouts.correct)
-        marks = masked(rollouts.correct, known)
+        known = rollouts.is_scored & torch.isfinite(rollouts.correct)
+        marks = masked_values(rollouts.correct, known)
         if not bool(((marks == 0) | (marks == 1)).all()):
             raise MechanismError(
                 "correct holds other numbers than 0 and 1.",
                 "Give 1 for a correct answer, 0 for a wrong one, NaN where unknown.",
             )
         return known & (marks == 1), known
-    known = rollouts.scored
-    return known & _upper(masked(rollouts.rewards, known), rollouts.rewards[known]), known
+    known = rollouts.is_scored
+    return known & _upper_level(masked_values(rollouts.rewards, known), rollouts.rewards[known]), known
 
 
-def _upper(rewards: Tensor, known: Tensor) -> Tensor:
+def _upper_level(rewards: Tensor, known: Tensor) -> Tensor:
     """Return which rewards are the upper of the two levels that the known ones have."""
     if not len(known):
         return torch.zeros_like(rewards, dtype=torch.bool)
     low, high = known.min(), known.max()
-    slack = TOLERANCE * (1 + torch.maximum(low.abs(), high.abs()))
+    slack = REWARD_TOLERANCE * (1 + torch.maximum(low.abs(), high.abs()))
     if bool(high - low <= slack):
         return rewards > 0
     if bool(((known - low > slack) & (high - known > slack)).any()):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.loss.token_selection import covariance, keys_of, picked, too_small, without_spread
+from breadth.training.loss.token_selection import covariance, no_covariance, selection_mask, share_too_small, token_keys
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import draw, quota
+from breadth.training.ops import sample_tokens, share_to_count
 from breadth.training.records import Batch, not_none
 
 
@@ -47,15 +47,20 @@ class ClipCov(Mechanism[Batch, None]):
         """Draw the tokens to leave out of the whole batch."""
         cost = covariance(whole)
         candidates = whole.mask & ~not_none(whole.clipped) & (cost > self.lower) & (cost < self.upper)
-        chosen = draw(candidates, quota(self.share, int(whole.mask.count_nonzero())), keys_of(whole))
+        chosen = sample_tokens(
+            candidates, share_to_count(self.share, int(whole.mask.count_nonzero())), token_keys(whole)
+        )
         return Selection({"picked": chosen, "candidates": candidates})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Weigh the drawn tokens with 0."""
-        chosen, count = picked(selection), batch.mask.sum()
-        stats = {"picked": Mean(chosen.sum(), count), "candidates": Mean(picked(selection, "candidates").sum(), count)}
-        return Effect(batch.weighted((~chosen).to(batch.logprobs.dtype)), stats=stats)
+        chosen, count = selection_mask(selection), batch.mask.sum()
+        stats = {
+            "picked": Mean(chosen.sum(), count),
+            "candidates": Mean(selection_mask(selection, "candidates").sum(), count),
+        }
+        return Effect(batch.scale_weights((~chosen).to(batch.logprobs.dtype)), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """One response has no covariance, and a share of too few tokens is less than one."""
-        return without_spread("clip-cov", regime) or too_small("clip-cov", self.share, regime)
+        return no_covariance("clip-cov", regime) or share_too_small("clip-cov", self.share, regime)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from breadth.base.checks import require
-from breadth.training.entropy import GRADIENT, entropy_price, mean_entropy
+from breadth.training.entropy import ENTROPY_GRADIENT, entropy_bonus_terms, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Batch
 
@@ -36,11 +36,11 @@ class EntropyBonus(Mechanism[Batch, None]):
     @property
     def needs(self) -> frozenset[str]:
         """The entropy of each token, with its gradient."""
-        return frozenset({"entropy", GRADIENT})
+        return frozenset({"entropy", ENTROPY_GRADIENT})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Add the price of this micro-batch's entropies to the loss."""
-        return Effect(batch, entropy_price(batch, self.coefficient), {"entropy": mean_entropy(batch, "exact")})
+        return Effect(batch, entropy_bonus_terms(batch, self.coefficient), {"entropy": mean_entropy(batch, "exact")})
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without a price it only reports."""

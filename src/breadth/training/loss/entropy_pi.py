@@ -11,7 +11,7 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.entropy import Reading, fields_read, mean_entropy
+from breadth.training.entropy import EntropySource, fields_for, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.records import Batch
 
@@ -68,7 +68,7 @@ class EntropyPI(Mechanism[Batch, PIState]):
     """
     threshold: float = 0.95
     """A token is likely when the current policy gives it more than this."""
-    reads: Reading = "exact"
+    reads: EntropySource = "exact"
     """Which entropy the controller reads: exact, or of the sampled tokens (which needs no logits)."""
     settle: int = 5
     """Optimizer steps whose mean is the target where none is given; ours."""
@@ -87,7 +87,7 @@ class EntropyPI(Mechanism[Batch, PIState]):
     @property
     def needs(self) -> frozenset[str]:
         """The entropy of each token where the controller reads it, without gradient."""
-        return fields_read(self.reads)
+        return fields_for(self.reads)
 
     def init(self) -> PIState:
         """Nothing seen, nothing done."""

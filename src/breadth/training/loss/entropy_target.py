@@ -9,7 +9,7 @@ from typing import Any
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.entropy import GRADIENT, Reading, entropy_price, mean_entropy
+from breadth.training.entropy import ENTROPY_GRADIENT, EntropySource, entropy_bonus_terms, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Batch
 
@@ -67,7 +67,7 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
     """Smallest coefficient, and the first."""
     largest: float = 0.005
     """Largest coefficient."""
-    reads: Reading = "sampled"
+    reads: EntropySource = "sampled"
     """Which entropy the controller compares with the target: of the sampled tokens, or exact."""
     settle: int = 5
     """Optimizer steps whose mean sets the start, and after which ``outside`` is judged; ours."""
@@ -83,7 +83,7 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
     @property
     def needs(self) -> frozenset[str]:
         """The entropy of each token, with its gradient: the loss pays for the exact one, whichever the controller reads."""
-        return frozenset({"entropy", GRADIENT})
+        return frozenset({"entropy", ENTROPY_GRADIENT})
 
     def init(self) -> TargetState:
         """Nothing seen, nothing paid."""
@@ -92,7 +92,7 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
     def apply(self, batch: Batch, state: TargetState, selection: Selection | None) -> Effect[Batch]:
         """Add the price of this micro-batch's entropies while it is paid, and measure them."""
         stats = {"sampled": mean_entropy(batch, "sampled"), "exact": mean_entropy(batch, "exact")}
-        return Effect(batch, entropy_price(batch, state.coefficient if state.paying else 0.0), stats)
+        return Effect(batch, entropy_bonus_terms(batch, state.coefficient if state.paying else 0.0), stats)
 
     def update(self, state: TargetState, stats: Mapping[str, Any]) -> TargetState:
         """Move the coefficient by one increment towards the target."""

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.entropy import GRADIENT, EntropyHistogram, entropy_price
+from breadth.training.entropy import ENTROPY_GRADIENT, EntropyHistogram, entropy_bonus_terms
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
-from breadth.training.ops import masked
+from breadth.training.ops import masked_values
 from breadth.training.records import Batch, not_none
 
-LONGEST = 256
+MAX_TRAIL_LENGTH = 256
 """Entries the audit trail keeps; the oldest go first."""
 
 
@@ -33,7 +33,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Thermostat:
+class ThermostatState:
     """What the fork thermostat remembers between steps."""
 
     steps: int = 0
@@ -50,24 +50,24 @@ class Thermostat:
     """Integral part of the coefficient."""
     coefficient: float = 0.0
     """Price of one nat of entropy on a forking token: above 0 it is paid for, below 0 it is charged."""
-    mood: str = "settling"
+    mode: str = "settling"
     """Settling, inside, raising or lowering."""
     trail: tuple[Action, ...] = ()
     """The last changes of mood, oldest first."""
 
-    def entered(self, mood: str, what: str, why: str) -> Self:
+    def with_mode(self, mode: str, what: str, why: str) -> Self:
         """Return the state in another mood, with what was done and why in the trail."""
-        return replace(self, mood=mood, trail=(*self.trail, Action(self.steps, what, why))[-LONGEST:])
+        return replace(self, mode=mode, trail=(*self.trail, Action(self.steps, what, why))[-MAX_TRAIL_LENGTH:])
 
 
-SLACK = 0.9
+FORK_THRESHOLD_SHARE = 0.9
 """A token forks from this share of the threshold on: were it all of it, a policy whose entropy falls evenly would have
 no forks left.
 """
 
 
 @dataclass(frozen=True)
-class ForkThermostat(Mechanism[Batch, Thermostat]):
+class ForkThermostat(Mechanism[Batch, ThermostatState]):
     """Keep the policy undecided where it decides: pay for entropy on forking tokens below their band, charge for it above.
 
     Forking tokens are the ``share`` with the largest entropy (2506.01939), by nine tenths of the threshold of the step
@@ -123,27 +123,27 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
     @property
     def needs(self) -> frozenset[str]:
         """The entropy of each token, with its gradient; which tokens plan, if those are the forks."""
-        return frozenset({"entropy", GRADIENT} | ({"planning"} if self.forks == "planning" else set()))
+        return frozenset({"entropy", ENTROPY_GRADIENT} | ({"planning"} if self.forks == "planning" else set()))
 
-    def init(self) -> Thermostat:
+    def init(self) -> ThermostatState:
         """Nothing seen, nothing done."""
-        return Thermostat()
+        return ThermostatState()
 
-    def apply(self, batch: Batch, state: Thermostat, selection: Selection | None) -> Effect[Batch]:
+    def apply(self, batch: Batch, state: ThermostatState, selection: Selection | None) -> Effect[Batch]:
         """Price the entropy of this micro-batch's forking tokens and count all entropies."""
         entropy = not_none(batch.entropy)
         forks = self._forks(batch, entropy, state)
         coefficient = 0.0 if self.dry_run else state.coefficient
-        terms = tuple(masked(price, forks) for price in entropy_price(batch, coefficient))
+        terms = tuple(masked_values(price, forks) for price in entropy_bonus_terms(batch, coefficient))
         settled = batch.mask & ~forks
         stats = {
-            "entropies": EntropyHistogram.of(entropy, forks if self.forks == "planning" else batch.mask),
+            "entropies": EntropyHistogram.from_tokens(entropy, forks if self.forks == "planning" else batch.mask),
             "forks": Mean(forks.sum(), batch.mask.sum()),
-            "mechanical_entropy": Mean(masked(entropy.detach(), settled).sum(), settled.sum()),
+            "mechanical_entropy": Mean(masked_values(entropy.detach(), settled).sum(), settled.sum()),
         }
         return Effect(batch, terms, stats)
 
-    def update(self, state: Thermostat, stats: Mapping[str, Any]) -> Thermostat:
+    def update(self, state: ThermostatState, stats: Mapping[str, Any]) -> ThermostatState:
         """Measure the forking tokens, move the coefficient, and write down a change of mood."""
         share = 1.0 if self.forks == "planning" else self.share
         threshold, entropy = stats["entropies"].top(share) if "entropies" in stats else (math.inf, math.nan)
@@ -160,7 +160,7 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         if wanted != coefficient and error * wanted > 0:
             push = state.push  # wound up against the limit: integrating on would only delay the way back
         moved = replace(state, steps=steps, entropy=entropy, threshold=threshold, push=push, coefficient=coefficient)
-        return self._noted(moved, error)
+        return self._record_mode(moved, error)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Without gains or with a limit of zero the coefficient stays zero."""
@@ -169,12 +169,14 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
             return NoEffect("fork-thermostat", reason, "Set limit and a gain above 0; to only report, set dry_run.")
         return None
 
-    def _forks(self, batch: Batch, entropy: Tensor, state: Thermostat) -> Tensor:
+    def _forks(self, batch: Batch, entropy: Tensor, state: ThermostatState) -> Tensor:
         """Return which tokens fork."""
         if self.forks == "planning":
             return batch.mask & not_none(batch.planning)
         rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
-        return batch.mask & (rounded >= (math.inf if state.threshold is None else SLACK * state.threshold))
+        return batch.mask & (
+            rounded >= (math.inf if state.threshold is None else FORK_THRESHOLD_SHARE * state.threshold)
+        )
 
     def _distance(self, entropy: float, start: float) -> float:
         """Return how far H is outside the band in units of the start: above 0 below the floor, below 0 above the ceiling."""
@@ -183,9 +185,9 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
         relative = entropy / start
         return max(self.floor - relative, 0.0) - max(relative - self.ceiling, 0.0)
 
-    def _noted(self, state: Thermostat, error: float) -> Thermostat:
-        mood = "raising" if error > 0 else "lowering" if error < 0 else "inside"
-        if mood == state.mood:
+    def _record_mode(self, state: ThermostatState, error: float) -> ThermostatState:
+        mode = "raising" if error > 0 else "lowering" if error < 0 else "inside"
+        if mode == state.mode:
             return state
         edges = f"{self.floor * state.start:.4g} to {self.ceiling * state.start:.4g}"
         why = (
@@ -193,7 +195,7 @@ class ForkThermostat(Mechanism[Batch, Thermostat]):
             f" {state.start:.4g})"
         )
         what = (
-            f"{state.mood} -> {mood}, coefficient"
+            f"{state.mode} -> {mode}, coefficient"
             f" {state.coefficient:+.4g}{' (dry run: not applied)' if self.dry_run else ''}"
         )
-        return state.entered(mood, what, why)
+        return state.with_mode(mode, what, why)

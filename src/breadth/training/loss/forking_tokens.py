@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.loss.token_selection import keys_of, picked, too_small
+from breadth.training.loss.token_selection import selection_mask, share_too_small, token_keys
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
-from breadth.training.ops import masked, pick_largest
+from breadth.training.ops import masked_values, select_largest
 from breadth.training.records import Batch, not_none
 
 
@@ -51,17 +51,17 @@ class ForkingTokens(Mechanism[Batch, None]):
             return Selection({"picked": whole.mask})
         entropy = not_none(whole.entropy)
         kept = 1 + int(self.share * max(int(whole.mask.count_nonzero()) - 1, 0))
-        return Selection({"picked": pick_largest(entropy, whole.mask & (entropy > 0), kept, keys_of(whole))})
+        return Selection({"picked": select_largest(entropy, whole.mask & (entropy > 0), kept, token_keys(whole))})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Weigh every other token with 0."""
-        kept, entropy = picked(selection), not_none(batch.entropy).detach()
+        kept, entropy = selection_mask(selection), not_none(batch.entropy).detach()
         stats = {
             "kept": Mean(kept.sum(), batch.mask.sum()),
-            "kept_entropy": Mean(masked(entropy, kept).sum(), kept.sum()),
+            "kept_entropy": Mean(masked_values(entropy, kept).sum(), kept.sum()),
         }
-        return Effect(batch.weighted(kept.to(batch.logprobs.dtype)), stats=stats)
+        return Effect(batch.scale_weights(kept.to(batch.logprobs.dtype)), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Name a share that is less than one token."""
-        return too_small("forking-tokens", self.share, regime)
+        return share_too_small("forking-tokens", self.share, regime)

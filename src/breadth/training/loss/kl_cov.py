@@ -9,9 +9,9 @@ from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.loss.token_selection import covariance, keys_of, picked, too_small, without_spread
+from breadth.training.loss.token_selection import covariance, no_covariance, selection_mask, share_too_small, token_keys
 from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Selection
-from breadth.training.ops import log_ratio, masked, pick_largest, quota
+from breadth.training.ops import log_ratio, masked_values, select_largest, share_to_count
 from breadth.training.records import Batch, not_none
 
 
@@ -56,13 +56,13 @@ class KLCov(Mechanism[Batch, None]):
 
     def survey(self, whole: Batch, state: None) -> Selection:
         """Pick the tokens with the largest covariance in the whole batch."""
-        count = quota(self.share, int(whole.mask.count_nonzero()))
-        return Selection({"picked": pick_largest(covariance(whole), whole.mask, count, keys_of(whole))})
+        count = share_to_count(self.share, int(whole.mask.count_nonzero()))
+        return Selection({"picked": select_largest(covariance(whole), whole.mask, count, token_keys(whole))})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Charge the picked tokens for their distance to the old policy."""
-        chosen = picked(selection)
-        distance = masked(self._distance(batch), chosen)
+        chosen = selection_mask(selection)
+        distance = masked_values(self._distance(batch), chosen)
         stats = {
             "picked": Mean(chosen.sum(), batch.mask.sum()),
             "distance": Mean(distance.detach().sum(), chosen.sum()),
@@ -77,7 +77,7 @@ class KLCov(Mechanism[Batch, None]):
                 " gradient."
             )
             return NoEffect("kl-cov", reason, f"Use clip-cov, which acts there. {ON_POLICY_REMEDY}")
-        return without_spread("kl-cov", regime) or too_small("kl-cov", self.share, regime)
+        return no_covariance("kl-cov", regime) or share_too_small("kl-cov", self.share, regime)
 
     def _distance(self, batch: Batch) -> Tensor:
         if self.divergence == "full":

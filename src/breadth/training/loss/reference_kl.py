@@ -11,10 +11,10 @@ from torch import Tensor
 from breadth.base.checks import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
-from breadth.training.ops import log_ratio, masked
+from breadth.training.ops import log_ratio, masked_values
 from breadth.training.records import Batch, not_none
 
-FURTHEST = 100.0
+MAX_DISTANCE = 100.0
 """Distances count as at most this many nats: a probability of e^-100 is about the smallest that float32 holds (e^-103).
 """
 
@@ -63,7 +63,7 @@ class ReferenceKL(Mechanism[Batch, None]):
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Add the term and report the estimate."""
         charged = batch.mask if self.tokens == "all" else batch.mask & not_none(batch.planning)
-        divergence = masked(self._divergence(batch.logprobs, not_none(batch.reference_logprobs)), charged)
+        divergence = masked_values(self._divergence(batch.logprobs, not_none(batch.reference_logprobs)), charged)
         stats = {"divergence": Mean(divergence.detach().sum(), charged.sum())}
         return Effect(batch, (self.coefficient * divergence,) if self.coefficient else (), stats)
 
@@ -78,7 +78,7 @@ class ReferenceKL(Mechanism[Batch, None]):
         return None
 
     def _divergence(self, logprobs: Tensor, reference: Tensor) -> Tensor:
-        distance = (logprobs - reference).clamp(-FURTHEST, FURTHEST)
+        distance = (logprobs - reference).clamp(-MAX_DISTANCE, MAX_DISTANCE)
         if self.estimator == "k1":
             return distance
         squared = distance.square() / 2

@@ -11,9 +11,9 @@ import torch
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
-from breadth.training.entropy import Reading, fields_read, mean_entropy
+from breadth.training.entropy import EntropySource, fields_for, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
-from breadth.training.ops import LARGEST_LOG_RATIO
+from breadth.training.ops import MAX_LOG_RATIO
 from breadth.training.records import Batch
 
 
@@ -60,7 +60,7 @@ class Repo(Mechanism[Batch, RepoState]):
     """Scale that is not halved further; ours."""
     largest: float = 0.8
     """Scale that is not doubled further; ours."""
-    reads: Reading = "sampled"
+    reads: EntropySource = "sampled"
     """Which entropy is compared with the start: of the sampled tokens, or exact."""
     settle: int = 5
     """Optimizer steps whose mean entropy is the start; ours."""
@@ -75,7 +75,7 @@ class Repo(Mechanism[Batch, RepoState]):
     @property
     def needs(self) -> frozenset[str]:
         """Nothing, or the entropy of each token where it is read, without gradient."""
-        return fields_read(self.reads)
+        return fields_for(self.reads)
 
     def init(self) -> RepoState:
         """Begin with the scale that is set."""
@@ -83,7 +83,7 @@ class Repo(Mechanism[Batch, RepoState]):
 
     def apply(self, batch: Batch, state: RepoState, selection: Selection | None) -> Effect[Batch]:
         """Scale this micro-batch's advantages and measure its entropy."""
-        change = state.scale * (-batch.logprobs.detach()).clamp(max=LARGEST_LOG_RATIO)
+        change = state.scale * (-batch.logprobs.detach()).clamp(max=MAX_LOG_RATIO)
         blamed = batch.advantages < 0
         factor = torch.where(blamed, (1 - change).clamp(min=0), 1 + change).to(batch.advantages.dtype)
         muted = batch.mask & blamed & (factor == 0)

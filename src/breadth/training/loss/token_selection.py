@@ -11,12 +11,12 @@ from breadth.training.ops import TokenKeys
 from breadth.training.records import Batch, not_none
 
 
-def keys_of(batch: Batch) -> TokenKeys:
+def token_keys(batch: Batch) -> TokenKeys:
     """Return the number by which each token of a batch is drawn."""
     return TokenKeys(not_none(batch.rows), batch.seed, batch.step)
 
 
-def picked(selection: Selection | None, name: str = "picked") -> Tensor:
+def selection_mask(selection: Selection | None, name: str = "picked") -> Tensor:
     """Return a mask of tokens that a survey made, for the micro-batch at hand."""
     if selection is None:
         raise MechanismError(
@@ -26,7 +26,7 @@ def picked(selection: Selection | None, name: str = "picked") -> Tensor:
     return selection.tokens[name]
 
 
-def too_small(mechanism: str, share: float, regime: Regime) -> NoEffect | None:
+def share_too_small(mechanism: str, share: float, regime: Regime) -> NoEffect | None:
     """Say so when a share of an update's tokens is less than one of them."""
     tokens = regime.tokens_per_update
     if share == 0 or tokens is None or share * tokens >= 1:
@@ -56,7 +56,7 @@ def covariance(batch: Batch) -> Tensor:
     return spread.mul_(advantages.float() - mean_advantage.float())
 
 
-def without_spread(mechanism: str, regime: Regime) -> NoEffect | None:
+def no_covariance(mechanism: str, regime: Regime) -> NoEffect | None:
     """Say so when one response is all that an update sees: its tokens share one advantage, so no token covaries."""
     if regime.sequences_per_update != 1:
         return None

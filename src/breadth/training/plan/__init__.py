@@ -1,1 +1,1 @@
-"""Mechanisms of the plan seat: what to sample; once per generation."""
+"""Mechanisms of the plan stage: what to sample; once per generation."""

@@ -14,20 +14,20 @@ from breadth.base.stats import Counts, Max, Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Plan
 
-Stage = Literal["candidate", "active", "deferred", "easy"]
+ProblemStatus = Literal["candidate", "active", "deferred", "easy"]
 """Where a problem stands: not yet judged, trained on, put off as too hard, or put off as too easy."""
 
-FAILURES = 2
+FAILED_PILOTS_TO_FLAG = 2
 """Failed pilots in a row after which a problem is flagged for another wording or a hint."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProblemState:
     """What is known of one problem."""
 
-    stage: Stage = "candidate"
+    status: ProblemStatus = "candidate"
     """What its last pilot made of it."""
-    drawn: int = 0
+    rollouts: int = 0
     """Rollouts of the pilot under way."""
     correct: int = 0
     """Correct ones among them."""
@@ -37,38 +37,38 @@ class Standing:
     """Generation in which the last pilot ended."""
 
     @property
-    def flagged(self) -> bool:
+    def is_flagged(self) -> bool:
         """Whether it failed two pilots in a row."""
-        return self.failures >= FAILURES
+        return self.failures >= FAILED_PILOTS_TO_FLAG
 
 
 @dataclass(frozen=True)
-class Standings:
+class DifficultyState:
     """Every problem that was ever sampled."""
 
-    problems: Mapping[str, Standing] = field(default_factory=dict)
+    problems: Mapping[str, ProblemState] = field(default_factory=dict)
     """Problem -> its standing; a problem not in it is a candidate."""
 
-    def flagged(self) -> tuple[str, ...]:
+    def problems_to_rewrite(self) -> tuple[str, ...]:
         """Return the problems that failed two pilots in a row: rewrite them or give a hint."""
-        return tuple(sorted(problem for problem, one in self.problems.items() if one.flagged))
+        return tuple(sorted(problem for problem, one in self.problems.items() if one.is_flagged))
 
 
-def shares_of(standings: Sequence[Standing]) -> dict[str, Mean]:
+def status_shares(standings: Sequence[ProblemState]) -> dict[str, Mean]:
     """Return the share of problems in each stage, and of those flagged, as stats."""
-    stages, total = Counter(one.stage for one in standings), len(standings)
-    shares = {stage: Mean(stages[stage], total) for stage in get_args(Stage)}
-    return shares | {"flagged": Mean(sum(one.flagged for one in standings), total)}
+    stages, total = Counter(one.status for one in standings), len(standings)
+    shares = {stage: Mean(stages[stage], total) for stage in get_args(ProblemStatus)}
+    return shares | {"flagged": Mean(sum(one.is_flagged for one in standings), total)}
 
 
-def lot(problem: str, seed: int, step: int) -> float:
+def problem_uniform(problem: str, seed: int, step: int) -> float:
     """Return a uniform number in [0, 1) decided by problem, seed and generation alone."""
     digest = blake2b(f"{seed}/{step}/{problem}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / float(1 << 53)
 
 
 @dataclass(frozen=True)
-class Difficulty(Mechanism[Plan, Standings]):
+class Difficulty(Mechanism[Plan, DifficultyState]):
     """Sample a problem while the policy solves it sometimes; come back later to those it never or nearly always solves.
 
     Every ``pilot`` rollouts of a problem, over as many generations as they take, decide by their share p of correct
@@ -109,33 +109,36 @@ class Difficulty(Mechanism[Plan, Standings]):
         require(self, "retry", self.retry >= 1, "1 or more")
         require(self, "review", 0 <= self.review <= 1, "a number from 0 to 1")
 
-    def init(self) -> Standings:
+    def init(self) -> DifficultyState:
         """Every problem is a candidate."""
-        return Standings()
+        return DifficultyState()
 
-    def apply(self, batch: Plan, state: Standings, selection: Selection | None) -> Effect[Plan]:
+    def apply(self, batch: Plan, state: DifficultyState, selection: Selection | None) -> Effect[Plan]:
         """Take in the generation that ended, and leave out the problems that are put off."""
-        standings = self._learned(state.problems, batch.seen, batch.step)
-        known = [standings.get(problem, Standing()) for problem in batch.problems]
-        wanted = [self._wanted(one, problem, batch) for one, problem in zip(known, batch.problems, strict=True)]
+        standings = self._learn(state.problems, batch.results, batch.step)
+        known = [standings.get(problem, ProblemState()) for problem in batch.problems]
+        wanted = [
+            self._should_sample(problem_state, problem, batch)
+            for problem_state, problem in zip(known, batch.problems, strict=True)
+        ]
         samples = tuple(count if chosen else 0 for count, chosen in zip(batch.samples, wanted, strict=True))
         exhausted = any(batch.samples) and not any(samples)
         stats = {
-            **shares_of(known),
+            **status_shares(known),
             "exhausted": Max(float(exhausted)),
-            "rollouts": Counts({problem: drawn for problem, (drawn, _) in batch.seen.items()}),
-            "solved": Counts({problem: correct for problem, (_, correct) in batch.seen.items()}),
+            "rollouts": Counts({problem: drawn for problem, (drawn, _) in batch.results.items()}),
+            "solved": Counts({problem: correct for problem, (_, correct) in batch.results.items()}),
             "clock": Counts({"generation": batch.step}),
         }
         return Effect(batch if exhausted else replace(batch, samples=samples), stats=stats)
 
-    def update(self, state: Standings, stats: Mapping[str, Any]) -> Standings:
+    def update(self, state: DifficultyState, stats: Mapping[str, Any]) -> DifficultyState:
         """Keep what the generation that ended has shown."""
         if "rollouts" not in stats:
             return state
         solved = stats["solved"].by_label
         seen = {problem: (int(drawn), int(solved[problem])) for problem, drawn in stats["rollouts"].by_label.items()}
-        return Standings(self._learned(state.problems, seen, int(stats["clock"].by_label["generation"])))
+        return DifficultyState(self._learn(state.problems, seen, int(stats["clock"].by_label["generation"])))
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
         """Say so when the band holds every share, so that nothing is ever left out."""
@@ -147,34 +150,34 @@ class Difficulty(Mechanism[Plan, Standings]):
             )
         return None
 
-    def _learned(
-        self, standings: Mapping[str, Standing], seen: Mapping[str, tuple[int, int]], step: int
-    ) -> dict[str, Standing]:
-        learned = dict(standings)
-        for problem, (drawn, correct) in seen.items():
-            if not 0 <= correct <= drawn:
+    def _learn(
+        self, standings: Mapping[str, ProblemState], seen: Mapping[str, tuple[int, int]], step: int
+    ) -> dict[str, ProblemState]:
+        problems = dict(standings)
+        for problem, (rollouts, correct) in seen.items():
+            if not 0 <= correct <= rollouts:
                 raise MechanismError(
-                    f"A plan says that {correct} of {drawn} rollouts of {problem!r} were correct.",
+                    f"A plan says that {correct} of {rollouts} rollouts of {problem!r} were correct.",
                     "Count the rollouts and the correct ones among them.",
                 )
-            if drawn:
-                learned[problem] = self._judged(learned.get(problem, Standing()), drawn, correct, step)
-        return learned
+            if rollouts:
+                problems[problem] = self._advance_pilot(problems.get(problem, ProblemState()), rollouts, correct, step)
+        return problems
 
-    def _judged(self, one: Standing, drawn: int, correct: int, step: int) -> Standing:
+    def _advance_pilot(self, state: ProblemState, rollouts: int, correct: int, step: int) -> ProblemState:
         """Add rollouts to a problem's pilot; a full pilot decides its stage and starts the next."""
-        drawn, correct = one.drawn + drawn, one.correct + correct
-        if drawn < self.pilot:
-            return replace(one, drawn=drawn, correct=correct)
-        share = correct / drawn
+        rollouts, correct = state.rollouts + rollouts, state.correct + correct
+        if rollouts < self.pilot:
+            return replace(state, rollouts=rollouts, correct=correct)
+        share = correct / rollouts
         if share < self.low:
-            return Standing("deferred", failures=one.failures + 1, since=step)
-        return Standing("easy" if share > self.high else "active", since=step)
+            return ProblemState("deferred", failures=state.failures + 1, since=step)
+        return ProblemState("easy" if share > self.high else "active", since=step)
 
-    def _wanted(self, one: Standing, problem: str, plan: Plan) -> bool:
+    def _should_sample(self, state: ProblemState, problem: str, plan: Plan) -> bool:
         """Whether to sample a problem: always while a pilot of it is under way."""
-        if one.stage in ("candidate", "active") or one.drawn:
+        if state.status in ("candidate", "active") or state.rollouts:
             return True
-        if one.stage == "deferred":
-            return plan.step - one.since >= self.retry
-        return lot(problem, plan.seed, plan.step) < self.review
+        if state.status == "deferred":
+            return plan.step - state.since >= self.retry
+        return problem_uniform(problem, plan.seed, plan.step) < self.review

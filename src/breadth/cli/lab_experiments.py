@@ -1,0 +1,248 @@
+"""``breadth lab run``, ``gate`` and ``pretrain``: the experiments, what a base must be, and how one is made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import orjson
+import typer
+
+from breadth.base.cores import cores
+from breadth.base.errors import SettingsError, WriteError
+from breadth.cli.output import Html, Json, deliver, progress
+from breadth.lab.experiments.gate import Gate, gate_page, pass_gate
+from breadth.lab.model.pretraining import Lessons
+from breadth.lab.model.pretraining import pretrain as teach
+from breadth.lab.model.reasoner import load, save
+from breadth.lab.rung.experiment import MODEL, SecondRung
+from breadth.lab.rung.model import check_libraries, fingerprint, unpack
+from breadth.lab.rung.plan import RungPlan
+from breadth.lab.task.facts import Facts
+from breadth.lab.task.problems import LEVELS
+from breadth.lab.task.tasks import held_out
+from breadth.lab.task.teacher import Teacher
+from breadth.lab.trials.experiment import EXPERIMENTS, Bench, Experiment, Trial, bench_of
+from breadth.lab.trials.progress_bar import lesson_bar, trial_bar
+from breadth.lab.trials.results import finish
+from breadth.lab.trials.runner import Failure, run_trials
+
+Base: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--base", help="Folder of a reasoner; the one that ships if left out.", file_okay=False, show_default=False
+    ),
+]
+FAILED, NOT_MET, INTERRUPTED = 1, 1, 130
+"""Exit statuses: a trial failed, the gate is not met, Ctrl-C."""
+
+
+def run(
+    experiment: Annotated[
+        str | None, typer.Argument(help="Which; left out, all are listed.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Repetitions of every arm.", min=1, show_default="the experiment's")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Trials at once, one core each.", min=1, show_default="all cores")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the experiment.", file_okay=False, show_default="lab/EXPERIMENT"),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help="One arm of it, by the name of its folder.", show_default="all")
+    ] = None,
+    base: Base = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    as_json: Json = False,
+    html: Html = None,
+) -> None:
+    """Run an experiment on the tiny reasoner; the same command resumes an interrupted run.
+
+    Every trial gets a process, a core and a folder of its own, with a run folder inside that show reads; results.json
+    holds all results.
+    """
+    if list_all or experiment is None:
+        list_experiments(as_json=as_json)
+        return
+
+    chosen: Experiment = EXPERIMENTS.load(experiment)
+    bench = bench_of(base, chosen.seeds if seeds is None else seeds)
+    folder = Path("lab") / chosen.name if out is None else out
+    with resumable(folder):
+        failures = run_experiment(chosen, bench, folder, jobs or cores(), only)
+    command = f"breadth lab run {chosen.name} --seeds {bench.seeds}{f' --only {only}' if only else ''}"
+    conclude(chosen, bench, folder, failures, command, as_json=as_json, html=html)
+
+
+def gate(
+    base: Base = None,
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            "--trained",
+            help="Folder of a plain course, to ask what training makes of it.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    problems: Annotated[int, typer.Option("--problems", help="Problems held out to ask.", min=2)] = 200,
+    samples: Annotated[int, typer.Option("--samples", help="Replies to each.", min=8)] = 64,
+    as_json: Json = False,
+    html: Html = None,
+) -> None:
+    """Check that a base model has room to gain, breadth to lose, and thinking that can become too long.
+
+    The exit status is 0 when everything is met, 1 when not.
+    """
+    settings = Gate(problems=problems, samples=samples)
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
+    with progress("passing the gate") as report:
+        passage = pass_gate(load(base), settings, trained, report)
+    deliver(gate_page(passage, settings, " ".join(["breadth", *sys.argv[1:]])), as_json=as_json, html=html)
+    if not passage.met:
+        raise typer.Exit(NOT_MET)
+
+
+def pretrain(
+    folder: Annotated[
+        Path, typer.Argument(help="Where to save the base; must not exist.", file_okay=False, show_default=False)
+    ],
+    prime: Annotated[
+        int | None, typer.Option("--prime", help="Modulus of its arithmetic.", show_default="that of the shipped base")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Optimizer steps.", show_default="that of the shipped base")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of weights, problems and traces.", min=0)] = 0,
+    threads: Annotated[
+        int, typer.Option("--threads", help="Threads; the weights depend a little on their number.", min=1)
+    ] = 1,
+) -> None:
+    """Train a base model from scratch on the teacher's traces; the same settings give the same weights on one machine.
+
+    Held-out problems are never shown. The shipped base was made with the defaults.
+    """
+    if folder.exists():  # before minutes of work, not behind them
+        raise WriteError(folder, "is there already.", "Name a folder that does not exist, or move this one away.")
+
+    facts = Facts() if prime is None else Facts(prime=prime)
+    lessons = replace(Lessons(seed=seed), **({} if steps is None else {"steps": steps}))
+    held_out_problems = frozenset(problem for level in LEVELS for problem in held_out(facts.prime, level))
+    set_torch_threads(threads)
+    with lesson_bar(lessons.steps) as report:
+        reasoner = teach(Teacher(facts), lessons, held_out=held_out_problems, told=report)
+    save(reasoner, folder)
+    typer.echo(f"wrote {folder}; is it fit? breadth lab gate --base {folder}", err=True)
+
+
+def list_experiments(*, as_json: bool) -> None:
+    """Print the experiments with what each tests."""
+    found = {name: experiment.statement for name, experiment in EXPERIMENTS}
+    if as_json:
+        typer.echo(orjson.dumps([{"name": name, "statement": statement} for name, statement in found.items()]).decode())
+        return
+    width = max(map(len, found))
+    for name, statement in found.items():
+        typer.echo(f"{name:{width}}  {statement}")
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say, when the user interrupts, that the same command resumes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"breadth: interrupted; the same command resumes ({folder})", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def run_experiment(
+    experiment: Experiment, bench: Bench, folder: Path, jobs: int, only: str | None = None
+) -> list[Failure]:
+    """Run the trials that are left, all or those of one arm, under a bar."""
+    trials = experiment.trials(bench) if only is None else select_arm(experiment.trials(bench), only)
+    with trial_bar(trials, folder) as watch:
+        return run_trials(trials, folder, bench.base, jobs, watch)
+
+
+def select_arm(trials: Sequence[Trial], arm: str) -> tuple[Trial, ...]:
+    """Return the trials of one arm."""
+    found = tuple(trial for trial in trials if trial.arm == arm)
+    if not found:
+        arms = dict.fromkeys(trial.arm for trial in trials)
+        raise SettingsError(f"No arm is called {arm!r}.", f"The arms are: {', '.join(arms)}.")
+    return found
+
+
+def conclude(
+    experiment: Experiment,
+    bench: Bench,
+    folder: Path,
+    failures: list[Failure],
+    command: str,
+    *,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Write and show the results, then the failures; the exit status says whether there were any."""
+    deliver(finish(experiment, bench, folder, failures, command), as_json=as_json, html=html)
+    for failure in failures:
+        typer.echo(f"breadth: {failure.trial.name} failed: {failure.reason} (more in {failure.log})", err=True)
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+def set_torch_threads(count: int) -> None:
+    """Set the number of threads of torch, where it is installed."""
+    try:
+        import torch
+    except ImportError:
+        return  # the caller reports what to install
+    torch.set_num_threads(count)
+
+
+def smollm2(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="SmolLM2-135M-Instruct as a GGUF file, or a folder that transformers loads.", show_default=False
+        ),
+    ],
+    seeds: Annotated[int, typer.Option("--seeds", help="Policies trained in each arm.", min=1)] = 1,
+    steps: Annotated[int, typer.Option("--steps", help="Optimizer steps of each.", min=1)] = 40,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", help="Trials at once, one core and 4.5 GB of memory each.", min=1, show_default="all cores"
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the experiment.", file_okay=False)] = Path(
+        "lab/smollm2"
+    ),
+    as_json: Json = False,
+    html: Html = None,
+) -> None:
+    """Train a real small model on sums, plain and protected; answer by one long thought and by vote at equal tokens.
+
+    About 40 minutes for one seed on two slow cores; the same command resumes an interrupted run. Needs the
+    package gguf.
+    """
+    weights = fingerprint(model)
+    check_libraries(model)
+    rung = SecondRung(seeds=seeds, plan=RungPlan(steps=steps))
+    base = out / f"{MODEL}-{weights[:16]}"
+    bench = Bench(seeds, base, weights[:16])
+    with resumable(out):
+        with progress("unpacking the model"):
+            unpack(model, base)
+        failures = run_experiment(rung, bench, out, jobs or cores())
+    command = f"breadth lab smollm2 {model.name} --seeds {seeds} --steps {steps}"
+    conclude(rung, bench, out, failures, command, as_json=as_json, html=html)

@@ -1,0 +1,1 @@
+"""What is known of a run: its metrics and rollouts, read once, and what several findings measure on them."""

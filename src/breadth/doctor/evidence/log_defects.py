@@ -1,0 +1,366 @@
+"""Where a log was put together: restarts, other files, steps that are missing; and how a metric differs on the two sides."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.measure.change_points import MIN_SIDE_POINTS, ChangePoint, find_change_points
+from breadth.measure.intervals import Interval, normal_quantile
+from breadth.measure.linear_fit import robust_slope
+from breadth.measure.trends import Trend, factor_trend
+from breadth.measure.validate import FloatArray, IntArray
+from breadth.runs.outcomes import rollout_steps
+from breadth.runs.reader import Run, Series
+
+_AT_ONCE = 0.75
+# Share of a jump that the first point behind a seam must have made: that point was drawn by the checkpoint's own
+# policy, before any update.
+
+
+@dataclass(frozen=True)
+class Discontinuity:
+    """A step from which on the log comes from another start of the run or from another file, or before which steps are missing."""
+
+    step: int
+    """First step behind it."""
+    before: float
+    """Median of the metric's last points before it."""
+    times: Interval
+    """What the metric is multiplied by there, beyond what its trend explains."""
+    p_value: float
+    """How often noise would show such a jump somewhere in the series."""
+    hole: int
+    """Steps that are missing before it; 0 at a restart."""
+    stride: int
+    """Steps from one point to the next, as a rule."""
+    twice: int
+    """Steps that both sides logged."""
+    apart: float | None
+    """Median of the later value over the earlier one at those steps; None where there are none."""
+
+    @property
+    def first_is_untrained(self) -> bool:
+        """Whether no update lies between the checkpoint and the first point behind the seam."""
+        return not self.hole and self.stride <= 1
+
+
+def restart_steps(run: Run, name: str) -> tuple[int, ...]:
+    """Return the steps at which the values of a metric begin to come from another start or file; none where that is so all the time."""
+    order = [order for order, _ in _newest(run, name).values()]
+    steps = list(_newest(run, name))
+    found = tuple(step for step, before, here in zip(steps[1:], order, order[1:], strict=False) if before != here)
+    # More seams than jumps could be told apart are rows printed twice, not restarts.
+    return found if len(found) * 2 * MIN_SIDE_POINTS <= len(steps) else ()
+
+
+def missing_steps(series: Series) -> dict[int, int]:
+    """Return the steps before which others are missing, with how many: more than one point where points come at even distances."""
+    ahead = np.diff(series.steps)
+    usual = float(np.median(ahead)) if len(ahead) else 0.0
+    return {int(series.steps[place + 1]): int(ahead[place] - usual) for place in np.flatnonzero(ahead > 2 * usual)}
+
+
+def jump_at_restart(run: Run, series: Series) -> Discontinuity | None:
+    """Return the largest jump of a positive metric that stands exactly at a seam and was made at once; None where there is none.
+
+    Judged on the logarithm. No update lies between a checkpoint and the first point behind a restart, so a policy
+    cannot have changed there. Over a hole it can; there a jump counts that is more than twice what the series' slope
+    makes of the missing steps.
+    """
+    steps, values = series.steps[series.values > 0], series.values[series.values > 0]
+    places = missing_steps(series) | dict.fromkeys(restart_steps(run, series.name), 0)
+    if not places or len(steps) < 2 * MIN_SIDE_POINTS:
+        return None
+    logs = Series(series.name, steps, np.log(values))
+    jumps = find_change_points(steps, logs.values).jumps
+    found = [
+        (step, one)
+        for step, hole in places.items()
+        for one in jumps
+        if _made_there(logs, step, one) and (not hole or abs(one.size.value) > 2 * _pace(logs, step) * hole)
+    ]
+    if not found:
+        return None
+    step, jump = max(found, key=lambda one: (places[one[0]] == 0, abs(one[1].size.value)))
+    twice = _logged_twice(run, series.name)
+    return Discontinuity(
+        step,
+        float(np.median(values[steps < step][-MIN_SIDE_POINTS:])),
+        factor(jump.size),
+        jump.p_value,
+        places[step],
+        int(np.median(np.diff(steps))),
+        len(twice),
+        float(np.median(twice)) if len(twice) else None,
+    )
+
+
+def jumps_near(series: Series, step: int) -> bool:
+    """Say whether a metric jumps within a few points of a step."""
+    if len(series) < 2 * MIN_SIDE_POINTS:
+        return False
+    place = int(np.searchsorted(series.steps, step))
+    jumps = find_change_points(series.steps, series.values).jumps
+    return any(abs(int(np.searchsorted(series.steps, one.step)) - place) <= MIN_SIDE_POINTS // 2 for one in jumps)
+
+
+def remove_jump(series: Series, seam: Discontinuity) -> FloatArray:
+    """Return the values with what lies behind a seam scaled so that the level goes on where it was."""
+    return np.where(series.steps < seam.step, series.values, series.values / seam.times.value)
+
+
+def _made_there(logs: Series, step: int, jump: ChangePoint) -> bool:
+    """Say whether a jump stands at a step, give or take a point that noise moves it by, and the first point has made most of it."""
+    place = int(np.searchsorted(logs.steps, step))
+    if abs(place - int(np.searchsorted(logs.steps, jump.step))) > 1 or not 0 < place < len(logs):
+        return False
+    made = float(logs.values[place] - np.median(logs.values[max(place - 3, 0) : place]))
+    return made / jump.size.value >= _AT_ONCE
+
+
+def factor(logs: Interval) -> Interval:
+    """Return the factor that a difference of logarithms is."""
+    return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.level, logs.method)
+
+
+def _pace(logs: Series, step: int) -> float:
+    """Return the larger change a step on either side; infinite where one of them is too short to tell."""
+    sides = [logs.steps < step, logs.steps >= step]
+    slopes = [robust_slope(logs.steps[side], logs.values[side]).interval().value for side in sides]
+    return max(math.inf if math.isnan(slope) else abs(slope) for slope in slopes)
+
+
+def _newest(run: Run, name: str) -> dict[int, tuple[tuple[int, int], float]]:
+    """Return for each step where its value comes from (file, start) and the value, in order of steps, as `gather` chooses."""
+    found: dict[int, tuple[tuple[int, int], float]] = {}
+    for order, step, value in _metric_rows(run, name):
+        if step not in found or order >= found[step][0]:
+            found[step] = (order, value)
+    return dict(sorted(found.items()))
+
+
+def _logged_twice(run: Run, name: str) -> FloatArray:
+    """Return the newest over the next older value at the steps that two starts have logged."""
+    newest, ratios = _newest(run, name), []
+    older: dict[int, tuple[tuple[int, int], float]] = {}
+    for order, step, value in _metric_rows(run, name):
+        if order < newest[step][0] and (step not in older or order >= older[step][0]):
+            older[step] = (order, value)
+    ratios = [newest[step][1] / value for step, (_, value) in older.items() if value > 0]
+    return np.array(ratios, dtype=np.float64)
+
+
+def _metric_rows(run: Run, name: str) -> list[tuple[tuple[int, int], int, float]]:
+    points = (point for point in run.points if point.split == "train" and np.isfinite(point.values.get(name, np.nan)))
+    return [((point.source, point.attempt), point.step, point.values[name]) for point in points]
+
+
+MIN_LEVEL_GAP = 4.0
+"""How many times the two values of a step must differ by what neighbouring steps of one level do, both as medians.
+
+Two draws of the same
+noise differ by 1.4 times as much, whatever its size (the mean distance of two normal draws over that of neighbouring
+minima)."""
+MIN_RELATIVE_GAP = 0.1
+"""Share by which they must differ at all: the change that matters in `breadth.measure.trends`."""
+
+
+@dataclass(frozen=True)
+class InterleavedWriters:
+    """A metric that has two values at the same steps."""
+
+    steps: int
+    """Steps that stand twice."""
+    low: float
+    """Median of the lower values."""
+    high: float
+    """Median of the higher ones."""
+
+
+def interleaved_writers(run: Run, name: str) -> InterleavedWriters | None:
+    """Return the two levels of a positive metric; None where steps stand once, or twice because a restart went over them again."""
+    values: dict[int, list[float]] = defaultdict(list)
+    starts: dict[int, set[int]] = defaultdict(set)
+    for point in run.points:
+        if (
+            point.split == "train"
+            and point.source == 0
+            and np.isfinite(value := point.values.get(name, np.nan))
+            and value > 0
+        ):
+            values[point.step].append(value)
+            starts[point.step].add(point.attempt)
+    pairs = np.log([(min(found), max(found)) for _, found in sorted(values.items()) if len(found) > 1])
+    begun = {attempt for attempts in starts.values() for attempt in attempts}
+    if len(pairs) < MIN_POINTS or len(pairs) * 2 < len(values) or len(begun) * 2 < len(pairs):
+        return None
+    between, along = np.median(pairs[:, 1] - pairs[:, 0]), np.median(np.abs(np.diff(pairs, axis=0)), axis=0).max()
+    if between <= max(MIN_LEVEL_GAP * along, np.log1p(MIN_RELATIVE_GAP)):
+        return None
+    low, high = np.exp(np.median(pairs, axis=0))
+    return InterleavedWriters(len(pairs), float(low), float(high))
+
+
+ESSENTIAL_METRICS = ("loss", "grad_norm", "entropy", "reward")
+"""Metrics that every step has: where they are no numbers, the step was none."""
+
+
+@dataclass(frozen=True)
+class NanRun:
+    """Steps in a row at which a metric is no number."""
+
+    name: str
+    """Our name of the metric."""
+    first: int
+    """Its first step."""
+    last: int
+    """Its last step."""
+    points: int
+    """Points of the log inside it."""
+    to_the_end: bool
+    """Whether no number comes after it."""
+
+
+def nan_runs(evidence: Evidence) -> list[NanRun]:
+    """Return the longest stretch of each vital metric, of eight points or more: those that reach to the end first, then the longest."""
+    if evidence.run is None:
+        return []
+    found = [
+        one for name in ESSENTIAL_METRICS for one in _longest(evidence.run.series(name)) if one.points >= MIN_POINTS
+    ]
+    return sorted(found, key=lambda one: (not one.to_the_end, -one.points))
+
+
+def _longest(series: Series) -> Iterator[NanRun]:
+    """Yield the stretch at the end, or else the longest; nothing where no number was ever logged: from that, nothing can be told."""
+    odd = ~np.isfinite(series.values)
+    if not odd.any() or odd.all():
+        return
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], odd, [False]]).astype(np.int8)))
+    begins, ends = edges[::2], edges[1::2]
+    place = len(begins) - 1 if odd[-1] and ends[-1] - begins[-1] >= MIN_POINTS else int(np.argmax(ends - begins))
+    begin, end = int(begins[place]), int(ends[place])
+    yield NanRun(series.name, int(series.steps[begin]), int(series.steps[end - 1]), end - begin, end == len(odd))
+
+
+_NEAR = 0.25
+# How far from 1 the whole interval of the exponent may lie: a sum over a sequence has exactly 1; prompts that draw long
+# and unsure
+# answers alike make a mean over tokens go with length too, but less than in proportion.
+
+
+@dataclass(frozen=True)
+class PerLength:
+    """Entropy beside the mean length of the same steps."""
+
+    exponent: Interval
+    """Of entropy in length, from one step to the next: 1 for a sum over a sequence, near 0 for a mean over tokens."""
+    trend: Trend
+    """Entropy over length: where it started and where it is."""
+
+    @property
+    def proportional(self) -> bool:
+        """Whether entropy is in proportion to length, for sure."""
+        return self.exponent.low > 1 - _NEAR and self.exponent.high < 1 + _NEAR
+
+
+def per_length(evidence: Evidence) -> PerLength | None:
+    """Compare entropy with the mean length; None where one of them is logged at fewer than eight common steps, or length never moves.
+
+    The exponent is read from the differences of neighbouring steps, where a common trend, such as a true collapse of
+    both, leaves nothing.
+    """
+    entropy, length = evidence.series("entropy"), evidence.series("length")
+    if entropy is None or length is None:
+        return None
+    steps = np.intersect1d(entropy.steps, length.steps)
+    above, below = entropy.values[np.isin(entropy.steps, steps)], length.values[np.isin(length.steps, steps)]
+    good = (above > 0) & (below > 0)
+    if good.sum() < MIN_POINTS:
+        return None
+    up, across = np.diff(np.log(above[good])), np.diff(np.log(below[good]))
+    up, across = up - up.mean(), across - across.mean()
+    power = float(across @ across)
+    if power <= len(across) * 1e-18:
+        return None
+    slope = float(across @ up) / power
+    left = up - slope * across
+    reach = normal_quantile(0.95) * float(np.sqrt(left @ left / max(len(left) - 2, 1) / power))
+    exponent = Interval(slope, slope - reach, slope + reach, 0.95, "least squares on differences of logarithms")
+    return PerLength(exponent, factor_trend(steps[good], above[good] / below[good]))
+
+
+MOST_STEPS = 64
+"""Steps that are read, spread over the run: enough for a trend, and little enough that a million rollouts take seconds.
+"""
+MOST_TOKENS = 50_000_000
+"""Tokens that are read in all (200 MB); steps are left out, never rollouts of a step, whose mean was logged over all of
+them.
+"""
+_COUNTED = """CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN list_sum(entropy)
+              ELSE list_inner_product(entropy, mask::FLOAT[]) END"""
+_TOKENS = "CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN len(entropy) ELSE list_sum(mask::FLOAT[]) END"
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEntropy:
+    """Entropies of tokens in rollouts, averaged three ways at each step that also has a logged value."""
+
+    steps: IntArray
+    """Steps."""
+    logged: FloatArray
+    """As the trainer logged it."""
+    per_token: FloatArray
+    """Mean over all tokens."""
+    per_sequence: FloatArray
+    """Mean over rollouts of their sums."""
+
+    @property
+    def trend(self) -> Trend:
+        """Where the mean over tokens started and where it is."""
+        return factor_trend(self.steps, self.per_token)
+
+    @property
+    def apart(self) -> Trend:
+        """Logged over counted: level where both tell the same story, whatever the factor."""
+        return factor_trend(self.steps, self.logged / self.per_token)
+
+    @property
+    def summed(self) -> bool:
+        """Whether the logged value is the sum over a sequence rather than a mean over tokens: nearer to it at most steps."""
+        to_sum, to_mean = (np.abs(np.log(self.logged / one)) for one in (self.per_sequence, self.per_token))
+        return bool(np.median(to_sum) < np.median(to_mean))
+
+
+def token_entropy(evidence: Evidence) -> TokenEntropy | None:
+    """Read the entropies of tokens at steps that were logged too; None where they are there at fewer than eight."""
+    run, logged = evidence.run, evidence.series("entropy")
+    if run is None or logged is None or "entropy" not in run.columns:
+        return None
+    steps = np.intersect1d(rollout_steps(run), logged.steps)
+    if len(steps) < MIN_POINTS:
+        return None
+    sql = "SELECT coalesce(sum(len(entropy)), 0)::BIGINT AS tokens FROM rollouts WHERE split = 'train' AND step = ?"
+    most = min(
+        MOST_STEPS, max(MIN_POINTS, MOST_TOKENS // max(run.query(sql, int(steps[0]))["tokens"].to_pylist()[0], 1))
+    )
+    if len(steps) > most:
+        steps = steps[np.linspace(0, len(steps) - 1, most).round().astype(np.int64)]
+    table = run.query(
+        f"""SELECT step, sum({_COUNTED}) / sum({_TOKENS}) AS per_token, avg({_COUNTED}) AS per_sequence FROM rollouts
+            WHERE split = 'train' AND len(entropy) > 0 AND step IN (SELECT unnest(?)) GROUP BY step ORDER BY step""",  # noqa: S608 - column names are ours
+        steps.tolist(),
+    )
+    found = {name: table[name].to_numpy().astype(np.float64) for name in ("per_token", "per_sequence")}
+    at = table["step"].to_numpy()
+    values = logged.values[np.isin(logged.steps, at)]
+    good = np.isfinite(found["per_token"]) & (found["per_token"] > 0) & (found["per_sequence"] > 0) & (values > 0)
+    if good.sum() < MIN_POINTS:
+        return None
+    return TokenEntropy(at[good], values[good], found["per_token"][good], found["per_sequence"][good])

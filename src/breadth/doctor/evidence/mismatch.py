@@ -1,0 +1,316 @@
+"""How far the policy that drew the rollouts is from the one they are trained by: from the logged metric, and from the tokens alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from breadth.doctor.evidence.record import MIN_POINTS as FEWEST_POINTS
+from breadth.doctor.evidence.record import Evidence, Window
+from breadth.doctor.evidence.rollouts import MIN_CLUSTERS, Ends, Kept, TokenSums, kept, token_sums
+from breadth.doctor.finding import SEVERITIES, Confidence
+from breadth.measure.intervals import UNBOUNDED, Interval, Resamples, resample
+from breadth.measure.trends import Trend, factor_trend
+from breadth.report.sections import Fact, Severity
+from breadth.runs.reader import Run, Series
+
+Bound: TypeAlias = Callable[[float], float]
+
+UNITS: dict[str, tuple[str, Bound]] = {
+    "sampling/sampling_logp_difference/mean": ("mean |difference of log-probabilities|", lambda apart: apart**2 / 2),
+    "train_rollout_logprob_abs_diff": ("mean |difference of log-probabilities|", lambda apart: apart**2 / 2),
+    "rollout_probs_diff_mean": ("mean |difference of probabilities|", lambda apart: 2 * apart**2),
+    **dict.fromkeys(
+        ("mismatch_kl/all/mean", "vllm_kl", "gen_kl_error", "kl_sample_train_v2"), ("divergence", lambda apart: apart)
+    ),
+}
+"""How a trainer's metric ends -> what it is, and the divergence in nats a token that it proves at least.
+
+A mean of |log p - log q| of d proves d^2 / 2 to second order (the divergence is half the mean square); a mean |p - q|
+of d proves 2 d^2 by Pinsker, for the token itself is an event whose two probabilities differ by that much.
+"""
+WHOLE = 0.99
+"""Share of the rollouts that must have their lists: one in a hundred left out moves a mean by about a percent at most.
+"""
+
+
+def proven_divergence(theirs: str) -> tuple[str, Bound] | None:
+    """Return what a trainer's metric measures and what divergence it proves; None for one whose unit is not known."""
+    return next((unit for name, unit in UNITS.items() if theirs == name or theirs.endswith(f"/{name}")), None)
+
+
+def divergence_of_entropy(evidence: Evidence, found: Trend) -> Interval | None:
+    """Return the divergence that the logged metric proves now over the entropy, the larger of then and now; None where a part is missing.
+
+    The larger, because a policy that has become sure of nearly everything has little entropy and the same rounding
+    errors.
+    """
+    unit, entropy = proven_divergence(evidence.logged("mismatch")), evidence.trend("entropy")
+    if unit is None or entropy is None:
+        return None
+    scale = max(entropy.start, entropy.end, key=lambda one: one.value)
+    if scale.low <= 0:
+        return None
+    low, value, high = (unit[1](max(end, 0.0)) for end in (found.end.low, found.end.value, found.end.high))
+    return Interval(value / scale.value, low / scale.high, high / scale.low, method="ends of both intervals")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a positive metric has grown."""
+
+    times: Interval
+    """Now over the start."""
+    goes_on: bool
+    """Whether it rises over the second half of the run too."""
+
+
+def growth(series: Series) -> Growth | None:
+    """Return how many times its start a metric is; by its logarithm, as it grows by factors.
+
+    None where it is not above 0 throughout.
+    """
+    half = len(series) // 2
+    if half < FEWEST_POINTS or series.values.min() <= 0:
+        return None
+    whole, since = factor_trend(series.steps, series.values), factor_trend(series.steps[half:], series.values[half:])
+    return None if whole.ratio is None else Growth(whole.ratio, whole.verdict == since.verdict == "rising")
+
+
+def temperatures(evidence: Evidence) -> tuple[float, float] | None:
+    """Return the temperatures that entropies were taken at and rollouts drawn at; None unless both are recorded."""
+    kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
+    scored, drawn = None if kind is None else kind.temperature, evidence.knobs.temperature
+    return None if scored is None or drawn is None else (scored, drawn)
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """Tokens of a window against the entropy that they should have been drawn with."""
+
+    excess: Interval
+    """Mean of -log p less entropy, nats a token: 0 for tokens drawn from p, whatever p is."""
+    share: Interval
+    """The same as a share of the entropy."""
+    nats: float
+    """Entropy of all tokens read."""
+    apart: float
+    """Mean of |-log p - entropy|: 0 where what is called entropy is minus the log-probability itself."""
+    rollouts: int
+    """Rollouts read."""
+    tokens: int
+    """Tokens read."""
+
+
+def surprise(run: Run, window: Window) -> Surprise | None:
+    """Compare how surprising tokens are with how surprising they should be on average; None without the two lists.
+
+    Given what was written before it, a token drawn from p has ``E[-log p] = H(p)``. So the sum over a rollout is a
+    martingale that ends at a stopping time, its mean is 0 for every prompt, and rollouts are independent: the interval
+    resamples them. Drawn from q instead, the mean is ``H(q) - H(p) + KL(q || p)``.
+    """
+    terms = {"gap": "-{0} - entropy", "nats": "entropy", "apart": "abs(-{0} - entropy)"}
+    for name in ("logprob", "old_logprob"):
+        sums = token_sums(run, window, {ours: term.format(name) for ours, term in terms.items()}, (name, "entropy"))
+        if len(sums):
+            break
+    else:
+        return None
+    found = _by_rollout(sums)
+    return Surprise(
+        found.ratio("gap", "tokens", UNBOUNDED),
+        found.ratio("gap", "nats", UNBOUNDED),
+        float(sums.sums["nats"].sum()),
+        float(sums.sums["apart"].sum() / sums.tokens.sum()),
+        len(sums),
+        int(sums.tokens.sum()),
+    )
+
+
+def divergence(run: Run, window: Window) -> Interval | None:
+    """Return KL(sampler || trainer) as a share of the sampler's entropy, both estimated from what it drew; None below ten rollouts."""
+    sums = token_sums(
+        run, window, {"apart": "old_logprob - logprob", "nats": "-old_logprob"}, ("old_logprob", "logprob")
+    )
+    return _by_rollout(sums).ratio("apart", "nats", UNBOUNDED) if len(sums) >= MIN_CLUSTERS else None
+
+
+def _by_rollout(sums: TokenSums) -> Resamples:
+    return resample({**sums.sums, "tokens": sums.tokens}, np.arange(len(sums)))
+
+
+def selection(evidence: Evidence, run: Run, window: Window) -> str:
+    """Say why the rollouts may have been chosen by their outcome, which changes what their tokens look like; empty where they were not.
+
+    Of a problem that is solved 95 times in 100 only the groups with a failure survive a filter for flat groups, and
+    failures are what surprises.
+    """
+    if evidence.knobs.filter_flat:
+        return "groups without a difference in reward were drawn anew, and what is left was chosen by its outcome"
+    column = "logprobs" if "logprobs" in run.columns else "old_logprobs"
+    found: Kept = kept(run, window, column)
+    if found.told < WHOLE * found.rollouts:
+        return (
+            f"only {found.told:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may"
+            " depend on the outcome"
+        )
+    if evidence.knobs.filter_flat is None and not found.flat:
+        return (
+            "no group has equal rewards or advantages, so groups may have been left out by their outcome, and nothing"
+            " says they were not"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What one way of looking proves."""
+
+    severity: Severity
+    """How bad."""
+    confidence: Confidence
+    """How sure."""
+    said: str
+    """The start of a headline, with its number."""
+    facts: tuple[Fact, ...]
+    """The numbers."""
+    sign: int = 0
+    """1: drawn hotter than scored, -1: colder, 0: not told."""
+
+
+Looked: TypeAlias = Proof | str | None
+"""A proof, why this way could not be gone, or None: looked, nothing there."""
+
+
+def by_metric(evidence: Evidence, share: float, times: float) -> Looked:
+    """Look at the logged metric: a divergence above a share of the entropy, or growth to so many times the start that goes on."""
+    found, series = evidence.trend("mismatch"), evidence.series("mismatch")
+    if found is None or series is None:
+        return evidence.lacks("", "mismatch").missing
+    theirs, proven, grown = evidence.logged("mismatch"), divergence_of_entropy(evidence, found), growth(series)
+    facts = _metric_facts(evidence, found, proven, grown)
+    if proven is None and grown is None:
+        return f"{theirs} can be compared neither with the entropy nor with its own start"
+    if proven is not None and proven.low > share:
+        said = f"By {theirs} trainer and sampler diverge by at least {proven.value:.0%} of the entropy"
+        return Proof(_severity(evidence, beyond=True), "strong", said, facts)
+    if grown is not None and grown.times.low > times and grown.goes_on:
+        said = (
+            f"By {theirs} trainer and sampler differ {grown.times.value:.3g} times as much as at the start, and ever"
+            " more"
+        )
+        return Proof(_severity(evidence, beyond=False), "likely", said, facts)
+    return None
+
+
+def by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: float) -> Looked:
+    """Look at how surprising tokens are for the entropy they were drawn with, where they hold so many nats."""
+    found, kind = surprise(run, ends.now), run.header.entropies.get("entropy")
+    if found is None:
+        return "entropies of the tokens are not recorded beside their log-probabilities"
+    if (kind is not None and kind.estimator not in ("exact", "unknown")) or found.apart <= 1e-6:
+        return "what is recorded as entropy is not taken over the whole vocabulary"
+    if found.nats < nats or found.rollouts < MIN_CLUSTERS:
+        return f"the tokens of {found.rollouts} rollouts hold {found.nats:,.0f} nats together; {nats:,.0f} are needed"
+    if not _beyond(found.share, allowed):
+        return None
+    chosen = selection(evidence, run, ends.now)
+    if chosen:
+        return f"tokens differ from their entropy, but {chosen}"
+    sign = 1 if found.share.value > 0 else -1
+    sure = kind is not None and kind.estimator == "exact"
+    harmless = _temperatures_explain(evidence, sign) or not (sure or _came_up(run, ends, found.share, allowed))
+    return Proof(
+        Severity.NOTE if harmless else _severity(evidence, beyond=True),
+        "strong" if sure and evidence.knobs.on_policy and not harmless else "likely",
+        f"Tokens are {abs(found.share.value):.0%} {'more' if sign > 0 else 'less'} surprising than their own entropy"
+        " allows",
+        _token_facts(evidence, found, ends),
+        sign,
+    )
+
+
+def _metric_facts(evidence: Evidence, found: Trend, proven: Interval | None, grown: Growth | None) -> tuple[Fact, ...]:
+    facts = [
+        Fact("difference at the start", found.start, "", f"{evidence.steps('mismatch')}: median of the first eighth"),
+        Fact("difference now", found.end, "", "median of the last eighth"),
+    ]
+    if grown is not None:
+        facts.append(Fact("times the start", grown.times))
+    unit = proven_divergence(evidence.logged("mismatch"))
+    if proven is not None and unit is not None:
+        facts.append(
+            Fact(
+                "divergence that proves, of the entropy",
+                proven,
+                "%",
+                f"the metric is a {unit[0]}; entropy the larger of then and now",
+            )
+        )
+    return tuple(facts)
+
+
+def by_both(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> Looked:
+    """Look at the log-probabilities that trainer and sampler give to the same tokens."""
+    found = divergence(run, ends.now) if {"logprobs", "old_logprobs"} <= run.columns else None
+    if found is None:
+        return "only one of trainer and sampler has its log-probabilities recorded"
+    if not found.low > allowed:
+        return None
+    said = f"The sampler is {found.value:.0%} of its entropy away from the trainer"
+    fact = Fact(
+        "divergence, of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}"
+    )
+    return Proof(_severity(evidence, beyond=True), "strong" if evidence.knobs.on_policy else "likely", said, (fact,))
+
+
+def _came_up(run: Run, ends: Ends, now: Interval, allowed: float) -> bool:
+    """Say whether it came up on the way: a unit or an estimator that is not ours would show from the first step on."""
+    then = surprise(run, ends.start)
+    if then is None or _beyond(then.share, allowed):
+        return False
+    return then.share.high < now.low or now.high < then.share.low
+
+
+def _beyond(share: Interval, allowed: float) -> bool:
+    return share.low > allowed or share.high < -allowed
+
+
+def _severity(evidence: Evidence, *, beyond: bool) -> Severity:
+    """Worse where the score falls, milder where the difference is weighed away."""
+    falls = any(
+        score is not None and score.verdict == "falling"
+        for score in (evidence.trend("reward"), evidence.late("reward"))
+    )
+    level = 2 - int(beyond) - int(falls) + int(bool(evidence.knobs.correct_mismatch))
+    return SEVERITIES[min(level, 2)]
+
+
+def _temperatures_explain(evidence: Evidence, sign: int) -> bool:
+    """Say whether entropies are recorded at another temperature than the rollouts were drawn at, and that way round."""
+    found = temperatures(evidence)
+    return found is not None and (found[1] - found[0]) * sign > 0
+
+
+def _token_facts(evidence: Evidence, found: Surprise, ends: Ends) -> tuple[Fact, ...]:
+    facts = [
+        Fact(
+            "surprise less entropy",
+            found.excess,
+            "nats",
+            f"{found.tokens:,} tokens of {found.rollouts:,} rollouts, {ends.now.name}",
+        ),
+        Fact("the same, of the entropy", found.share, "%", "0 for tokens drawn from the policy that scores them"),
+    ]
+    known = temperatures(evidence)
+    if known is not None:
+        why = (
+            "the same, so they explain nothing" if known[0] == known[1] else "they differ, which alone may be all of it"
+        )
+        facts.append(Fact("temperature of entropies, of rollouts", f"{known[0]:g}, {known[1]:g}", "", why))
+    if evidence.knobs.top_p is not None and evidence.knobs.top_p < 1:
+        facts.append(Fact("top-p of the rollouts", evidence.knobs.top_p, "", evidence.knobs.given("top_p")))
+    return tuple(facts)

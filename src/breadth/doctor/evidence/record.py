@@ -1,0 +1,259 @@
+"""Everything that is known of one run when the doctor looks at it: its metrics, rollouts and settings, each read once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from breadth.base.errors import BreadthError, CatalogueError
+from breadth.doctor.finding import CannotTell
+from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
+from breadth.measure.answers import answer_classes
+from breadth.measure.intervals import Interval
+from breadth.measure.trends import Trend, factor_trend, trend
+from breadth.measure.validate import IntArray
+from breadth.runs.importer import IMPORTERS
+from breadth.runs.outcomes import Samples, rollout_steps, samples
+from breadth.runs.reader import Run, Series
+
+if TYPE_CHECKING:
+    from breadth.inference.policy import Policy
+    from breadth.tuning.result import Tuned
+
+
+MIN_POINTS = 8
+"""Points below which no direction is read from a series (`breadth.measure.trends`)."""
+LOG_SCALE_METRICS = ("entropy",)
+"""Metrics that are judged by their logarithm: they fall and rise by factors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One run, or a configuration alone."""
+
+    name: str
+    """What people call it."""
+    run: Run | None = None
+    """Its metrics and rollouts; None where there is a configuration only."""
+    knobs: TrainerConfig = field(default_factory=TrainerConfig)
+    """Its settings."""
+    dialect: ConfigDialect | None = None
+    """Who words changes to them; None where the trainer is not known."""
+    data: tuple[str, ...] = ()
+    """Texts of a sample of the training data: worked solutions where it has them, else what it asks."""
+    server: Mapping[str, Any] | None = None
+    """What probing a server found, as `breadth probe --save` writes it."""
+    policy: Policy | None = None
+    """The inference policy in use."""
+    _trends: dict[tuple[str, str], Trend | None] = field(default_factory=dict, repr=False)
+
+    def series(self, name: str, split: str = "train") -> Series | None:
+        """Return a metric's finite values by step; None where it was not logged."""
+        if self.run is None or name not in self.run.metric_names(split):
+            return None
+        found = self.run.series(name, split).finite
+        return found if len(found) else None
+
+    def trend(self, name: str, split: str = "train") -> Trend | None:
+        """Return where a metric started, where it is and its direction; None where it was not logged, or at fewer than eight steps."""
+        if (name, split) not in self._trends:
+            found = self.series(name, split)
+            self._trends[name, split] = None if found is None or len(found) < MIN_POINTS else _trend(name, found)
+        return self._trends[name, split]
+
+    def logged(self, name: str) -> str:
+        """Return the trainer's own name of a metric."""
+        return name if self.run is None else self.run.header.names.get(name, name)
+
+    def steps(self, name: str) -> str:
+        """Say which steps a metric covers."""
+        found = self.series(name)
+        return "" if found is None else f"{self.logged(name)}, steps {found.steps[0]:,} to {found.steps[-1]:,}"
+
+    @cached_property
+    def tuned(self) -> Tuned | None:
+        """What a sweep of `breadth tune` came to; None where the run is none, or too little of it is there."""
+        if self.run is None or "plan" not in self.run.header.config:
+            return None
+        from breadth.tuning.result import tuned
+
+        try:
+            return tuned(self.run)
+        except BreadthError:
+            return None
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The start and the end of its rollouts; empty where there are none."""
+        return () if self.run is None else windows(self.run)
+
+    def late(self, name: str) -> Trend | None:
+        """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
+        found = self.series(name)
+        half = 0 if found is None else len(found) // 2
+        return (
+            None
+            if found is None or half < MIN_POINTS
+            else _trend(name, Series(name, found.steps[half:], found.values[half:]))
+        )
+
+    def switch(self, name: str) -> str:
+        """Return what the run's own trainer must be told to log something; empty where that is not known."""
+        if self.run is None:
+            return ""
+        try:
+            return str(IMPORTERS.load(self.run.header.trainer).switches.get(name, ""))
+        except CatalogueError:
+            return ""
+
+    def lacks(self, finding: str, metric: str) -> CannotTell:
+        """Return that a finding cannot be judged for want of a metric, or of enough of it."""
+        found = self.series(metric)
+        if found is None and self.run is not None and (rows := len(self.run.series(metric))):
+            return CannotTell(
+                finding,
+                f"{self.logged(metric)} is logged at {rows} steps, and at none as a number",
+                "find out why it is NaN",
+            )
+        if found is None:
+            return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.switch(metric))
+        return CannotTell(
+            finding,
+            f"{self.logged(metric)} has {len(found)} usable points; {MIN_POINTS} are needed",
+            "log more often, or train on",
+        )
+
+    def crossed(self, name: str, level: float, *, below: bool) -> int | None:
+        """Return the first step from which on the running median of five stays past a level to the end; None where it does not."""
+        found = self.series(name)
+        if found is None or len(found) < MIN_POINTS:
+            return None
+        padded = np.pad(found.values, 2, mode="edge")
+        middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+        past = middle < level if below else middle > level
+        inside = np.flatnonzero(~past)
+        if not past[-1]:
+            return None
+        return int(found.steps[0 if not len(inside) else inside[-1] + 1])
+
+
+def _trend(name: str, found: Series) -> Trend:
+    judged = (factor_trend if name in LOG_SCALE_METRICS else trend)(found.steps, found.values)
+    return replace(judged, start=clip_to_range(name, judged.start), end=clip_to_range(name, judged.end))
+
+
+WINDOWS_PER_RUN = 8
+"""A window is this fraction of the steps: the eighth that the trends of metrics compare too."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rollouts of neighbouring steps."""
+
+    name: str
+    """How a reader calls it: ``steps 1 to 20``."""
+    when: str
+    """Where in the run it stands: ``start``, ``now``, or ``all`` when there is only one."""
+    first: int
+    """First step."""
+    last: int
+    """Last step."""
+    samples: Samples
+    """The rollouts."""
+    split: str = "train"
+    """Whether they are of training or held-out problems."""
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """Answer class of each rollout, -1 where no answer could be read."""
+        return answer_classes(self.samples.answers)
+
+    @cached_property
+    def graded(self) -> bool:
+        """Whether every rollout is known to be right or wrong."""
+        return bool(len(self.samples)) and not bool(np.isnan(self.samples.right).any())
+
+
+def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
+    """Return the first and the last eighth of the steps with rollouts; one window when there are too few steps for two.
+
+    A run without rollouts of training, such as one that `solve` recorded, is read by its held-out ones.
+    """
+    steps = rollout_steps(run, split)
+    if not len(steps):
+        split = "eval"
+        steps = rollout_steps(run, split)
+    if not len(steps):
+        return ()
+    size = max(1, len(steps) // WINDOWS_PER_RUN)
+    parts = [steps] if len(steps) < 2 else [steps[:size], steps[-size:]]
+    places = ("all",) if len(parts) == 1 else ("start", "now")
+    return tuple(_window(run, part, when, split) for part, when in zip(parts, places, strict=True))
+
+
+def _window(run: Run, steps: IntArray, when: str, split: str) -> Window:
+    first, last = int(steps[0]), int(steps[-1])
+    name = f"step {first}" if first == last else f"steps {first} to {last}"
+    return Window(name, when, first, last, samples(run, first, last, split), split)
+
+
+METRIC_BOUNDS = {
+    **dict.fromkeys(
+        ("zero_variance_groups", "truncated", *(f"clip_fraction{end}" for end in ("", "_low", "_high", "_dual"))),
+        (0.0, 1.0),
+    ),
+    **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
+}
+"""Lowest and highest, where they are limited."""
+
+
+def clip_to_range(name: str, interval: Interval) -> Interval:
+    """Cut an interval to what the metric can be; one around a value that it cannot be (percent for a share) is left as it is."""
+    low, high = METRIC_BOUNDS.get(name, (-math.inf, math.inf))
+    if not low <= interval.value <= high:
+        return interval
+    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
+
+
+MAX_TEXTS_PER_WINDOW = 400
+"""Completions read of each window: enough for shares to within five points, little enough to take a second."""
+
+
+ALARM = 0.005
+"""Chance of an alarm that one check may take where nothing is wrong: ten checks look at a sweep, and all of them together may alarm one
+healthy sweep in twenty."""
+MARGIN = 0.05
+"""Difference of scores below which two policies are as good as each other: what `breadth tune` accepts to lose for
+fewer tokens.
+"""
+PAIR = 2
+"""Width of a vote that is never looked at: two that differ are a tie, so that it scores as one draw does, for twice the
+tokens.
+"""
+TUNE = "breadth tune URL --tasks FILE --out FOLDER"
+"""What measures what a run folder does not hold."""
+
+
+def of_inference(evidence: Evidence) -> bool:
+    """Say whether a run is a sweep or was recorded by `solve`; a bare configuration and a training run are not."""
+    return evidence.run is not None and (is_sweep(evidence.run) or is_recorded(evidence.run))
+
+
+def is_sweep(run: Run) -> bool:
+    """Say whether a run folder is one of `breadth tune`, whole or not."""
+    return "plan" in run.header.config and not _imported(run)
+
+
+def is_recorded(run: Run) -> bool:
+    """Say whether a run folder was recorded while answering under a policy; trainers have a section ``policy`` without a strategy."""
+    policy = run.header.config.get("policy")
+    return isinstance(policy, Mapping) and "strategy" in policy and not is_sweep(run) and not _imported(run)
+
+
+def _imported(run: Run) -> bool:
+    return bool(run.header.trainer or run.header.files)

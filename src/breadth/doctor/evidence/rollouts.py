@@ -1,0 +1,313 @@
+"""What several findings ask of a run's rollouts at its start and now: sums over tokens, texts, shares and how they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.doctor.evidence.record import Evidence, Window, of_inference, windows
+from breadth.doctor.evidence.scores import is_training
+from breadth.doctor.finding import CannotTell
+from breadth.measure.coverage import pass_at_k
+from breadth.measure.intervals import Bounds, Columns, Interval, quotient, resample
+from breadth.measure.validate import FloatArray, IntArray
+from breadth.runs.outcomes import rightness
+from breadth.runs.reader import Run
+
+Names = npt.NDArray[np.object_]
+"""Problem ids, one for each row."""
+
+MIN_CLUSTERS = 10
+"""Problems, or rollouts, below which nothing is read from resampling them: the interval is too narrow then
+(`mean_interval`).
+"""
+MAX_TOKEN_ROLLOUTS = 4_000
+"""Rollouts of a window whose tokens are read: a mean over them is known to 1.6 % (1 / sqrt 4,000) of what one differs
+from the next.
+"""
+MAX_CHARACTERS = 2_000_000
+"""Characters of a window that are read at most, so that 400 very long texts take a few seconds and not a minute."""
+UNIT_INTERVAL = (0.0, 1.0)
+_PER_TOKEN = {"entropy": "entropy", "logprob": "logprobs", "old_logprob": "old_logprobs", "counts": "mask"}
+# Name of a number of one token in `token_sums` -> the list it comes from.
+_TRL_TOKENS = (
+    'BreadthGRPOTrainer(..., run="FOLDER") in the place of GRPOTrainer: it records log-probs and entropies of every'
+    " token"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The start and the end of a run's rollouts."""
+
+    start: Window
+    """The first eighth of the steps."""
+    now: Window
+    """The last eighth."""
+
+    @property
+    def where(self) -> str:
+        """Say which rollouts are compared."""
+        kind = "held-out rollouts" if self.now.split == "eval" else "rollouts"
+        return f"{kind} of {self.start.name} against {self.now.name}"
+
+
+def trains(evidence: Evidence) -> bool:
+    """Say whether this is a training run, be it by rollouts of several checkpoints alone."""
+    return is_training(evidence) or trained_ends(evidence) is not None
+
+
+@lru_cache(maxsize=1)
+def trained_ends(evidence: Evidence) -> Ends | None:
+    """Return both ends of the rollouts that were trained on (of the held-out ones where only those are there); None without two steps."""
+    found = () if of_inference(evidence) else evidence.windows
+    return Ends(*found) if len(found) == 2 else None
+
+
+@lru_cache(maxsize=1)
+def asked_ends(evidence: Evidence) -> Ends | None:
+    """Return both ends of the held-out rollouts, which ask the same problems again; of the trained ones where there are none."""
+    if evidence.run is None or of_inference(evidence):
+        return None
+    found = windows(evidence.run, "eval")
+    return Ends(*found) if len(found) == 2 else trained_ends(evidence)
+
+
+def lacks_rollouts(evidence: Evidence, finding: str, what: str = "", switch: str = "rollouts") -> CannotTell:
+    """Return that a finding cannot be judged for want of rollouts at two steps, or of ``what`` each of them should hold."""
+    if evidence.run is None or not evidence.run.rollout_files:
+        return CannotTell(finding, "rollouts were not recorded", evidence.switch("rollouts"))
+    if trained_ends(evidence) is None:
+        return CannotTell(finding, "rollouts of one step only are recorded, and a start cannot be told from an end")
+    return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.switch(switch))
+
+
+def lacks_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | None:
+    """Return that a finding cannot be judged for want of grades or of answers at either end; None where both are there."""
+    if not (ends.start.graded and ends.now.graded):
+        return lacks_rollouts(evidence, finding, "grade, or not all of them", "correct")
+    if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
+        return lacks_rollouts(evidence, finding, "answer that can be read", "answer")
+    return None
+
+
+def token_switch(evidence: Evidence) -> str:
+    """Return what makes the user's trainer record a number for every token; empty where that is not known."""
+    trainer = "" if evidence.run is None else evidence.run.header.trainer
+    ours = {
+        "trl": _TRL_TOKENS,
+        "generic": "write the lists 'logprobs' and 'entropy' beside every completion: one number a token, in nats",
+    }
+    return evidence.switch("logprobs") or ours.get(trainer, "")
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSums:
+    """Terms added up over the tokens of each rollout."""
+
+    problems: Names
+    """Problem of each rollout."""
+    tokens: FloatArray
+    """Tokens that count."""
+    sums: Columns
+    """Each term's sum."""
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+
+def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Sequence[str] = ("entropy",)) -> TokenSums:
+    """Add terms up over the tokens of a bounded sample of a window's rollouts, the same ones every time.
+
+    Terms are SQL over ``entropy``, ``logprob`` and ``old_logprob`` of one token. A token counts where the mask says so
+    and what is ``needed`` is a finite number; a rollout whose lists differ in length is left out, for then nobody knows
+    which number is whose.
+    """
+    added = "".join(f', sum({term}) AS "{name}"' for name, term in terms.items())
+    finite = " AND ".join(f"isfinite({name})" for name in needed)
+    table = run.query(
+        f"""SELECT coalesce(any_value(problem), '') AS problem, count(*) AS tokens {added}
+            FROM ({_tokens(needed)}) WHERE coalesce(counts, true) AND {finite} GROUP BY rollout ORDER BY rollout""",  # noqa: S608 - ours
+        *_place(window),
+    )
+    columns = {name: table.column(name).to_numpy().astype(np.float64) for name in ("tokens", *terms)}
+    return TokenSums(_objects(table.column("problem").to_pylist()), columns.pop("tokens"), columns)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The entropy above which a share of a window's tokens lies."""
+
+    nats: float
+    """The edge, to within the error of a digest; NaN without tokens."""
+    length: float
+    """Mean tokens of a rollout; NaN without tokens."""
+
+
+def entropy_edge(run: Run, window: Window, share: float) -> Edge:
+    """Return the entropy above which this share of the tokens of a window's rollouts lies."""
+    table = run.query(
+        f"""SELECT approx_quantile(CAST(entropy AS DOUBLE), {1 - share!r}) AS edge, count(*) / count(DISTINCT rollout) AS length
+            FROM ({_tokens(("entropy",))}) WHERE coalesce(counts, true) AND isfinite(entropy)""",  # noqa: S608 - our own numbers and names
+        *_place(window),
+    )
+    edge, length = (table.column(name)[0].as_py() for name in ("edge", "length"))
+    return Edge(np.nan, np.nan) if edge is None else Edge(float(edge), float(length))
+
+
+def _tokens(needed: Sequence[str]) -> str:
+    """Return SQL for one row a token of at most `ROLLOUTS` rollouts; parameters: split, first and last step."""
+    lists = [_PER_TOKEN[name] for name in needed]
+    others = [name for name in _PER_TOKEN.values() if name not in lists]
+    there = " AND ".join(f"{name} IS NOT NULL AND len({name}) = len({lists[0]})" for name in lists)
+    equal = " AND ".join(f"({name} IS NULL OR len({name}) = len({lists[0]}))" for name in others)
+    return f"""SELECT rollout, problem, {", ".join(f"unnest({theirs}) AS {ours}" for ours, theirs in _PER_TOKEN.items())}
+               FROM (SELECT row_number() OVER () AS rollout, * FROM
+                     (SELECT problem, {", ".join(_PER_TOKEN.values())} FROM rollouts
+                      WHERE split = ? AND step BETWEEN ? AND ? AND {there} AND {equal}
+                      ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}))"""  # noqa: S608 - column names are ours
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How many rollouts of the steps with log-probs have them, and how many groups of those steps have no difference in reward."""
+
+    rollouts: int
+    """Rollouts of these steps."""
+    told: int
+    """Of them with a log-probability for every token."""
+    groups: int
+    """Groups of two or more whose rewards, or advantages, are known."""
+    flat: int
+    """Of them without a difference."""
+
+
+def kept(run: Run, window: Window, column: str) -> Kept:
+    """Count what a run kept of what it drew: what was left out because of its outcome makes means over the rest say something else."""
+    table = run.query(
+        f"""WITH seen AS (SELECT step, coalesce("group", problem) AS band, coalesce(reward, advantage) AS score,
+                                 {column} IS NOT NULL AS told
+                          FROM rollouts WHERE split = ? AND step BETWEEN ? AND ?),
+                 bands AS (SELECT step, count(*) AS drawn, count(*) FILTER (WHERE told) AS told,
+                                  count(score) > 1 AS known, count(score) > 1 AND min(score) = max(score) AS flat
+                           FROM seen GROUP BY step, band)
+            SELECT sum(drawn) AS drawn, sum(told) AS told, count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
+            FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(told) > 0)""",  # noqa: S608 - the column is ours
+        *_place(window),
+    )
+    row = table.to_pylist()[0]
+    return Kept(*(int(row[name] or 0) for name in ("drawn", "told", "known", "flat")))
+
+
+@dataclass(frozen=True, eq=False)
+class Completions:
+    """A bounded sample of a window's completions, spread over problems."""
+
+    problems: Names
+    """Problem of each."""
+    texts: tuple[str, ...]
+    """What the policy wrote: untrusted."""
+    right: FloatArray
+    """1 right, 0 wrong, NaN not known."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@lru_cache(maxsize=1)
+def completions_at_ends(evidence: Evidence) -> tuple[Completions, Completions] | None:
+    """Return completions of the start and of now; None where either end has none."""
+    found = trained_ends(evidence)
+    if evidence.run is None or found is None:
+        return None
+    start, now = (read_completions(evidence.run, window) for window in (found.start, found.now))
+    return (start, now) if len(start) and len(now) else None
+
+
+def read_completions(run: Run, window: Window) -> Completions:
+    from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW
+
+    table = run.query(
+        f"""SELECT coalesce(problem, '') AS problem, completion, CAST({rightness(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
+            WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
+            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",
+        *_place(window),
+    )
+    texts = table.column("completion").to_pylist()
+    read = max(1, sum(total <= MAX_CHARACTERS for total in accumulate(map(len, texts))))
+    right = [np.nan if value is None else value for value in table.column("right_").to_pylist()]
+    return Completions(
+        _objects(table.column("problem").to_pylist()[:read]),
+        tuple(texts[:read]),
+        np.array(right[:read], dtype=np.float64),
+    )
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A mean at the start and now, and its change, from the same resamples of problems."""
+
+    start: Interval
+    """Then."""
+    now: Interval
+    """Now."""
+    change: Interval
+    """Now less then."""
+    problems: int
+    """Problems of the end that has fewer."""
+
+
+def shift(start: tuple[Names, FloatArray], now: tuple[Names, FloatArray], bounds: Bounds = UNIT_INTERVAL) -> Shift:
+    """Compare the mean of (problems, values) at both ends; problems are resampled whole, those of both ends together."""
+    owners = np.concatenate([start[0], now[0]])
+    late = np.repeat([0.0, 1.0], [len(start[0]), len(now[0])])
+    values = np.concatenate([start[1], now[1]])
+    found = resample({"start": values * (1 - late), "starts": 1 - late, "now": values * late, "nows": late}, owners)
+    fewer = min(("starts", "nows"), key=lambda name: int(np.count_nonzero(found.sums[name])))
+    width = bounds[1] - bounds[0]
+
+    def change(means: Columns) -> FloatArray:
+        return quotient(means["now"], means["nows"]) - quotient(means["start"], means["starts"])
+
+    return Shift(
+        found.ratio("start", "starts", bounds),
+        found.ratio("now", "nows", bounds),
+        found.interval(change, fewer, (-width, width)),
+        int(np.count_nonzero(found.sums[fewer])),
+    )
+
+
+@lru_cache(maxsize=1)
+def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
+    """Return k and how pass@k changed, k being the size of the smaller groups; None where the outcome is not known."""
+    if ends is None or not (ends.start.graded and ends.now.graded):
+        return None
+    both = [_groups(window) for window in (ends.start, ends.now)]
+    most = min(int(np.bincount(drawn).argmax()) for _, drawn, _ in both)
+    start, now = (
+        (names[enough], pass_at_k(drawn[enough], right[enough], most))
+        for names, drawn, right in both
+        for enough in (np.asarray(drawn >= most),)
+    )
+    return most, shift(start, now)
+
+
+def _groups(window: Window) -> tuple[Names, IntArray, IntArray]:
+    """Return problem, rollouts and right ones of each group."""
+    samples = window.samples
+    _, first, place = np.unique(samples.groups, return_index=True, return_inverse=True)
+    right = np.bincount(place, samples.right).astype(np.int64)
+    return _objects(samples.names)[samples.problems[first]], np.bincount(place).astype(np.int64), right
+
+
+def _objects(names: Sequence[str]) -> Names:
+    return np.array(names, dtype=object)
+
+
+def _place(window: Window) -> tuple[str, int, int]:
+    return window.split, window.first, window.last

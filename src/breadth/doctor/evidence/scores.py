@@ -1,0 +1,275 @@
+"""Scores beside the training reward: on held-out problems, by grade, and the components that a reward is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.measure.intervals import Interval
+from breadth.measure.paired_tests import paired_difference
+from breadth.measure.trends import Trend, Verdict, trend
+from breadth.measure.validate import FloatArray, IntArray
+from breadth.runs.outcomes import Outcomes, outcomes, rightness
+from breadth.runs.reader import Run, Series
+from breadth.runs.schema import REWARD_PREFIX
+
+CORRECT = re.compile(
+    r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate)?|tests?)(?![a-z@])"
+)
+"""Names that mean: is the answer right."""
+_HELD_OUT = (CORRECT, re.compile(r"(?:mean|avg)@"), re.compile(r"reward|score"))
+# Which held-out number is taken: one about right and wrong where there is one, then a mean of any, then the reward.
+_NO_SCORE = re.compile(
+    r"(?:best|worst|maj)@|pass@(?!1(?!\d))|(?<![a-z])(?:std|min|max|len|length|tokens?|entropy|kl|loss|time|format|turns|clip[a-z]*|"
+    r"truncated|count|zero|runtime|second)(?![a-z])"
+)
+# Held-out numbers that are none about how well: spreads, lengths, votes, bookkeeping.
+RELEVANT = 0.1
+"""Share of the start that a change must reach to matter, as in `breadth.measure.trends`."""
+_COMPONENT = re.compile(
+    r"(?:^|/)(?:rewards|env/all|reward(?!/(?:mean|avg|total|all|raw|sum|std|min|max)\b))/(?P<name>(?!reward/total$)[^/]+(?:/[^/]+)*?)(?:/mean)?$"
+)
+_SPREAD = re.compile(r"(?:^|[/_])(?:std|min|max)$")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far a score has moved over the run."""
+
+    name: str
+    """What the trainer calls it."""
+    start: float
+    """Where it was."""
+    end: float
+    """Where it is."""
+    change: Interval
+    """End minus start."""
+    verdict: Verdict
+    """rising, falling, flat, or cannot tell."""
+    relevant: float
+    """The change that would matter, in its units."""
+    where: str
+    """What it was read from."""
+
+
+def is_training(evidence: Evidence) -> bool:
+    """Say whether the evidence is of a training run: metrics or rollouts of training, and no sweep of an inference policy."""
+    run = evidence.run
+    if run is None or "plan" in run.header.config:
+        return False
+    if run.metric_names():
+        return True
+    return (
+        bool(run.rollout_files)
+        and len(run.query("SELECT DISTINCT step FROM rollouts WHERE split = 'train' LIMIT 2")) > 1
+    )
+
+
+def held_out(evidence: Evidence) -> Moved | None:
+    """Return how the held-out score has moved: by its logged metric, else by graded rollouts; None where neither is there.
+
+    Of several metrics those about right and wrong are taken, averaged over data sets. Where there are rollouts at a few
+    steps only, the first and the last are compared problem by problem.
+    """
+    logged = _logged(evidence)
+    if logged is not None and len(logged) >= MIN_POINTS:
+        return moved(logged, f"{len(logged)} evaluations, steps {logged.steps[0]:,} to {logged.steps[-1]:,}")
+    graded = None if evidence.run is None else outcomes(evidence.run, "eval")
+    if graded is None:
+        return None
+    right = right_by_step(graded)
+    return moved(right, f"held-out rollouts at {len(right)} steps") if len(right) >= MIN_POINTS else _between(graded)
+
+
+def evaluations(evidence: Evidence) -> int:
+    """Count the steps that have a held-out score of any kind."""
+    logged = _logged(evidence)
+    return 0 if logged is None else len(logged)
+
+
+def moved(series: Series, where: str) -> Moved:
+    """Return how a series has moved; it needs eight points."""
+    found = trend(series.steps, series.values)
+    return Moved(series.name, found.start.value, found.end.value, found.change, found.verdict, found.relevant, where)
+
+
+def no_rise(score: Trend | Moved) -> bool:
+    """Say whether a rise that would matter is excluded."""
+    return score.verdict in ("flat", "falling") or (score.verdict != "rising" and score.change.high < score.relevant)
+
+
+def right_by_step(graded: Outcomes) -> Series:
+    """Return the share of right rollouts at each step."""
+    steps, place = np.unique(graded.steps, return_inverse=True)
+    return Series("share of right rollouts", steps, np.bincount(place, graded.right) / np.bincount(place, graded.drawn))
+
+
+def worth_of_right(run: Run) -> float | None:
+    """Return how much more reward a right rollout gets than a wrong one; None where rollouts do not say."""
+    right = rightness(run)
+    if right is None or "reward" not in run.columns:
+        return None
+    sql = f"SELECT regr_slope(reward, CAST({right} AS DOUBLE)) AS worth FROM rollouts WHERE split = 'train'"  # noqa: S608 - column names are ours
+    worth: float | None = run.query(sql)["worth"].to_pylist()[0]
+    return worth
+
+
+def components(evidence: Evidence) -> tuple[Series, ...]:
+    """Return what the reward is made of, by step, under the trainer's own names; empty where it is one number."""
+    run = evidence.run
+    if run is None:
+        return ()
+    named = [name for name in run.metric_names() if _COMPONENT.search(name) and not _SPREAD.search(name)]
+    found = [
+        series
+        for series in (evidence.series(name) for name in named)
+        if series is not None and len(series) >= MIN_POINTS
+    ]
+    return tuple(found) if len(found) > 1 else tuple(_from_rollouts(run))
+
+
+def component_name(name: str) -> str:
+    """Return a component's own name, without what the trainer puts around it."""
+    found = _COMPONENT.search(name)
+    return (found["name"] if found else name.removeprefix(REWARD_PREFIX)).removesuffix("/mean")
+
+
+def _logged(evidence: Evidence) -> Series | None:
+    """Return the logged held-out score: of the most telling kind, averaged over data sets at the steps that have them all."""
+    names = () if evidence.run is None else evidence.run.metric_names("eval")
+    names = tuple(name for name in names if not _NO_SCORE.search(name.casefold()))
+    for kind in _HELD_OUT:
+        chosen = [name for name in names if kind.search(name.casefold())]
+        if chosen:
+            return _averaged([one for one in (evidence.series(name, "eval") for name in chosen) if one is not None])
+    return None
+
+
+def _averaged(several: Sequence[Series]) -> Series | None:
+    if not several:
+        return None
+    steps = several[0].steps
+    for one in several[1:]:
+        steps = np.intersect1d(steps, one.steps)
+    values = np.mean([one.values[np.isin(one.steps, steps)] for one in several], axis=0)
+    name = several[0].name if len(several) == 1 else f"the mean of {len(several)} held-out scores"
+    return Series(name, steps, values)
+
+
+def _between(graded: Outcomes) -> Moved | None:
+    """Compare the first and the last step that were graded, problem by problem; None where they share no problem."""
+    if not len(graded) or graded.steps[0] == graded.steps[-1]:
+        return None
+    first, last = (graded.at(graded.steps[[end]]) for end in (0, -1))
+    before, after = (
+        dict(zip(one.problems.tolist(), (one.right / one.drawn).tolist(), strict=True)) for one in (first, last)
+    )
+    both = [problem for problem in before if problem in after]
+    if not both:
+        return None
+    start, end = (np.array([one[problem] for problem in both]) for one in (before, after))
+    change = paired_difference(end, start).difference
+    verdict: Verdict = "rising" if change.low > 0 else "falling" if change.high < 0 else "cannot tell"
+    where = f"the same {len(both)} problems at steps {first.steps[0]:,} and {last.steps[0]:,}"
+    level = float(start.mean())
+    return Moved("share of right rollouts", level, float(end.mean()), change, verdict, RELEVANT * level, where)
+
+
+def _from_rollouts(run: Run) -> Iterable[Series]:
+    names = sorted(name for name in run.columns if name.startswith(REWARD_PREFIX))
+    if len(names) < 2:
+        return
+    quoted = [name.replace('"', '""') for name in names]
+    means = ", ".join(f'avg("{name}") AS "{name}"' for name in quoted)
+    table = run.query(f"SELECT step, {means} FROM rollouts WHERE split = 'train' GROUP BY step ORDER BY step")  # noqa: S608 - names are quoted
+    for name in names:
+        values = np.array([np.nan if value is None else value for value in table[name].to_pylist()], dtype=np.float64)
+        found = Series(name, table["step"].to_numpy(), values).finite
+        if len(found) >= MIN_POINTS:
+            yield found
+
+
+_ADDS_UP = 0.99
+# Share of the reward's variance that weighted components must explain for the weights to be believed: what rounding in
+# a log leaves.
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of the reward, or the share of right rollouts where those are graded."""
+
+    name: str
+    """What it is called, safe to print."""
+    moved: Moved
+    """How far it has moved."""
+    weight: float
+    """What a unit of it adds to the reward; 1 where that is not known."""
+    share: float | None
+    """How much of the reward's rise it explains; None where weights are not known."""
+    counts: bool
+    """Whether it means that the answer is right."""
+    still_rises: bool
+    """Whether it has risen over the second half of the run too."""
+
+
+def parts(evidence: Evidence) -> tuple[Part, ...]:
+    """Return the components of the reward, and the grades of rollouts where the reward is more than those."""
+    found, reward = components(evidence), evidence.series("reward")
+    if reward is None:
+        return ()
+    gain = moved(reward, "").change.value
+    weights = _weights(reward, found)
+    made_of = [
+        _part(one, None if weights is None else weight, gain)
+        for one, weight in zip(found, weights or [1.0] * len(found), strict=True)
+    ]
+    graded = _graded(evidence, gain) if not any(one.counts for one in made_of) else None
+    return (*made_of, *([] if graded is None else [graded]))
+
+
+def _part(series: Series, weight: float | None, gain: float, *, name: str = "", counts: bool | None = None) -> Part:
+    own = name or component_name(series.name)
+    change = moved(series, f"steps {series.steps[0]:,} to {series.steps[-1]:,}")
+    half = len(series) // 2
+    later = trend(series.steps[half:], series.values[half:]).verdict if len(series) >= 2 * MIN_POINTS else "cannot tell"
+    means_right = CORRECT.search(own.casefold()) is not None if counts is None else counts
+    share = None if weight is None or not gain else weight * change.change.value / gain
+    return Part(_safe(own), change, 1.0 if weight is None else weight, share, means_right, later == "rising")
+
+
+def _graded(evidence: Evidence, gain: float) -> Part | None:
+    """Return the share of right rollouts as a part, unless the reward is nothing else."""
+    run = evidence.run
+    graded = None if run is None or len(run.header.reward_levels) == 2 else outcomes(run)
+    right = None if graded is None else right_by_step(graded)
+    if run is None or right is None or len(right) < MIN_POINTS:
+        return None
+    return _part(right, worth_of_right(run), gain, name="the share of right rollouts", counts=True)
+
+
+def _weights(reward: Series, found: Sequence[Series]) -> list[float] | None:
+    """Read the weights from the log: the reward is a weighted sum at every step; None where it turns out to be none."""
+    steps = reward.steps
+    for one in found:
+        steps = np.intersect1d(steps, one.steps)
+    if not found or len(steps) < max(MIN_POINTS, 2 * len(found)):
+        return None
+    columns = np.column_stack([_at(one, steps) for one in found])
+    total = _at(reward, steps)
+    weights = np.asarray(np.linalg.lstsq(columns, total, rcond=None)[0], dtype=np.float64)
+    spread = float(np.sum((total - total.mean()) ** 2))
+    missed = float(np.sum((total - columns @ weights) ** 2))
+    return [float(weight) for weight in weights] if spread > 0 and missed <= (1 - _ADDS_UP) * spread else None
+
+
+def _at(series: Series, steps: IntArray) -> FloatArray:
+    return series.values[np.isin(series.steps, steps)]
+
+
+def _safe(name: str) -> str:
+    """Keep a name from a log to one short printable line."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name)[:60]

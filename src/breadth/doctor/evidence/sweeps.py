@@ -1,0 +1,407 @@
+"""Runs of the inference loop as the doctor sees them: plain samples of questions, and the texts of every arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import orjson
+
+from breadth.base.errors import BreadthError
+from breadth.base.settings import from_table, to_table
+from breadth.doctor.evidence.record import TUNE, Evidence, is_recorded, is_sweep
+from breadth.doctor.finding import CannotTell
+from breadth.inference.policy import Policy
+from breadth.inference.records import Sampling
+from breadth.inference.stored_replay import replay
+from breadth.inference.stored_votes import StoredVotes
+from breadth.inference.strategies.adaptive_vote import AdaptiveVote
+from breadth.inference.strategies.budget_forcing import BudgetForcing
+from breadth.inference.strategies.confidence_vote import ConfidenceVote
+from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
+from breadth.inference.strategies.parallel_thinking import ParallelThinking
+from breadth.inference.strategies.single import Single
+from breadth.inference.strategies.vote import Vote
+from breadth.measure.answers import answer_classes
+from breadth.measure.coverage import pass_at_k
+from breadth.measure.intervals import Interval, curve_intervals
+from breadth.measure.validate import FloatArray, IntArray
+from breadth.measure.vote_counting import maj_at_k_by_problem
+from breadth.runs.reader import Run
+from breadth.tuning.choice import FEWEST, RISK
+from breadth.tuning.evidence import ArmEvidence
+from breadth.tuning.result import Tuned
+
+MOST_TEXTS = 1000
+"""Texts of an arm that are read: a share of them is then known to three points, and reading them takes seconds."""
+MOST_QUESTIONS = 2000
+"""Questions of a recorded run that are looked at: differences of scores are then known to about two points."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlainSamples:
+    """Independent samples as the model writes them: one row a question, one column a sample."""
+
+    classes: IntArray
+    """Class of each answer among those to its question; -1 where none could be read."""
+    worth: FloatArray
+    """1 for a right answer, or for the one most agreed on where right answers are not known; ties are shared."""
+    tokens: FloatArray
+    """Tokens written."""
+    confidences: FloatArray
+    """How sure each was; NaN where that is not known."""
+    widths: tuple[int, ...]
+    """Votes that are looked at, narrowest first, all of them over these samples."""
+    labelled: bool
+    """Whether right answers are known."""
+    sampling: Sampling
+    """How they were drawn."""
+    where: str
+    """What they are, for a note."""
+
+    @property
+    def questions(self) -> int:
+        """How many questions."""
+        return len(self.classes)
+
+    @property
+    def each(self) -> int:
+        """Samples of a question."""
+        return int(self.classes.shape[1])
+
+    @property
+    def unread(self) -> float:
+        """Share of samples without a readable answer."""
+        return float((self.classes < 0).mean())
+
+    def votes(self, widths: Sequence[int]) -> FloatArray:
+        """Return the score of votes, questions x widths, exact over all ways to draw so many of the samples."""
+        rows = np.repeat(np.arange(self.questions), self.each)
+        return maj_at_k_by_problem(rows, self.classes.ravel(), self.worth.ravel(), list(widths))
+
+    def reached(self, draws: int) -> FloatArray:
+        """Return the chance that one of so many draws is right, by question; only where right answers are known."""
+        return pass_at_k(self.each, (self.worth == 1).sum(axis=1), draws)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmTexts:
+    """Texts of one way to draw, one entry a sample; the same questions in every arm of a sweep."""
+
+    name: str
+    """What the arm is called."""
+    budget: int | None
+    """Thinking tokens it is forced to; None leaves thinking to the model."""
+    owners: IntArray
+    """Number of each text's question."""
+    texts: tuple[str, ...]
+    """What was written."""
+    truths: tuple[str, ...]
+    """Right answer to each text's question; empty where it is not known."""
+    tokens: FloatArray
+    """Tokens of each."""
+
+
+def sweep(evidence: Evidence) -> Tuned | None:
+    """Return what a sweep came to; None where the run is none, and where its folder is not as `breadth tune` leaves it."""
+    if evidence.run is None or not is_sweep(evidence.run):
+        return None
+    try:
+        return evidence.tuned
+    except (
+        BreadthError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # a folder that somebody else wrote, or cut
+        return None
+
+
+def plain_samples(evidence: Evidence, finding: str) -> PlainSamples | CannotTell | None:
+    """Return the plain samples of a sweep or a recorded run; None where the run is of another kind, such as training."""
+    run = evidence.run
+    if run is None:
+        return None
+    judged, policy = sweep(evidence), recorded_policy(run)
+    if judged is None and is_sweep(run):
+        return CannotTell(
+            finding,
+            "the sweep has no question with all its samples",
+            "the same breadth tune command: it goes on from there",
+        )
+    if judged is None and policy is None:
+        return CannotTell(finding, "the policy that run.toml names cannot be read", TUNE) if is_recorded(run) else None
+    found = _plain(judged) if judged is not None else _recorded(run, policy)
+    if found is None or found.questions < FEWEST:
+        number = 0 if found is None else found.questions
+        return CannotTell(
+            finding,
+            f"{number} questions with samples are there; {FEWEST} are needed",
+            f"{TUNE}, fifty questions or more",
+        )
+    return found
+
+
+def arm_texts(evidence: Evidence) -> tuple[ArmTexts, ...]:
+    """Return the texts of every arm, the plain one first, or of a recorded run; a bounded number of them, spread over the questions."""
+    judged, run = sweep(evidence), evidence.run
+    if judged is None:
+        return () if run is None or recorded_policy(run) is None else _recorded_texts(run)
+    found = judged.evidence
+    most = max(arm.classes.shape[1] for arm in found.arms)
+    number = max(1, min(len(found.questions), MOST_TEXTS // most))
+    kept = np.unique(np.linspace(0, len(found.questions) - 1, number).astype(np.int64))
+    truths = found.truths if found.labelled else ("",) * len(found.questions)
+    return tuple(_texts(arm, kept, truths) for arm in (found.plain, *found.serial))
+
+
+def together(gaps: FloatArray) -> tuple[Interval, ...]:
+    """Return intervals of several mean differences of scores that hold all at once, at 95 % (Bonferroni)."""
+    return (
+        curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000)
+        if gaps.shape[1]
+        else ()
+    )
+
+
+def extra(text: str | None) -> dict[str, Any]:
+    """Read what else was recorded of a sample; empty where it cannot be read."""
+    try:
+        found = orjson.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(judged: Tuned) -> PlainSamples:
+    found, plan = judged.evidence, judged.evidence.plan
+    plain = found.plain
+    where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain draws"
+    widths = tuple(sorted({1, *plan.widths}))
+    return PlainSamples(
+        plain.classes, plain.worth, plain.tokens, plain.confidences, widths, found.labelled, plan.policy.sampling, where
+    )
+
+
+def _recorded(run: Run, policy: Policy | None) -> PlainSamples | None:
+    """Read the independent samples of a recorded run, the first of each question: as many as every question has.
+
+    Where the policy draws a fixed number, questions with fewer are left out, for those draws failed. Where it stops
+    early, what it drew beyond the smallest number was drawn because of the answers before, and is no fair sample.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in _rows(run):
+        if row["extra"].get("independent", True):
+            groups.setdefault(row["problem"], []).append(row)
+    spent = None if policy is None else spending(policy, 1.0)
+    each = min(map(len, groups.values()), default=0) if spent is None or spent.early else spent.width
+    whole = [group[:each] for group in groups.values() if each and len(group) >= each]
+    if not whole or policy is None:
+        return None
+    classes = np.array([answer_classes([row["answer"] for row in group]) for group in whole])
+    labelled = all(row["correct"] is not None for group in whole for row in group)
+    right = np.array([[float(bool(row["correct"])) for row in group] for group in whole])
+    tokens = np.array([[float(row["tokens"] or 0) for row in group] for group in whole])
+    sure = np.array([[_number(row["extra"].get("confidence")) for row in group] for group in whole])
+    widths = tuple(sorted({*(2**power for power in range(each.bit_length())), each}))
+    where = f"{len(whole)} questions x {each} recorded draws"
+    return PlainSamples(
+        classes, right if labelled else _agreeing(classes), tokens, sure, widths, labelled, policy.sampling, where
+    )
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    if not run.rollout_files:
+        return []
+    table = run.query(
+        """SELECT problem, answer, correct, tokens, extra FROM rollouts WHERE split = 'eval' AND problem IN
+           (SELECT problem FROM rollouts WHERE split = 'eval' GROUP BY problem ORDER BY hash(problem), problem LIMIT ?)
+           ORDER BY problem, sample""",
+        MOST_QUESTIONS,
+    )
+    return [{**row, "extra": extra(row["extra"])} for row in table.to_pylist()]
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _agreeing(classes: IntArray) -> FloatArray:
+    """Return what each answer is worth where right ones are not known: 1 for the commonest, shared where several are."""
+    counts = (classes[:, :, None] == classes[:, None, :]).sum(axis=2) * (classes >= 0)
+    leading = (counts == counts.max(axis=1, keepdims=True)) & (counts > 0)
+    kinds = (leading / np.maximum(counts, 1)).sum(axis=1, keepdims=True)
+    return np.asarray(leading / np.maximum(kinds, 1), dtype=np.float64)
+
+
+def _texts(arm: ArmEvidence, kept: IntArray, truths: Sequence[str]) -> ArmTexts:
+    each = arm.classes.shape[1]
+    places, owners = (kept[:, None] * each + np.arange(each)).ravel(), np.repeat(kept, each)
+    texts, told = (
+        tuple(arm.texts[place] for place in places.tolist()),
+        tuple(truths[owner] for owner in owners.tolist()),
+    )
+    return ArmTexts(arm.arm.name, arm.arm.budget, owners, texts, told, arm.tokens.ravel()[places])
+
+
+def _recorded_texts(run: Run) -> tuple[ArmTexts, ...]:
+    if not run.rollout_files:
+        return ()
+    known = run.has_problems
+    table = run.query(
+        f"""SELECT problem, completion, tokens, {"reference" if known else "NULL"} AS truth FROM
+            (SELECT problem, completion, tokens FROM rollouts WHERE split = 'eval' AND completion IS NOT NULL
+             ORDER BY hash(problem, step, sample) LIMIT ?) {"LEFT JOIN problems USING (problem)" if known else ""}
+            ORDER BY problem""",  # noqa: S608 - both parts are ours
+        MOST_TEXTS,
+    )
+    rows = table.to_pylist()
+    if not rows:
+        return ()
+    owners = np.unique([row["problem"] for row in rows], return_inverse=True)[1].astype(np.int64)
+    texts, truths = (tuple(row[name] or "" for row in rows) for name in ("completion", "truth"))
+    return (
+        ArmTexts("recorded draws", None, owners, texts, truths, np.array([float(row["tokens"] or 0) for row in rows])),
+    )
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a policy pays for one question."""
+
+    width: int = 1
+    """Samples at most."""
+    budget: int | None = None
+    """Thinking tokens it forces; None leaves thinking to the model."""
+    early: bool = False
+    """Whether it stops when the vote is decided."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for a sentence."""
+        if self.budget is not None:
+            return f"{self.budget:,} thinking tokens"
+        if self.width == 1:
+            return "one plain draw"
+        return f"a vote of up to {self.width} that stops early" if self.early else f"a vote of {self.width}"
+
+
+def spending(policy: Policy, each: float) -> Spending | None:
+    """Say what a policy pays for where a draw writes ``each`` tokens; None where it is no vote and forces no thinking.
+
+    A vote by confidence counts as a vote of its width. Thinking that is only capped is not forced: the model may stop
+    before.
+    """
+    match policy.strategy:
+        case Single():
+            return Spending()
+        case Vote(n=width) | ConfidenceVote(n=width):
+            return Spending(width)
+        case AdaptiveVote(most=width) | OnlineConfidenceVote(most=width):
+            return Spending(width, early=width > 1)
+        case ParallelThinking(tokens=tokens, most=most):
+            return Spending(max(1, min(most, int(tokens / max(each, 1)))))
+        case BudgetForcing(minimum=least, maximum=most) if least:
+            return Spending(budget=least if most is None else most)
+    return None
+
+
+def policy_in_use(evidence: Evidence) -> Policy | None:
+    """Return the policy that was given, else the one that a recorded run says it used; None where neither is known."""
+    return evidence.policy if evidence.policy is not None or evidence.run is None else recorded_policy(evidence.run)
+
+
+def recorded_policy(run: Run) -> Policy | None:
+    """Return the policy of a run that the inference loop recorded; None where it is no such run, or the policy cannot be read."""
+    try:
+        return from_table(Policy, run.header.config["policy"], "policy") if is_recorded(run) else None
+    except (BreadthError, AttributeError, TypeError, ValueError):
+        return None
+
+
+def drawn_otherwise(policy: Policy, measured: Policy) -> list[str]:
+    """Name what a policy draws otherwise than a sweep did; whether log-probs are asked for changes nothing."""
+    told = [
+        f"{field.name.replace('_', ' ')} {getattr(policy.sampling, field.name)} in use,"
+        f" {getattr(measured.sampling, field.name)} measured"
+        for field in fields(Sampling)
+        if field.name != "top_logprobs"
+        and getattr(policy.sampling, field.name) != getattr(measured.sampling, field.name)
+    ]
+    told += ["another model"] if policy.model and measured.model and policy.model != measured.model else []
+    return told + (["another system prompt"] if policy.system != measured.system else [])
+
+
+@dataclass(frozen=True, eq=False)
+class InUse:
+    """A policy, measured."""
+
+    spending: Spending
+    """What it pays for."""
+    scores: FloatArray
+    """Its score on each question."""
+    tokens: float
+    """Tokens it writes for a question."""
+
+    @property
+    def score(self) -> float:
+        """Its mean score."""
+        return float(self.scores.mean())
+
+
+def in_use(evidence: Evidence, drawn: PlainSamples, finding: str) -> InUse | CannotTell | None:
+    """Measure the policy in use on the samples; None where no policy is known, and why not where they cannot tell of it."""
+    policy, judged = policy_in_use(evidence), sweep(evidence)
+    if policy is None:
+        return None
+    spent = spending(policy, float(drawn.tokens.mean()))
+    if spent is None:
+        kind = to_table(policy.strategy).get("kind", "one of your own")
+        return CannotTell(
+            finding,
+            f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured",
+        )
+    other = [] if judged is None else drawn_otherwise(policy, judged.evidence.plan.policy)
+    if other:
+        missing = f"the sweep was not drawn as the policy in use draws: {', '.join(other)}"
+        return CannotTell(finding, missing, f"{TUNE} --policy FILE, with the policy in use")
+    if spent.budget is not None:
+        return _forced(spent, judged, finding)
+    if spent.width > drawn.each:
+        missing = (
+            f"the policy in use draws up to {spent.width}; of every question {drawn.each} comparable samples are there"
+        )
+        return CannotTell(
+            finding, missing, f"{TUNE} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}"
+        )
+    return _stopping(spent, policy, drawn) if spent.early else vote_of(drawn, spent.width)
+
+
+def vote_of(drawn: PlainSamples, width: int) -> InUse:
+    """Return a plain vote as if it were in use."""
+    return InUse(Spending(width), drawn.votes([width])[:, 0], width * float(drawn.tokens.mean()))
+
+
+def _forced(spent: Spending, judged: Tuned | None, finding: str) -> InUse | CannotTell:
+    arms = () if judged is None else judged.evidence.serial
+    arm = next((arm for arm in arms if arm.arm.budget == spent.budget), None)
+    if arm is None:
+        there = ", ".join(f"{one.arm.budget:,}" for one in arms) or "none"
+        missing = f"the policy in use forces {spent.name}; budgets measured: {there}"
+        return CannotTell(finding, missing, f"{TUNE} --budgets {spent.budget}")
+    return InUse(spent, arm.worth.mean(axis=1), float(arm.tokens.mean()))
+
+
+def _stopping(spent: Spending, policy: Policy, drawn: PlainSamples) -> InUse:
+    """Replay a vote that stops early; draws in flight when it is decided are charged whole.
+
+    A weighing by confidence is left out.
+    """
+    votes = StoredVotes.of_classes(drawn.classes, correct=drawn.worth, tokens=drawn.tokens)
+    strategy = policy.strategy if isinstance(policy.strategy, AdaptiveVote) else AdaptiveVote(spent.width)
+    played = replay(votes, {"in use": strategy}).outcomes["in use"].by_question
+    return InUse(spent, played["accuracy"], float((played["started"] * drawn.tokens.mean(axis=1)).mean()))

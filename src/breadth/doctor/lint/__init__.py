@@ -1,1 +1,0 @@
-"""Rules about settings: what does nothing where it stands, and what contradicts something else."""

@@ -1,1 +1,0 @@
-"""Prescriptions in the words of whoever has to follow them."""

@@ -1,0 +1,297 @@
+"""What a demo's numbers mean, in sentences that are computed from them: an effect that does not show is said not to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from breadth.lab.demo.results import DemoResults, Training
+from breadth.lab.evaluation.corners import Corners, Effect
+from breadth.lab.evaluation.evaluate import Measured
+from breadth.lab.evaluation.seeds import smoothed
+from breadth.measure.entropy_law import LawFit, fit_law, predict_tail
+from breadth.measure.intervals import Interval
+from breadth.measure.paired_tests import HumpTest, paired_difference
+from breadth.report.cells import interval, number
+from breadth.report.sections import Axis, Curve, Event, Fact, Section, Series, Severity, Verdict
+
+
+def meaning(table: Corners) -> Verdict:
+    """Say what the two by two table means: in a sentence, and with its numbers."""
+    voting = _states(VOTE, table.vote_when_plain, table.vote_when_protected)
+    protecting = _states(PROTECTION, table.protection_when_parallel, table.protection_when_extended)
+    votes_pay = all(_state(one) == "up" for one in (table.vote_when_plain, table.vote_when_protected))
+    kept_pays = _state(table.protection_when_parallel) == "up"
+    return Verdict(
+        Severity.GOOD if votes_pay and kept_pays else Severity.NOTE,
+        _conclusion(votes_pay, kept_pays),
+        f"At equal tokens {voting}; {protecting}; {_together(table.interaction)}. {_seeds(table)}",
+    )
+
+
+def _conclusion(votes_pay: bool, kept_pays: bool) -> str:
+    if votes_pay and kept_pays:
+        return (
+            "Each remedy pays: the same tokens are worth more in a vote, and protected training gives the vote more to"
+            " work with."
+        )
+    if votes_pay:
+        return (
+            "The same tokens are worth more in a vote than in one long thought; that protected training adds to it does"
+            " not show here."
+        )
+    if kept_pays:
+        return (
+            "Protected training gives the vote more to work with; that a vote beats one long thought in both arms does"
+            " not show here."
+        )
+    return (
+        "Neither that a vote beats one long thought in both arms nor that protected training helps it shows in this"
+        " run."
+    )
+
+
+def narrowing(results: DemoResults) -> Verdict:
+    """Say what plain training did to the base."""
+    base, plain, k = results.base, results.plain, results.plan.samples
+    lost = _gap(plain, base, k)
+    gained = _gap(plain, base, 1)
+    share = plain.entropy.value / base.entropy.value if base.entropy.value else float("nan")
+    fewer = (
+        f"entropy fell to {number(share, '%')} of the base's"
+        if share < 1
+        else f"entropy is {number(share, '%')} of the base's"
+    )
+    if lost.shows and lost.value.value < 0:
+        head, severity = f"Plain GRPO bought pass@1 with breadth: {fewer}, and pass@{k} fell.", Severity.WARNING
+        if not (gained.shows and gained.value.value > 0):
+            head = f"Plain GRPO lost breadth: {fewer}, and pass@{k} fell, while no gain in pass@1 shows."
+    else:
+        head, severity = f"Under plain GRPO {fewer}; that pass@{k} fell does not show in this run.", Severity.NOTE
+    return Verdict(severity, head, "", _before_and_after("plain", base, plain, k, gained, lost))
+
+
+def protection(results: DemoResults) -> Verdict:
+    """Say what protected training kept, and what it cost."""
+    table, k = results.corners, results.plan.samples
+    kept, paid = table.pass_k_kept, table.pass_1_change
+    held = kept.shows and kept.value.value > 0
+    dear = paid.shows and paid.value.value < 0
+    head = (
+        f"Protected training keeps more pass@{k} than plain"
+        if held
+        else f"That protected training keeps more pass@{k} does not show"
+    )
+    tail = (
+        "at the cost of pass@1"
+        if dear
+        else "and pays nothing that shows in pass@1"
+        if held
+        else "and neither does a cost in pass@1"
+    )
+    severity = Severity.GOOD if held and not dear else Severity.NOTE
+    numbers = [
+        Fact(f"pass@{k}, protected less plain", kept.value),
+        Fact("pass@1, protected less plain", paid.value),
+        *_entropies("protected", results.base, results.protected),
+    ]
+    return Verdict(severity, f"{head}, {tail}.", "", numbers)
+
+
+def overthinking(results: DemoResults) -> Verdict:
+    """Say whether forced thinking hurts past some length."""
+    hump, longest = results.hump(), results.forced[-1]
+    best = next(one for one in results.forced if one.tokens == hump.peak)
+    numbers = [
+        Fact(f"accuracy at {best.tokens} thinking tokens", best.accuracy_rate),
+        Fact(f"accuracy at {longest.tokens}", longest.accuracy_rate),
+        Fact("fall", hump.fall),
+        Fact("by chance", hump.p_value),
+        Fact("tokens of a reply left alone", results.plain.tokens),
+    ]
+    return Verdict(*_hump_words(hump, best.tokens, longest.tokens), "", numbers)
+
+
+def _hump_words(hump: HumpTest, best: int, longest: int) -> tuple[Severity, str]:
+    if hump.positive:
+        return (
+            Severity.WARNING,
+            f"Thinking longer makes the plain arm worse: accuracy is best at {best} tokens and lower at {longest}.",
+        )
+    if not hump.can_tell:
+        return Severity.CANNOT_TELL, "Too few problems differ between budgets to tell whether forced thinking hurts."
+    return (
+        Severity.NOTE,
+        f"That accuracy falls again up to {longest} tokens of forced thinking does not show in this run.",
+    )
+
+
+@dataclass(frozen=True)
+class _Phrases:
+    """How one comparison is told, by what came of it, and the two places it was made at."""
+
+    up: str
+    down: str
+    unseen: str
+    places: tuple[str, str]
+
+
+VOTE = _Phrases(
+    "a vote beats one long thought",
+    "one long thought beats a vote",
+    "no difference between a vote and one long thought shows",
+    ("after plain training", "after protected training"),
+)
+PROTECTION = _Phrases(
+    "protection adds to", "protection takes from", "no effect of protection shows on", ("the vote", "the long thought")
+)
+
+
+def _states(told: _Phrases, first: Effect, second: Effect) -> str:
+    """Tell a comparison at both places, in one breath where the same came of it."""
+    one, other = (getattr(told, _state(effect)) for effect in (first, second))
+    here, there = (
+        f"{place} ({_signed(effect.quoted)})" for place, effect in zip(told.places, (first, second), strict=True)
+    )
+    if one == other:
+        return f"{one} {here} {'or' if _state(first) == 'unseen' else 'and'} {there}"
+    return f"{one} {here}, while {other} {there}"
+
+
+def _state(effect: Effect) -> str:
+    if not effect.shows:
+        return "unseen"
+    return "up" if effect.value.value > 0 else "down"
+
+
+def _together(interaction: Effect) -> str:
+    numbers = f"({_signed(interaction.quoted)})"
+    if not interaction.shows:
+        return f"that the two remedies need each other does not show {numbers}"
+    more = interaction.value.value > 0
+    return f"the vote gains {'more' if more else 'less'} from a policy that was protected {numbers}"
+
+
+def _signed(value: Interval) -> str:
+    """Write a difference with its sign and its interval, to stand in brackets."""
+    text = interval(value).replace(" (", ", ").removesuffix(")")
+    return text if text.startswith("-") else f"+{text}"
+
+
+def _seeds(table: Corners) -> str:
+    if table.seeds > 1:
+        return (
+            f"Intervals are over {table.seeds} seeds of training; what is said to show does so over problems as well."
+        )
+    return "Intervals are over problems, for one seed of training: another seed may differ by more than they say."
+
+
+def _gap(first: Measured, second: Measured, k: int) -> Effect:
+    paired = paired_difference(first.at(k).passed, second.at(k).passed)
+    return Effect(paired.difference, paired.p_value)
+
+
+def _before_and_after(name: str, base: Measured, arm: Measured, k: int, gained: Effect, lost: Effect) -> list[Fact]:
+    return [
+        Fact(f"pass@1, {name} less base", gained.value),
+        Fact(f"pass@{k}, {name} less base", lost.value),
+        *_entropies(name, base, arm),
+    ]
+
+
+def _entropies(name: str, base: Measured, arm: Measured) -> list[Fact]:
+    return [
+        Fact("fork entropy, base", base.planning, "nats"),
+        Fact(f"fork entropy, {name}", arm.planning, "nats"),
+        Fact("mechanical entropy, base", base.execution, "nats"),
+        Fact(f"mechanical entropy, {name}", arm.execution, "nats"),
+    ]
+
+
+EARLY = 0.15
+"""Share of the course that the forecast is made from, as in the published demonstration (2505.22617: 36 of 236 steps).
+"""
+FEWEST = 5
+"""Generations a forecast needs at least: three more than the law has parameters."""
+WINDOW = 5
+"""Generations the score in the picture is the mean of."""
+
+
+def law(results: DemoResults) -> list[Section]:
+    """Return what the law says of the plain arm, and the picture; only the verdict where the course is too short for a forecast."""
+    course = results.plain_training
+    known = [place for place, entropy in enumerate(course.entropy) if math.isfinite(entropy)]
+    early = math.ceil(EARLY * len(known))
+    if early < FEWEST:
+        return [
+            Verdict(
+                Severity.CANNOT_TELL,
+                f"The course is too short to forecast it by the entropy law: {early} generations are its first"
+                f" {EARLY:.0%}.",
+                f"The law needs {FEWEST}; run the demo without --fast.",
+            )
+        ]
+    course = _only(course, known)
+    whole, first = _fit(course, len(known)), _fit(course, early)
+    return [_verdict(course, whole, early), _picture(course, whole, first, early)]
+
+
+def _verdict(course: Training, whole: LawFit, early: int) -> Verdict:
+    tail = predict_tail(course.steps, course.entropy, course.reward, early)
+    rival, error = min(
+        {"early mean": tail.mean, "last early score": tail.last, "straight line": tail.line}.items(),
+        key=lambda one: one[1],
+    )
+    ahead = tail.law < error
+    head = (
+        f"The entropy law, fitted to the first {EARLY:.0%} of the plain course, "
+        f"{'forecasts the rest better than' if ahead else 'does not forecast the rest better than'} "
+        f"{'any simple rival' if ahead else f'its simplest rival, the {rival}'}."
+    )
+    body = "Given the later entropies, as the law asks. " + (
+        "Over the whole course it holds."
+        if whole.valid
+        else f"Over the whole course it does not hold: {' '.join(whole.reasons)}"
+    )
+    numbers = [
+        Fact("typical error of the forecast", tail.law),
+        Fact(f"of the {rival}", error),
+        Fact("later score less forecast", tail.mean_error),
+        Fact("variance the whole fit describes", whole.r2, "%"),
+        Fact("score at no entropy, by the whole fit", whole.ceiling),
+    ]
+    return Verdict(Severity.NOTE, head, body, numbers)
+
+
+def _picture(course: Training, whole: LawFit, first: LawFit, early: int) -> Curve:
+    return Curve(
+        "The entropy law on the plain arm",
+        [
+            Series("score", course.steps, smoothed(course.reward, WINDOW).tolist()),
+            Series("law, fitted to all", course.steps, _told(whole, course)),
+            Series("law, from the first steps", course.steps, _told(first, course)),
+        ],
+        Axis("optimizer step"),
+        Axis("right replies", "%"),
+        events=[Event(course.steps[early - 1], "fitted up to here")],
+        note=(
+            f"score = b - a exp(entropy). The score is the mean of the last {WINDOW} generations; the fits see each as"
+            " it was."
+        ),
+    )
+
+
+def _fit(course: Training, length: int) -> LawFit:
+    return fit_law(course.steps[:length], course.entropy[:length], course.reward[:length])
+
+
+def _told(fit: LawFit, course: Training) -> list[float]:
+    return [fit.b - fit.a * math.exp(entropy) for entropy in smoothed(course.entropy, WINDOW)]
+
+
+def _only(course: Training, places: list[int]) -> Training:
+    """Return the generations that have an entropy."""
+    columns = (course.steps, course.reward, course.entropy, course.planning, course.execution)
+    steps, *rest = ([column[place] for place in places] for column in columns)
+    reward, entropy, planning, execution = map(tuple, rest)
+    return Training(tuple(map(int, steps)), reward, entropy, planning, execution)

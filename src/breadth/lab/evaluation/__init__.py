@@ -1,0 +1,1 @@
+"""How a policy is evaluated on held-out problems, and what is concluded from it."""

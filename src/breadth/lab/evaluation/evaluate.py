@@ -1,0 +1,334 @@
+"""Measures a reasoner on problems: draws each many times and takes every reply apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from breadth.base.errors import MeasureError
+from breadth.inference.records import Sampling
+from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.sampling.batch import Drawn, Job, draw_all
+from breadth.lab.task.grammar import CLOSE, END, Role, Trace, parse
+from breadth.lab.task.problems import NUMBER, Problem
+from breadth.lab.task.vocabulary import words_of
+from breadth.measure.coverage import pass_at_k
+from breadth.measure.diversity import answer_entropy
+from breadth.measure.intervals import Interval, mean_interval, ratio_interval
+from breadth.measure.validate import BoolArray, FloatArray, IntArray
+from breadth.measure.vote_counting import maj_at_k_by_problem
+from breadth.runs.reader import Run
+from breadth.runs.schema import HEADER
+from breadth.runs.writer import RunWriter, problem_id
+
+LONGEST = 128
+"""Tokens of a reply at most, beyond thinking that is forced: three of the teacher's longest attempts."""
+PLAIN = Sampling(temperature=1.0, top_p=1.0, max_tokens=LONGEST)
+"""As the policy is: what training sees and what pass@k is about."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Replies of one reasoner to several problems, as many to each."""
+
+    problems: tuple[Problem, ...]
+    """What was asked."""
+    prime: int
+    """Modulo what."""
+    drawn: tuple[tuple[Drawn, ...], ...]
+    """The replies to each."""
+    traces: tuple[tuple[Trace, ...], ...]
+    """The same taken apart."""
+
+    @property
+    def samples(self) -> int:
+        """Replies to each problem."""
+        return len(self.traces[0])
+
+    @cached_property
+    def right(self) -> BoolArray:
+        """Whether each reply gives the right answer: [problems, samples]."""
+        return np.array(
+            [
+                [trace.answer == problem.answer(self.prime) for trace in traces]
+                for problem, traces in zip(self.problems, self.traces, strict=True)
+            ]
+        )
+
+    @cached_property
+    def answers(self) -> IntArray:
+        """The answer of each reply, -1 where there is none: [problems, samples]."""
+        return np.array([[-1 if trace.answer is None else trace.answer for trace in traces] for traces in self.traces])
+
+    def stated_answers(self) -> IntArray:
+        """Return what stands behind the thinking of each reply, whatever the thinking looks like; -1 where no number does, or it was cut.
+
+        So a client reads a reply, who does not know the grammar.
+        """
+        words = words_of(self.prime)
+        return np.array(
+            [[_stated([words[number] for number in one.ids[-3:].tolist()]) for one in drawn] for drawn in self.drawn]
+        )
+
+    @cached_property
+    def tokens(self) -> IntArray:
+        """Tokens of each reply: [problems, samples]."""
+        return np.array([[len(one.ids) for one in drawn] for drawn in self.drawn])
+
+    def pass_at(self, k: int) -> Interval:
+        """Return the chance that one of k replies is right, with an interval over problems."""
+        return mean_interval(self.pass_by_problem(k), bounds=(0.0, 1.0))
+
+    def pass_by_problem(self, k: int) -> FloatArray:
+        """Return pass@k of each problem."""
+        return passed(self.right, k)
+
+    def majority_at(self, k: int) -> Interval:
+        """Return the accuracy of a vote over k replies, with an interval over problems."""
+        return mean_interval(self.majority_by_problem(k), bounds=(0.0, 1.0))
+
+    def majority_by_problem(self, k: int) -> FloatArray:
+        """Return maj@k of each problem, exactly."""
+        return voted(self.answers, self.right, k)
+
+    def entropy(self, role: Role | None = None) -> float:
+        """Return the mean entropy of the tokens of a role, or of all, in nats; NaN where there are none."""
+        totals, counts = self._entropy_sums(role)
+        return float(totals.sum() / counts.sum()) if counts.sum() else float("nan")
+
+    def entropy_interval(self, role: Role | None = None) -> Interval:
+        """Return the same with an interval over problems."""
+        totals, counts = self._entropy_sums(role)
+        if not counts.sum():
+            return Interval(float("nan"), 0.0, float("inf"), method="no such tokens")
+        return ratio_interval(totals, counts)
+
+    def answer_entropy(self) -> Interval:
+        """Return the entropy of a problem's answers in nats (Miller-Madow), with an interval over problems."""
+        return mean_interval(self.answer_entropies())
+
+    def answer_entropies(self) -> FloatArray:
+        """Return the same of each problem; 0 where no reply has an answer."""
+        return np.array([answer_entropy(row[row >= 0]) if (row >= 0).any() else 0.0 for row in self.answers])
+
+    def shares(self, of: Callable[[Trace], str | None]) -> dict[str, float]:
+        """Return how often each value of something occurs among the replies that have it, the commonest first."""
+        found = Counter(value for traces in self.traces for trace in traces if (value := of(trace)) is not None)
+        return {value: count / found.total() for value, count in found.most_common()}
+
+    def routes(self) -> dict[str, float]:
+        """Return how often each route is taken first."""
+        return self.shares(lambda trace: trace.attempts[0].route if trace.attempts else None)
+
+    def styles(self) -> dict[str, float]:
+        """Return how often each surface format is used."""
+        return self.shares(lambda trace: (trace.attempts[0].style or None) if trace.attempts else None)
+
+    def formed(self) -> float:
+        """Return the share of replies that are complete and keep to the grammar."""
+        return float(np.mean([trace.formed for traces in self.traces for trace in traces]))
+
+    def _entropy_sums(self, role: Role | None) -> tuple[FloatArray, FloatArray]:
+        """Return the sum of entropies and the number of tokens of each problem."""
+        totals, counts = np.zeros(len(self.problems)), np.zeros(len(self.problems))
+        for place, (drawn, traces) in enumerate(zip(self.drawn, self.traces, strict=True)):
+            for reply, trace in zip(drawn, traces, strict=True):
+                kept = (
+                    np.ones(len(reply.ids), np.bool_)
+                    if role is None
+                    else np.array([one is role for one in trace.roles])
+                )
+                totals[place] += reply.entropies[kept].sum(dtype=np.float64)
+                counts[place] += kept.sum()
+        return totals, counts
+
+
+def _stated(tail: Sequence[str]) -> int:
+    """Return the number between the end of thinking and that of the reply."""
+    stated = len(tail) == 3 and (tail[0], tail[2]) == (CLOSE, END) and NUMBER.fullmatch(tail[1])
+    return int(tail[1]) if stated else -1
+
+
+def passed(right: BoolArray, k: int) -> FloatArray:
+    """Return pass@k of each problem, from whether each reply to it is right: [problems, samples]."""
+    hits = right.sum(1)
+    return np.asarray(pass_at_k(np.full_like(hits, right.shape[1]), hits, k), np.float64)
+
+
+def voted(answers: IntArray, right: BoolArray, k: int) -> FloatArray:
+    """Return maj@k of each problem, exactly, from its answers and whether they are right: [problems, samples]."""
+    owners = np.repeat(np.arange(len(answers)), answers.shape[1])
+    return maj_at_k_by_problem(owners, answers.ravel(), right.ravel(), k)
+
+
+def evaluate(
+    reasoner: Reasoner,
+    problems: Sequence[Problem],
+    samples: int,
+    *,
+    seed: int = 0,
+    sampling: Sampling = PLAIN,
+    least_thinking: int = 0,
+) -> Evaluation:
+    """Draw so many replies to each problem and take them apart; thinking may be forced to be longer."""
+    if not problems or samples < 1:
+        raise MeasureError(
+            f"{samples} replies to {len(problems)} problems are asked for.",
+            "Ask for one or more replies to one or more.",
+        )
+    vocabulary = reasoner.tokenizer.get_vocab()
+    words = {number: word for word, number in vocabulary.items()}
+    begin = reasoner.tokenizer.bos_token_id
+    posed = [(begin, *(vocabulary[word] for word in problem.words)) for problem in problems]
+    jobs = [
+        Job(ids, sampling, seed=(seed * len(problems) + place) * samples + sample, least_thinking=least_thinking)
+        for place, ids in enumerate(posed)
+        for sample in range(samples)
+    ]
+    drawn = draw_all(reasoner, jobs)
+    rows = [tuple(drawn[place * samples : (place + 1) * samples]) for place in range(len(problems))]
+    traces = tuple(
+        tuple(parse(problem, [words[int(one)] for one in reply.ids]) for reply in row)
+        for problem, row in zip(problems, rows, strict=True)
+    )
+    return Evaluation(tuple(problems), reasoner.teacher.facts.prime, tuple(rows), traces)
+
+
+@dataclass(frozen=True)
+class AtK:
+    """What k replies to a problem are worth, problem by problem."""
+
+    k: int
+    """How many."""
+    passed: tuple[float, ...]
+    """Chance that one of them is right."""
+    majority: tuple[float, ...]
+    """Chance that a vote over them is right, exactly."""
+
+    @property
+    def pass_rate(self) -> Interval:
+        """Its mean, with an interval over problems."""
+        return mean_interval(self.passed, bounds=(0.0, 1.0))
+
+    @property
+    def majority_rate(self) -> Interval:
+        """Its mean, with an interval over problems."""
+        return mean_interval(self.majority, bounds=(0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Said:
+    """A token of a reply."""
+
+    word: str
+    """The token."""
+    entropy: float
+    """Of the distribution it was drawn from, in nats."""
+    role: Role
+    """What it is."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One reasoner on held-out problems."""
+
+    samples: int
+    """Replies to each problem."""
+    curve: tuple[AtK, ...]
+    """pass@k and maj@k, by rising k."""
+    entropy: Interval
+    """Mean entropy of all tokens, in nats."""
+    planning: Interval
+    """The same of planning tokens: the forks."""
+    execution: Interval
+    """The same of execution tokens: the mechanical ones."""
+    answer_entropy: Interval
+    """Entropy of a problem's answers, in nats."""
+    tokens: Interval
+    """Tokens of a reply."""
+    formed: float
+    """Share of replies that keep to the grammar."""
+    routes: Mapping[str, float]
+    """How often each route is taken first."""
+    question: str
+    """The first problem."""
+    reply: tuple[Said, ...]
+    """The first reply to it: the first, not a chosen one."""
+
+    def at(self, k: int) -> AtK:
+        """Return what k replies are worth."""
+        found = next((one for one in self.curve if one.k == k), None)
+        if found is None:
+            raise MeasureError(
+                f"Nothing was measured at k = {k}.", f"Ask for one of {', '.join(str(one.k) for one in self.curve)}."
+            )
+        return found
+
+
+def measured(evaluation: Evaluation, ks: tuple[int, ...]) -> Measured:
+    """Sum an evaluation up; the number of replies bounds k."""
+    drawn, trace = evaluation.drawn[0][0], evaluation.traces[0][0]
+    words = words_of(evaluation.prime)
+    reply = zip(drawn.ids.tolist(), drawn.entropies.tolist(), trace.roles, strict=True)
+    return Measured(
+        samples=evaluation.samples,
+        curve=tuple(
+            AtK(
+                k,
+                tuple(map(float, evaluation.pass_by_problem(k))),
+                tuple(map(float, evaluation.majority_by_problem(k))),
+            )
+            for k in sorted(ks)
+        ),
+        entropy=evaluation.entropy_interval(),
+        planning=evaluation.entropy_interval(Role.PLANNING),
+        execution=evaluation.entropy_interval(Role.EXECUTION),
+        answer_entropy=evaluation.answer_entropy(),
+        tokens=mean_interval(np.asarray(evaluation.tokens.mean(1), np.float64)),
+        formed=evaluation.formed(),
+        routes=evaluation.routes(),
+        question=evaluation.problems[0].text,
+        reply=tuple(Said(words[number], round(entropy, 4), role) for number, entropy, role in reply),
+    )
+
+
+def write_replies(evaluation: Evaluation, run: Path, step: int) -> None:
+    """Write the replies; those of a step that has some already are left as they are, for the same seed draws the same."""
+    if has_replies(run, step):
+        return
+    words, writer = words_of(evaluation.prime), RunWriter(run)
+    texts = [problem.text for problem in evaluation.problems]
+    rows: list[dict[str, Any]] = []
+    for place, (text, drawn) in enumerate(zip(texts, evaluation.drawn, strict=True)):
+        for sample, one in enumerate(drawn):
+            answer, cut = int(evaluation.answers[place, sample]), one.finish == "length"
+            rows.append(
+                {
+                    "problem": problem_id(text),
+                    "sample": sample,
+                    "completion": " ".join(words[token] for token in (one.ids if cut else one.ids[:-1])),
+                    "answer": None if answer < 0 else str(answer),
+                    "correct": bool(evaluation.right[place, sample]),
+                    "tokens": len(one.ids),
+                    "truncated": cut,
+                }
+            )
+    writer.rollouts(pa.Table.from_pylist(rows), step, split="eval")
+    references = [str(problem.answer(evaluation.prime)) for problem in evaluation.problems]
+    writer.problems({"problem": [problem_id(text) for text in texts], "prompt": texts, "reference": references})
+
+
+def has_replies(run: Path, step: int) -> bool:
+    """Say whether a run folder holds replies to problems held out at a step."""
+    if not (run / HEADER).exists():
+        return False
+    there = Run.open(run)
+    query = "SELECT count(*) AS rows FROM rollouts WHERE split = 'eval' AND step = ?"
+    return bool(there.rollout_files) and int(there.query(query, step)["rows"][0].as_py()) > 0

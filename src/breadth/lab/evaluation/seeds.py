@@ -1,0 +1,54 @@
+"""Numbers over the seeds of an arm: their mean with Student's interval, and ranks that admit ties."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from breadth.measure.intervals import UNBOUNDED, Bounds, Interval, check_level
+from breadth.measure.validate import FloatArray, as_finite
+
+
+def over_seeds(values: npt.ArrayLike, *, bounds: Bounds = UNBOUNDED, level: float = 0.95) -> Interval:
+    """Return the mean of one value a seed with Student's t interval, cut at the values the quantity cannot leave.
+
+    One seed tells nothing of the spread: the interval is then all the bounds allow. Misleads where the values of a few
+    seeds are far from normal; three seeds give an interval four standard errors wide to either side, and that is
+    honest.
+    """
+    from scipy.special import stdtrit
+
+    check_level(level)
+    found = as_finite(values, "values")
+    mean, count = float(found.mean()), len(found)
+    if count == 1:
+        return Interval(mean, *bounds, level, "one seed")
+    reach = float(stdtrit(count - 1, (1 + level) / 2)) * float(found.std(ddof=1)) / math.sqrt(count)
+    return Interval(
+        mean, max(bounds[0], mean - reach), min(bounds[1], mean + reach), level, f"Student's t over {count} seeds"
+    )
+
+
+def ranks(intervals: Mapping[str, Interval]) -> dict[str, str]:
+    """Return the places each arm may have, the largest value first: arms whose intervals overlap share theirs, e.g.
+
+    ``1-4``.
+    """
+    placed = {}
+    for name, own in intervals.items():
+        better = sum(other.low > own.high for other in intervals.values())
+        worse = sum(other.high < own.low for other in intervals.values())
+        first, last = 1 + better, len(intervals) - worse
+        placed[name] = f"{first}" if first == last else f"{first}-{last}"
+    return placed
+
+
+def smoothed(values: Sequence[float], width: int) -> FloatArray:
+    """Return the mean of the last so many values up to each, of fewer at the beginning."""
+    totals = np.cumsum([0.0, *values])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - width)
+    return np.asarray((totals[ends] - totals[starts]) / (ends - starts))

@@ -1,0 +1,108 @@
+"""A sweep judged: every measurement on its run folder, and the policy that follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from breadth.inference.policy import Policy
+from breadth.inference.strategies.adaptive_vote import AdaptiveVote
+from breadth.inference.strategies.confidence_vote import ConfidenceVote
+from breadth.inference.strategy import Strategy
+from breadth.measure.paired_tests import HumpTest, hump_test
+from breadth.runs.reader import Run
+from breadth.tuning.choice import Choice, EqualTokens, Option, choose, equal_tokens, measured_options
+from breadth.tuning.evidence import Evidence, Traits, arm_traits, read_evidence
+from breadth.tuning.policy_fit import ConfidenceFit, StopFit, StopOption, fit_confidence, fit_stop
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What a sweep came to."""
+
+    evidence: Evidence
+    """What was drawn."""
+    options: tuple[Option, ...]
+    """What could be chosen, cheapest first."""
+    choice: Choice
+    """What was chosen."""
+    hump: HumpTest | None
+    """Whether the score falls again as thinking is extended; None with fewer than two budgets."""
+    equal: tuple[EqualTokens, ...]
+    """Longer thinking against more draws at equal tokens."""
+    traits: tuple[Traits, ...]
+    """What the samples look like."""
+    stop: StopFit | None
+    """When the chosen vote may stop early; None when it is no vote, or one of two, which never can."""
+    confidence: ConfidenceFit | None
+    """Whether confidence may be used; None when no log-probs were asked for."""
+    policy: Policy
+    """What `solve` and `serve` run."""
+
+    @property
+    def stops_early(self) -> StopOption | None:
+        """The stop rule of the policy; None when it draws what it was told to."""
+        stop = self.stop.chosen if self.stop is not None else None
+        return (
+            stop
+            if stop is not None and stop.strategy == self.policy.strategy and isinstance(stop.strategy, AdaptiveVote)
+            else None
+        )
+
+    @property
+    def score(self) -> float:
+        """Score to expect of the policy: that of the option, and what stopping early changes in it.
+
+        A gain by confidence is not counted.
+        """
+        change = self.stops_early.change.difference.value if self.stops_early is not None else 0.0
+        return float(np.clip(self.choice.score.value + change, 0, 1))
+
+    @property
+    def cost(self) -> float:
+        """Tokens the policy writes for a question."""
+        return self.stops_early.tokens if self.stops_early is not None else self.choice.option.cost
+
+
+def tuned(run: Run) -> Tuned:
+    """Judge a sweep by its run folder; the same folder gives the same policy."""
+    evidence = read_evidence(run)
+    options = measured_options(evidence)
+    choice = choose(options, seed=evidence.plan.seed)
+    vote = choice.option.budget is None and choice.option.width > 1
+    stop = fit_stop(evidence, choice.option.width) if vote and choice.option.width > 2 else None
+    confidence = fit_confidence(evidence, choice.option.width if vote else 1)
+    strategy = _strategy(choice, stop, confidence)
+    return Tuned(
+        evidence,
+        options,
+        choice,
+        _hump(evidence),
+        equal_tokens(evidence),
+        arm_traits(evidence),
+        stop,
+        confidence,
+        _policy(evidence.plan.policy, strategy),
+    )
+
+
+def _strategy(choice: Choice, stop: StopFit | None, confidence: ConfidenceFit | None) -> Strategy:
+    if confidence is not None and confidence.strategy is not None:
+        return confidence.strategy
+    return stop.chosen.strategy if stop is not None else choice.option.strategy
+
+
+def _policy(measured: Policy, strategy: Strategy) -> Policy:
+    """Keep how was drawn, but ask for log-probs only when the strategy looks at them."""
+    wanted = measured.sampling.top_logprobs if isinstance(strategy, ConfidenceVote) else 0
+    return replace(measured, strategy=strategy, sampling=replace(measured.sampling, top_logprobs=wanted))
+
+
+def _hump(evidence: Evidence) -> HumpTest | None:
+    if len(evidence.serial) < 2:
+        return None
+    budgets = [arm.arm.budget or 0 for arm in evidence.serial]
+    return hump_test(
+        budgets, np.column_stack([arm.worth.mean(axis=1) for arm in evidence.serial]), seed=evidence.plan.seed
+    )

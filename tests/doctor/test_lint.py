@@ -1,0 +1,381 @@
+"""Several points become one finding: the gravest decides, each action is said once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from breadth.doctor import lint
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.finding import Prescription
+from breadth.doctor.lint import Point, headline, inert_points, proof, remedies_of, severity
+from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting, dialect_of
+from breadth.inference.halting import LowConfidence
+from breadth.inference.policy import Policy
+from breadth.inference.records import Sampling
+from breadth.report.sections import Severity
+from breadth.runs.schema import EntropyKind
+
+ONE, TWO = Prescription("Do one", "Because."), Prescription("Do two", "Because.")
+POINTS = [
+    Point("a=1", "idle", False, TWO),
+    Point("b=2", "off", True, ONE),
+    Point("c=3", "off", True, ONE),
+    Point("d=4", "x", False),
+]
+
+
+def test_the_gravest_decides_and_is_named_first() -> None:
+    assert severity(POINTS) is Severity.WARNING
+    assert severity([POINTS[0]]) is Severity.NOTE
+    assert (
+        headline(POINTS, "setting", "does nothing", "do nothing") == "4 settings do nothing: b=2; c=3; a=1 and 1 more."
+    )
+    assert headline(POINTS[:1], "setting", "does nothing", "do nothing") == "1 setting does nothing: a=1."
+
+
+def test_proof_and_remedies() -> None:
+    assert [(fact.name, fact.value) for fact in proof(POINTS[:2])] == [("a=1", "idle"), ("b=2", "off")]
+    assert remedies_of(POINTS) == (ONE, TWO)
+
+
+def knobs(**values: Any) -> TrainerConfig:
+    """Return knobs that the user set all of."""
+    return TrainerConfig(**values, theirs={name: f"{name}={value}" for name, value in values.items()})
+
+
+def no_op_points(settings: TrainerConfig, **more: Any) -> list[Point]:
+    return list(inert_points(Evidence("config", knobs=settings, **more)))
+
+
+CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "grave"),
+    [
+        ({"updates": 1, **CLIP}, True),
+        ({"updates": 0.25, **CLIP}, True),
+        ({"updates": 1, **CLIP, "clips": None}, True),
+        ({"updates": 4, **CLIP}, None),
+        ({**CLIP}, None),  # how many updates is not known
+        ({"updates": 1, "clip_low": 0.2, "clip_high": 0.2}, None),  # a plain clip is no remedy
+        ({"updates": 1, **CLIP, "clips": False}, None),  # told by the trainer's own rules
+        ({"updates": 1, "covariance": "kl-cov", "loss": "kl_cov"}, True),
+        ({"updates": 1, "covariance": "", "loss": "kl_cov"}, True),  # our chain
+        ({"updates": 1, "covariance": "clip-cov", "loss": "clip_cov"}, None),  # acts on-policy
+        ({"updates": 4, "covariance": "kl-cov", "loss": "kl_cov"}, None),
+        ({"updates": 1, "loss": "gppo"}, True),
+        ({"updates": 1, "loss": "cispo", "clip_high": 4.0}, False),
+        ({"updates": 1, "loss": "ppo", "sequence_ratio": True}, False),
+        ({"updates": 2, "loss": "gspo", "sequence_ratio": True}, None),
+        ({"updates": 1, "dual_clip": 3.0}, False),
+        ({"updates": 1, "loss": "vanilla"}, None),
+    ],
+    ids=str,
+)
+def test_what_works_on_the_ratio_needs_several_updates(settings: dict[str, Any], grave: bool | None) -> None:
+    found = no_op_points(knobs(**settings))
+    assert [one.grave for one in found] == ([] if grave is None else [grave])
+    for one in found:
+        assert one.remedy is not None
+        assert [change.knob for change in one.remedy.changes] == ["updates"]
+
+
+def test_defaults_of_the_trainer_are_nobody_s_remedy() -> None:
+    assert no_op_points(TrainerConfig(updates=1, clip_low=0.2, clip_high=0.28, dual_clip=3.0, loss="cispo")) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"covariance": "clip-cov", "micro_batch": 1, "estimator": "grpo"}, "none is selected"),
+        ({"covariance": "kl-cov", "micro_batch": 1, "estimator": "rloo"}, "rounding decides"),
+        ({"covariance": "clip-cov", "micro_batch": 2, "estimator": "grpo"}, None),
+        (
+            {"covariance": "clip-cov", "micro_batch": 1, "estimator": "gae"},
+            None,
+        ),  # a critic's advantages differ within a response
+        ({"covariance": "clip-cov", "micro_batch": 1}, None),
+        ({"covariance": "", "micro_batch": 1, "estimator": "grpo"}, None),
+        ({"covariance": "clip-cov", "estimator": "grpo"}, None),
+    ],
+    ids=str,
+)
+def test_one_response_alone_has_no_covariance(settings: dict[str, Any], said: str | None) -> None:
+    found = no_op_points(knobs(updates=4, **settings))
+    assert len(found) == (said is not None)
+    assert all(str(said) in one.why for one in found)
+
+
+def test_one_response_alone_has_no_covariance_in_verl_either() -> None:
+    """The claim behind the rule, on verl's own loss: one response with one advantage has nothing selected; two with two have."""
+    torch = pytest.importorskip("torch")
+    algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from verl.workers.config import FSDPActorConfig
+
+    actor = FSDPActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1)
+    logprobs = torch.linspace(-3, -0.1, 40).reshape(2, 20)
+
+    def cut(rows: slice) -> float:
+        advantages = torch.tensor([[-2.0], [2.0]]).expand(2, 20)[rows]
+        mine = logprobs[rows]
+        arguments = {
+            "old_log_prob": mine,
+            "log_prob": mine,
+            "advantages": advantages,
+            "response_mask": torch.ones_like(mine),
+        }
+        _, metrics = algorithms.compute_policy_loss_clip_cov(**arguments, loss_agg_mode="token-mean", config=actor)
+        return float(metrics["actor/pg_clipfrac"])
+
+    assert cut(slice(0, 1)) == 0
+    assert cut(slice(0, 2)) > 0
+
+
+def test_kl_cov_has_no_gradient_of_its_own_on_policy_in_verl_either() -> None:
+    """The claim behind the rule: where the policy has not moved, KL-Cov's gradient is the plain one's; where it has, it is not."""
+    torch = pytest.importorskip("torch")
+    algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
+    from verl.workers.config import FSDPActorConfig
+
+    actor = FSDPActorConfig(
+        strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=2, clip_ratio_low=1.0, clip_ratio_high=1e9
+    )
+    old = torch.linspace(-3, -0.1, 40).reshape(2, 20)
+
+    def gradient(loss: str, drift: float) -> Any:
+        mine = (old + drift).requires_grad_()
+        advantages = torch.tensor([[-2.0], [2.0]]).expand(2, 20)
+        arguments = {
+            "old_log_prob": old,
+            "log_prob": mine,
+            "advantages": advantages,
+            "response_mask": torch.ones_like(old),
+        }
+        value, _ = algorithms.get_policy_loss_fn(loss)(**arguments, loss_agg_mode="token-mean", config=actor)
+        return torch.autograd.grad(value, mine)[0]
+
+    assert torch.equal(gradient("kl_cov", 0.0), gradient("gpg", 0.0))
+    assert not torch.allclose(gradient("kl_cov", 0.01), gradient("gpg", 0.01) * float(torch.exp(torch.tensor(0.01))))
+
+
+def test_a_share_of_less_than_one_token() -> None:
+    small = {"covariance": "kl-cov", "covariance_share": 0.0002, "micro_batch": 4, "estimator": "grpo", "updates": 4}
+    (found,) = no_op_points(knobs(**small, longest=1000))  # 0.0002 * 4000 = 0.8
+    assert "0.0002 of at most 4,000 tokens" in found.why
+    assert not found.grave
+    assert no_op_points(knobs(**small, longest=1250)) == []  # 0.0002 * 5000 = 1
+    assert no_op_points(knobs(**small)) == []
+
+
+def made(make: Any, values: Any, target: float, **more: Any) -> list[Point]:
+    settings = knobs(entropy_adaptive=True, entropy_target=target, **more)
+    return list(inert_points(make(entropy=values, knobs=settings)))
+
+
+def test_an_entropy_target_outside_of_all_that_was_seen(make: Any) -> None:
+    entropy = np.linspace(0.8, 0.3, 40)
+    assert made(make, entropy, 0.5) == []
+    (below,) = made(make, entropy, 0.2)
+    assert not below.grave
+    assert "not been below 0.3 nats in 40 steps" in below.why
+    (above,) = made(make, entropy, 2.0)
+    assert above.grave
+    assert "never been above 0.8 nats in 40 steps" in above.why
+    assert above.remedy is not None
+    assert above.remedy.changes[1].value == 0.56  # 70 % of 0.8
+
+
+def test_an_entropy_target_is_judged_on_like_and_enough_only(make: Any) -> None:
+    entropy = np.linspace(0.8, 0.3, 40)
+    assert made(make, entropy[:7], 2.0) == []
+    assert made(make, entropy, 2.0, entropy_share=0.2) == []  # the target is for the forking tokens, the log for all
+    off = make(entropy=entropy, knobs=knobs(entropy_adaptive=False, entropy_target=2.0))
+    assert list(inert_points(off)) == []
+    summed = make(
+        entropy=entropy,
+        knobs=knobs(entropy_adaptive=True, entropy_target=2.0),
+        kind=EntropyKind("exact", 1.0, "loss-mode", "response"),
+    )
+    assert list(inert_points(summed)) == []
+    assert list(inert_points(make(reward=entropy, knobs=knobs(entropy_adaptive=True, entropy_target=2.0)))) == []
+
+
+def test_what_a_switch_turns_off() -> None:
+    price = UnusedSetting("kl=0.01", "use_kl_loss is off unless it is set", meant=True)
+    settings = TrainerConfig(kl=0.0, kl_given=0.01, idle=(price,), theirs={"kl_given": "kl=0.01"})
+    (found,) = no_op_points(settings)
+    assert found.grave
+    assert found.remedy is not None
+    assert (found.remedy.changes[0].knob, found.remedy.changes[0].value) == ("kl", 0.01)
+    left = TrainerConfig(
+        kl_given=0.01,
+        idle=(UnusedSetting("kl=0.01", "use_kl_loss is off", meant=False),),
+        theirs={"kl_given": "kl=0.01"},
+    )
+    (found,) = no_op_points(left)
+    assert not found.grave
+    assert found.remedy is None
+    (found,) = no_op_points(
+        TrainerConfig(
+            length_penalty=False, idle=(UnusedSetting("overlong.enable=True", "naive does not read it", meant=True),)
+        )
+    )
+    assert found.remedy is not None
+    assert found.remedy.changes[0].knob == "length_penalty"
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"filter_flat": True, "shaped_reward": True, "filter_metric": "reward"}, 1),
+        ({"filter_flat": True, "shaped_reward": True, "filter_metric": "seq_reward"}, 1),
+        ({"filter_flat": True, "shaped_reward": True, "filter_metric": "acc"}, 0),
+        ({"filter_flat": True, "shaped_reward": True}, 0),
+        ({"filter_flat": True, "shaped_reward": None, "filter_metric": "reward"}, 0),
+        ({"filter_flat": False, "shaped_reward": True, "filter_metric": "reward"}, 0),
+        ({"entropy_share": 1.0}, 1),
+        ({"entropy_share": 0.2}, 0),
+    ],
+    ids=str,
+)
+def test_filters_that_keep_everything(settings: dict[str, Any], count: int) -> None:
+    assert len(no_op_points(knobs(**settings))) == count
+    assert no_op_points(TrainerConfig(entropy_share=1.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("server", "count"),
+    [
+        ({"speculative": "yes", "thinking_cap": "unknown"}, 1),
+        ({"speculative": "yes", "thinking_cap": "no"}, 1),
+        ({"speculative": "yes", "thinking_cap": "yes"}, 0),  # it was seen to keep to the cap
+        ({"speculative": "no", "thinking_cap": "unknown"}, 0),
+        ({}, 0),
+        (None, 0),
+    ],
+    ids=str,
+)
+def test_a_cap_on_thinking_under_speculative_decoding(server: dict[str, Any] | None, count: int) -> None:
+    found = no_op_points(TrainerConfig(), server=server, policy=Policy(sampling=Sampling(thinking_tokens=512)))
+    assert len(found) == count
+    assert no_op_points(TrainerConfig(), server=server, policy=Policy()) == []
+    assert no_op_points(TrainerConfig(), server=server) == []
+
+
+@pytest.mark.parametrize(
+    ("most", "wanted", "count"), [(5, 20, 1), (20, 20, 0), (0, 5, 1), (0, 0, 0), (None, 20, 0), ("5", 20, 0)]
+)
+def test_more_alternatives_than_the_server_sends(most: Any, wanted: int, count: int) -> None:
+    found = no_op_points(
+        TrainerConfig(), server={"top_logprobs": most}, policy=Policy(sampling=Sampling(top_logprobs=wanted))
+    )
+    assert len(found) == count
+    assert all(one.grave for one in found)
+
+
+def test_a_halt_rule_s_alternatives_count_too() -> None:
+    rule = LowConfidence(threshold=1.0)
+    assert rule.top_logprobs > 1
+    assert len(no_op_points(TrainerConfig(), server={"top_logprobs": 1}, policy=Policy(halt=rule))) == 1
+
+
+def conflict_points(**values: Any) -> list[Point]:
+    theirs = {name: f"{name}={value}" for name, value in values.items()}
+    return list(lint(Evidence("config", knobs=TrainerConfig(**values, theirs=theirs))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "grave"),
+    [
+        ({"group": 1, "estimator": "grpo"}, True),
+        ({"group": 1, "estimator": "group_norm"}, True),
+        ({"group": 1, "estimator": "gae"}, None),
+        ({"group": 2, "estimator": "grpo"}, None),
+        ({"group": 1}, None),
+        ({"clip_low": 0.28, "clip_high": 0.2}, True),
+        ({"clip_low": 0.2, "clip_high": 0.2}, None),
+        ({"clip_low": 0.2, "clip_high": 0.28}, None),
+        ({"clip_low": 0.28, "clip_high": 0.2, "clips": False}, None),
+        ({"dual_clip": 1.1, "clip_high": 0.28, "clips": True}, True),
+        ({"dual_clip": 1.28, "clip_high": 0.28, "clips": True}, True),
+        ({"dual_clip": 3.0, "clip_high": 0.28, "clips": True}, None),
+        ({"dual_clip": 1.1, "clip_high": 0.28, "clips": True, "loss": "dppo_tv"}, None),
+        ({"dual_clip": 1.1, "clip_high": 0.28, "clips": False}, None),
+        ({"temperature": 0.0, "group": 8}, True),
+        ({"temperature": 0.7, "group": 8}, None),  # log-probs are taken at the temperature of the rollouts
+        ({"longest": 4096, "longest_prompt": 1024, "context": 4096}, True),
+        ({"longest": 3072, "longest_prompt": 1024, "context": 4096}, None),
+        ({"longest": 4096, "context": 4096}, None),  # how long prompts are is not known
+        ({"longest": 4097, "context": 4096}, True),
+        ({"mask_truncated": True, "length_penalty": True}, False),
+        ({"mask_truncated": True, "length_penalty": None}, None),
+        ({"mask_truncated": False, "length_penalty": True}, None),
+        ({"top_p": 0.95, "correct_mismatch": False}, False),
+        ({"top_p": 0.95, "correct_mismatch": True}, None),
+        ({"top_p": 0.95, "engine": "hf"}, False),  # no second engine, and nothing to weigh with
+        ({"top_p": 0.95, "engine": "vllm"}, None),  # whether it is corrected is not known
+        ({"top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0, "correct_mismatch": False}, None),
+        ({"top_p": 95.0, "correct_mismatch": False}, None),  # a matter of units
+        ({"top_k": 50, "correct_mismatch": False}, False),
+        ({"min_p": 0.05, "correct_mismatch": False}, False),
+        ({"repetition_penalty": 1.1, "correct_mismatch": False}, False),
+    ],
+    ids=str,
+)
+def test_rules(settings: dict[str, Any], grave: bool | None) -> None:
+    found = conflict_points(**settings)
+    assert [one.grave for one in found] == ([] if grave is None else [grave])
+
+
+def test_a_trainer_that_cuts_the_distribution_in_the_loss_too_is_consistent() -> None:
+    knobs = TrainerConfig(top_p=0.9, correct_mismatch=False, theirs={"top_p": "policy.generation.top_p=0.9"})
+    assert list(lint(Evidence("config", knobs=knobs, dialect=dialect_of("nemo-rl")))) == []
+    assert len(list(lint(Evidence("config", knobs=knobs, dialect=dialect_of("verl"))))) == 1
+
+
+def test_defaults_of_the_trainer_contradict_nobody() -> None:
+    knobs = TrainerConfig(
+        group=1,
+        estimator="grpo",
+        clip_low=0.3,
+        clip_high=0.2,
+        dual_clip=1.1,
+        temperature=0.0,
+        top_p=0.9,
+        correct_mismatch=False,
+    )
+    assert list(lint(Evidence("config", knobs=knobs))) == []
+
+
+def test_a_group_left_at_one_beside_an_estimator_that_was_chosen() -> None:
+    knobs = TrainerConfig(group=1, estimator="grpo", theirs={"estimator": "algorithm.adv_estimator=grpo"})
+    (found,) = lint(Evidence("config", knobs=knobs))
+    assert found.setting == "algorithm.adv_estimator=grpo; group left at its default"
+
+
+def test_all_bent_samplings_are_one_point_with_one_remedy() -> None:
+    (found,) = conflict_points(top_p=0.9, top_k=50, repetition_penalty=1.1, correct_mismatch=False)
+    assert found.remedy is not None
+    assert {change.knob: change.value for change in found.remedy.changes} == {
+        "top_p": 1.0,
+        "top_k": 0,
+        "repetition_penalty": 1.0,
+    }
+
+
+@pytest.mark.parametrize(("weight", "grave"), [("refused", True), ("wrong", True), ("slight", False)])
+def test_what_the_trainer_s_own_rules_say(weight: Any, grave: bool) -> None:
+    (found,) = lint(Evidence("config", knobs=TrainerConfig(clashes=(Conflict("a=1, b=2", "they differ", weight),))))
+    assert found.grave == grave
+    assert ("refuses to start" in found.why) == (weight == "refused")
+
+
+def test_a_run_that_started_was_not_refused(make: Any) -> None:
+    evidence = make(reward=np.ones(20), knobs=TrainerConfig(clashes=(Conflict("a=1, b=2", "they differ", "refused"),)))
+    (found,) = lint(evidence)
+    assert not found.grave
+    assert found.why == "they differ; the run started all the same"

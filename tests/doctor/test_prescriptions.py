@@ -1,0 +1,100 @@
+"""What is prescribed fits the settings: nothing that is there already, nothing that cannot act without what lets it."""
+
+from __future__ import annotations
+
+import pytest
+
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.finding import Change, Prescription
+from breadth.doctor.trainer_config import DIALECTS, NAMES, TrainerConfig
+from breadth.training.recipes import RECIPES
+
+
+def with_knobs(**knobs: object) -> Evidence:
+    return Evidence("x", knobs=TrainerConfig(**knobs))  # type: ignore[arg-type]  # by name
+
+
+def test_clip_higher_brings_the_updates_it_needs() -> None:
+    alone, needing = (prescriptions.clip_higher(with_knobs(updates=updates, clip_high=0.2)) for updates in (4, 1))
+    assert alone is not None
+    assert needing is not None
+    assert alone.changes == (Change("clip_high", 0.28),)
+    assert needing.changes == (Change("clip_high", 0.28), Change("updates", 4))
+    assert prescriptions.clip_higher(with_knobs(clip_high=0.3)) is None
+
+
+def test_kl_cov_is_inert_on_policy_and_brings_updates_too() -> None:
+    assert Change("updates", 4) in prescriptions.kl_cov(with_knobs(updates=1)).changes
+    assert Change("updates", 4) not in prescriptions.kl_cov(with_knobs(updates=8)).changes
+
+
+def test_a_target_lies_inside_what_the_run_has_shown() -> None:
+    assert prescriptions.hold_entropy(0.6421).changes == (
+        Change("entropy_adaptive", True),
+        Change("entropy_target", 0.45),
+    )
+
+
+@pytest.mark.parametrize(
+    ("remedy", "there"),
+    [
+        (prescriptions.anchor, {"kl": 0.01}),
+        (prescriptions.mask_truncated, {"mask_truncated": True}),
+        (prescriptions.draw_anew, {"filter_flat": True}),
+        (prescriptions.correct_mismatch, {"correct_mismatch": True}),
+        (prescriptions.no_bonus, {"entropy_bonus": 0.0}),
+        (prescriptions.lower_clip, {"clip_low": 0.2, "clip_high": 0.2, "updates": 2}),
+        (prescriptions.lower_clip, {"clip_low": 0.2, "clip_high": 0.3, "updates": 1}),
+    ],
+)
+def test_what_is_there_already_or_cannot_act_is_not_prescribed(remedy: object, there: dict[str, object]) -> None:
+    assert remedy(with_knobs(**there)) is None  # type: ignore[operator]
+
+
+def test_numbers_follow_the_settings() -> None:
+    assert prescriptions.smaller_rate(with_knobs(learning_rate=3e-6)).changes == (Change("learning_rate", 1e-6),)
+    assert prescriptions.smaller_rate(with_knobs()).changes == ()
+    assert prescriptions.raise_cap(with_knobs(longest=300)).changes == (Change("longest", 600),)
+    larger = prescriptions.larger_groups(with_knobs(group=2), 0.5)
+    assert larger is not None
+    assert larger.changes == (Change("group", 8),)
+    # 2 * 0.5^2 = 0.5; 2 * 0.5^8 = 0.0078
+    assert "50% of groups of 2 would be flat, 1% of 8" in larger.why
+    assert prescriptions.larger_groups(with_knobs(group=16), 0.5) is None
+
+
+ALL = (
+    prescriptions.same_temperature(1.0, 0.7),
+    prescriptions.whole_distribution(Evidence("run", knobs=TrainerConfig(top_p=0.9))),
+    prescriptions.same_precision(),
+    prescriptions.fewer_updates(Evidence("run", knobs=TrainerConfig(updates=4))),
+    prescriptions.hold_forks(),
+    prescriptions.train_on_forks(),
+    prescriptions.guard_successes(),
+    prescriptions.score_confidence(),
+    prescriptions.pay_for_other_answers(),
+    prescriptions.train_for_coverage(),
+    prescriptions.mix_formats("prose"),
+)
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.action[:30])
+def test_changes_name_knobs_and_recipes_that_exist(one: Prescription) -> None:
+    for change in one.changes:
+        assert change.knob in NAMES or (change.knob == "chain" and change.value in RECIPES)
+    for trainer in ("trl", "verl"):
+        assert bool(DIALECTS.load(trainer).patch(one.changes, TrainerConfig(prompts=64))) == bool(one.changes)
+
+
+def test_what_is_so_already_is_not_prescribed() -> None:
+    assert prescriptions.whole_distribution(Evidence("run", knobs=TrainerConfig(top_p=1.0))) is None
+    for updates in (None, 1):
+        assert prescriptions.fewer_updates(Evidence("run", knobs=TrainerConfig(updates=updates))) is None
+
+
+def test_numbers_are_the_users_own() -> None:
+    assert prescriptions.same_temperature(1.0, 0.7).action.endswith("1 in the place of 0.7")
+    unknown = prescriptions.whole_distribution(Evidence("run"))
+    assert unknown is not None
+    assert unknown.action == "Draw rollouts from the whole distribution: top-p 1, no top-k, no min-p"
