@@ -24,12 +24,13 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
+from breadth.lab.model.reasoner import prime_of
+from breadth.lab.task.problems import draw_tasks, write_tasks
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.runs.reader import Run
 from breadth.tuning.choice import Option
-from breadth.tuning.result import Tuned, tuned
+from breadth.tuning.result import TuningResult, analyze_sweep
 
 WIDTHS = (1, 2, 4, 8, 16)
 BREADTH = (sys.executable, "-m", "breadth")
@@ -65,7 +66,7 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit("the server did not answer within two minutes")
 
 
-def sweep(url: str, tasks: Path, out: Path, widths: Sequence[int], *options: str) -> Tuned:
+def sweep(url: str, tasks: Path, out: Path, widths: Sequence[int], *options: str) -> TuningResult:
     """Run the command as a user would, and read what it came to."""
     command = [
         *BREADTH,
@@ -86,7 +87,7 @@ def sweep(url: str, tasks: Path, out: Path, widths: Sequence[int], *options: str
     )
     if done.returncode not in (0, 1):
         raise SystemExit(done.stderr.decode(errors="replace"))
-    return tuned(Run.open(out))
+    return analyze_sweep(Run.open(out))
 
 
 def row(option: Option) -> dict[str, Any]:
@@ -98,13 +99,13 @@ def row(option: Option) -> dict[str, Any]:
     }
 
 
-def best_budget(found: Tuned) -> int | None:
+def best_budget(found: TuningResult) -> int | None:
     """Return the budget of forced thinking with the highest score."""
     forced = [option for option in found.options if option.budget is not None]
     return max(forced, key=lambda option: option.score).budget if forced else None
 
 
-def judged(blind: Tuned, truth: Tuned) -> dict[str, Any]:
+def judged(blind: TuningResult, truth: TuningResult) -> dict[str, Any]:
     """Set what was chosen blind beside what was best."""
     by_name = {option.name: option for option in truth.options}
     had = [by_name[option.name] for option in blind.options]

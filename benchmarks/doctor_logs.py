@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from breadth.doctor.collect import gather
-from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.collect import collect_evidence
+from breadth.doctor.diagnosis import diagnose_run
 from breadth.measure.intervals import wilson
 
 MEANT: Mapping[str, frozenset[str]] = {
@@ -71,10 +71,10 @@ class Judged:
 def judge(folder: Path, row: Mapping[str, str]) -> Judged:
     """Ask the doctor about one log, alone."""
     with tempfile.TemporaryDirectory() as workshop:
-        *_, case = gather(
+        *_, case = collect_evidence(
             [folder / row["file"]], Path(workshop)
         ).cases  # the last where a log holds several runs: the label is of one
-        found = diagnose(case)
+        found = diagnose_run(case)
     findings = tuple((one.severity.value, one.name, one.headline) for one in found.findings)
     return Judged(row["file"], row["repo"], row["label"], findings, tuple(one.name for one in found.cannot_tell))
 

@@ -31,8 +31,8 @@ import numpy as np
 from doctor_peers import theirs
 from peers.cases import Case
 
-from breadth.doctor.collect import gather
-from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.collect import collect_evidence
+from breadth.doctor.diagnosis import diagnose_run
 from breadth.measure.intervals import wilson
 from breadth.measure.validate import FloatArray
 
@@ -188,8 +188,8 @@ def heard(kind: Kind, seed: int, rows: Sequence[Mapping[str, float]]) -> Heard:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trainer_state.json"
         path.write_text(json.dumps({"global_step": kind.steps, "log_history": rows}), encoding="utf-8")
-        (case,) = gather([path], Path(folder) / "workshop").cases
-        found = diagnose(case).findings
+        (case,) = collect_evidence([path], Path(folder) / "workshop").cases
+        found = diagnose_run(case).findings
     return Heard(OURS, kind, seed, tuple(one.name for one in found if one.severity.value in ALARMS))
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from breadth.runs.schema import HEADER, EntropyKind, Header
+from breadth.runs.schema import HEADER_FILE, EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
 LOG_STEPS = 1_000
@@ -273,7 +273,7 @@ def lists(table: Any) -> pa.Array:
 
 def compare_folder(folder: Path, rollouts: int) -> None:
     """Time the diagnosis of a run folder beside DuckDB reading every column of it once."""
-    if not (folder / HEADER).exists():
+    if not (folder / HEADER_FILE).exists():
         write_run(folder, rollouts)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     scan = cost([sys.executable, "-c", SCAN, folder])

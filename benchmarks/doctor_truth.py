@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from breadth.doctor.collect import gather
-from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.collect import collect_evidence
+from breadth.doctor.diagnosis import diagnose_run
 from breadth.doctor.evidence.record import Evidence
 from breadth.measure.intervals import wilson
 from breadth.measure.validate import FloatArray
@@ -71,7 +71,7 @@ class Judged:
 
 def judged(case: Evidence, truth: str, also: Sequence[str]) -> Judged:
     """Ask the doctor."""
-    found = diagnose(case).findings
+    found = diagnose_run(case).findings
     alarms = tuple(one.name for one in found if one.severity.value in ALARMS)
     effects = (one.name for one in found if truth in one.explained_by and truth in alarms)
     beside = tuple(dict.fromkeys((*also, *effects)))
@@ -82,7 +82,7 @@ def lab_runs(folder: Path, skipped: int) -> Iterator[Judged]:
     """Judge the lab's runs; the truth is taken out of the header first."""
     for name, run, truth in known_runs(folder, skipped):
         config = {key: value for key, value in run.header.config.items() if key != "truth"}
-        (case,) = gather([run.folder], run.folder).cases
+        (case,) = collect_evidence([run.folder], run.folder).cases
         blind = replace(case, run=replace(run, header=replace(run.header, config=config)), name=name)
         yield judged(blind, str(truth["label"]), tuple(truth.get("also", ())))
 
@@ -160,7 +160,7 @@ def healthy_series(folder: Path) -> Iterator[tuple[str, dict[str, FloatArray]]]:
         names = [row["file"] for row in csv.DictReader(file) if row["label"] == HEALTHY]
     for name in names:
         with tempfile.TemporaryDirectory() as workshop:
-            (case,) = gather([folder / name], Path(workshop)).cases
+            (case,) = collect_evidence([folder / name], Path(workshop)).cases
             found = {
                 one: case.series(one) for one in ("entropy", "reward", "length", "truncated", "zero_variance_groups")
             }

@@ -39,7 +39,7 @@ from breadth.inference.stored_votes import Paths
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, Standing
+from breadth.inference.voting import Poll, VoteState
 from breadth.measure.paired_tests import paired_difference
 from breadth.measure.validate import BoolArray
 from breadth.runtime.connect import connect
@@ -101,12 +101,12 @@ class Doubling(StopRule):
     draws, stop if three quarters of them agree.
     """
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Look at the share of the leader."""
         drawn = standing.total + standing.unread
         return drawn > 1 and not drawn & (drawn - 1) and standing.leader >= 0.75 * drawn
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Do the same after every draw."""
         drawn = np.arange(1, paths.classes.shape[1] + 1)
         looked = (drawn > 1) & (drawn & (drawn - 1) == 0)
@@ -192,7 +192,7 @@ def library(done: list[SolveResult]) -> ShapeLibrary:
     for solved in done:
         poll = Poll(solved.task)
         poll.add(solved.arrived)
-        counts.append(poll.standing.counts)
+        counts.append(poll.state.counts)
     return ShapeLibrary.fit([each for each in counts if each])
 
 

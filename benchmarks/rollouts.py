@@ -133,7 +133,7 @@ def race(work: Path, dump: Path, what: str, rollouts: int, repeats: int) -> floa
 def compare_pass_at_k(folder: Path, repeats: int) -> None:
     """Time pass@k for all k from disk beside DuckDB reading the same columns into memory and nothing more."""
     from breadth.measure.coverage import mean_pass_at_k
-    from breadth.runs.outcomes import outcomes
+    from breadth.runs.outcomes import count_outcomes
     from breadth.runs.reader import Run
 
     run = Run.open(folder)
@@ -145,11 +145,11 @@ def compare_pass_at_k(folder: Path, repeats: int) -> None:
         run.query("SELECT step, problem, reward FROM rollouts")
         scans.append(time.perf_counter() - start)
         start = time.perf_counter()
-        found = outcomes(run)
+        found = count_outcomes(run)
         if found is None:
             raise SystemExit("the run cannot tell right from wrong")
         groups = len(found)
-        curve = mean_pass_at_k(found.drawn, found.right, np.arange(1, GROUP + 1))
+        curve = mean_pass_at_k(found.graded, found.correct, np.arange(1, GROUP + 1))
         answers.append(time.perf_counter() - start)
     scan, answer = statistics.median(scans), statistics.median(answers)
     print(f"pass@k for k = 1..{GROUP} over {groups:,} groups from disk: {answer * 1000:.0f} ms")

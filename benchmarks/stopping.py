@@ -31,8 +31,8 @@ from breadth.inference.stopping.risk import Risk
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.sprt import Sprt
-from breadth.inference.stopping.window import Window
-from breadth.inference.stored_replay import Outcome, replay
+from breadth.inference.stopping.window import UnanimousWindow
+from breadth.inference.stored_replay import ReplayOutcome, replay
 from breadth.inference.stored_votes import StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.measure.intervals import Interval, mean_interval, ratio_interval
@@ -64,7 +64,7 @@ class Figures:
     """Mean samples."""
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Figures:
+    def of(cls, outcome: ReplayOutcome) -> Figures:
         """Take them from a replay."""
         return cls(1 - outcome.by_question["agreement"], outcome.by_question["samples"])
 
@@ -74,7 +74,7 @@ def published() -> dict[str, dict[str, AdaptiveVote]]:
     rules: dict[str, list[StopRule]] = {
         "lead-m": [Lead(votes) for votes in range(1, 16)],
         "Beta": [BetaLead(threshold) for threshold in THRESHOLDS],
-        "ESC": [Window(size) for size in range(2, 13)],
+        "ESC": [UnanimousWindow(size) for size in range(2, 13)],
         "Dirichlet": [Dirichlet(threshold) for threshold in THRESHOLDS],
         "SPRT": [
             Sprt(p, e, e, give_up=g)
@@ -97,7 +97,7 @@ def stored_sets(folder: Path) -> Iterator[tuple[str, StoredVotes]]:
             known = keys.setdefault(question, {})
             rows.setdefault(question, []).append(-1 if answer is None else known.setdefault(answer, len(known)))
         if {len(row) for row in rows.values()} == {MOST}:
-            yield path.stem, StoredVotes.of_classes(list(rows.values()), questions=list(map(str, rows)))
+            yield path.stem, StoredVotes.from_classes(list(rows.values()), questions=list(map(str, rows)))
 
 
 def ours(votes: StoredVotes, folds: IntArray, repeats: int) -> dict[float, list[Figures]]:
@@ -185,7 +185,7 @@ def _print_ratio(mine: Figures, rivals: Mapping[str, Figures], which: str) -> fl
     return ratio.value
 
 
-def _print_scale(outcomes: Mapping[str, Outcome]) -> None:
+def _print_scale(outcomes: Mapping[str, ReplayOutcome]) -> None:
     for rule in (Lead(4), BetaLead(0.9), BetaLead(0.95)):
         one = outcomes[str(rule)]
         print(f"  for scale, {rule}: agrees {one.agreement.value:.3f}, {one.samples.value:.1f} samples")

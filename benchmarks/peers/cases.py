@@ -12,7 +12,7 @@ from pathlib import Path
 from doctor_logs import MEANT
 from doctor_truth import HEALTHY, Faulty, faulty, healthy_series, known_runs
 
-from breadth.doctor.collect import gather
+from breadth.doctor.collect import collect_evidence
 from breadth.runs.reader import Run
 
 Row = dict[str, float]
@@ -59,7 +59,9 @@ def log_cases(folder: Path) -> Iterator[Case]:
     """Yield the labelled logs."""
     for row in labelled(folder):
         with tempfile.TemporaryDirectory() as workshop:
-            *_, case = gather([folder / row["file"]], Path(workshop)).cases  # of several runs in one log the last
+            *_, case = collect_evidence(
+                [folder / row["file"]], Path(workshop)
+            ).cases  # of several runs in one log the last
         if case.run is not None:
             meant = MEANT.get(row["label"], frozenset())
             yield Case(

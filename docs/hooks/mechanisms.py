@@ -22,17 +22,18 @@ STAGES = {
 }
 INTRODUCTION = """# Mechanisms
 
-Every training mechanism, by the name it has in a chain's TOML. Formula, source of the defaults and when it harms stand on the page of
-its class.
+Every training mechanism, by the name it has in a chain's TOML. The page of its class has the formula, the source of the
+defaults and when it does harm.
 
-**Effect measured** means: a real GRPO run of TRL on the tiny reasoner of `tools/measure_effects.py` (three seeds with and without it) moved
-the number that the mechanism is documented to move, in that direction, with a 95 % interval that leaves out zero. It says nothing about the
-size on your model. **Numbers checked** means: the formula is held to numbers worked out by hand and to the contract of mechanisms, and no
-effect has been measured; where a run was made and showed none, that is said.
+**Effect measured**: real GRPO runs of TRL on the tiny reasoner of `tools/measure_effects.py`, three seeds with and
+without the mechanism, moved the number it is documented to move, and the 95 % interval excludes zero. This says
+nothing about the size of the effect on your model. **Numbers checked**: the formula is held to numbers worked out by
+hand and to the contract of mechanisms; no effect was measured, or none was shown.
 
-The numbers are means over the last 32 of 160 optimizer steps without and with the mechanism, in brackets the interval of the difference;
-`distinct` is different answers per held-out problem in 8 samples. Settings and every seed's numbers stand in `docs/data/effects.json`. So
-small a task has few tokens: Clip-Cov and KL-Cov ran with a share of 0.02, the entropy target with larger increments than their defaults.
+Numbers are means over the last 32 of 160 optimizer steps, without and with the mechanism; the brackets hold the
+interval of the difference. `distinct` counts different answers per held-out problem in 8 samples. Settings and every seed are in
+`docs/data/effects.json`. The task is so small that Clip-Cov and KL-Cov ran with a share of 0.02, and the entropy target
+with larger increments than its defaults.
 """
 
 
@@ -61,13 +62,13 @@ def row(name: str, place: str, effects: list[dict[str, Any]]) -> str:
     text = ast.get_docstring(found) or ""
     papers = ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in dict.fromkeys(PAPER.findall(text)))
     papers = ", ".join(filter(None, ["ours" if "Ours." in (ast.get_docstring(tree) or "") else "", papers])) or "none"
-    tried = [one for one in effects if one["mechanism"].partition(" ")[0] == name]
-    status = "<br>".join(told(one) for one in tried) or "numbers checked, effect not measured"
+    tried = [effect for effect in effects if effect["mechanism"].partition(" ")[0] == name]
+    status = "<br>".join(describe(effect) for effect in tried) or "numbers checked, effect not measured"
     return f"| [`{name}`](reference/{module}.md) | {text.splitlines()[0]} | {papers} | {status} |"
 
 
-def told(effect: dict[str, Any]) -> str:
-    """Say what a run showed."""
+def describe(effect: dict[str, Any]) -> str:
+    """Return what the runs showed."""
     low, high = effect["interval"]
     which = effect["mechanism"].partition(" ")[2]
     number = effect["number"].replace("_", " ")

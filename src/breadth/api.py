@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from breadth.report.sections import Page
     from breadth.runs.importer import Importer
     from breadth.runtime.driver import SolveResult
-    from breadth.tuning.result import Tuned
+    from breadth.tuning.result import TuningResult
 
 T = TypeVar("T")
 OnProgress = Callable[[str], None]
@@ -114,12 +114,12 @@ def diagnose_runs(
     on_progress: OnProgress | None = None,
 ) -> tuple[list[Any], Any]:
     """Read what the paths hold, probe what is a URL, and diagnose each run; ``folder`` keeps what is imported."""
-    from breadth.doctor.collect import gather
-    from breadth.doctor.diagnosis import diagnose as diagnose_run
+    from breadth.doctor.collect import collect_evidence
+    from breadth.doctor.diagnosis import diagnose_run as diagnose_run
 
     report = on_progress or (lambda _: None)
     places = [probe_server(str(path), folder) if is_url(path) else Path(path) for path in paths]
-    collected = gather(places, folder, importers=importers_with(columns), said=report)
+    collected = collect_evidence(places, folder, importers=importers_with(columns), on_progress=report)
     diagnoses = []
     for case in collected.cases:
         report(case.name)
@@ -170,7 +170,7 @@ def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = 
 
 def read_policies(runs: Sequence[str]) -> list[Any]:
     """Return the policies that the runs, or their checkpoints, hold."""
-    from breadth.comparison.policies import checkpoints, parse_address, read_contestants
+    from breadth.comparison.policies import checkpoints, parse_address, read_policies
     from breadth.runs.paths import display_name
     from breadth.runs.reader import Run
 
@@ -178,7 +178,7 @@ def read_policies(runs: Sequence[str]) -> list[Any]:
     for text in runs:
         place, steps = parse_address(text)
         run = Run.open(place)
-        policies += read_contestants(run, display_name(place), steps or (checkpoints(run) if len(runs) == 1 else ()))
+        policies += read_policies(run, display_name(place), steps or (checkpoints(run) if len(runs) == 1 else ()))
     if len(policies) < 2:
         raise SettingsError(
             "There is one policy only.", "Name two runs, or a run that kept held-out replies of several checkpoints."
@@ -250,7 +250,7 @@ def tune(
     concurrency: int = 8,
     seed: int = 0,
     dialect: str = "auto",
-) -> Tuned:
+) -> TuningResult:
     """Measure accuracy, variance and cost on a server; choose a policy and write it as ``out``/policy.toml.
 
     ``tasks``: JSONL, CSV or Parquet of questions with their right answers. ``widths``: vote sizes.
@@ -263,7 +263,7 @@ def tune(
     from breadth.runtime.questions import keep_labelled, read_questions, shuffle_questions
     from breadth.runtime.sweep import Sweep
     from breadth.runtime.sweep_folder import SweepOptions
-    from breadth.tuning.result import tuned
+    from breadth.tuning.result import analyze_sweep
 
     measured = resolve_policy(policy, None, {}, {})
     asked = shuffle_questions(keep_labelled(read_questions(Path(tasks))), seed)[:questions]
@@ -282,7 +282,7 @@ def tune(
             await sampler.close()
 
     run_async(collect())
-    result = tuned(Run.open(Path(out)))
+    result = analyze_sweep(Run.open(Path(out)))
     dump(result.policy, Path(out) / "policy.toml")
     return result
 
@@ -324,7 +324,7 @@ def resolve_policy(
 
     for name, value in others.items():
         require_utf8(f"--{name}", value or "")
-    table = to_table(Policy.named(text))
+    table = to_table(Policy.parse(text))
     for part, changes in {"sampling": sampling, "reading": {"how": answer_format}}.items():
         table[part] |= {name: value for name, value in changes.items() if value is not None}
     table |= {name: value for name, value in others.items() if value is not None}

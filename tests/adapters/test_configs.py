@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from breadth.adapters.configs import (
-    LARGEST,
+    MAX_CONFIG_BYTES,
     MAX_YAML_NODES,
     Computed,
     Settings,
-    flat,
-    interpolated,
+    flatten_table,
     load_yaml,
-    nearest,
+    read_table,
     read_text,
-    spelled,
-    table_of,
+    render_setting,
+    resolve_references,
+    shallowest_leaves,
 )
 from breadth.base.errors import BrokenFileError
 
@@ -34,20 +34,22 @@ def file(folder: Path, text: str | bytes, name: str = "config.yaml") -> Path:
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
-    assert table_of(file(tmp_path, "\ufeffbeta: 0.04\n")) == {"beta": 0.04}
+    assert read_table(file(tmp_path, "\ufeffbeta: 0.04\n")) == {"beta": 0.04}
 
 
 def test_hydra_agrees(tmp_path: Path) -> None:
     omegaconf = pytest.importorskip("omegaconf")
     for text in ("1e-6", "5e-06", "1E3", "1.0e6", "1.0e-6", "8", "0.2", "1e", "true", "null", "[1, 2]", "'1e-6'"):
         path = file(tmp_path, f"x: {text}\n")
-        assert table_of(path, exponents=True) == omegaconf.OmegaConf.to_container(omegaconf.OmegaConf.load(path)), text
+        assert read_table(path, exponents=True) == omegaconf.OmegaConf.to_container(omegaconf.OmegaConf.load(path)), (
+            text
+        )
 
 
 def test_json_is_read_as_json(tmp_path: Path) -> None:
-    assert table_of(file(tmp_path, '{\n\t"a": 1e-6}', "config.json")) == {"a": 1e-6}  # a tab is an error in YAML
+    assert read_table(file(tmp_path, '{\n\t"a": 1e-6}', "config.json")) == {"a": 1e-6}  # a tab is an error in YAML
     with pytest.raises(BrokenFileError, match="is not JSON"):
-        table_of(file(tmp_path, "{a: 1", "config.json"))
+        read_table(file(tmp_path, "{a: 1", "config.json"))
 
 
 def test_a_file_of_100_mb_is_refused_unread(tmp_path: Path) -> None:
@@ -55,8 +57,8 @@ def test_a_file_of_100_mb_is_refused_unread(tmp_path: Path) -> None:
     with path.open("wb") as sparse:
         sparse.truncate(100_000_000)
     begun = time.process_time()
-    with pytest.raises(BrokenFileError, match=f"is larger than {LARGEST:,} bytes"):
-        table_of(path)
+    with pytest.raises(BrokenFileError, match=f"is larger than {MAX_CONFIG_BYTES:,} bytes"):
+        read_table(path)
     assert time.process_time() - begun < 1
 
 
@@ -90,13 +92,13 @@ BOMBS = {
 def test_hostile_yaml_is_refused_in_time(tmp_path: Path, name: str) -> None:
     begun = time.process_time()
     with pytest.raises(BrokenFileError, match="is not YAML"):
-        table_of(file(tmp_path, BOMBS[name]))
+        read_table(file(tmp_path, BOMBS[name]))
     assert time.process_time() - begun < 10
 
 
 def test_anchors_that_are_used_decently_are_fine(tmp_path: Path) -> None:
     text = "base: &base {lr: 0.1, n: 2}\nmine: {<<: *base, n: 4}\nyours: *base\n"
-    assert table_of(file(tmp_path, text)) == {
+    assert read_table(file(tmp_path, text)) == {
         "base": {"lr": 0.1, "n": 2},
         "mine": {"lr": 0.1, "n": 4},
         "yours": {"lr": 0.1, "n": 2},
@@ -109,32 +111,32 @@ def test_any_bytes_are_a_value_or_a_clear_error(tmp_path_factory: pytest.TempPat
     for name in ("config.yaml", "config.json"):
         path = file(tmp_path_factory.mktemp("bytes"), raw, name)
         with suppress(BrokenFileError):
-            table_of(path, exponents=True)
+            read_table(path, exponents=True)
 
 
 def test_leaves_by_path_and_what_a_file_computes() -> None:
     table = {"GRPOConfig": {"n": {"expr": "args.n"}, "kwargs": {"a": 1}, "empty": {}, "list": [{"x": 1}]}, 3: True}
-    assert dict(flat(table)) == {
+    assert dict(flatten_table(table)) == {
         "GRPOConfig.n": Computed("args.n"),
         "GRPOConfig.kwargs.a": 1,
         "GRPOConfig.empty": {},
         "GRPOConfig.list": [{"x": 1}],
         "3": True,
     }
-    assert list(flat([1, 2])) == []
+    assert list(flatten_table([1, 2])) == []
     itself: dict[str, Any] = {}
     itself["again"] = itself
-    assert list(flat(itself)) == []  # ends
+    assert list(flatten_table(itself)) == []  # ends
 
 
 def test_the_least_deep_of_a_name_counts_and_of_two_neither() -> None:
     table = {"beta": 0.1, "old": {"beta": 0.2, "lr": 1}, "new": {"lr": 2, "n": 8}, "other": {"n": 8}}
-    assert nearest(table) == {"beta": 0.1, "lr": Computed("1 or 2"), "n": 8}
+    assert shallowest_leaves(table) == {"beta": 0.1, "lr": Computed("1 or 2"), "n": 8}
 
 
 def test_what_settings_borrow_from_one_another() -> None:
     own = {"a": "${b.c}", "b.c": "${d}", "d": 512, "x": "${x}", "y": "${unknown}", "z": "${mul:${d},2}", "s": "in ${d}"}
-    assert interpolated(own) == {**own, "a": 512, "b.c": 512}
+    assert resolve_references(own) == {**own, "a": 512, "b.c": 512}
 
 
 class TestSettings:
@@ -176,18 +178,18 @@ class TestSettings:
 
     def test_known_to_be_off(self) -> None:
         read = Settings({"a": None, "b": "null", "c": "token", "d": Computed("$X")}, {"e": None})
-        assert [read.off(name) for name in "abcdef"] == [True, True, False, False, True, False]
+        assert [read.is_off(name) for name in "abcdef"] == [True, True, False, False, True, False]
 
     def test_as_the_file_spells_them(self) -> None:
-        assert self.own.says("n", "missing", "text") == "n=8, text='1e-6'"
+        assert self.own.describe("n", "missing", "text") == "n=8, text='1e-6'"
 
 
 def test_what_is_shown_of_a_file_is_short_and_plain() -> None:
-    assert spelled("actor.loss", "vanilla") == "actor.loss=vanilla"
-    assert spelled("loss_type", "grpo") == "loss_type='grpo'"
-    assert spelled("n", Computed("args.n")) == "n=args.n"
-    assert "\x1b" not in spelled("a.b", "\x1b[31mred\n" * 50)
-    assert len(spelled("a", "x" * 5000)) == 100
+    assert render_setting("actor.loss", "vanilla") == "actor.loss=vanilla"
+    assert render_setting("loss_type", "grpo") == "loss_type='grpo'"
+    assert render_setting("n", Computed("args.n")) == "n=args.n"
+    assert "\x1b" not in render_setting("a.b", "\x1b[31mred\n" * 50)
+    assert len(render_setting("a", "x" * 5000)) == 100
 
 
 @pytest.mark.parametrize(

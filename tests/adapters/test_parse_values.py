@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.adapters.parse_values import (
-    MOST_NAMES,
-    WINDOW,
+    MAX_OPEN_STEPS,
+    MAX_REMARKED_NAMES,
     MetricReader,
     RowReader,
     StepMerger,
@@ -22,13 +22,13 @@ from breadth.adapters.parse_values import (
     as_number,
     as_step,
     as_text,
-    beginning,
-    in_order,
+    fill_missing_steps,
     metric_rows,
+    order_by_prefix,
+    preview_value,
     reward_columns,
     storable_name,
-    with_steps,
-    without_colour,
+    strip_colour,
 )
 from breadth.runs.schema import MetricRow
 from breadth.runs.writer import problem_id
@@ -36,7 +36,7 @@ from breadth.runs.writer import problem_id
 
 def merged(rows: list[MetricRow]) -> list[MetricRow]:
     merger = StepMerger()
-    return [done for row in rows for done in merger.add(row)] + merger.rest()
+    return [done for row in rows for done in merger.add(row)] + merger.flush()
 
 
 def test_held_out_scores_are_rows_of_their_own_without_prefix() -> None:
@@ -64,7 +64,7 @@ def test_names_become_storable() -> None:
 
 def test_in_order_puts_prefixes_first_and_keeps_the_rest() -> None:
     values = {"z": 1.0, "env/maths/reward": 2.0, "env/all/reward": 3.0, "a": 4.0}
-    assert list(in_order(values, ("env/all/", "env/"))) == ["env/all/reward", "env/maths/reward", "z", "a"]
+    assert list(order_by_prefix(values, ("env/all/", "env/"))) == ["env/all/reward", "env/maths/reward", "z", "a"]
 
 
 def test_rows_of_one_step_are_joined_whoever_came_first() -> None:
@@ -99,8 +99,8 @@ def test_a_row_without_step_keeps_its_place() -> None:
 
 def test_open_steps_are_bounded() -> None:
     merger = StepMerger()
-    done = [row.step for step in range(10 * WINDOW) for row in merger.add(MetricRow({"a": 1.0}, step))]
-    assert done == list(range(9 * WINDOW))
+    done = [row.step for step in range(10 * MAX_OPEN_STEPS) for row in merger.add(MetricRow({"a": 1.0}, step))]
+    assert done == list(range(9 * MAX_OPEN_STEPS))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 9)), max_size=30))
@@ -179,11 +179,11 @@ def test_a_printed_float_comes_back_to_the_last_digit(value: float) -> None:
 def test_no_text_raises(text: str) -> None:
     found = as_number(text)
     assert found is None or isinstance(found, float)
-    assert "\x1b[0m" not in without_colour(text + "\x1b[0m")
+    assert "\x1b[0m" not in strip_colour(text + "\x1b[0m")
 
 
 def test_colour_codes_go() -> None:
-    assert without_colour("\x1b[36m(TaskRunner pid=7)\x1b[0m step:1\x1b[1;32m!") == "(TaskRunner pid=7) step:1!"
+    assert strip_colour("\x1b[36m(TaskRunner pid=7)\x1b[0m step:1\x1b[1;32m!") == "(TaskRunner pid=7) step:1!"
 
 
 def test_what_is_no_number_is_said_once_a_name() -> None:
@@ -199,9 +199,9 @@ def test_what_is_no_number_is_said_once_a_name() -> None:
 
 def test_a_flood_of_odd_names_is_counted() -> None:
     reader = MetricReader()
-    reader.numbers({f"name {index}": "x" for index in range(MOST_NAMES + 7)})
+    reader.numbers({f"name {index}": "x" for index in range(MAX_REMARKED_NAMES + 7)})
     said = reader.remarks(Path("a.log"))
-    assert len(said) == MOST_NAMES + 1
+    assert len(said) == MAX_REMARKED_NAMES + 1
     assert said[-1].problem.startswith("7 values under other names")
 
 
@@ -213,8 +213,8 @@ def test_a_value_nested_beyond_reason_is_named() -> None:
     deep: list[object] = []
     for _ in range(5000):
         deep = [deep]
-    assert beginning(deep) == "a list nested too deeply"
-    assert beginning("x" * 100) == "'" + "x" * 59
+    assert preview_value(deep) == "a list nested too deeply"
+    assert preview_value("x" * 100) == "'" + "x" * 59
 
 
 PATH = Path("rows.jsonl")
@@ -349,8 +349,8 @@ def test_unknown_columns_of_ours_are_an_error_of_the_importer() -> None:
 
 def test_steps_are_filled_in() -> None:
     table = pa.table({"step": pa.array([3, None, -1], pa.int64())})
-    filled, missing = with_steps(table, 7)
+    filled, missing = fill_missing_steps(table, 7)
     assert (filled.column("step").to_pylist(), missing) == ([3, 7, 7], 2)
-    assert with_steps(table.slice(0, 1), 7)[1] == 0
-    filled, missing = with_steps(pa.table({"a": ["x", "y"]}), 7)
+    assert fill_missing_steps(table.slice(0, 1), 7)[1] == 0
+    filled, missing = fill_missing_steps(pa.table({"a": ["x", "y"]}), 7)
     assert (filled.column("step").to_pylist(), missing) == ([7, 7], 2)

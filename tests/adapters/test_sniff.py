@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.sniff import FAR, far_start, first_objects, leading_keys, parsed
-from breadth.runs.jsonl import HEAD
+from breadth.adapters.sniff import MAX_SNIFFED_BYTES, first_objects, leading_keys, parse_json, read_long_head
+from breadth.runs.jsonl import HEAD_BYTES
 
 
 def test_first_objects_pass_over_what_is_none() -> None:
@@ -22,7 +22,7 @@ def test_first_objects_pass_over_what_is_none() -> None:
 
 
 def test_first_objects_stop_at_the_number_asked_for() -> None:
-    assert first_objects(b'{"a": 1}\n{"a": 2}\n{"a": 3}\n', most=2) == [{"a": 1}, {"a": 2}]
+    assert first_objects(b'{"a": 1}\n{"a": 2}\n{"a": 3}\n', limit=2) == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_leading_keys_are_the_keys(row: dict[str, object]) -> None:
 def test_nothing_raises(start: bytes) -> None:
     assert isinstance(leading_keys(start), frozenset)
     assert all(isinstance(row, dict) for row in first_objects(start))
-    parsed(start)
+    parse_json(start)
 
 
 def test_deep_nesting_is_not_json() -> None:
-    assert parsed(b"[" * 100_000) is None
+    assert parse_json(b"[" * 100_000) is None
 
 
 def test_far_start_reads_on_only_in_long_text(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_bytes(b"x" * (FAR + 10))
-    assert far_start(log, b"x" * HEAD) == b"x" * FAR
-    assert far_start(log, b"short") == b"short"
-    assert far_start(log, b"\0" * HEAD) == b"\0" * HEAD
-    assert far_start(tmp_path / "absent.log", b"y" * HEAD) == b"y" * HEAD
+    log.write_bytes(b"x" * (MAX_SNIFFED_BYTES + 10))
+    assert read_long_head(log, b"x" * HEAD_BYTES) == b"x" * MAX_SNIFFED_BYTES
+    assert read_long_head(log, b"short") == b"short"
+    assert read_long_head(log, b"\0" * HEAD_BYTES) == b"\0" * HEAD_BYTES
+    assert read_long_head(tmp_path / "absent.log", b"y" * HEAD_BYTES) == b"y" * HEAD_BYTES

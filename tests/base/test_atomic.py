@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from breadth.base.atomic import whole_file, whole_folder
+from breadth.base.atomic import atomic_file, atomic_folder
 from breadth.base.errors import WriteError
 
 
 def test_a_finished_write_replaces_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with whole_file(target) as temporary:
+    with atomic_file(target) as temporary:
         temporary.write_text("new")
         assert target.read_text() == "old"
     assert target.read_text() == "new"
@@ -24,7 +24,7 @@ def test_a_finished_write_replaces_the_old_file(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(RuntimeError), whole_file(target) as temporary:
+    with pytest.raises(RuntimeError), atomic_file(target) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert target.read_text() == "old"
@@ -32,7 +32,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 
 def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="No space left") as caught, whole_file(tmp_path / "a.txt") as temporary:
+    with pytest.raises(WriteError, match="No space left") as caught, atomic_file(tmp_path / "a.txt") as temporary:
         temporary.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "Free some space" in caught.value.remedy
@@ -40,13 +40,13 @@ def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="No such file"), whole_file(tmp_path / "no" / "a.txt") as temporary:
+    with pytest.raises(WriteError, match="No such file"), atomic_file(tmp_path / "no" / "a.txt") as temporary:
         temporary.write_text("x")
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "made"
-    with whole_folder(target) as made:
+    with atomic_folder(target) as made:
         made.mkdir()
         (made / "a.txt").write_text("here")
         assert not target.exists()
@@ -55,7 +55,7 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_half_a_folder_is_none(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="No space left"), whole_folder(tmp_path / "made") as made:
+    with pytest.raises(WriteError, match="No space left"), atomic_folder(tmp_path / "made") as made:
         made.mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
@@ -63,5 +63,5 @@ def test_half_a_folder_is_none(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
-    with pytest.raises(WriteError, match="is there already"), whole_folder(tmp_path / "made"):
+    with pytest.raises(WriteError, match="is there already"), atomic_folder(tmp_path / "made"):
         raise AssertionError

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from breadth.base import catalogue as module
-from breadth.base.catalogue import Catalogue, Parts
+from breadth.base.catalogue import Catalogue, CatalogueParts
 from breadth.base.errors import CatalogueError
 
 TOOLS = Catalogue("tools", {"fraction": "fractions:Fraction", "gone": "fractions:Gone", "nowhere": "no_such_module:X"})
@@ -32,7 +32,7 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
 def test_a_search_loads_no_part_beyond_the_one_it_ends_at() -> None:
     from fractions import Fraction
 
-    parts = Parts(TOOLS)
+    parts = CatalogueParts(TOOLS)
     assert next(part for part in parts if part is Fraction) is Fraction  # the next one could not be loaded
     assert len(parts) == 3
     assert parts[:1] == [Fraction]

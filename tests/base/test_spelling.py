@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from breadth.base.spelling import nearest, suggestion
+from breadth.base.spelling import nearest_name, suggestion
 
 
 def test_nearest_ignores_case_and_small_slips() -> None:
-    assert nearest("Entropi", ["entropy", "reward"]) == "entropy"
-    assert nearest("zzz", ["entropy", "reward"]) is None
+    assert nearest_name("Entropi", ["entropy", "reward"]) == "entropy"
+    assert nearest_name("zzz", ["entropy", "reward"]) is None
 
 
 def test_suggestion_always_lists_what_there_is() -> None:

@@ -18,8 +18,7 @@ from breadth.lab.demo import plan as demo_plan
 from breadth.lab.demo.plan import Plan
 from breadth.lab.model.pretraining import Lessons, pretrain
 from breadth.lab.model.reasoner import Shape, save
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
 from breadth.lab.model.reasoner import Shape, build, save
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 from breadth.lab.task.vocabulary import words_of
 from breadth.runtime.questions import read_questions
 

@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
 from breadth.lab.model.reasoner import Shape, build, check, load, save
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 from breadth.lab.trials.experiment import Trial
 from breadth.lab.trials.runner import Failure
 
@@ -180,7 +179,7 @@ def test_what_is_no_model_is_refused(content: bytes | None, words: str, tmp_path
 
 
 def test_without_gguf_it_says_what_to_install(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("breadth.lab.rung.model.find_spec", lambda name: None if name == "gguf" else object())
+    monkeypatch.setattr("breadth.lab.smollm2.policy.find_spec", lambda name: None if name == "gguf" else object())
     error = call_smollm2(model, "--out", tmp_path / "out").exception
     assert isinstance(error, BreadthError)
     assert 'pip install "gguf' in str(error)
@@ -195,8 +194,8 @@ def test_what_failed_is_told_with_its_reason(model: Path, tmp_path: Path, monkey
         )
         return [Failure(trials[-1], "no luck", folder / "log.txt")]
 
-    monkeypatch.setattr("breadth.lab.rung.model.check_libraries", lambda _: None)
-    monkeypatch.setattr("breadth.lab.rung.model.unpack", lambda place, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr("breadth.lab.smollm2.policy.check_libraries", lambda _: None)
+    monkeypatch.setattr("breadth.lab.smollm2.policy.unpack", lambda place, folder: folder.mkdir(parents=True))
     monkeypatch.setattr("breadth.lab.trials.runner.run_trials", run_trials)
     out = tmp_path / "out"
     result = call_smollm2(

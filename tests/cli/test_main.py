@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import breadth as package
+from breadth.cli.lab import LabVerbs
+from breadth.cli.main import LazyVerbs, Verbs, load_verb
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -64,3 +66,22 @@ def test_a_full_disk_under_our_output_is_told(log: Path, buffered: bool) -> None
     assert ended.returncode == 2
     assert "Cannot write to standard output" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("group", [Verbs, LabVerbs])
+def test_every_verb_loads_by_its_name(group: type[LazyVerbs]) -> None:
+    for name, (place, line) in group.verbs.items():
+        command = load_verb(name, place)
+        assert command.name == name
+        assert command.help, f"{name} says nothing about itself"
+        assert len(line) <= 80, "the list of verbs has one line for each"
+
+
+def test_the_list_of_verbs_loads_none_of_them() -> None:
+    script = (
+        "import sys; from breadth.cli.main import app; app(['--help'], standalone_mode=False);"
+        " print([name for name in sys.modules if name.startswith('breadth.cli.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "doctor" in done.stdout
+    assert done.stdout.splitlines()[-1] == "['breadth.cli.main']"

@@ -17,7 +17,7 @@ from breadth.inference.policy import Policy
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.single import Single
 from breadth.inference.sweep_plan import SweepPlan
-from breadth.inference.thinking import PLAIN, Thinking
+from breadth.inference.thinking import UNMARKED_THINKING, Thinking
 from breadth.runs.reader import Run
 from breadth.runtime.journal import JOURNAL_FILE
 
@@ -65,7 +65,9 @@ def test_a_model_without_thinking_marks_is_tuned_and_the_policy_runs(llama: str,
     recorded = Run.open(tmp_path / "run")
     plan = from_table(SweepPlan, recorded.header.config["plan"])
     assert [arm.budget for arm in plan.serial] == [4, 12]
-    assert all(isinstance(arm.strategy, BudgetForcing) and arm.strategy.thinking == PLAIN for arm in plan.serial)
+    assert all(
+        isinstance(arm.strategy, BudgetForcing) and arm.strategy.thinking == UNMARKED_THINKING for arm in plan.serial
+    )
     rows = recorded.query("SELECT step, tokens, extra FROM rollouts").to_pylist()
     assert sorted(row["step"] for row in rows) == [0] * 8 + [1] * 4 + [2] * 4
     budgets = {1: 4, 2: 12}
@@ -79,7 +81,7 @@ def test_a_model_without_thinking_marks_is_tuned_and_the_policy_runs(llama: str,
     assert run(tune, *arguments)[0] == EXIT_CANNOT_TELL
     assert (tmp_path / "run" / JOURNAL_FILE).read_bytes() == before
     policy = tmp_path / "run" / "policy.toml"
-    assert Policy.named(str(policy)).strategy == Single()
+    assert Policy.parse(str(policy)).strategy == Single()
     status, told = run(solve, "What is 2 + 2? Reply with the number.", "--url", llama, "--policy", policy, "--json")
     assert status == 0
     assert json.loads(told)["arrived"] == 1

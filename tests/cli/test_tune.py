@@ -112,7 +112,7 @@ def test_the_best_budget_is_found_and_the_policy_written(tune: Command, url: str
     assert "16 questions x (2 plain + 2 budgets x 2 forced) = 96 samples" in done.stderr
     assert "still to come: about" in done.stderr
     assert "Use 64 thinking tokens" in done.stdout
-    policy = Policy.named(str(tmp_path / "best.toml"))
+    policy = Policy.parse(str(tmp_path / "best.toml"))
     assert isinstance(policy.strategy, BudgetForcing)
     assert policy.strategy.maximum == 64
     assert "Use 64 thinking tokens" in (tmp_path / "page.html").read_text()
@@ -123,7 +123,7 @@ def test_json_is_all_there_is_on_standard_output(tune: Command, url: str, tmp_pa
     page = json.loads(done.stdout)
     assert page["sections"][0]["severity"] == "cannot tell"
     assert done.exit_code == verb.EXIT_CANNOT_TELL
-    assert Policy.named(str(tmp_path / "run" / "policy.toml")).strategy == Single()
+    assert Policy.parse(str(tmp_path / "run" / "policy.toml")).strategy == Single()
 
 
 def test_a_server_without_prefixes_is_tuned_by_width_only(tune: Command, url: str) -> None:

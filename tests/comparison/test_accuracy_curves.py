@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from breadth.comparison.accuracy_curves import Worth, beyond, crossing, worth
-from breadth.comparison.policies import Contestant, on_common_problems, read_contestants
+from breadth.comparison.policies import ComparedPolicy, on_common_problems, read_policies
 from breadth.runs.reader import Run
 
 
 @pytest.fixture
 def pair(broad: Run, narrow: Run) -> tuple[Worth, Worth]:
-    found, most = on_common_problems([*read_contestants(broad, "broad"), *read_contestants(narrow, "narrow")])
+    found, most = on_common_problems([*read_policies(broad, "broad"), *read_policies(narrow, "narrow")])
     one, other = (worth(contestant, most) for contestant in found)
     return one, other
 
@@ -43,7 +43,7 @@ def simulated(rates: np.ndarray[tuple[int, ...], np.dtype[np.float64]], samples:
     right = np.random.default_rng(seed).random((len(rates), samples)) < rates[:, None]
     names = np.repeat([f"p{number:03}" for number in range(len(rates))], samples).astype(object)
     answers = tuple("1" if one else str(2 + place % 5) for place, one in enumerate(right.ravel().tolist()))
-    return worth(Contestant("simulated", names, answers, right.ravel(), None), samples)
+    return worth(ComparedPolicy("simulated", names, answers, right.ravel(), None), samples)
 
 
 def test_a_beta_population_is_foretold_by_its_own_half() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from breadth.comparison.accuracy_curves import worth
 from breadth.comparison.page import comparison_page
-from breadth.comparison.policies import on_common_problems, read_contestants
+from breadth.comparison.policies import on_common_problems, read_policies
 from breadth.comparison.recommendation import recommend
 from breadth.report.cells import Missing
 from breadth.report.sections import Curve, Severity, Table, Verdict
@@ -12,7 +12,7 @@ from breadth.runs.reader import Run
 
 
 def test_every_part_is_there_in_order(broad: Run, narrow: Run) -> None:
-    found, most = on_common_problems([*read_contestants(narrow, "narrow"), *read_contestants(broad, "broad")])
+    found, most = on_common_problems([*read_policies(narrow, "narrow"), *read_policies(broad, "broad")])
     measured = [worth(one, most) for one in found]
     page = comparison_page(measured, recommend(measured))
     verdict = page.sections[0]

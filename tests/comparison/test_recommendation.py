@@ -6,14 +6,14 @@ import pytest
 
 from breadth.base.errors import MeasureError
 from breadth.comparison.accuracy_curves import Worth, worth
-from breadth.comparison.policies import on_common_problems, read_contestants
+from breadth.comparison.policies import on_common_problems, read_policies
 from breadth.comparison.recommendation import recommend
 from breadth.runs.reader import Run
 
 
 @pytest.fixture
 def both(broad: Run, narrow: Run) -> list[Worth]:
-    found, most = on_common_problems([*read_contestants(broad, "broad"), *read_contestants(narrow, "narrow")])
+    found, most = on_common_problems([*read_policies(broad, "broad"), *read_policies(narrow, "narrow")])
     return [worth(one, most) for one in found]
 
 

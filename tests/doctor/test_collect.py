@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, UnknownFormatError
-from breadth.doctor.collect import LONGEST_TOML, MOST, gather, is_data, read_data, sort_sources
+from breadth.doctor.collect import LONGEST_TOML, MOST, collect_evidence, is_data, read_data, sort_sources
 from breadth.runs.importer import all_importers
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -30,9 +30,9 @@ SCRIPT = "from trl import GRPOConfig\nargs = GRPOConfig(output_dir='o', num_gene
 
 def test_a_configuration_goes_with_the_only_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    found = gather([history(tmp_path / "a.json"), tmp_path / "train.py"], tmp_path / "work")
+    found = collect_evidence([history(tmp_path / "a.json"), tmp_path / "train.py"], tmp_path / "work")
     assert [case.name for case in found.cases] == ["a"]
-    assert found.cases[0].knobs.group == 4
+    assert found.cases[0].config.group == 4
     assert found.cases[0].dialect is not None
     assert found.used == ("train.py: configuration of trl", "a.json: trl trainer state")
 
@@ -40,10 +40,10 @@ def test_a_configuration_goes_with_the_only_run(tmp_path: Path) -> None:
 def test_every_log_is_a_run_and_a_configuration_alone_a_case(tmp_path: Path) -> None:
     history(tmp_path / "logs" / "a.json")
     history(tmp_path / "logs" / "b.json")
-    found = gather([tmp_path / "logs"], tmp_path / "work")
+    found = collect_evidence([tmp_path / "logs"], tmp_path / "work")
     assert sorted(case.name for case in found.cases) == ["a", "b"]
     (tmp_path / "train.py").write_text(SCRIPT)
-    alone = gather([tmp_path / "train.py"], tmp_path / "work2")
+    alone = collect_evidence([tmp_path / "train.py"], tmp_path / "work2")
     assert [case.run for case in alone.cases] == [None]
 
 
@@ -51,14 +51,14 @@ def test_with_two_configurations_each_run_takes_the_one_beside_it(tmp_path: Path
     for name, size in (("a", 4), ("b", 16)):
         history(tmp_path / name / "trainer_state.json")
         (tmp_path / name / "train.py").write_text(SCRIPT.replace("num_generations=4", f"num_generations={size}"))
-    found = gather([tmp_path / "a", tmp_path / "b"], tmp_path / "work")
-    assert {case.name: case.knobs.group for case in found.cases} == {"a": 4, "b": 16}
+    found = collect_evidence([tmp_path / "a", tmp_path / "b"], tmp_path / "work")
+    assert {case.name: case.config.group for case in found.cases} == {"a": 4, "b": 16}
 
 
 def test_run_folders_are_found_inside_a_folder(tmp_path: Path) -> None:
     for name in ("one", "two"):
         RunWriter(tmp_path / "runs" / name, Header(name=name)).metrics(1, {"entropy": 0.5})
-    found = gather([tmp_path / "runs"], tmp_path / "work")
+    found = collect_evidence([tmp_path / "runs"], tmp_path / "work")
     assert [case.name for case in found.cases] == ["one", "two"]
 
 
@@ -67,7 +67,7 @@ def test_junk_in_a_folder_is_passed_over_with_its_reason(tmp_path: Path) -> None
     (tmp_path / "mix" / "weights.pt").write_bytes(b"\x80\x04....")
     (tmp_path / "mix" / "notes.md").write_text("buy milk")
     (tmp_path / "mix" / "broken.py").write_text("GRPOConfig(num_generations=\n")
-    found = gather([tmp_path / "mix"], tmp_path / "work")
+    found = collect_evidence([tmp_path / "mix"], tmp_path / "work")
     assert len(found.cases) == 1
     assert sorted(Path(one.file).name for one in found.unused) == ["broken.py", "notes.md", "weights.pt"]
 
@@ -77,13 +77,13 @@ def test_what_was_named_and_cannot_be_read_is_an_error(tmp_path: Path, name: str
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(FileError):
-        gather([tmp_path / name], tmp_path / "work")
+        collect_evidence([tmp_path / name], tmp_path / "work")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnknownFormatError, match="nothing that the doctor can read"):
-        gather([tmp_path / "empty"], tmp_path / "work")
+        collect_evidence([tmp_path / "empty"], tmp_path / "work")
 
 
 def test_policy_server_and_data_are_told_apart(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_policy_server_and_data_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text(
         '{"question": "1+1?", "solution": "First we add one and one. The answer is 2."}\n'
     )
-    found = gather([tmp_path], tmp_path / "work")
+    found = collect_evidence([tmp_path], tmp_path / "work")
     (case,) = found.cases
     assert case.policy is not None
     assert case.server is not None
@@ -111,7 +111,7 @@ def test_runs_one_behind_the_other_in_a_log_are_judged_apart(tmp_path: Path) -> 
     log = table(
         tmp_path / "both.jsonl", [{"step": n % 20, "entropy": level, "reward": 0.5} for n, level in enumerate(levels)]
     )
-    found = gather([log], tmp_path / "work")
+    found = collect_evidence([log], tmp_path / "work")
     assert [case.name for case in found.cases] == ["both, run 1 of 2", "both, run 2 of 2"]
     assert [set(case.run.series("entropy").values.tolist()) for case in found.cases if case.run] == [{0.5}, {0.1}]
     assert any("2 runs one behind the other" in line for line in found.used)
@@ -123,7 +123,7 @@ def test_the_runs_of_a_table_are_judged_apart_whatever_they_are_called(tmp_path:
         {"step": n // 2, "run": names[n % 2], "entropy": n % 2 + 0.5, "reward": 0.5} for n in range(40)
     ]
     log = table(tmp_path / "stacked.jsonl", rows)
-    found = gather([log], tmp_path / "work")
+    found = collect_evidence([log], tmp_path / "work")
     assert [case.name for case in found.cases] == ["stacked, ../../escape", "stacked, b"]
     assert [set(case.run.series("entropy").values.tolist()) for case in found.cases if case.run] == [{0.5}, {1.5}]
     assert sorted(one.name for one in tmp_path.iterdir()) == ["stacked.jsonl", "work"]
@@ -132,24 +132,24 @@ def test_the_runs_of_a_table_are_judged_apart_whatever_they_are_called(tmp_path:
 def test_two_tables_of_metrics_are_two_runs_called_by_their_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         table(tmp_path / f"{name}.jsonl", [{"step": n, "entropy": 0.5, "reward": 0.5} for n in range(12)])
-    assert [case.name for case in gather([tmp_path], tmp_path / "work").cases] == ["a", "b"]
+    assert [case.name for case in collect_evidence([tmp_path], tmp_path / "work").cases] == ["a", "b"]
 
 
 def test_a_broken_log_in_a_folder_is_passed_over_and_a_named_one_is_an_error(tmp_path: Path) -> None:
     history(tmp_path / "mix" / "good" / "trainer_state.json")
     broken = tmp_path / "mix" / "trainer_state.json"
     broken.write_text('{"log_history": [{"step": 1, "loss": ')
-    found = gather([tmp_path / "mix"], tmp_path / "work")
+    found = collect_evidence([tmp_path / "mix"], tmp_path / "work")
     assert [case.name for case in found.cases] == ["good"]
     assert [Path(one.file).name for one in found.unused] == ["trainer_state.json"]
     with pytest.raises(FileError, match="not a whole JSON document"):
-        gather([broken], tmp_path / "again")
+        collect_evidence([broken], tmp_path / "again")
 
 
 def test_a_table_is_called_by_its_file_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table(tmp_path / "mine.jsonl", [{"step": n, "prompt": "1+1", "completion": "2", "reward": 1.0} for n in range(12)])
     monkeypatch.chdir(tmp_path)
-    assert [case.name for case in gather([Path("mine.jsonl")], tmp_path / "work").cases] == ["mine"]
+    assert [case.name for case in collect_evidence([Path("mine.jsonl")], tmp_path / "work").cases] == ["mine"]
 
 
 def test_a_broken_policy_that_was_named_is_an_error(tmp_path: Path) -> None:

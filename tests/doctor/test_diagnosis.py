@@ -9,9 +9,9 @@ import numpy as np
 
 from breadth.adapters.trl.config import SETTINGS
 from breadth.base.errors import MeasureError
-from breadth.doctor.diagnosis import applicable, diagnose, loops_of
+from breadth.doctor.diagnosis import applicable, diagnose_run, loops_of
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import FINDINGS, INFERENCE, CannotTell, Finding, Loop, Outcome
+from breadth.doctor.finding import FINDINGS, INFERENCE_FINDINGS, CannotTell, CheckResult, Finding, Loop
 from breadth.inference.policy import Policy
 from breadth.report.sections import Fact, Severity
 
@@ -20,11 +20,11 @@ from breadth.report.sections import Fact, Severity
 class Says:
     """Says what it is told to."""
 
-    outcome: Outcome
+    outcome: CheckResult
     causes: ClassVar[tuple[str, ...]] = ("cause", "absent")
     loop: ClassVar[Loop] = "training"
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         return self.outcome
 
 
@@ -32,12 +32,12 @@ class Says:
 class Breaks(Says):
     """Meets numbers that an instrument refuses."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         raise MeasureError("Seven is too few.", "Give eight.")
 
 
 def finding(name: str, severity: Severity, voids: tuple[str, ...] = ()) -> Finding:
-    return Finding(name, severity, "strong", "training", f"{name} 1.", (Fact("x", 1.0),), "Nothing.", voids=voids)
+    return Finding(name, severity, "strong", "training", f"{name} 1.", (Fact("x", 1.0),), "Nothing.", invalidates=voids)
 
 
 def test_worst_first_with_causes_that_were_found() -> None:
@@ -45,10 +45,10 @@ def test_worst_first_with_causes_that_were_found() -> None:
         name: Says(finding(name, severity))
         for name, severity in (("mild", Severity.NOTE), ("bad", Severity.CRITICAL), ("cause", Severity.WARNING))
     }
-    found = diagnose(Evidence("x"), checks)
+    found = diagnose_run(Evidence("x"), checks)
     assert [one.name for one in found.findings] == ["bad", "cause", "mild"]
     assert found.findings[0].explained_by == ("cause",)
-    assert found.checked == ("bad", "cause", "mild")
+    assert found.conclusive_checks == ("bad", "cause", "mild")
 
 
 def test_what_reads_a_number_that_must_not_be_believed_is_taken_back() -> None:
@@ -56,32 +56,34 @@ def test_what_reads_a_number_that_must_not_be_believed_is_taken_back() -> None:
         "fall": Says(finding("fall", Severity.CRITICAL)),
         "artefact": Says(finding("artefact", Severity.WARNING, ("fall", "other"))),
     }
-    found = diagnose(Evidence("x"), checks)
+    found = diagnose_run(Evidence("x"), checks)
     assert [one.name for one in found.findings] == ["artefact"]
     assert found.cannot_tell == (CannotTell("fall", "it reads numbers that must not be believed: see artefact"),)
 
 
 def test_what_an_instrument_refuses_is_a_reason_not_to_tell() -> None:
-    found = diagnose(Evidence("x", data=("of training",)), {"odd": Breaks(None), "fine": Says(None)})
+    found = diagnose_run(Evidence("x", data=("of training",)), {"odd": Breaks(None), "fine": Says(None)})
     assert found.cannot_tell == (CannotTell("odd", "Seven is too few.", "Give eight."),)
     assert found.clear == ("fine",)
 
 
 def test_every_finding_of_the_catalogue_survives_nothing_at_all() -> None:
-    found = diagnose(Evidence("nothing"))
+    found = diagnose_run(Evidence("nothing"))
     assert (found.findings, found.clear, found.cannot_tell) == ((), (), ())
 
 
 def test_what_tells_of_no_loop_is_neither_clear_nor_unsure() -> None:
     checks = {"unsure": Says(CannotTell("unsure", "a log")), "clear": Says(None)}
-    assert diagnose(Evidence("x"), checks).cannot_tell == ()
-    found = diagnose(Evidence("x", data=("of training",)), checks)
+    assert diagnose_run(Evidence("x"), checks).cannot_tell == ()
+    found = diagnose_run(Evidence("x", data=("of training",)), checks)
     assert (found.cannot_tell, found.clear) == ((CannotTell("unsure", "a log"),), ("clear",))
 
 
 def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: object) -> None:
     steps = np.linspace(0, 1, 80)
-    found = diagnose(make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), zero_variance_groups=0.2 + 0.75 * steps))  # type: ignore[operator]
+    found = diagnose_run(
+        make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), zero_variance_groups=0.2 + 0.75 * steps)
+    )  # type: ignore[operator]
     names = [one.name for one in found.findings]
     assert names[:2] == ["entropy-collapse", "zero-variance-groups"]
     starved = next(one for one in found.findings if one.name == "zero-variance-groups")
@@ -91,7 +93,7 @@ def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: object) -> None:
 def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
     assert loops_of(Evidence("x")) == set()
     assert loops_of(make(entropy=[0.5] * 9)) == {"training"}
-    assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.knobs({"num_generations": 4}))) == {
+    assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.translate({"num_generations": 4}))) == {
         "training",
         "configuration",
     }
@@ -100,16 +102,16 @@ def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
 
 
 def test_findings_of_inference_are_not_asked_where_they_would_only_keep_silent(make: Any) -> None:
-    for evidence in (Evidence("x"), make(entropy=[0.5] * 9), make(knobs=SETTINGS.knobs({"num_generations": 4}))):
+    for evidence in (Evidence("x"), make(entropy=[0.5] * 9), make(knobs=SETTINGS.translate({"num_generations": 4}))):
         asked = applicable(evidence, loops_of(evidence))
-        assert set(FINDINGS.names()) - set(asked) == set(INFERENCE)
-        assert [FINDINGS.load(name).check(evidence) for name in INFERENCE] == [None] * len(INFERENCE)
+        assert set(FINDINGS.names()) - set(asked) == set(INFERENCE_FINDINGS)
+        assert [FINDINGS.load(name).check(evidence) for name in INFERENCE_FINDINGS] == [None] * len(INFERENCE_FINDINGS)
     for evidence in (Evidence("x", policy=Policy()), Evidence("x", server={})):
         assert applicable(evidence, loops_of(evidence)) == list(FINDINGS.names())
 
 
 def test_a_server_alone_is_asked_what_a_probe_tells_and_the_rest_is_unmeasured() -> None:
-    found = diagnose(
+    found = diagnose_run(
         Evidence("x", server={"dialect": {"kind": "vllm"}, "logprobs": "raw", "thinking_cap": "yes", "top_logprobs": 5})
     )
     assert {"processed-logprobs", "max-tokens-ignored"} <= set(found.clear)

@@ -8,7 +8,15 @@ import pytest
 
 from breadth.base.errors import CatalogueError
 from breadth.doctor import findings
-from breadth.doctor.finding import FINDINGS, INFERENCE, SEVERITIES, Finding, explanation, listing, worst
+from breadth.doctor.finding import (
+    FINDINGS,
+    INFERENCE_FINDINGS,
+    SEVERITIES,
+    Finding,
+    explain_finding,
+    list_findings,
+    worst_severity,
+)
 from breadth.report.sections import Facts, Severity, Text
 from breadth.testing.findings import check_finding
 
@@ -19,8 +27,8 @@ def said(severity: Severity) -> Finding:
 
 def test_the_worst_of_several_and_of_none() -> None:
     assert [one.value for one in SEVERITIES] == ["critical", "warning", "note"]
-    assert worst([said(Severity.NOTE), said(Severity.CRITICAL), said(Severity.WARNING)]) is Severity.CRITICAL
-    assert worst([]) is None
+    assert worst_severity([said(Severity.NOTE), said(Severity.CRITICAL), said(Severity.WARNING)]) is Severity.CRITICAL
+    assert worst_severity([]) is None
 
 
 LOOPS = {"training", "inference", "both", "configuration"}
@@ -31,7 +39,7 @@ def test_each_keeps_the_contract(name: str) -> None:
     check = FINDINGS.load(name)
     check_finding(check, name)
     assert check.loop in LOOPS
-    assert (check.loop in ("inference", "both")) == (name in INFERENCE)
+    assert (check.loop in ("inference", "both")) == (name in INFERENCE_FINDINGS)
     assert set(check.causes) <= set(FINDINGS.names()) - {name}
 
 
@@ -42,7 +50,7 @@ def test_every_file_is_in_the_catalogue() -> None:
 
 @pytest.mark.parametrize("name", FINDINGS.names())
 def test_every_finding_explains_itself_and_its_constants(name: str) -> None:
-    page = explanation(name)
+    page = explain_finding(name)
     assert isinstance(page.sections[0], Text)
     assert len(page.sections[0].text) > 60
     constants = [
@@ -52,8 +60,8 @@ def test_every_finding_explains_itself_and_its_constants(name: str) -> None:
 
 
 def test_all_are_listed_and_a_misspelling_is_helped() -> None:
-    (facts,) = listing().sections
+    (facts,) = list_findings().sections
     assert isinstance(facts, Facts)
     assert [fact.name for fact in facts.facts] == list(FINDINGS.names())
     with pytest.raises(CatalogueError, match="entropy-collapse"):
-        explanation("entropy-colapse")
+        explain_finding("entropy-colapse")

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor import lint
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Prescription
-from breadth.doctor.lint import Point, headline, inert_points, proof, remedies_of, severity
+from breadth.doctor.lint import Point, contradictions, headline, inert_points, proof, remedies_of, severity
 from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting, dialect_of
 from breadth.inference.halting import LowConfidence
 from breadth.inference.policy import Policy
@@ -43,11 +42,11 @@ def test_proof_and_remedies() -> None:
 
 def knobs(**values: Any) -> TrainerConfig:
     """Return knobs that the user set all of."""
-    return TrainerConfig(**values, theirs={name: f"{name}={value}" for name, value in values.items()})
+    return TrainerConfig(**values, user_settings={name: f"{name}={value}" for name, value in values.items()})
 
 
 def no_op_points(settings: TrainerConfig, **more: Any) -> list[Point]:
-    return list(inert_points(Evidence("config", knobs=settings, **more)))
+    return list(inert_points(Evidence("config", config=settings, **more)))
 
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
@@ -81,7 +80,7 @@ def test_what_works_on_the_ratio_needs_several_updates(settings: dict[str, Any],
     assert [one.grave for one in found] == ([] if grave is None else [grave])
     for one in found:
         assert one.remedy is not None
-        assert [change.knob for change in one.remedy.changes] == ["updates"]
+        assert [change.setting for change in one.remedy.changes] == ["updates"]
 
 
 def test_defaults_of_the_trainer_are_nobody_s_remedy() -> None:
@@ -164,10 +163,10 @@ def test_kl_cov_has_no_gradient_of_its_own_on_policy_in_verl_either() -> None:
 
 def test_a_share_of_less_than_one_token() -> None:
     small = {"covariance": "kl-cov", "covariance_share": 0.0002, "micro_batch": 4, "estimator": "grpo", "updates": 4}
-    (found,) = no_op_points(knobs(**small, longest=1000))  # 0.0002 * 4000 = 0.8
+    (found,) = no_op_points(knobs(**small, max_completion_length=1000))  # 0.0002 * 4000 = 0.8
     assert "0.0002 of at most 4,000 tokens" in found.why
     assert not found.grave
-    assert no_op_points(knobs(**small, longest=1250)) == []  # 0.0002 * 5000 = 1
+    assert no_op_points(knobs(**small, max_completion_length=1250)) == []  # 0.0002 * 5000 = 1
     assert no_op_points(knobs(**small)) == []
 
 
@@ -205,38 +204,39 @@ def test_an_entropy_target_is_judged_on_like_and_enough_only(make: Any) -> None:
 
 
 def test_what_a_switch_turns_off() -> None:
-    price = UnusedSetting("kl=0.01", "use_kl_loss is off unless it is set", meant=True)
-    settings = TrainerConfig(kl=0.0, kl_given=0.01, idle=(price,), theirs={"kl_given": "kl=0.01"})
+    price = UnusedSetting("kl=0.01", "use_kl_loss is off unless it is set", intended=True)
+    settings = TrainerConfig(kl=0.0, kl_given=0.01, unused=(price,), user_settings={"kl_given": "kl=0.01"})
     (found,) = no_op_points(settings)
     assert found.grave
     assert found.remedy is not None
-    assert (found.remedy.changes[0].knob, found.remedy.changes[0].value) == ("kl", 0.01)
+    assert (found.remedy.changes[0].setting, found.remedy.changes[0].value) == ("kl", 0.01)
     left = TrainerConfig(
         kl_given=0.01,
-        idle=(UnusedSetting("kl=0.01", "use_kl_loss is off", meant=False),),
-        theirs={"kl_given": "kl=0.01"},
+        unused=(UnusedSetting("kl=0.01", "use_kl_loss is off", intended=False),),
+        user_settings={"kl_given": "kl=0.01"},
     )
     (found,) = no_op_points(left)
     assert not found.grave
     assert found.remedy is None
     (found,) = no_op_points(
         TrainerConfig(
-            length_penalty=False, idle=(UnusedSetting("overlong.enable=True", "naive does not read it", meant=True),)
+            length_penalty=False,
+            unused=(UnusedSetting("overlong.enable=True", "naive does not read it", intended=True),),
         )
     )
     assert found.remedy is not None
-    assert found.remedy.changes[0].knob == "length_penalty"
+    assert found.remedy.changes[0].setting == "length_penalty"
 
 
 @pytest.mark.parametrize(
     ("settings", "count"),
     [
-        ({"filter_flat": True, "shaped_reward": True, "filter_metric": "reward"}, 1),
-        ({"filter_flat": True, "shaped_reward": True, "filter_metric": "seq_reward"}, 1),
-        ({"filter_flat": True, "shaped_reward": True, "filter_metric": "acc"}, 0),
-        ({"filter_flat": True, "shaped_reward": True}, 0),
-        ({"filter_flat": True, "shaped_reward": None, "filter_metric": "reward"}, 0),
-        ({"filter_flat": False, "shaped_reward": True, "filter_metric": "reward"}, 0),
+        ({"dynamic_sampling": True, "shaped_reward": True, "filter_metric": "reward"}, 1),
+        ({"dynamic_sampling": True, "shaped_reward": True, "filter_metric": "seq_reward"}, 1),
+        ({"dynamic_sampling": True, "shaped_reward": True, "filter_metric": "acc"}, 0),
+        ({"dynamic_sampling": True, "shaped_reward": True}, 0),
+        ({"dynamic_sampling": True, "shaped_reward": None, "filter_metric": "reward"}, 0),
+        ({"dynamic_sampling": False, "shaped_reward": True, "filter_metric": "reward"}, 0),
         ({"entropy_share": 1.0}, 1),
         ({"entropy_share": 0.2}, 0),
     ],
@@ -285,7 +285,7 @@ def test_a_halt_rule_s_alternatives_count_too() -> None:
 
 def conflict_points(**values: Any) -> list[Point]:
     theirs = {name: f"{name}={value}" for name, value in values.items()}
-    return list(lint(Evidence("config", knobs=TrainerConfig(**values, theirs=theirs))))
+    return list(contradictions(Evidence("config", config=TrainerConfig(**values, user_settings=theirs))))
 
 
 @pytest.mark.parametrize(
@@ -307,10 +307,10 @@ def conflict_points(**values: Any) -> list[Point]:
         ({"dual_clip": 1.1, "clip_high": 0.28, "clips": False}, None),
         ({"temperature": 0.0, "group": 8}, True),
         ({"temperature": 0.7, "group": 8}, None),  # log-probs are taken at the temperature of the rollouts
-        ({"longest": 4096, "longest_prompt": 1024, "context": 4096}, True),
-        ({"longest": 3072, "longest_prompt": 1024, "context": 4096}, None),
-        ({"longest": 4096, "context": 4096}, None),  # how long prompts are is not known
-        ({"longest": 4097, "context": 4096}, True),
+        ({"max_completion_length": 4096, "max_prompt_length": 1024, "context": 4096}, True),
+        ({"max_completion_length": 3072, "max_prompt_length": 1024, "context": 4096}, None),
+        ({"max_completion_length": 4096, "context": 4096}, None),  # how long prompts are is not known
+        ({"max_completion_length": 4097, "context": 4096}, True),
         ({"mask_truncated": True, "length_penalty": True}, False),
         ({"mask_truncated": True, "length_penalty": None}, None),
         ({"mask_truncated": False, "length_penalty": True}, None),
@@ -332,9 +332,9 @@ def test_rules(settings: dict[str, Any], grave: bool | None) -> None:
 
 
 def test_a_trainer_that_cuts_the_distribution_in_the_loss_too_is_consistent() -> None:
-    knobs = TrainerConfig(top_p=0.9, correct_mismatch=False, theirs={"top_p": "policy.generation.top_p=0.9"})
-    assert list(lint(Evidence("config", knobs=knobs, dialect=dialect_of("nemo-rl")))) == []
-    assert len(list(lint(Evidence("config", knobs=knobs, dialect=dialect_of("verl"))))) == 1
+    knobs = TrainerConfig(top_p=0.9, correct_mismatch=False, user_settings={"top_p": "policy.generation.top_p=0.9"})
+    assert list(contradictions(Evidence("config", config=knobs, dialect=dialect_of("nemo-rl")))) == []
+    assert len(list(contradictions(Evidence("config", config=knobs, dialect=dialect_of("verl"))))) == 1
 
 
 def test_defaults_of_the_trainer_contradict_nobody() -> None:
@@ -348,19 +348,19 @@ def test_defaults_of_the_trainer_contradict_nobody() -> None:
         top_p=0.9,
         correct_mismatch=False,
     )
-    assert list(lint(Evidence("config", knobs=knobs))) == []
+    assert list(contradictions(Evidence("config", config=knobs))) == []
 
 
 def test_a_group_left_at_one_beside_an_estimator_that_was_chosen() -> None:
-    knobs = TrainerConfig(group=1, estimator="grpo", theirs={"estimator": "algorithm.adv_estimator=grpo"})
-    (found,) = lint(Evidence("config", knobs=knobs))
+    knobs = TrainerConfig(group=1, estimator="grpo", user_settings={"estimator": "algorithm.adv_estimator=grpo"})
+    (found,) = contradictions(Evidence("config", config=knobs))
     assert found.setting == "algorithm.adv_estimator=grpo; group left at its default"
 
 
 def test_all_bent_samplings_are_one_point_with_one_remedy() -> None:
     (found,) = conflict_points(top_p=0.9, top_k=50, repetition_penalty=1.1, correct_mismatch=False)
     assert found.remedy is not None
-    assert {change.knob: change.value for change in found.remedy.changes} == {
+    assert {change.setting: change.value for change in found.remedy.changes} == {
         "top_p": 1.0,
         "top_k": 0,
         "repetition_penalty": 1.0,
@@ -369,13 +369,17 @@ def test_all_bent_samplings_are_one_point_with_one_remedy() -> None:
 
 @pytest.mark.parametrize(("weight", "grave"), [("refused", True), ("wrong", True), ("slight", False)])
 def test_what_the_trainer_s_own_rules_say(weight: Any, grave: bool) -> None:
-    (found,) = lint(Evidence("config", knobs=TrainerConfig(clashes=(Conflict("a=1, b=2", "they differ", weight),))))
+    (found,) = contradictions(
+        Evidence("config", config=TrainerConfig(conflicts=(Conflict("a=1, b=2", "they differ", weight),)))
+    )
     assert found.grave == grave
     assert ("refuses to start" in found.why) == (weight == "refused")
 
 
 def test_a_run_that_started_was_not_refused(make: Any) -> None:
-    evidence = make(reward=np.ones(20), knobs=TrainerConfig(clashes=(Conflict("a=1, b=2", "they differ", "refused"),)))
-    (found,) = lint(evidence)
+    evidence = make(
+        reward=np.ones(20), knobs=TrainerConfig(conflicts=(Conflict("a=1, b=2", "they differ", "refused"),))
+    )
+    (found,) = contradictions(evidence)
     assert not found.grave
     assert found.why == "they differ; the run started all the same"

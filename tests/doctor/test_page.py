@@ -10,8 +10,8 @@ import numpy as np
 
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
-from breadth.doctor.collect import Gathered
-from breadth.doctor.diagnosis import RunDiagnosis, diagnose
+from breadth.doctor.collect import CollectedEvidence
+from breadth.doctor.diagnosis import RunDiagnosis, diagnose_run
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
@@ -26,10 +26,11 @@ CHECKS: dict[str, Any] = {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION
 
 
 def test_verdict_then_patch_then_what_cannot_be_told(make: Any, around: Callable[..., Any]) -> None:
-    knobs = TRL.knobs({"num_iterations": 2, "beta": 0.0})
+    knobs = TRL.translate({"num_iterations": 2, "beta": 0.0})
     case = make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), knobs=knobs)
     page = doctor_page(
-        [diagnose(case, CHECKS)], Gathered(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),))
+        [diagnose_run(case, CHECKS)],
+        CollectedEvidence(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),)),
     )
     verdict, patch, entropy, reward, unsure = page.sections
     assert isinstance(entropy, Curve)
@@ -47,21 +48,21 @@ def test_verdict_then_patch_then_what_cannot_be_told(make: Any, around: Callable
 
 
 def test_nothing_found_is_said_with_what_was_looked_for(make: Any, around: Callable[..., Any]) -> None:
-    page = doctor_page([diagnose(make(entropy=around(0.5 + 0 * T, 0.01)), CHECKS)], Gathered())
+    page = doctor_page([diagnose_run(make(entropy=around(0.5 + 0 * T, 0.01)), CHECKS)], CollectedEvidence())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].severity is Severity.GOOD
     assert page.sections[0].headline == "Nothing found in 1 check. 1 check could not be made."
 
 
 def test_a_run_that_tells_nothing_is_not_called_healthy(make: Any) -> None:
-    page = doctor_page([diagnose(make(odd=T), CHECKS)], Gathered())
+    page = doctor_page([diagnose_run(make(odd=T), CHECKS)], CollectedEvidence())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].severity is Severity.CANNOT_TELL
 
 
 def test_several_runs_begin_with_a_table(make: Any, around: Callable[..., Any]) -> None:
     bad, good = make(entropy=around(0.8 * 0.03**T, 0.005)), make(entropy=around(0.8 + 0 * T, 0.005))
-    page = doctor_page([diagnose(bad, CHECKS), diagnose(good, CHECKS)], Gathered())
+    page = doctor_page([diagnose_run(bad, CHECKS), diagnose_run(good, CHECKS)], CollectedEvidence())
     assert isinstance(page.sections[0], Table)
     assert [row[1:] for row in page.sections[0].rows] == [("critical", "entropy-collapse"), ("nothing found", "-")]
 
@@ -80,7 +81,7 @@ def test_the_root_leads_and_not_what_it_explains() -> None:
     )
     assert leading([effect, root, note]) is root
     assert leading([effect]) is effect
-    page = doctor_page([RunDiagnosis(Evidence("x"), (effect, root, note), (), ())], Gathered())
+    page = doctor_page([RunDiagnosis(Evidence("x"), (effect, root, note), (), ())], CollectedEvidence())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].headline == "root 1."
     assert page.sections[0].body == "root. Also found: effect (critical), small (note). Proof and patches follow."
@@ -90,21 +91,23 @@ def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(
     make: Any, around: Callable[..., Any]
 ) -> None:
     lacking = {"zero-variance-groups": STARVED, **CHECKS}
-    one = diagnose(make(entropy=around(0.5 + 0 * T, 0.01)), lacking)
-    page = doctor_page([one], Gathered())
+    one = diagnose_run(make(entropy=around(0.5 + 0 * T, 0.01)), lacking)
+    page = doctor_page([one], CollectedEvidence())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].severity is Severity.CANNOT_TELL
     assert page.sections[0].body.startswith("Nothing found in 1 check, and 2 could not be made")
-    overview = doctor_page([one, one], Gathered()).sections[0]
+    overview = doctor_page([one, one], CollectedEvidence()).sections[0]
     assert isinstance(overview, Table)
     assert overview.rows[0][1] == "cannot tell"
 
 
 def test_the_documented_keys(make: Any) -> None:
     case = make(
-        entropy=0.8 * 0.03 ** np.linspace(0, 1, 60), knobs=VERL.knobs({"data.train_batch_size": 64}), trainer="verl"
+        entropy=0.8 * 0.03 ** np.linspace(0, 1, 60), knobs=VERL.translate({"data.train_batch_size": 64}), trainer="verl"
     )
-    found = to_json([diagnose(case, {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION})], Gathered(used=("x",)))
+    found = to_json(
+        [diagnose_run(case, {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION})], CollectedEvidence(used=("x",))
+    )
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert list(found) == ["schema", "findings", "cannot_tell", "checked", "used", "unused"]
     (finding,) = found["findings"]

@@ -7,12 +7,12 @@ import pytest
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Prescription
-from breadth.doctor.trainer_config import DIALECTS, NAMES, TrainerConfig
+from breadth.doctor.trainer_config import DIALECTS, SETTING_NAMES, TrainerConfig
 from breadth.training.recipes import RECIPES
 
 
 def with_knobs(**knobs: object) -> Evidence:
-    return Evidence("x", knobs=TrainerConfig(**knobs))  # type: ignore[arg-type]  # by name
+    return Evidence("x", config=TrainerConfig(**knobs))  # type: ignore[arg-type]  # by name
 
 
 def test_clip_higher_brings_the_updates_it_needs() -> None:
@@ -41,7 +41,7 @@ def test_a_target_lies_inside_what_the_run_has_shown() -> None:
     [
         (prescriptions.anchor, {"kl": 0.01}),
         (prescriptions.mask_truncated, {"mask_truncated": True}),
-        (prescriptions.draw_anew, {"filter_flat": True}),
+        (prescriptions.draw_anew, {"dynamic_sampling": True}),
         (prescriptions.correct_mismatch, {"correct_mismatch": True}),
         (prescriptions.no_bonus, {"entropy_bonus": 0.0}),
         (prescriptions.lower_clip, {"clip_low": 0.2, "clip_high": 0.2, "updates": 2}),
@@ -55,7 +55,9 @@ def test_what_is_there_already_or_cannot_act_is_not_prescribed(remedy: object, t
 def test_numbers_follow_the_settings() -> None:
     assert prescriptions.smaller_rate(with_knobs(learning_rate=3e-6)).changes == (Change("learning_rate", 1e-6),)
     assert prescriptions.smaller_rate(with_knobs()).changes == ()
-    assert prescriptions.raise_cap(with_knobs(longest=300)).changes == (Change("longest", 600),)
+    assert prescriptions.raise_cap(with_knobs(max_completion_length=300)).changes == (
+        Change("max_completion_length", 600),
+    )
     larger = prescriptions.larger_groups(with_knobs(group=2), 0.5)
     assert larger is not None
     assert larger.changes == (Change("group", 8),)
@@ -66,9 +68,9 @@ def test_numbers_follow_the_settings() -> None:
 
 ALL = (
     prescriptions.same_temperature(1.0, 0.7),
-    prescriptions.whole_distribution(Evidence("run", knobs=TrainerConfig(top_p=0.9))),
+    prescriptions.whole_distribution(Evidence("run", config=TrainerConfig(top_p=0.9))),
     prescriptions.same_precision(),
-    prescriptions.fewer_updates(Evidence("run", knobs=TrainerConfig(updates=4))),
+    prescriptions.fewer_updates(Evidence("run", config=TrainerConfig(updates=4))),
     prescriptions.hold_forks(),
     prescriptions.train_on_forks(),
     prescriptions.guard_successes(),
@@ -82,15 +84,15 @@ ALL = (
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.action[:30])
 def test_changes_name_knobs_and_recipes_that_exist(one: Prescription) -> None:
     for change in one.changes:
-        assert change.knob in NAMES or (change.knob == "chain" and change.value in RECIPES)
+        assert change.setting in SETTING_NAMES or (change.setting == "chain" and change.value in RECIPES)
     for trainer in ("trl", "verl"):
         assert bool(DIALECTS.load(trainer).patch(one.changes, TrainerConfig(prompts=64))) == bool(one.changes)
 
 
 def test_what_is_so_already_is_not_prescribed() -> None:
-    assert prescriptions.whole_distribution(Evidence("run", knobs=TrainerConfig(top_p=1.0))) is None
+    assert prescriptions.whole_distribution(Evidence("run", config=TrainerConfig(top_p=1.0))) is None
     for updates in (None, 1):
-        assert prescriptions.fewer_updates(Evidence("run", knobs=TrainerConfig(updates=updates))) is None
+        assert prescriptions.fewer_updates(Evidence("run", config=TrainerConfig(updates=updates))) is None
 
 
 def test_numbers_are_the_users_own() -> None:

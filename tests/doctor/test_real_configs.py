@@ -11,7 +11,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Check, Finding
 from breadth.doctor.findings import contradictory_settings, no_op_settings, wrong_units
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig
-from breadth.runs.jsonl import head
+from breadth.runs.jsonl import read_head
 from breadth.testing.findings import check_said
 
 CHECKS: dict[str, Check] = {
@@ -56,7 +56,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "top_p": 0.95,
             "loss": "dr_grpo",
             "kl": 0.0,
-            "longest": 256,
+            "max_completion_length": 256,
         },
     ),
     "a36600248-eng__codegrpo_single_round_pure_grpo_mixed500.yaml": (
@@ -81,7 +81,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "updates": None,
             "kl": 0.04,
             "learning_rate": 1e-5,
-            "longest": 768,
+            "max_completion_length": 768,
         },
     ),
     "Deltasthicc__train.grpoconfig.json": (
@@ -103,8 +103,8 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "temperature": None,
             "loss": None,
             "kl": None,
-            "longest": 512,
-            "longest_prompt": 1536,
+            "max_completion_length": 512,
+            "max_prompt_length": 1536,
             "updates": 1,
         },
     ),
@@ -132,8 +132,8 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "accumulation": 8,
             "updates": 1,
             "learning_rate": 5e-7,
-            "longest": 96,
-            "longest_prompt": 1792,
+            "max_completion_length": 96,
+            "max_prompt_length": 1792,
         },
     ),
     "HappynessI__textcraft_grpo_train.yaml": (
@@ -174,7 +174,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "learning_rate": 5e-7,
             "kl": 0.001,
             "entropy_bonus": 0.001,
-            "longest": 3072,
+            "max_completion_length": 3072,
             "micro_batch": 2,
         },
     ),
@@ -199,7 +199,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "clip_low": 0.4,
             "loss": "geo_mean",
             "length_penalty": True,
-            "longest": None,
+            "max_completion_length": None,
         },
     ),
     "yuki-younai__grpo_single_node_bestconfig.args.txt": (
@@ -217,7 +217,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "prompts": 128,
             "updates": 8,
             "kl": 0.001,
-            "filter_flat": True,
+            "dynamic_sampling": True,
             "correct_mismatch": True,
             "clip_high": None,
         },
@@ -230,7 +230,7 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
             "updates": 1,
             "kl": 0.01,
             "clip_high": 0.2,
-            "longest": 512,
+            "max_completion_length": 512,
             "learning_rate": 5e-6,
             "micro_batch": None,
         },
@@ -254,7 +254,7 @@ SAID: dict[str, dict[str, str]] = {
 
 
 def opened(path: Path) -> tuple[ConfigDialect, TrainerConfig]:
-    speaking = [dialect for _, dialect in DIALECTS if dialect.recognises(path, head(path))]
+    speaking = [dialect for _, dialect in DIALECTS if dialect.recognises(path, read_head(path))]
     assert len(speaking) == 1, f"{path.name} is recognised by {[one.trainer for one in speaking]}"
     return speaking[0], speaking[0].knobs(speaking[0].read(path))
 

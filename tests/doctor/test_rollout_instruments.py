@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.doctor.evidence.record import windows
+from breadth.doctor.evidence.record import rollout_windows
 from breadth.doctor.rollout_instruments import completion_table, coverage_sections, diversity_table, group_chart
 from breadth.report.cells import Missing
 from breadth.report.sections import Curve, Groups, Outcome, Table
@@ -19,7 +19,7 @@ def value(cell: object) -> float:
 
 
 def test_the_table_holds_the_numbers_worked_out_by_hand(run: Run) -> None:
-    table, chart, silent = coverage_sections(windows(run))
+    table, chart, silent = coverage_sections(rollout_windows(run))
     assert isinstance(table, Table)
     start, end = table.rows
     # start: problem a has 2 of 4 right, b 0 of 4. pass@1 = (2/4 + 0)/2, pass@4 = (1 + 0)/2; a's vote: 3 leads 2:1:1.
@@ -38,7 +38,7 @@ def test_the_table_holds_the_numbers_worked_out_by_hand(run: Run) -> None:
 
 
 def test_an_interval_covers_its_value_and_stays_in_bounds(run: Run) -> None:
-    (table, *_) = coverage_sections(windows(run))
+    (table, *_) = coverage_sections(rollout_windows(run))
     assert isinstance(table, Table)
     cell = table.rows[0][2]
     assert 0 <= cell.low <= 0.25 <= cell.high <= 1  # type: ignore[union-attr]  # an interval by construction
@@ -47,17 +47,17 @@ def test_an_interval_covers_its_value_and_stays_in_bounds(run: Run) -> None:
 @pytest.mark.parametrize("rewards", [[1.0, 0.5, 0.0, 0.0], [1.0, None, 0.0, 0.0]])
 def test_without_grades_there_is_no_coverage(tmp_path: Path, rewards: list[float | None]) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a"] * 4, "reward": rewards}, 1)
-    assert coverage_sections(windows(Run.open(tmp_path))) == []
+    assert coverage_sections(rollout_windows(Run.open(tmp_path))) == []
 
 
 def test_one_rollout_a_problem_has_no_curve(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a", "b"], "reward": [1.0, 0.0]}, 1)
-    assert coverage_sections(windows(Run.open(tmp_path))) == []
+    assert coverage_sections(rollout_windows(Run.open(tmp_path))) == []
 
 
 def test_texts_without_answers_have_coverage_but_no_vote(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a", "a"], "reward": [1.0, 0.0]}, 1)
-    (table, chart, _) = coverage_sections(windows(Run.open(tmp_path)))
+    (table, chart, _) = coverage_sections(rollout_windows(Run.open(tmp_path)))
     assert isinstance(table, Table)
     assert isinstance(table.rows[0][4], Missing)
     assert isinstance(chart, Curve)
@@ -67,13 +67,13 @@ def test_texts_without_answers_have_coverage_but_no_vote(tmp_path: Path) -> None
 def test_groups_of_another_size_are_left_out(tmp_path: Path) -> None:
     rows = {"problem": ["a", "a", "b", "b", "c"], "reward": [1.0, 0.0, 0.0, 0.0, 1.0]}
     RunWriter(tmp_path).rollouts(rows, 1)
-    (table, *_) = coverage_sections(windows(Run.open(tmp_path)))
+    (table, *_) = coverage_sections(rollout_windows(Run.open(tmp_path)))
     assert isinstance(table, Table)
     assert [value(cell) for cell in table.rows[0][1:4]] == pytest.approx([2, 0.25, 0.5])
 
 
 def test_solved_and_unsolved_are_counted_apart(run: Run) -> None:
-    (table,) = diversity_table(windows(run))
+    (table,) = diversity_table(rollout_windows(run))
     assert isinstance(table, Table)
     shown = {(row[0], row[1]): row[2:] for row in table.rows}
     start = shown["steps 1 to 2", "solved"]
@@ -86,12 +86,12 @@ def test_solved_and_unsolved_are_counted_apart(run: Run) -> None:
 
 def test_no_readable_answer_no_table(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a", "a"], "reward": [1.0, 0.0]}, 1)
-    assert diversity_table(windows(Run.open(tmp_path))) == []
+    assert diversity_table(rollout_windows(Run.open(tmp_path))) == []
 
 
 def test_without_grades_all_groups_are_one_row(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a", "a"], "answer": ["1", "2"]}, 1)
-    (table,) = diversity_table(windows(Run.open(tmp_path)))
+    (table,) = diversity_table(rollout_windows(Run.open(tmp_path)))
     assert isinstance(table, Table)
     assert [row[1] for row in table.rows] == ["all"]
 
@@ -108,7 +108,7 @@ def test_each_window_is_a_row(tmp_path: Path) -> None:
     writer.rollouts({"problem": ["a"] * 4, "completion": [WORKED, WORKED, WORKED, TORN]}, 1)
     writer.rollouts({"problem": ["a"] * 4, "completion": [LOOPING] * 3 + [WORKED]}, 2)
     run = Run.open(tmp_path)
-    (table,) = completion_table(run, windows(run))
+    (table,) = completion_table(run, rollout_windows(run))
     assert isinstance(table, Table)
     start, end = table.rows
     assert start[:2] == ("step 1", 4)
@@ -121,7 +121,7 @@ def test_each_window_is_a_row(tmp_path: Path) -> None:
 def test_without_texts_there_is_nothing_to_say(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a"], "reward": [1.0]}, 1)
     run = Run.open(tmp_path)
-    assert completion_table(run, windows(run)) == []
+    assert completion_table(run, rollout_windows(run)) == []
 
 
 def test_every_outcome_has_its_mark(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_every_outcome_has_its_mark(tmp_path: Path) -> None:
         "truncated": [False, False, False, True, False, False],
     }
     RunWriter(tmp_path).rollouts(rows, 3)
-    (picture,) = group_chart(windows(Run.open(tmp_path)))
+    (picture,) = group_chart(rollout_windows(Run.open(tmp_path)))
     assert isinstance(picture, Groups)
     assert picture.title == "Groups of step 3"
     assert [(group.name, group.outcomes) for group in picture.groups] == [
@@ -142,12 +142,12 @@ def test_every_outcome_has_its_mark(tmp_path: Path) -> None:
 
 
 def test_only_the_last_step_is_drawn(run: Run) -> None:
-    (picture,) = group_chart(windows(run))
+    (picture,) = group_chart(rollout_windows(run))
     assert isinstance(picture, Groups)
     assert [len(group.outcomes) for group in picture.groups] == [4, 4]
 
 
 def test_no_grades_no_picture(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a"], "answer": ["1"]}, 1)
-    assert group_chart(windows(Run.open(tmp_path))) == []
+    assert group_chart(rollout_windows(Run.open(tmp_path))) == []
     assert group_chart(()) == []

@@ -21,10 +21,10 @@ from breadth.doctor.finding import Change, Finding
 from breadth.doctor.findings import contradictory_settings, no_op_settings, wrong_units
 from breadth.doctor.trainer_config import (
     DIALECTS,
-    NAMES,
-    SETTINGS,
+    POLICY_DIALECT,
+    SETTING_NAMES,
     Conflict,
-    ServerWords,
+    ServerPatch,
     TrainerConfig,
     UnusedSetting,
     dialect_of,
@@ -49,32 +49,32 @@ def test_on_policy_is_one_update_or_less_and_not_known_without() -> None:
 
 
 def test_how_the_user_wrote_a_knob() -> None:
-    knobs = TrainerConfig(clip_high=0.28, theirs={"clip_high": "epsilon_high=0.28"})
-    assert knobs.given("clip_high") == "epsilon_high=0.28"
-    assert knobs.given("clip_low") == "clip low left at its default"
+    knobs = TrainerConfig(clip_high=0.28, user_settings={"clip_high": "epsilon_high=0.28"})
+    assert knobs.describe("clip_high") == "epsilon_high=0.28"
+    assert knobs.describe("clip_low") == "clip low left at its default"
 
 
 def test_what_the_user_set_counts_before_a_default_and_the_first_before_the_second() -> None:
-    first = TrainerConfig(group=8, temperature=1.0, top_p=None, kl=0.1, theirs={"kl": "beta=0.1"})
+    first = TrainerConfig(group=8, temperature=1.0, top_p=None, kl=0.1, user_settings={"kl": "beta=0.1"})
     second = TrainerConfig(
-        group=4, temperature=0.7, top_p=0.9, kl=0.2, theirs={"group": "num_generations=4", "kl": "beta=0.2"}
+        group=4, temperature=0.7, top_p=0.9, kl=0.2, user_settings={"group": "num_generations=4", "kl": "beta=0.2"}
     )
     both = merge_configs(first, second)
     assert (both.group, both.temperature, both.top_p, both.kl) == (4, 1.0, 0.9, 0.1)
-    assert both.theirs == {"group": "num_generations=4", "kl": "beta=0.1"}
+    assert both.user_settings == {"group": "num_generations=4", "kl": "beta=0.1"}
 
 
 def test_remarks_of_both_are_kept_once() -> None:
-    idle, clash = UnusedSetting("a=1", "off", meant=True), Conflict("b=2", "no", "wrong")
+    idle, clash = UnusedSetting("a=1", "off", intended=True), Conflict("b=2", "no", "wrong")
     both = merge_configs(
-        TrainerConfig(idle=(idle,), texts={"a": "1e-6"}),
-        TrainerConfig(idle=(idle,), clashes=(clash,), texts={"b": "2e-6"}),
+        TrainerConfig(unused=(idle,), text_numbers={"a": "1e-6"}),
+        TrainerConfig(unused=(idle,), conflicts=(clash,), text_numbers={"b": "2e-6"}),
     )
-    assert (both.idle, both.clashes, both.texts) == ((idle,), (clash,), {"a": "1e-6", "b": "2e-6"})
+    assert (both.unused, both.conflicts, both.text_numbers) == ((idle,), (clash,), {"a": "1e-6", "b": "2e-6"})
 
 
 def test_every_knob_is_not_known_until_it_is() -> None:
-    assert all(getattr(TrainerConfig(), name) is None for name in NAMES)
+    assert all(getattr(TrainerConfig(), name) is None for name in SETTING_NAMES)
 
 
 SAMPLES = {
@@ -95,7 +95,7 @@ SAMPLES = {
 }
 SWITCHES = (
     "mask_truncated",
-    "filter_flat",
+    "dynamic_sampling",
     "correct_mismatch",
     "logs_rollouts",
     "entropy_adaptive",
@@ -103,7 +103,9 @@ SWITCHES = (
     "length_penalty",
     "clips",
 )
-CHANGES = [Change(knob, SAMPLES.get(knob, True if knob in SWITCHES else 2)) for knob in sorted(NAMES | SAMPLES.keys())]
+CHANGES = [
+    Change(knob, SAMPLES.get(knob, True if knob in SWITCHES else 2)) for knob in sorted(SETTING_NAMES | SAMPLES.keys())
+]
 
 
 @pytest.mark.parametrize("name", DIALECTS.names())
@@ -121,7 +123,7 @@ def test_nothing_is_recognised_in_nothing(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     dialect = DIALECTS.load(name)
     assert not dialect.recognises(tmp_path / "a.yaml", b"")
-    assert dialect.knobs({}).theirs == {}
+    assert dialect.knobs({}).user_settings == {}
     assert dialect.patch([], TrainerConfig()) == ()
 
 
@@ -185,7 +187,7 @@ def test_whatever_stands_in_a_file_is_judged_and_patched_without_breaking(name: 
     dialect.patch(CHANGES, knobs)
 
 
-WORDS = ServerWords(
+WORDS = ServerPatch(
     "mine",
     {"votes": lambda count: {"n": count}},
     {"votes": lambda _: ["--many"], "loop_guard": lambda _: ["--many", "--guard"]},
@@ -201,11 +203,11 @@ def test_fields_and_flags() -> None:
 def test_it_has_no_file_to_read(tmp_path: Path) -> None:
     assert not WORDS.recognises(tmp_path / "a.yaml", b"mine")
     assert WORDS.read(tmp_path) == {}
-    assert WORDS.knobs({"n": 3}) == TrainerConfig()
+    assert WORDS.translate({"n": 3}) == TrainerConfig()
 
 
 def policy(*changes: Change) -> Policy:
-    return loads(Policy, "\n".join(SETTINGS.patch(changes, TrainerConfig())))
+    return loads(Policy, "\n".join(POLICY_DIALECT.patch(changes, TrainerConfig())))
 
 
 def test_everything_at_once_loads_as_it_was_meant() -> None:
@@ -235,7 +237,7 @@ def test_one_vote_is_no_vote_and_confidences_are_left_out_of_one() -> None:
 
 def test_what_is_the_server_s_or_a_trainer_s_is_left_out() -> None:
     assert (
-        SETTINGS.patch(
+        POLICY_DIALECT.patch(
             [Change("logprobs_raw", True), Change("clip_high", 0.28), Change("loop_guard", False)], TrainerConfig()
         )
         == ()

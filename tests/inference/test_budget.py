@@ -16,7 +16,7 @@ def test_spends_add_up_field_by_field() -> None:
 
 def test_cached_tokens_have_their_own_price() -> None:
     spend = Spend(input_tokens=3_000_000, cached_tokens=1_000_000, output_tokens=500_000)
-    assert Prices(input=1.0, cached=0.25, output=4.0).of(spend) == pytest.approx(2.0 + 0.25 + 2.0)
+    assert Prices(input=1.0, cached=0.25, output=4.0).cost_of(spend) == pytest.approx(2.0 + 0.25 + 2.0)
 
 
 @pytest.mark.parametrize("name", ["calls", "input_tokens", "output_tokens", "seconds", "money"])

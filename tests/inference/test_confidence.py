@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from breadth.base.errors import BrokenFileError, MeasureError, SettingsError
 from breadth.base.settings import dump, load
 from breadth.inference.confidence import (
-    FLOOR,
+    LOGPROB_FLOOR,
     ConfidenceGate,
     Gauge,
-    agreement,
+    agreement_with_vote,
     borda_weights,
+    check_gate,
     fit_gate,
     group_confidences,
     keep_threshold,
-    rule,
     self_certainty,
     token_confidence,
 )
@@ -65,7 +65,7 @@ def test_masked_tokens_are_clipped_and_flagged(masked: float) -> None:
 def test_a_distribution_cut_down_to_one_token_is_surer_than_an_open_one() -> None:
     alone, open_one = token_confidence([0.0], 20), token_confidence([math.log(0.05)] * 20, 20)
     assert alone[1]
-    assert alone[0] == pytest.approx(-FLOOR * 19 / 20)
+    assert alone[0] == pytest.approx(-LOGPROB_FLOOR * 19 / 20)
     assert alone[0] > open_one[0]
 
 
@@ -79,18 +79,18 @@ def test_a_token_without_log_probs_has_no_confidence(nothing: list[float]) -> No
 def test_the_four_measures_by_hand() -> None:
     assert group_confidences([8, 8, 2, 2, 8, 8, 8, 8], 4).tolist() == pytest.approx([5, 5, 5, 6.5, 8])
     wanted = {"lowest": 5, "bottom": 5, "tail": 8, "mean": 6.5}
-    assert {name: Gauge(name, window=4).of(DIP) for name in ("lowest", "bottom", "tail", "mean")} == wanted
+    assert {name: Gauge(name, window=4).confidence_of(DIP) for name in ("lowest", "bottom", "tail", "mean")} == wanted
 
 
 def test_bottom_averages_the_lowest_tenth_of_many_groups() -> None:
     # Window 1 makes every token a group; of 1..20 the lowest tenth is 1 and 2.
-    assert Gauge("bottom", window=1).of(sure(*range(20, 0, -1))) == 1.5
-    assert Gauge("bottom", window=1).of(sure(*range(19, 0, -1))) == 1.0  # a tenth of 19 is one
+    assert Gauge("bottom", window=1).confidence_of(sure(*range(20, 0, -1))) == 1.5
+    assert Gauge("bottom", window=1).confidence_of(sure(*range(19, 0, -1))) == 1.0  # a tenth of 19 is one
 
 
 @pytest.mark.parametrize("measure", ["lowest", "bottom", "tail", "mean"])
 def test_a_completion_shorter_than_the_window_is_one_group(measure: Any) -> None:
-    assert Gauge(measure).of(sure(1, 2, 6)) == 3
+    assert Gauge(measure).confidence_of(sure(1, 2, 6)) == 3
 
 
 @settings(max_examples=60)
@@ -113,17 +113,17 @@ def test_running_sums_stay_exact_over_a_long_completion() -> None:
 def test_tokens_without_confidence_are_passed_over() -> None:
     with_gaps = sure(8, math.nan, 8, 2, math.inf, 2, 8, 8, 8, 8)
     for measure in ("lowest", "bottom", "tail", "mean"):
-        assert Gauge(measure, window=4).of(with_gaps) == Gauge(measure, window=4).of(DIP)
+        assert Gauge(measure, window=4).confidence_of(with_gaps) == Gauge(measure, window=4).confidence_of(DIP)
 
 
 @pytest.mark.parametrize("bare", [Candidate("text"), sure(), sure(math.nan, math.nan)])
 def test_a_candidate_without_confidences_has_none(bare: Candidate) -> None:
-    assert math.isnan(Gauge().of(bare))
+    assert math.isnan(Gauge().confidence_of(bare))
 
 
 def test_completions_that_were_just_as_sure_are_equal_whatever_their_length() -> None:
-    assert len({Gauge("mean").of(sure(*[8.1] * length)) for length in range(1, 200)}) == 1
-    assert len({Gauge("lowest", window=16).of(sure(*[8.1] * length)) for length in range(1, 200)}) == 1
+    assert len({Gauge("mean").confidence_of(sure(*[8.1] * length)) for length in range(1, 200)}) == 1
+    assert len({Gauge("lowest", window=16).confidence_of(sure(*[8.1] * length)) for length in range(1, 200)}) == 1
 
 
 def test_the_published_defaults() -> None:
@@ -131,7 +131,7 @@ def test_the_published_defaults() -> None:
 
 
 def test_a_gauge_asks_for_the_log_probs_it_needs_and_leaves_the_rest() -> None:
-    assert Gauge(top_logprobs=5).asked(Sampling(temperature=0.3, top_logprobs=1)) == Sampling(
+    assert Gauge(top_logprobs=5).with_logprobs(Sampling(temperature=0.3, top_logprobs=1)) == Sampling(
         temperature=0.3, top_logprobs=5
     )
 
@@ -311,22 +311,22 @@ def test_bad_gates_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_rulings() -> None:
     shut = replace(OPEN, within=Interval(0.53, 0.46, 0.60))
-    assert rule(OPEN, GAUGE, model="small").open
-    assert "0.700" in rule(OPEN, GAUGE).note
-    assert not rule(shut, GAUGE).open
-    assert "AUROC 0.530, 95% interval 0.460 to 0.600" in rule(shut, GAUGE).note
-    assert not rule(None, GAUGE).open
-    assert "trust = true" in rule(None, GAUGE).note
-    assert rule(None, GAUGE, trust=True).open
-    assert "without evidence" in rule(None, GAUGE, trust=True).note
+    assert check_gate(OPEN, GAUGE, model="small").open
+    assert "0.700" in check_gate(OPEN, GAUGE).note
+    assert not check_gate(shut, GAUGE).open
+    assert "AUROC 0.530, 95% interval 0.460 to 0.600" in check_gate(shut, GAUGE).note
+    assert not check_gate(None, GAUGE).open
+    assert "trust = true" in check_gate(None, GAUGE).note
+    assert check_gate(None, GAUGE, trust=True).open
+    assert "without evidence" in check_gate(None, GAUGE, trust=True).note
 
 
 def test_evidence_about_another_gauge_or_model_is_none() -> None:
-    assert "window=64" in rule(OPEN, Gauge()).note
-    assert not rule(OPEN, Gauge()).open
-    assert "small, not on large" in rule(OPEN, GAUGE, model="large").note
-    assert not rule(OPEN, GAUGE, model="large").open
-    assert rule(replace(OPEN, model=""), GAUGE, model="large").open
+    assert "window=64" in check_gate(OPEN, Gauge()).note
+    assert not check_gate(OPEN, Gauge()).open
+    assert "small, not on large" in check_gate(OPEN, GAUGE, model="large").note
+    assert not check_gate(OPEN, GAUGE, model="large").open
+    assert check_gate(replace(OPEN, model=""), GAUGE, model="large").open
 
 
 def poll_of(*keys: str | None, task: Task | None = None) -> Poll:
@@ -336,12 +336,12 @@ def poll_of(*keys: str | None, task: Task | None = None) -> Poll:
 
 
 def test_agreement_with_the_full_vote() -> None:
-    assert agreement(poll_of("4", None, "5", "4")) == [True, None, False, True]
-    assert agreement(poll_of("4", "5", None)) == [None, None, None]  # tied
-    assert agreement(poll_of(None)) == [None]
-    assert agreement(poll_of()) == []
+    assert agreement_with_vote(poll_of("4", None, "5", "4")) == [True, None, False, True]
+    assert agreement_with_vote(poll_of("4", "5", None)) == [None, None, None]  # tied
+    assert agreement_with_vote(poll_of(None)) == [None]
+    assert agreement_with_vote(poll_of()) == []
 
 
 def test_agreement_counts_equivalent_answers_as_one() -> None:
     task = Task("q", equivalent=lambda first, second: {first, second} == {"0.5", "half"})
-    assert agreement(poll_of("0.5", "half", "half", "3", task=task)) == [True, True, True, False]
+    assert agreement_with_vote(poll_of("0.5", "half", "half", "3", task=task)) == [True, True, True, False]

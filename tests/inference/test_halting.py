@@ -161,7 +161,7 @@ def test_a_completion_just_as_sure_as_the_bar_is_not_ended_by_rounding() -> None
     # The bar comes from single precision, the stream has double: neither 0.1 nor 8.1 is exact in both.
     for value in (0.1, 8.1, 17.3):
         stored = Candidate("", confidences=np.full(500, value, dtype=np.float32))
-        assert ended_at(LowConfidence(Gauge(window=64).of(stored), 64), [value] * 5000) is None
+        assert ended_at(LowConfidence(Gauge(window=64).confidence_of(stored), 64), [value] * 5000) is None
 
 
 def test_missing_tokens_are_passed_over() -> None:

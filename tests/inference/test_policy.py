@@ -18,12 +18,12 @@ from breadth.inference.strategies.single import Single
 
 
 def test_a_name_is_a_strategy_with_its_defaults() -> None:
-    assert Policy.named("adaptive-vote") == Policy()
-    assert Policy.named("single").strategy == Single()
+    assert Policy.parse("adaptive-vote") == Policy()
+    assert Policy.parse("single").strategy == Single()
 
 
 def test_settings_follow_the_name() -> None:
-    named = Policy.named("adaptive-vote, most=16, stop.kind=lead, stop.votes=2").strategy
+    named = Policy.parse("adaptive-vote, most=16, stop.kind=lead, stop.votes=2").strategy
     assert named == AdaptiveVote(most=16, stop=Lead(2))
 
 
@@ -35,7 +35,7 @@ def test_a_file_holds_everything(tmp_path: Path) -> None:
         system="Be brief.",
     )
     dump(policy, tmp_path / "policy.toml")
-    assert Policy.named(str(tmp_path / "policy.toml")) == policy
+    assert Policy.parse(str(tmp_path / "policy.toml")) == policy
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_file_holds_everything(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(text: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said.replace("(", r"\(")):
-        Policy.named(text)
+        Policy.parse(text)
 
 
 def test_a_bad_file_is_named_with_its_setting(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text('[strategy]\nkind = "adaptive-vote"\nmots = 3\n', encoding="utf-8")
     with pytest.raises(BrokenFileError, match="mots"):
-        Policy.named(str(path))
+        Policy.parse(str(path))
 
 
 def test_a_question_becomes_a_chat_with_what_the_model_is_told_first() -> None:
@@ -77,8 +77,8 @@ def test_a_question_becomes_a_chat_with_what_the_model_is_told_first() -> None:
 def test_a_policy_may_cut_what_repeats_itself(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text('[halt]\nkind = "loop"\nleast = 60\n', encoding="utf-8")
-    policy = Policy.named(str(path))
+    policy = Policy.parse(str(path))
     assert policy.halt == Loop(least=60)
     assert policy.task("q").halt == Loop(least=60)
     dump(policy, path)
-    assert Policy.named(str(path)) == policy
+    assert Policy.parse(str(path)) == policy

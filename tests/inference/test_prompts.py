@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from breadth.inference.prompts import rewritten, with_model, with_suffix, with_system, with_turns
+from breadth.inference.prompts import rewrite_asks, with_model, with_suffix, with_system, with_turns
 from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Prompt, Run
-from breadth.inference.sync_driver import Pump
+from breadth.inference.sync_driver import SyncDriver
 
 USER = {"role": "user", "content": "What is 6 times 7?"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -75,7 +75,7 @@ def named(ask: Ask, place: str) -> Candidate:
 
 
 def test_another_model_reaches_forked_runs_and_spares_those_that_name_one() -> None:
-    pump = Pump(named, lambda candidate, by: replace(candidate, feedback=by))
+    pump = SyncDriver(named, lambda candidate, by: replace(candidate, feedback=by))
     answer = pump.run(with_model(forking(), "small"))
     assert [candidate.model for candidate in answer.candidates] == ["small", "own"]
     assert answer.chosen is not None
@@ -89,7 +89,7 @@ def test_no_name_changes_nothing() -> None:
 
 def test_a_run_closed_early_closes_the_one_inside() -> None:
     inner = asking(None)
-    run = rewritten(inner, lambda ask: replace(ask, n=3))
+    run = rewrite_asks(inner, lambda ask: replace(ask, n=3))
     assert next(run) == Ask(3)
     run.close()
     assert next(inner, None) is None

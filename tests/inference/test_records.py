@@ -163,7 +163,7 @@ def test_a_task_with_another_seed_is_otherwise_the_same() -> None:
 def test_a_candidate_compares_without_its_arrays() -> None:
     with_arrays = Candidate("a", confidences=np.ones(3, dtype=np.float32), logprobs=np.zeros(3, dtype=np.float32))
     assert with_arrays == Candidate("a")
-    assert Candidate("b", prefix="a").whole == "ab"
+    assert Candidate("b", prefix="a").full_text == "ab"
 
 
 def test_what_an_answer_derives() -> None:

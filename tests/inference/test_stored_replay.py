@@ -27,9 +27,9 @@ from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.shapes import Shapes
 from breadth.inference.stopping.sprt import Sprt
-from breadth.inference.stopping.window import Window
-from breadth.inference.stored_replay import counted, last_draws, played_by_run, replay
-from breadth.inference.stored_votes import Reels, StoredVotes
+from breadth.inference.stopping.window import UnanimousWindow
+from breadth.inference.stored_replay import as_adaptive_vote, last_draws, replay, replay_draw_by_draw
+from breadth.inference.stored_votes import ReplayOrders, StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
@@ -133,7 +133,7 @@ def real_votes(fixtures: Path, name: str) -> StoredVotes:
     classes = [
         [keys[q].setdefault(table["answer"][place], len(keys[q])) for place in places] for q, places in rows.items()
     ]
-    return StoredVotes.of_classes(
+    return StoredVotes.from_classes(
         classes, correct=[[table["correct"][place] for place in places] for places in rows.values()]
     )
 
@@ -229,7 +229,7 @@ def test_a_strategy_whose_needs_are_not_stored_is_refused_at_the_start() -> None
     with pytest.raises(StrategyError, match="needs confidences, and 4 of"):
         replay(store("aabb"), {"needy": Needy()})
     with pytest.raises(StrategyError, match="only counts"):
-        replay(StoredVotes.of_classes([[0, 1]]), {"needy": Needy()})
+        replay(StoredVotes.from_classes([[0, 1]]), {"needy": Needy()})
 
 
 def test_a_halt_is_replayed_on_stored_confidences() -> None:
@@ -256,7 +256,7 @@ LIBRARY = ShapeLibrary.fit([[12], [9, 2, 1], [5, 4, 2, 1], [11, 1]])
 RULES: list[StopRule] = [
     Never(),
     Lead(2),
-    Window(2),
+    UnanimousWindow(2),
     BetaLead(0.9),
     Dirichlet(0.8),
     Sprt(0.8, 0.2, 0.2),
@@ -280,9 +280,9 @@ def test_arrays_give_exactly_what_runs_give(rule: StopRule, width: int, answers:
     strategy = AdaptiveVote(most, width, rule)
     truths = dict.fromkeys(candidates, "a")
     counted = replay(candidates, {"it": strategy}, repeats=3, truths=truths).outcomes["it"].by_question
-    votes = StoredVotes.of_candidates(candidates, truths)
-    run = played_by_run(strategy, candidates, Reels(votes, votes.orders(3)))
-    for name, column in zip(counted, (run.correct, run.agreeing, run.samples, run.started, run.tokens), strict=True):
+    votes = StoredVotes.from_candidates(candidates, truths)
+    run = replay_draw_by_draw(strategy, candidates, ReplayOrders(votes, votes.orders(3)))
+    for name, column in zip(counted, (run.correct, run.agreement, run.samples, run.started, run.tokens), strict=True):
         np.testing.assert_allclose(counted[name], column.reshape(-1, 3).mean(axis=1), err_msg=name)
 
 
@@ -291,25 +291,25 @@ def test_arrays_give_exactly_what_runs_give(rule: StopRule, width: int, answers:
 def test_a_plain_vote_is_counted_as_it_runs(answers: list[str], n: int) -> None:
     candidates = store(*answers)
     counted = replay(candidates, {"it": Vote(n)}, repeats=3).outcomes["it"].by_question
-    votes = StoredVotes.of_candidates(candidates)
-    run = played_by_run(Vote(n), candidates, Reels(votes, votes.orders(3)))
-    for name, column in zip(counted, (run.correct, run.agreeing, run.samples, run.started, run.tokens), strict=True):
+    votes = StoredVotes.from_candidates(candidates)
+    run = replay_draw_by_draw(Vote(n), candidates, ReplayOrders(votes, votes.orders(3)))
+    for name, column in zip(counted, (run.correct, run.agreement, run.samples, run.started, run.tokens), strict=True):
         np.testing.assert_allclose(counted[name], column.reshape(-1, 3).mean(axis=1), err_msg=name)
 
 
 def test_what_is_a_vote_and_what_is_not() -> None:
-    assert counted(Vote(5)) == AdaptiveVote(5, 5, Never(), 5)
-    assert counted(AdaptiveVote(stop=Lead(2))) == AdaptiveVote(stop=Lead(2))
+    assert as_adaptive_vote(Vote(5)) == AdaptiveVote(5, 5, Never(), 5)
+    assert as_adaptive_vote(AdaptiveVote(stop=Lead(2))) == AdaptiveVote(stop=Lead(2))
 
 
 def test_a_path_ends_at_the_first_yes_the_limit_or_the_end_of_the_store() -> None:
-    votes = StoredVotes.of_classes([[0, 0, 0, 1], [0, 1, 0, 1], [0, 1, -1, -1]], sizes=[4, 4, 2])
-    reels = Reels(votes, np.broadcast_to(np.arange(4), (3, 1, 4)).astype(np.int64))
+    votes = StoredVotes.from_classes([[0, 0, 0, 1], [0, 1, 0, 1], [0, 1, -1, -1]], sizes=[4, 4, 2])
+    reels = ReplayOrders(votes, np.broadcast_to(np.arange(4), (3, 1, 4)).astype(np.int64))
     assert last_draws(Lead(2), 40, reels, 8).tolist() == [1, 3, 1]
     assert last_draws(Lead(2), 3, reels, 8).tolist() == [1, 2, 1]
 
 
 def test_a_path_ends_where_there_is_nothing_to_vote_on() -> None:
-    votes = StoredVotes.of_classes([[-1, -1, -1, 0], [-1, 0, -1, -1]], sizes=[4, 4])
-    reels = Reels(votes, np.broadcast_to(np.arange(4), (2, 1, 4)).astype(np.int64))
+    votes = StoredVotes.from_classes([[-1, -1, -1, 0], [-1, 0, -1, -1]], sizes=[4, 4])
+    reels = ReplayOrders(votes, np.broadcast_to(np.arange(4), (2, 1, 4)).astype(np.int64))
     assert last_draws(Never(), 40, reels, 2).tolist() == [1, 3]

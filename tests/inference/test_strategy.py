@@ -16,7 +16,7 @@ from breadth.inference.confidence import Gauge
 from breadth.inference.records import Answer, Ask, Candidate, Finish, Reading, Run, Sampling, Task
 from breadth.inference.strategies.batch_exploration import BatchExploration
 from breadth.inference.strategies.budget_forcing import BudgetForcing
-from breadth.inference.strategies.cascade import Cascade, Stage
+from breadth.inference.strategies.cascade import Cascade, CascadeStage
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategies.early_exit import EarlyExit, Trial
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
@@ -27,7 +27,7 @@ from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import STRATEGIES, Strategy
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.testing.strategies import drive
 
 
@@ -87,12 +87,12 @@ TEXTS = (
 FINISHES: tuple[Finish, ...] = ("stop", "stop", "stop", "length", "tool_calls", "content_filter")
 TRIED: tuple[Strategy, ...] = (
     *(STRATEGIES.load(name)() for name in STRATEGIES.names() if name != "cascade"),
-    Cascade((Stage(Panel(EarlyExit(), 2)), Stage(BudgetForcing()), Stage(Vote(3)))),
+    Cascade((CascadeStage(Panel(EarlyExit(), 2)), CascadeStage(BudgetForcing()), CascadeStage(Vote(3)))),
     ConfidenceVote(6, trust=True),
     OnlineConfidenceVote(3, 9, trust=True, gauge=Gauge(window=4)),
-    EarlyExit(thinking=PLAIN, turns=("Wait", "\n")),
+    EarlyExit(thinking=UNMARKED_THINKING, turns=("Wait", "\n")),
     EarlyExit(trial=Trial("geometric"), threshold=0.5),
-    BudgetForcing(cues=3, minimum=20, thinking=PLAIN),
+    BudgetForcing(cues=3, minimum=20, thinking=UNMARKED_THINKING),
     Revision(judge="default"),
     Split(3, Revision(rounds=2, judge="default", weighted=True)),
     BatchExploration(judge="default"),

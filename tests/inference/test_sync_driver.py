@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Run
-from breadth.inference.sync_driver import Pump
+from breadth.inference.sync_driver import SyncDriver
 
 
 def number(ask: Ask, place: str) -> Candidate:
@@ -21,7 +21,7 @@ def test_it_sends_what_was_waited_for_and_keeps_the_rest() -> None:
             got.append([candidate.text for candidate in drawn])
         return Answer()
 
-    pump = Pump(number)
+    pump = SyncDriver(number)
     pump.run(asking())
     assert got == [["0.0"], [], ["0.1", "0.2"], ["1.0"], []]
     assert len(pump.drawn) == 4
@@ -32,7 +32,7 @@ def test_draws_that_fail_do_not_come() -> None:
         drawn: list[Candidate] = yield Ask(4)
         return Answer(candidates=tuple(drawn))
 
-    answer = Pump(lambda ask, place: None if place.endswith("1") else number(ask, place)).run(asking())
+    answer = SyncDriver(lambda ask, place: None if place.endswith("1") else number(ask, place)).run(asking())
     assert [candidate.text for candidate in answer.candidates] == ["0.0", "0.2", "0.3"]
 
 
@@ -46,7 +46,7 @@ def test_forks_have_places_of_their_own_and_judges_are_asked() -> None:
         judged: list[Candidate] = yield Judge(tuple(answer.chosen for answer in answers if answer.chosen))
         return Answer(candidates=tuple(judged))
 
-    answer = Pump(number, lambda candidate, by: replace(candidate, feedback=by)).run(whole())
+    answer = SyncDriver(number, lambda candidate, by: replace(candidate, feedback=by)).run(whole())
     assert [(candidate.text, candidate.feedback, candidate.independent) for candidate in answer.candidates] == [
         ("0.0/0.0", "default", False),
         ("0.1/0.0", "default", False),
@@ -58,4 +58,4 @@ def test_a_run_that_asks_nothing_has_an_answer_all_the_same() -> None:
         yield from asks
         return Answer(stopped="at once")
 
-    assert Pump(number).run(silent()).stopped == "at once"
+    assert SyncDriver(number).run(silent()).stopped == "at once"

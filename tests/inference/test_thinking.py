@@ -7,7 +7,7 @@ import pytest
 from breadth.base.errors import SettingsError
 from breadth.base.settings import dumps, loads
 from breadth.inference.records import Candidate, Finish, Reading, Sampling, Task
-from breadth.inference.thinking import PLAIN, Thinking, Trace, on_new_line
+from breadth.inference.thinking import UNMARKED_THINKING, Thinking, ThinkingTrace, on_new_line
 
 MARKED = Thinking()
 
@@ -15,15 +15,15 @@ MARKED = Thinking()
 def read(thinking: Thinking, prefix: str, text: str, how: str = "stated", finish: Finish = "stop") -> str | None:
     reading = Reading(how)  # type: ignore[arg-type]  # one of the three, from the tests below
     answer, key = reading.read_with_key(prefix + text, ended=finish != "length")
-    return thinking.read(reading, Candidate(text, answer, key, finish, prefix=prefix)).key
+    return thinking.read_answer(reading, Candidate(text, answer, key, finish, prefix=prefix)).key
 
 
 def test_closing_and_cutting() -> None:
-    assert MARKED.closed("so") == "so\n</think>\n\n"
-    assert MARKED.closed("so\n") == "so\n</think>\n\n"
-    assert MARKED.cut("so") == "so\n</think>\nFinal Answer:"
-    assert PLAIN.closed("so") == "so"
-    assert PLAIN.cut("so") == "so\nFinal Answer:"
+    assert MARKED.close_thinking("so") == "so\n</think>\n\n"
+    assert MARKED.close_thinking("so\n") == "so\n</think>\n\n"
+    assert MARKED.cut_thinking("so") == "so\n</think>\nFinal Answer:"
+    assert UNMARKED_THINKING.close_thinking("so") == "so"
+    assert UNMARKED_THINKING.cut_thinking("so") == "so\nFinal Answer:"
     assert on_new_line("") == ""
 
 
@@ -36,9 +36,9 @@ def test_what_is_said_while_thinking_is_no_answer() -> None:
 
 
 def test_a_forced_answer_of_a_plain_model_comes_before_what_it_said_earlier() -> None:
-    assert read(PLAIN, "First \\boxed{5}.\nFinal Answer:", " 7") == "7"
-    assert read(PLAIN, "First \\boxed{5}.\nFinal Answer:", "") == "5"
-    assert read(PLAIN, "", "First \\boxed{5}.") == "5"
+    assert read(UNMARKED_THINKING, "First \\boxed{5}.\nFinal Answer:", " 7") == "7"
+    assert read(UNMARKED_THINKING, "First \\boxed{5}.\nFinal Answer:", "") == "5"
+    assert read(UNMARKED_THINKING, "", "First \\boxed{5}.") == "5"
 
 
 def test_where_the_whole_reply_is_the_answer_the_marker_is_not() -> None:
@@ -53,26 +53,26 @@ def test_a_cut_answer_counts_only_when_stated() -> None:
 
 
 def test_thinking_is_told_from_an_answer_that_came_with_it() -> None:
-    assert MARKED.thought(Candidate("hm</think>\n\n4")) == "hm"
-    assert MARKED.thought(Candidate("4", reasoning="hm")) == "hm"
-    assert PLAIN.thought(Candidate("4")) == "4"
+    assert MARKED.thinking_text(Candidate("hm</think>\n\n4")) == "hm"
+    assert MARKED.thinking_text(Candidate("4", reasoning="hm")) == "hm"
+    assert UNMARKED_THINKING.thinking_text(Candidate("4")) == "4"
 
 
 def test_thinking_set_apart_is_put_together_with_its_mark() -> None:
-    assert MARKED.said(Candidate("4", reasoning="hm")) == "hm\n</think>\n\n4"
-    assert MARKED.said(Candidate("", reasoning="hm")) == "hm"
-    assert MARKED.said(Candidate("hm")) == "hm"
-    assert PLAIN.said(Candidate("4", reasoning="hm")) == "hm4"
+    assert MARKED.generated_text(Candidate("4", reasoning="hm")) == "hm\n</think>\n\n4"
+    assert MARKED.generated_text(Candidate("", reasoning="hm")) == "hm"
+    assert MARKED.generated_text(Candidate("hm")) == "hm"
+    assert UNMARKED_THINKING.generated_text(Candidate("4", reasoning="hm")) == "hm4"
 
 
 def test_thinking_is_drawn_up_to_its_mark() -> None:
     sampling = Sampling(stop=("Q:",), thinking_tokens=9)
-    assert MARKED.sampling(sampling, 5) == Sampling(stop=("</think>",), max_tokens=5)
-    assert PLAIN.sampling(sampling, 5) == Sampling(stop=("Q:",), max_tokens=5)
+    assert MARKED.limit_sampling(sampling, 5) == Sampling(stop=("</think>",), max_tokens=5)
+    assert UNMARKED_THINKING.limit_sampling(sampling, 5) == Sampling(stop=("Q:",), max_tokens=5)
 
 
 def test_an_incomplete_trace_answers_by_the_last_piece_that_can_be_read() -> None:
-    trace = Trace(Task("q"), PLAIN)
+    trace = ThinkingTrace(Task("q"), UNMARKED_THINKING)
     assert trace.answer(False).chosen is None
     pieces = [Candidate("a", "1", "1", tokens=3), Candidate("b", "2", "2", tokens=4), Candidate("c", tokens=5)]
     for piece in pieces:
@@ -84,7 +84,7 @@ def test_an_incomplete_trace_answers_by_the_last_piece_that_can_be_read() -> Non
 
 
 def test_a_complete_trace_without_an_answer_says_so() -> None:
-    trace = Trace(Task("q"), MARKED)
+    trace = ThinkingTrace(Task("q"), MARKED)
     trace.take(Candidate("I do not know.", tokens=3))
     assert trace.answer(True).notes == ("No answer could be read in the reply.",)
     trace.take(Candidate("The answer is 4.", "4", "4", tokens=3))
@@ -92,7 +92,7 @@ def test_a_complete_trace_without_an_answer_says_so() -> None:
 
 
 def test_marks_survive_toml_and_bad_ones_are_refused() -> None:
-    assert loads(Thinking, dumps(PLAIN)) == PLAIN
+    assert loads(Thinking, dumps(UNMARKED_THINKING)) == UNMARKED_THINKING
     with pytest.raises(SettingsError, match="close"):
         Thinking(close="")
     with pytest.raises(SettingsError, match="cue"):

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from breadth.inference.records import Candidate, Judge, Task
 from breadth.inference.voting import (
     Poll,
-    Standing,
+    VoteState,
+    answer_unread,
     best_scored,
+    break_tie,
     class_weights,
-    drawn,
-    judged,
+    judge_score,
     majority,
-    selected,
-    unread,
+    request_scores,
+    select_best,
     weighted_best,
-    worth,
 )
 
 KEYS = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=12)
@@ -48,10 +48,10 @@ def one_way(first: str, second: str) -> bool:
 
 
 def test_standing() -> None:
-    standing = poll_of("a", None, "b", "b", "c").standing
-    assert standing == Standing((2, 1, 1), (0, 1, 1, 2), 1)
+    standing = poll_of("a", None, "b", "b", "c").state
+    assert standing == VoteState((2, 1, 1), (0, 1, 1, 2), 1)
     assert (standing.total, standing.leader, standing.runner_up, standing.rest) == (4, 2, 1, 1)
-    nothing = Poll(Task("q")).standing
+    nothing = Poll(Task("q")).state
     assert (nothing.total, nothing.leader, nothing.runner_up, nothing.rest) == (0, 0, 0, 0)
 
 
@@ -95,10 +95,10 @@ def test_ties_fall_uniformly_over_seeds_and_are_recorded() -> None:
 
 
 def test_a_tie_falls_the_same_way_for_the_same_seed_only() -> None:
-    assert len({drawn(["a", "b", "c"], 5), drawn(["c", "a", "b"], 5)}) == 1
-    assert drawn(["a"], 0) == "a"
+    assert len({break_tie(["a", "b", "c"], 5), break_tie(["c", "a", "b"], 5)}) == 1
+    assert break_tie(["a"], 0) == "a"
     # Neither neighbouring seeds nor other answers share their fate.
-    same = sum(drawn(["a", "b"], seed) == drawn(["a", "b"], seed + 1) for seed in range(1000))
+    same = sum(break_tie(["a", "b"], seed) == break_tie(["a", "b"], seed + 1) for seed in range(1000))
     assert 430 < same < 570
 
 
@@ -108,8 +108,8 @@ def test_nothing_readable() -> None:
     answer = majority(poll)
     assert (answer.text, answer.key, answer.votes) == ("done", None, {})
     assert "No answer could be read" in answer.notes[0]
-    assert unread(Poll(Task("q"))).chosen is None
-    assert unread(Poll(Task("q"))).notes == ()
+    assert answer_unread(Poll(Task("q"))).chosen is None
+    assert answer_unread(Poll(Task("q"))).notes == ()
 
 
 # --- weights
@@ -243,26 +243,26 @@ def poll(*scored: tuple[str, float | None]) -> Poll:
 
 def test_the_best_single_score_or_the_best_sum() -> None:
     made = poll(("4", 0.5), ("4", 0.5), ("5", 0.9))
-    assert selected(made, by="x").key == "5"
-    assert selected(made, by="x", weighted=True).key == "4"
-    assert selected(made).key == "4"
+    assert select_best(made, by="x").key == "5"
+    assert select_best(made, by="x", weighted=True).key == "4"
+    assert select_best(made).key == "4"
 
 
 def test_a_judge_that_says_nothing_leaves_it_to_the_vote() -> None:
-    answer = selected(poll(("4", None), ("4", None), ("5", None)), by="strict")
+    answer = select_best(poll(("4", None), ("4", None), ("5", None)), by="strict")
     assert answer.key == "4"
     assert answer.notes == ("The judge 'strict' scored nothing: the plain vote decided.",)
-    assert selected(poll(), by="strict").notes == ()
+    assert select_best(poll(), by="strict").notes == ()
 
 
 def test_solved_is_a_score_where_there_is_no_other() -> None:
-    assert worth(Candidate("", solved=True)) == 1
-    assert worth(Candidate("", solved=False)) == 0
-    assert worth(Candidate("", solved=True, score=0.25)) == 0.25
-    assert worth(Candidate("")) is None
+    assert judge_score(Candidate("", solved=True)) == 1
+    assert judge_score(Candidate("", solved=False)) == 0
+    assert judge_score(Candidate("", solved=True, score=0.25)) == 0.25
+    assert judge_score(Candidate("")) is None
 
 
 def test_nobody_is_asked_without_a_judge_or_a_candidate() -> None:
-    assert list(judged([Candidate("a")], "")) == []
-    assert list(judged([], "x")) == []
-    assert list(judged([Candidate("a")], "x")) == [Judge((Candidate("a"),), "x")]
+    assert list(request_scores([Candidate("a")], "")) == []
+    assert list(request_scores([], "x")) == []
+    assert list(request_scores([Candidate("a")], "x")) == [Judge((Candidate("a"),), "x")]

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from breadth.lab.demo.plan import Plan
-from breadth.lab.demo.results import DemoResults, Forced, Training
+from breadth.lab.demo.results import DemoResults, Forced
 from breadth.lab.evaluation.corners import Arm, corners
 from breadth.lab.evaluation.evaluate import AtK, Measured, Said
 from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
+from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.lab.model.reasoner import Reasoner, Shape, build, save
-from breadth.lab.task.facts import Facts
 from breadth.lab.task.grammar import Role
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 from breadth.measure.intervals import Interval
 
 QUESTION = "( 3 + 4 ) * ( 5 + 6 ) ="
@@ -69,7 +69,9 @@ def demo_results() -> DemoResults:
     plan = Plan(steps=3, problems=16, samples=8, votes=4, budgets=(8, 16, 64), budget_samples=2, thinking=64, repeats=2)
     base, plain, protected = _measured(0.25, 1.0, 1.0), _measured(0.5, 0.5, 0.4), _measured(0.5, 0.9, 0.8)
     forced = tuple(Forced(tokens, _rates(rate), _rates(0.5)) for tokens, rate in ((8, 0.25), (16, 0.75), (64, 0.0)))
-    went = Training((1, 2, 3), (0.1, 0.2, 0.3), (0.9, 0.8, 0.7), (0.5, 0.4, 0.3), (1.5, 1.4, math.nan))
+    log = TrainingLog(
+        (1, 2, 3), (0.1, 0.2, 0.3), (0.9, 0.8, 0.7), planning=(0.5, 0.4, 0.3), execution=(1.5, 1.4, math.nan)
+    )
     return DemoResults(
         version="1.0",
         plan=plan,
@@ -78,8 +80,8 @@ def demo_results() -> DemoResults:
         protected=protected,
         corners=corners([_arm(plain, 0.25, 0.5)], [_arm(protected, 0.25, 0.75)], k=8, votes=4),
         forced=forced,
-        plain_training=went,
-        protected_training=went,
+        plain_training=log,
+        protected_training=log,
         versions={"breadth": "1.0", "torch": "2.0"},
         base_digest="0123456789abcdef0123456789abcdef",
         seconds=90.0,

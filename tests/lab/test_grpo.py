@@ -35,8 +35,7 @@ from breadth.lab.grpo import (
 )
 from breadth.lab.model.reasoner import Reasoner, Shape, build, load, save
 from breadth.lab.task.grammar import END
-from breadth.lab.task.problems import read_problem
-from breadth.lab.task.tasks import held_out
+from breadth.lab.task.problems import held_out, read_problem
 from breadth.lab.task.vocabulary import words_of
 from breadth.runs.reader import Run
 from breadth.training.chain import Chain

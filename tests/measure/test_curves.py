@@ -170,7 +170,7 @@ def test_a_hump_is_handed_back_instead_of_a_rising_fit() -> None:
     table = (rng.random((200, 5)) < [0.3, 0.5, 0.6, 0.5, 0.35]).astype(float)
     result = fit_curves([1, 2, 4, 8, 16], table)
     assert isinstance(result, HumpTest)
-    assert result.positive
+    assert result.is_positive
     counts = fit_curve_counts([1, 2, 4, 8, 16], table.sum(axis=0), [200] * 5)
     assert isinstance(counts, HumpTest)
 

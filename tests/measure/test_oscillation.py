@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from breadth.base.errors import MeasureError
 from breadth.measure.oscillation import (
     Restatements,
+    extract_restatements,
     neighbour_pairs,
     oscillation_by_position,
     oscillation_by_step,
-    stated_in,
     trace_oscillations,
 )
 from breadth.measure.validate import BoolArray
@@ -29,7 +29,7 @@ def test_statements_found_in_texts() -> None:
         "I do not know.",
         "<answer>7</answer>",
     ]
-    found = stated_in(texts, ["1/2", "2", "8"])
+    found = extract_restatements(texts, ["1/2", "2", "8"])
     assert found.traces.tolist() == [0, 0, 0, 2]
     assert found.correct.tolist() == [False, True, True, False]
     # 0.5 and 1/2 are one answer, 3 and 7 are others.
@@ -40,7 +40,7 @@ def test_statements_found_in_texts() -> None:
 
 
 def test_an_unreadable_truth_makes_nothing_right() -> None:
-    found = stated_in(["The answer is n/a. \\boxed{3}"], ["n/a"])
+    found = extract_restatements(["The answer is n/a. \\boxed{3}"], ["n/a"])
     assert not found.correct.any()
 
 
@@ -52,12 +52,12 @@ def test_pairs_by_hand_whatever_the_order_of_rows() -> None:
     statements = Restatements(*(np.asarray(column)[shuffle] for column in (traces, positions, classes, correct)))
     pairs = neighbour_pairs(statements)
     assert statements.positions[pairs.rows].tolist() == [1, 2, 3, 4, 5, 6]
-    assert pairs.kept_right.tolist() == [True, False, False, False, False, False]
+    assert pairs.stays_right.tolist() == [True, False, False, False, False, False]
     assert pairs.lost.tolist() == [False, True, False, False, False, False]
-    assert pairs.moved.tolist() == [False, False, True, False, False, False]
-    assert pairs.kept_wrong.tolist() == [False, False, False, True, True, False]
-    assert pairs.found.tolist() == [False, False, False, False, False, True]
-    assert pairs.changed.tolist() == [False, True, True, False, False, True]
+    assert pairs.wrong_to_other.tolist() == [False, False, True, False, False, False]
+    assert pairs.stays_wrong.tolist() == [False, False, False, True, True, False]
+    assert pairs.wrong_to_right.tolist() == [False, False, False, False, False, True]
+    assert pairs.changes.tolist() == [False, True, True, False, False, True]
 
 
 def test_bad_columns_are_refused() -> None:
@@ -70,9 +70,9 @@ def test_bad_columns_are_refused() -> None:
     with pytest.raises(MeasureError, match="order is unknown"):
         neighbour_pairs(Restatements(["a", "a"], [1, 1], [1, 2], [True, False]))
     with pytest.raises(MeasureError, match="2 texts and 1 right answers"):
-        stated_in(["a", "b"], ["1"])
+        extract_restatements(["a", "b"], ["1"])
     with pytest.raises(MeasureError, match="None of the 1 texts states"):
-        stated_in(["I do not know."], ["1"])
+        extract_restatements(["I do not know."], ["1"])
 
 
 MODELS = {
@@ -105,12 +105,19 @@ def test_traces_by_hand() -> None:
 def test_curve_by_hand() -> None:
     # Step 1: 0 0 1 1 -> 0 1 0 2: one right kept, one lost, one found, one moved. Step 2: 0 1 0 2 -> all right.
     first, second = oscillation_by_step(chains([0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 2, 0]))
-    assert (first.at, first.pairs, first.right, first.lost, first.found, first.moved) == (1, 4, 2, 1, 1, 1)
+    assert (first.at, first.pairs, first.right, first.right_to_wrong, first.wrong_to_right, first.wrong_to_other) == (
+        1,
+        4,
+        2,
+        1,
+        1,
+        1,
+    )
     assert (first.loss.value, first.repair.value, first.change.value) == (0.5, 0.5, 0.75)
     assert first.loss.method == "wilson"
     # Wilson for 1 of 2: 0.5 -+ z / (1 + z^2 / 2) sqrt(1/8 + z^2 / 16) with z = 1.959964.
     assert (first.loss.low, first.loss.high) == pytest.approx((0.094531, 0.905469), abs=1e-5)
-    assert (second.at, second.right, second.lost, second.found) == (2, 2, 0, 2)
+    assert (second.at, second.right, second.right_to_wrong, second.wrong_to_right) == (2, 2, 0, 2)
     assert second.loss.value == 0
     assert second.repair.value == 1
 
@@ -144,8 +151,8 @@ def test_positions_in_stretches() -> None:
     statements = Restatements(traces, positions, np.array([0, 1, 0, 0, 0]), np.array([1, 0, 1, 1, 1]))
     early, late = oscillation_by_position(statements, bins=2)
     assert (early.at, late.at) == (0.25, 0.75)
-    assert (early.pairs, early.lost, early.found) == (2, 1, 1)
-    assert (late.pairs, late.right, late.lost) == (1, 1, 0)
+    assert (early.pairs, early.right_to_wrong, early.wrong_to_right) == (2, 1, 1)
+    assert (late.pairs, late.right, late.right_to_wrong) == (1, 1, 0)
     assert early.loss.method.startswith("cluster bootstrap")
     with pytest.raises(MeasureError, match="run from 1 to 2, for 10 bins"):
         oscillation_by_position(chains([0, 1]))
@@ -162,13 +169,13 @@ def test_from_texts_to_a_curve() -> None:
         + "The answer is 7."
     )
     steady = "The answer is 5." + " " * 90 + "The answer is 5."
-    statements = stated_in([wavering, steady], ["5", "5"])
+    statements = extract_restatements([wavering, steady], ["5", "5"])
     found = trace_oscillations(statements)
     assert found.changes.tolist() == [3, 0]
     assert found.final_right.tolist() == [False, True]
     assert found.ever_right.all()
-    assert sum(point.lost for point in oscillation_by_position(statements)) == 2
-    assert sum(point.found for point in oscillation_by_position(statements)) == 1
+    assert sum(point.right_to_wrong for point in oscillation_by_position(statements)) == 2
+    assert sum(point.wrong_to_right for point in oscillation_by_position(statements)) == 1
 
 
 @settings(max_examples=80, deadline=None)
@@ -178,15 +185,15 @@ def test_what_must_hold_in_every_chain(answers: list[list[int]]) -> None:
     found = trace_oscillations(statements)
     lengths = [len(chain) for chain in answers]
     assert found.flip_matrix.sum() == sum(lengths) - len(lengths)
-    pairs = found.lost + found.found + found.moved + found.kept_right + found.kept_wrong
+    pairs = found.right_to_wrong + found.wrong_to_right + found.wrong_to_other + found.stays_right + found.stays_wrong
     assert (pairs == np.array(lengths) - 1).all()
     # An oracle over the chain is at least as good as any fixed place in it, the last included.
     assert (found.ever_right >= found.final_right).all()
     # Losses and finds alternate, so they differ by at most one, and by the ends of the chain.
     starts = np.array([chain[0] == 0 for chain in answers], dtype=int)
-    assert (found.found - found.lost == found.final_right.astype(int) - starts).all()
+    assert (found.wrong_to_right - found.right_to_wrong == found.final_right.astype(int) - starts).all()
     points = oscillation_by_step(statements)
-    assert sum(point.lost for point in points) == found.lost.sum()
+    assert sum(point.right_to_wrong for point in points) == found.right_to_wrong.sum()
     assert sum(point.pairs for point in points) == (np.array(lengths) - 1).sum()
 
 
@@ -212,7 +219,9 @@ def test_a_million_statements_are_followed() -> None:
     found = trace_oscillations(Restatements(traces, steps, classes, classes == 0))
     points = oscillation_by_step(Restatements(traces, steps, classes, classes == 0))
     # Answers at random: a right one is lost with chance 3/4, a wrong one moves to another wrong one with chance 2/4.
-    assert found.lost.sum() / (found.lost.sum() + found.kept_right.sum()) == pytest.approx(0.75, abs=0.01)
+    assert found.right_to_wrong.sum() / (found.right_to_wrong.sum() + found.stays_right.sum()) == pytest.approx(
+        0.75, abs=0.01
+    )
     assert points[4].loss.value == pytest.approx(0.75, abs=0.02)
 
 
@@ -274,7 +283,7 @@ def test_hazard_per_step_of_real_runs(fixtures: Path, model: str) -> None:
     assert [point.loss.value for point in points] == pytest.approx(rows["corruption_rate"].tolist())
     assert [point.repair.value for point in points] == pytest.approx(rows["repair_rate"].tolist())
     # Their hazard_mu is the gain in accuracy less 0.05 a step; they leave it out where too few change.
-    gain = [(point.found - point.lost) / point.pairs - 0.05 for point in points]
+    gain = [(point.wrong_to_right - point.right_to_wrong) / point.pairs - 0.05 for point in points]
     known = rows["hazard_mu"].notna().to_numpy()
     assert np.array(gain)[known] == pytest.approx(rows["hazard_mu"].to_numpy()[known])
     # The other file, made per run, must end where the steps end.

@@ -105,7 +105,7 @@ def test_six_problems_all_lost_by_hand() -> None:
     # of 64.
     result = hump_test([1, 2], np.tile([1.0, 0.0], (6, 1)))
     assert result.p_value == 1 / 64
-    assert result.positive
+    assert result.is_positive
     assert result.can_tell
     assert result.peak == 1.0
     assert result.fall.value == 1.0
@@ -116,7 +116,7 @@ def test_four_problems_can_never_be_enough() -> None:
     # 1 of 16 is 0.0625.
     result = hump_test([1, 2], np.tile([1.0, 0.0], (4, 1)))
     assert result.p_value == 1 / 16
-    assert not result.positive
+    assert not result.is_positive
     assert not result.can_tell
     assert (result.fall.low, result.fall.high) == (-1.0, 1.0)
 
@@ -127,7 +127,7 @@ def test_bounds_by_hand() -> None:
     # one pattern in 32 may lie beyond, so the reach is 3 / sqrt(5) and the ends are 1 -+ 3 / sqrt(5) * sqrt(5) / 5 =
     # 0.4 and 1.6, cut to 1.
     result = hump_test([1, 2], np.tile([1.0, 0.0], (5, 1)))
-    assert result.positive
+    assert result.is_positive
     assert (result.fall.low, result.fall.high) == pytest.approx((0.4, 1.0))
 
 
@@ -147,14 +147,14 @@ def test_budgets_may_come_in_any_order() -> None:
 
 def test_nothing_differs() -> None:
     result = hump_test([1, 2], [[1, 1], [0, 0]])
-    assert (result.p_value, result.positive, result.can_tell) == (1.0, False, False)
+    assert (result.p_value, result.is_positive, result.can_tell) == (1.0, False, False)
     assert (result.fall.low, result.fall.high) == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize("curve", [[0.5] * 6, [0.2, 0.35, 0.45, 0.5, 0.5, 0.5], [0.2, 0.3, 0.4, 0.5, 0.6, 0.7]])
 def test_false_alarms_stay_at_five_percent_on_flat_and_rising_curves(curve: list[float]) -> None:
     rng = np.random.default_rng(7)
-    alarms = [hump_test(np.arange(1, 7), _outcomes(curve, 40, rng), seed=seed).positive for seed in range(200)]
+    alarms = [hump_test(np.arange(1, 7), _outcomes(curve, 40, rng), seed=seed).is_positive for seed in range(200)]
     assert np.mean(alarms) <= 0.05 + 2.33 * math.sqrt(0.05 * 0.95 / 200)
 
 
@@ -179,27 +179,27 @@ def test_correlated_steps_of_one_trace_raise_no_false_alarms() -> None:
             states.append(np.where(rng.random(40) < 0.8, states[-1], rng.random(40) < 0.4))
         return np.array(states, dtype=float).T
 
-    alarms = [hump_test(np.arange(1, 7), trace(), seed=seed).positive for seed in range(200)]
+    alarms = [hump_test(np.arange(1, 7), trace(), seed=seed).is_positive for seed in range(200)]
     assert np.mean(alarms) <= 0.05 + 2.33 * math.sqrt(0.05 * 0.95 / 200)
 
 
 def test_a_real_fall_is_seen_and_its_size_held() -> None:
     rng = np.random.default_rng(9)
     results = [hump_test([1, 2, 4, 8], _outcomes([0.3, 0.6, 0.65, 0.45], 150, rng), seed=seed) for seed in range(60)]
-    assert np.mean([result.positive for result in results]) > 0.9
+    assert np.mean([result.is_positive for result in results]) > 0.9
     assert np.mean([0.2 in result.fall for result in results]) >= 0.9
-    assert all(result.positive == (result.fall.low > 0) for result in results)
+    assert all(result.is_positive == (result.fall.low > 0) for result in results)
 
 
 def test_counts_form_by_simulation_and_on_a_clear_fall() -> None:
     rng = np.random.default_rng(10)
     alarms = [
-        hump_test_counts([1, 2, 3, 4], rng.binomial(200, 0.3, 4), np.full(4, 200), seed=seed).positive
+        hump_test_counts([1, 2, 3, 4], rng.binomial(200, 0.3, 4), np.full(4, 200), seed=seed).is_positive
         for seed in range(200)
     ]
     assert np.mean(alarms) <= 0.05 + 2.33 * math.sqrt(0.05 * 0.95 / 200)
     clear = hump_test_counts([1, 2, 3], [50, 120, 60], [200, 200, 200])
-    assert clear.positive
+    assert clear.is_positive
     assert clear.peak == 2.0
     # 120/200 - 60/200 = 0.3, standard error sqrt(0.24/200 + 0.21/200) = 0.047; about two of them to either side.
     assert clear.fall.value == pytest.approx(0.3)
@@ -234,12 +234,12 @@ def _waits(fixtures: Path, source: str, questions: int) -> HumpTest:
 
 def test_forced_waits_hurt_one_model_and_not_another(fixtures: Path) -> None:
     onevision = _waits(fixtures, "R1-Onevision-7B-RL-mathv_evaluation_results.json", 3040)
-    assert onevision.positive
+    assert onevision.is_positive
     # Best after one wait, at about 1,179 tokens: 556 of 3,040 right, against 421 after six.
     assert onevision.peak == pytest.approx(1179.35, abs=0.01)
     assert onevision.fall.value == pytest.approx(135 / 3040)
     qvq = _waits(fixtures, "QVQ_oly_results.json", 6728)
-    assert not qvq.positive
+    assert not qvq.is_positive
     assert qvq.peak == max(qvq.budgets)
 
 
@@ -249,7 +249,7 @@ def test_reasked_answers_fall_in_no_model_from_first_to_last_step(fixtures: Path
     for _, runs in rows.groupby("model_alias"):
         tasks = runs.groupby("task_id")[["correct_at_step_1", "final_correct"]].mean()
         result = hump_test([1, 10], tasks.to_numpy())
-        assert not result.positive
+        assert not result.is_positive
         assert result.can_tell
 
 
@@ -260,5 +260,5 @@ def test_eight_problems_by_step_cannot_tell(fixtures: Path) -> None:
     # 0, 2 and 1 of 8 right: one problem loses a right answer, far from proof.
     assert result.accuracies == (0.0, 0.25, 0.125)
     assert result.peak == 2.0
-    assert not result.positive
+    assert not result.is_positive
     assert not result.can_tell

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from breadth.base.errors import MeasureError
 from breadth.measure.policy_change import (
     Gradient,
+    compare_prediction,
     covariance_products,
     exact_entropy_change,
     kl_drift,
     kl_tokens,
-    predicted_against_measured,
-    predicted_entropy_change,
+    predict_entropy_change,
 )
 from breadth.measure.validate import FloatArray
 
@@ -51,16 +51,16 @@ def test_mean_product_is_the_covariance(seed: int) -> None:
 
 def test_entropy_changes_of_the_specification() -> None:
     assert exact_entropy_change(LOGITS, GAINS, 0.01, "natural") == pytest.approx(-0.005127, abs=5e-7)
-    assert predicted_entropy_change(LOGITS, GAINS, 0.01, "natural") == pytest.approx(-0.005123, abs=5e-7)
+    assert predict_entropy_change(LOGITS, GAINS, 0.01, "natural") == pytest.approx(-0.005123, abs=5e-7)
     assert exact_entropy_change(LOGITS, GAINS, 0.01, "vanilla") == pytest.approx(-0.001451, abs=5e-7)
-    assert predicted_entropy_change(LOGITS, GAINS, 0.01, "vanilla") == pytest.approx(-0.001449, abs=5e-7)
+    assert predict_entropy_change(LOGITS, GAINS, 0.01, "vanilla") == pytest.approx(-0.001449, abs=5e-7)
 
 
 def test_prediction_becomes_exact_as_the_step_shrinks() -> None:
     ratios = [
         float(
             exact_entropy_change(LOGITS, GAINS, step, "natural")
-            / predicted_entropy_change(LOGITS, GAINS, step, "natural")
+            / predict_entropy_change(LOGITS, GAINS, step, "natural")
         )
         for step in (0.1, 0.01, 0.001)
     ]
@@ -75,17 +75,17 @@ def test_prediction_is_the_derivative_of_entropy(seed: int, gradient: Gradient) 
     slope = (
         exact_entropy_change(logits, gains, step, gradient) - exact_entropy_change(logits, gains, -step, gradient)
     ) / (2 * step)
-    assert predicted_entropy_change(logits, gains, 1.0, gradient) == pytest.approx(slope, abs=1e-6)
+    assert predict_entropy_change(logits, gains, 1.0, gradient) == pytest.approx(slope, abs=1e-6)
 
 
 @pytest.mark.parametrize("gradient", ["natural", "vanilla"])
 def test_constant_advantages_change_nothing(gradient: Gradient) -> None:
     assert exact_entropy_change(LOGITS, [3.0] * 4, 0.5, gradient) == pytest.approx(0, abs=1e-15)
-    assert predicted_entropy_change(LOGITS, [3.0] * 4, 0.5, gradient) == pytest.approx(0, abs=1e-15)
+    assert predict_entropy_change(LOGITS, [3.0] * 4, 0.5, gradient) == pytest.approx(0, abs=1e-15)
 
 
 def test_a_uniform_policy_changes_to_second_order_only() -> None:
-    assert predicted_entropy_change(np.zeros(4), GAINS, 0.01, "natural") == pytest.approx(0, abs=1e-15)
+    assert predict_entropy_change(np.zeros(4), GAINS, 0.01, "natural") == pytest.approx(0, abs=1e-15)
     small, large = (float(exact_entropy_change(np.zeros(4), GAINS, step, "natural")) for step in (0.001, 0.01))
     assert large / small == pytest.approx(100, rel=0.02)
 
@@ -104,13 +104,13 @@ def _training(steps: int, rate: float, noise: float, seed: int) -> tuple[FloatAr
         log_policy = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         entropies.append(float(-(np.exp(log_policy) * log_policy).sum(axis=1).mean()))
         gains = worth + noise * rng.normal(size=worth.shape)
-        covariances.append(-float(predicted_entropy_change(logits, gains, 1.0, "natural").mean()))
+        covariances.append(-float(predict_entropy_change(logits, gains, 1.0, "natural").mean()))
         logits = logits + rate * gains
     return np.array(covariances), np.array(entropies)
 
 
 def test_a_training_run_is_predicted_with_its_step_size() -> None:
-    result = predicted_against_measured(*_training(80, 0.01, 3.0, 0))
+    result = compare_prediction(*_training(80, 0.01, 3.0, 0))
     assert result.verdict == "predicts"
     assert result.steps == 79
     assert result.correlation.low > 0.95
@@ -124,7 +124,7 @@ def test_slope_and_correlation_by_hand() -> None:
     # 1.
     covariances = [0.0, -1.0] * 8
     entropies = np.concatenate([[0.0], np.cumsum([0.0, 2.0] * 8)])[:16]
-    result = predicted_against_measured(covariances, entropies)
+    result = compare_prediction(covariances, entropies)
     assert result.slope.value == pytest.approx(2.0)
     assert result.correlation.value == pytest.approx(1.0)
     assert result.verdict in ("predicts", "cannot tell")
@@ -133,7 +133,7 @@ def test_slope_and_correlation_by_hand() -> None:
 def test_unrelated_series_are_not_predicted() -> None:
     rng = np.random.default_rng(1)
     pairs = [(rng.normal(size=200), rng.normal(size=200).cumsum()) for _ in range(60)]
-    verdicts = [predicted_against_measured(*pair, replicates=200).verdict for pair in pairs]
+    verdicts = [compare_prediction(*pair, replicates=200).verdict for pair in pairs]
     assert verdicts.count("predicts") <= 6
     assert verdicts.count("does not predict") >= 50
 
@@ -142,7 +142,7 @@ def test_short_noisy_series_cannot_tell() -> None:
     rng = np.random.default_rng(4)
     covariances = rng.normal(size=14)
     entropies = np.concatenate([[0.0], np.cumsum(-covariances[:-1] + 2 * rng.normal(size=13))])
-    result = predicted_against_measured(covariances, entropies)
+    result = compare_prediction(covariances, entropies)
     assert result.verdict == "cannot tell"
     assert "may lie anywhere" in result.note
 
@@ -157,7 +157,7 @@ def test_short_noisy_series_cannot_tell() -> None:
     ],
 )
 def test_nothing_to_go_by(covariances: FloatArray, entropies: FloatArray, note: str) -> None:
-    result = predicted_against_measured(covariances, entropies)
+    result = compare_prediction(covariances, entropies)
     assert result.verdict == "cannot tell"
     assert note in result.note
     assert math.isnan(result.slope.value)
@@ -173,11 +173,11 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(MeasureError, match="-inf"):
         exact_entropy_change([0.0, -math.inf], [1.0, 1.0], 0.1, "natural")
     with pytest.raises(MeasureError, match="every action"):
-        predicted_entropy_change([0.0, 1.0], [1.0], 0.1, "natural")
+        predict_entropy_change([0.0, 1.0], [1.0], 0.1, "natural")
     with pytest.raises(MeasureError, match="natural or vanilla"):
-        predicted_entropy_change([0.0], [1.0], 0.1, "other")  # type: ignore[arg-type]  # wrong on purpose
+        predict_entropy_change([0.0], [1.0], 0.1, "other")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(MeasureError, match="2 of 12 values of entropies"):
-        predicted_against_measured(np.arange(12.0), [math.nan] * 2 + [1.0] * 10)
+        compare_prediction(np.arange(12.0), [math.nan] * 2 + [1.0] * 10)
 
 
 def test_estimators_by_hand() -> None:

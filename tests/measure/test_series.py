@@ -15,10 +15,10 @@ from breadth.measure.intervals import check_level
 from breadth.measure.series import (
     Noise,
     clean_series,
+    estimate_noise,
     is_usable,
-    noise_around,
-    noise_of,
-    resampled_windows,
+    noise_from_residuals,
+    resample_windows,
     robust_sd,
     subsample,
     winsorize,
@@ -118,7 +118,7 @@ Sluggish = Callable[[int, float, np.random.Generator], FloatArray]
 def test_alternating_residuals_by_hand() -> None:
     # Power 4 over 4 points; neighbours multiply to -1, so no positive autocorrelation. Two parameters of four points
     # swallow half of the variance: 1 / (1 - 2/4) = 2.
-    noise = noise_of(np.array([1.0, -1.0, 1.0, -1.0]), 2)
+    noise = noise_from_residuals(np.array([1.0, -1.0, 1.0, -1.0]), 2)
     assert noise.autocorrelation == 0.0
     assert noise.sd == pytest.approx(math.sqrt(2))
     assert noise.effective_points == 4
@@ -132,7 +132,7 @@ def test_the_correction_of_a_short_series_by_hand() -> None:
     # Residuals 1, 1, -1, -1 twice: power 8; the seven neighbour products are + - + - + - + = 1, so r = 1/8. With one
     # parameter:
     # (1/8 + 1/8) / (1 - 3/8) = 0.4; the variance 1 becomes 1 / (1 - (1.4 / 0.6) / 8) = 1.4118.
-    noise = noise_of(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0]), 1)
+    noise = noise_from_residuals(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0]), 1)
     assert noise.autocorrelation == pytest.approx(0.4)
     assert noise.sd**2 == pytest.approx(24 / 17)
 
@@ -147,7 +147,7 @@ def test_weighted_sums_of_sluggish_noise_by_hand() -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
 def test_short_series_give_the_right_noise_on_average(sluggish: Sluggish, rho: float) -> None:
     rng = np.random.default_rng(3)
-    noises = [noise_around(sluggish(60, rho, rng) - np.linspace(0, 9, 60)) for _ in range(150)]
+    noises = [estimate_noise(sluggish(60, rho, rng) - np.linspace(0, 9, 60)) for _ in range(150)]
     assert np.median([noise.autocorrelation for noise in noises]) == pytest.approx(rho, abs=0.08)
     assert np.median([noise.sd for noise in noises]) == pytest.approx(1.0, abs=0.12)
 
@@ -155,7 +155,7 @@ def test_short_series_give_the_right_noise_on_average(sluggish: Sluggish, rho: f
 def test_a_smooth_decline_is_shape_and_not_noise() -> None:
     rng = np.random.default_rng(4)
     t = np.linspace(0, 1, 120)
-    noise = noise_around(0.02 + 0.78 * np.exp(-4 * t) + 0.01 * rng.standard_normal(120))
+    noise = estimate_noise(0.02 + 0.78 * np.exp(-4 * t) + 0.01 * rng.standard_normal(120))
     assert noise.sd == pytest.approx(0.01, rel=0.15)
     assert noise.autocorrelation < 0.25
 
@@ -163,27 +163,27 @@ def test_a_smooth_decline_is_shape_and_not_noise() -> None:
 def test_spikes_do_not_make_noise() -> None:
     rng = np.random.default_rng(5)
     values = rng.standard_normal(100)
-    calm = noise_around(values).sd
+    calm = estimate_noise(values).sd
     values[[20, 50, 80]] = 1e6
-    assert noise_around(values).sd == pytest.approx(calm, rel=0.25)
+    assert estimate_noise(values).sd == pytest.approx(calm, rel=0.25)
 
 
 def test_a_jump_that_is_known_is_not_noise() -> None:
     rng = np.random.default_rng(6)
     values = rng.standard_normal(80) + 30 * (np.arange(80) >= 37)
-    assert noise_around(values, (37,)).sd == pytest.approx(1.0, abs=0.2)
-    assert noise_around(values).sd > 2
+    assert estimate_noise(values, (37,)).sd == pytest.approx(1.0, abs=0.2)
+    assert estimate_noise(values).sd > 2
 
 
 def test_without_noise_there_is_none() -> None:
-    noise = noise_around(np.linspace(3.0, 1.0, 20))
+    noise = estimate_noise(np.linspace(3.0, 1.0, 20))
     assert (noise.sd, noise.autocorrelation) == (0.0, 0.0)
-    assert not resampled_windows(noise, 4, 10, np.random.default_rng(0)).any()
+    assert not resample_windows(noise, 4, 10, np.random.default_rng(0)).any()
 
 
 def test_too_few_points_are_refused() -> None:
     with pytest.raises(MeasureError, match="3 points"):
-        noise_around(np.array([1.0, 2.0, 4.0]))
+        estimate_noise(np.array([1.0, 2.0, 4.0]))
 
 
 def test_resampled_windows_have_the_noise_of_the_series(sluggish: Sluggish) -> None:
@@ -191,9 +191,9 @@ def test_resampled_windows_have_the_noise_of_the_series(sluggish: Sluggish) -> N
     # point:
     # 0.3255 at rho = 0.6, where independent draws would have 0.1.
     rng = np.random.default_rng(7)
-    noise = noise_around(sluggish(2000, 0.6, rng))
+    noise = estimate_noise(sluggish(2000, 0.6, rng))
     rho = noise.autocorrelation
     expected = (1 + 2 * sum((1 - lag / 10) * rho**lag for lag in range(1, 10))) / 10 * noise.sd**2
-    means = resampled_windows(noise, 10, 4000, rng).mean(axis=1)
+    means = resample_windows(noise, 10, 4000, rng).mean(axis=1)
     assert expected == pytest.approx(0.3255, rel=0.15)
     assert np.var(means) == pytest.approx(expected, rel=0.08)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError
-from breadth.measure.trends import Trend, edge, factor_trend, measured_levels, trend
+from breadth.measure.trends import Trend, edge, log_trend, measured_levels, trend
 from breadth.measure.validate import FloatArray
 
 
@@ -65,7 +65,7 @@ def test_levels_of_a_clean_decline_by_hand() -> None:
     assert found.ratio.value == pytest.approx(1.2 / 3.8)
     assert found.slope.value == pytest.approx(-0.2)
     assert found.tau == -1.0
-    assert found.relevant == pytest.approx(0.38)
+    assert found.relevant_change == pytest.approx(0.38)
     assert (found.points, found.dropped) == (16, 0)
 
 
@@ -123,7 +123,7 @@ def test_near_zero_the_ratio_is_withheld_and_the_spread_is_the_measure() -> None
     rng = np.random.default_rng(2)
     found = trend(range(64), 0.1 * rng.standard_normal(64))
     assert found.ratio is None
-    assert found.relevant == found.start_spread
+    assert found.relevant_change == found.start_spread
     below = trend(range(64), np.linspace(-0.5, 0.2, 64))
     assert below.verdict == "rising"
     assert below.ratio is None
@@ -235,14 +235,14 @@ def test_settings_out_of_range_are_refused(relevant: float | None, level: float)
 def test_what_falls_by_factors_is_told_in_its_own_units_by_hand() -> None:
     # 16 points that halve every four steps from 8: the first three are 8, 6.727, 5.657, the last three 0.841, 0.707,
     # 0.595.
-    found = factor_trend(range(16), 8 * 0.5 ** (np.arange(16) / 4))
+    found = log_trend(range(16), 8 * 0.5 ** (np.arange(16) / 4))
     assert found.verdict == "falling"
     assert (found.start.value, found.end.value) == pytest.approx((6.7272, 0.70711), abs=1e-4)
     assert found.change.value == pytest.approx(0.70711 - 6.7272, abs=1e-4)
     assert found.ratio is not None
     assert found.ratio.value == pytest.approx(0.5 ** (13 / 4))
     assert found.slope.value == pytest.approx(0.5**0.25 - 1)  # 16 % less every step
-    assert found.relevant == pytest.approx(0.67272, abs=1e-5)
+    assert found.relevant_change == pytest.approx(0.67272, abs=1e-5)
     assert found.reason.startswith("from 6.727 to 0.7071, 0.105 times [")
 
 
@@ -251,7 +251,7 @@ def test_a_rise_by_factors_in_three_paces_is_sure_by_its_logarithm_and_not_on_a_
     # sluggish noise.
     paces = np.interp(np.arange(30), [0, 6, 20, 26, 29], np.log([0.5, 0.52, 1.3, 2.5, 3.05]))
     values = np.exp(paces + np.random.default_rng(0).normal(0, 0.02, 30))
-    straight, by_factors = trend(range(30), values), factor_trend(range(30), values)
+    straight, by_factors = trend(range(30), values), log_trend(range(30), values)
     assert by_factors.verdict == "rising"
     assert by_factors.ratio is not None
     assert 4.5 < by_factors.ratio.low < by_factors.ratio.high < 7
@@ -272,12 +272,12 @@ def test_a_passage_from_one_level_to_another_is_no_sluggish_noise(points: int, m
 
 def test_without_a_logarithm_it_is_judged_straight() -> None:
     values = np.linspace(1, 0, 20)
-    assert factor_trend(range(20), values) == trend(range(20), values)
+    assert log_trend(range(20), values) == trend(range(20), values)
 
 
 def test_the_unit_does_not_matter_to_what_moves_by_factors(sluggish: Sluggish) -> None:
     values = np.exp(0.1 * sluggish(60, 0.5, np.random.default_rng(3)) - np.linspace(0, 2, 60))
-    one, other = factor_trend(range(60), values), factor_trend(range(60), 1e4 * values)
+    one, other = log_trend(range(60), values), log_trend(range(60), 1e4 * values)
     assert one.verdict == other.verdict == "falling"
     assert one.ratio is not None
     assert other.ratio is not None

@@ -22,19 +22,19 @@ from breadth.measure.answers import answer_classes
 from breadth.measure.coverage import share_never_solved
 from breadth.measure.validate import BoolArray
 from breadth.measure.vote_counting import (
-    Standing,
-    drawn_winning_chances,
-    independent_winning_chances,
+    ClassVote,
+    independent_win_probabilities,
     maj_at_k,
     maj_at_k_by_problem,
     maj_at_k_from_shares,
     mean_maj_at_k,
     plurality,
     weighted_vote,
+    win_probabilities,
 )
 
 
-def rational_chances(standing: Standing) -> list[Fraction]:
+def rational_chances(standing: ClassVote) -> list[Fraction]:
     """Whole-number polynomials in x with one row per number of ties: slow, exact, no integral."""
     own, rivals, silent = standing
     total = own + sum(rivals) + silent
@@ -60,7 +60,7 @@ def times_rival(table: list[list[int]], rival: int, level: int, total: int) -> l
     return result
 
 
-STANDINGS: list[Standing] = [
+STANDINGS: list[ClassVote] = [
     (6, (6, 5, 5, 5, 5, 5, 3, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1), 0),
     (12, (14, 9, 5, 4, 4, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), 0),
     (20, (19, 1, 1, 1), 22),
@@ -71,60 +71,60 @@ STANDINGS: list[Standing] = [
 
 
 @pytest.mark.parametrize("standing", STANDINGS, ids=str)
-def test_sixty_four_samples_agree_with_rational_arithmetic_to_a_trillionth(standing: Standing) -> None:
-    computed = drawn_winning_chances([standing], np.arange(1, 65))[0]
+def test_sixty_four_samples_agree_with_rational_arithmetic_to_a_trillionth(standing: ClassVote) -> None:
+    computed = win_probabilities([standing], np.arange(1, 65))[0]
     for value, expected in zip(computed.tolist(), rational_chances(standing), strict=True):
         assert abs(Fraction(value) - expected) <= Fraction(1, 10**12) * expected
 
 
 def test_a_batch_gives_what_each_standing_gives_alone() -> None:
     draws = np.array([1, 2, 7, 33, 64])
-    together = drawn_winning_chances(STANDINGS, draws)
-    alone = [drawn_winning_chances([standing], draws)[0] for standing in STANDINGS]
+    together = win_probabilities(STANDINGS, draws)
+    alone = [win_probabilities([standing], draws)[0] for standing in STANDINGS]
     np.testing.assert_allclose(together, alone, rtol=1e-13)
 
 
 def test_the_size_of_a_batch_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = np.array([1, 2, 7, 33, 64])
-    expected = drawn_winning_chances(STANDINGS, draws)
+    expected = win_probabilities(STANDINGS, draws)
     monkeypatch.setattr(vote_counting, "_BATCH_CELLS", 1)
-    np.testing.assert_allclose(drawn_winning_chances(STANDINGS, draws), expected, rtol=1e-13)
+    np.testing.assert_allclose(win_probabilities(STANDINGS, draws), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize(("classes", "each"), [(64, 1), (200, 1), (20, 10), (10, 100)])
 def test_equal_classes_share_every_win(classes: int, each: int) -> None:
     # By symmetry each of L equal classes wins 1/L of the draws, whatever k: this leans on every tie being shared.
-    chances = drawn_winning_chances([(each, (each,) * (classes - 1), 0)], np.arange(1, classes * each + 1))
+    chances = win_probabilities([(each, (each,) * (classes - 1), 0)], np.arange(1, classes * each + 1))
     np.testing.assert_allclose(chances * classes, 1.0, rtol=1e-12)
 
 
 def test_many_samples_with_few_draws_stay_within_range() -> None:
     # 10,000 samples in 10 equal classes, k up to 64: C(10000, 64) is about 1e167.
-    np.testing.assert_allclose(drawn_winning_chances([(1000, (1000,) * 9, 0)], np.arange(1, 65)) * 10, 1.0, rtol=1e-12)
+    np.testing.assert_allclose(win_probabilities([(1000, (1000,) * 9, 0)], np.arange(1, 65)) * 10, 1.0, rtol=1e-12)
 
 
 def test_numbers_of_draws_beyond_floating_point_are_refused() -> None:
     for total, most in ((1100, 550), (5000, 5000), (10_000, 200)):
         with pytest.raises(MeasureError, match="floating point"):
-            drawn_winning_chances([(total // 2, (total - total // 2,), 0)], np.array([most]))
+            win_probabilities([(total // 2, (total - total // 2,), 0)], np.array([most]))
 
 
 def test_no_standings_give_no_rows() -> None:
-    assert drawn_winning_chances([], np.array([1, 2])).shape == (0, 2)
+    assert win_probabilities([], np.array([1, 2])).shape == (0, 2)
 
 
 def test_chances_of_independent_draws_sum_to_the_chance_that_anybody_votes() -> None:
     # Somebody votes unless all k draws are silent, which has chance 0.2^k.
     draws = np.array([1, 2, 3, 10, 150])
     shares = np.array([0.5, 0.2, 0.1])
-    chances = sum(independent_winning_chances(shares, own, draws) for own in range(3))
+    chances = sum(independent_win_probabilities(shares, own, draws) for own in range(3))
     np.testing.assert_allclose(chances, 1 - 0.2**draws, rtol=1e-12)
 
 
 def test_seven_hundred_independent_draws_stay_within_range() -> None:
     # A lone class wins unless all draws are silent.
     np.testing.assert_allclose(
-        independent_winning_chances(np.array([0.01]), 0, np.array([1, 700])), [0.01, 1 - 0.99**700], rtol=1e-11
+        independent_win_probabilities(np.array([0.01]), 0, np.array([1, 700])), [0.01, 1 - 0.99**700], rtol=1e-11
     )
 
 
@@ -132,7 +132,7 @@ def test_independent_draws_of_one_and_two_votes_by_hand() -> None:
     # k=2, shares (.5, .3), silence .2: the first wins with 2 votes (.25), with 1 vote and a silent one (2*.5*.2 = .2),
     # and half of the ties (2*.5*.3/2 = .15): .6.
     np.testing.assert_allclose(
-        independent_winning_chances(np.array([0.5, 0.3]), 0, np.array([1, 2])), [0.5, 0.6], rtol=1e-14
+        independent_win_probabilities(np.array([0.5, 0.3]), 0, np.array([1, 2])), [0.5, 0.6], rtol=1e-14
     )
 
 

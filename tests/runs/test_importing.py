@@ -14,13 +14,13 @@ import pytest
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.runs import importing
-from breadth.runs.importing import Failure, Summary, import_files
+from breadth.runs.importing import ImportFailure, ImportSummary, import_files
 from breadth.runs.reader import Run
-from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, SeenSettings
+from breadth.runs.schema import EntropyKind, LoggedConfig, MetricRow, Record, Remark, RolloutBatch
 from breadth.runs.writer import RunWriter
 
-FIRST = Summary(1, 2, {"length": "completion_length"}, {"a": 1}, None, False, (0.0,), (Remark("x", "f"),), ())
-SECOND = Summary(
+FIRST = ImportSummary(1, 2, {"length": "completion_length"}, {"a": 1}, None, False, (0.0,), (Remark("x", "f"),), ())
+SECOND = ImportSummary(
     3,
     4,
     {"length": "response_length", "kl_old": "ppo_kl"},
@@ -29,7 +29,7 @@ SECOND = Summary(
     True,
     (1.0,),
     (),
-    (Failure("UnsafeFileError", Remark("y", "g", 2, "z")),),
+    (ImportFailure("UnsafeFileError", Remark("y", "g", 2, "z")),),
 )
 
 
@@ -45,12 +45,12 @@ def test_summaries_add_up_and_a_changed_name_is_said() -> None:
 
 
 def test_three_levels_are_enough_to_know() -> None:
-    many = Summary(levels=(0.0, 0.5)) + Summary(levels=(0.25, 1.0))
+    many = ImportSummary(levels=(0.0, 0.5)) + ImportSummary(levels=(0.25, 1.0))
     assert len(many.levels) == 3
 
 
 def test_a_summary_crosses_processes_as_toml() -> None:
-    assert settings.loads(Summary, settings.dumps(FIRST + SECOND)) == FIRST + SECOND
+    assert settings.loads(ImportSummary, settings.dumps(FIRST + SECOND)) == FIRST + SECOND
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def test_records_become_a_run(tmp_path: Path) -> None:
             "completion": ["a", "b"],
         }
     )
-    run = bring(tmp_path, SeenSettings({"temperature": 0.7, "none": None}), *rows(1, 2), RolloutBatch(batch))
+    run = bring(tmp_path, LoggedConfig({"temperature": 0.7, "none": None}), *rows(1, 2), RolloutBatch(batch))
     assert run.header.trainer == "scripted"
     assert run.header.names == {"entropy": "entropy"}
     assert run.header.entropies == {"entropy": EntropyKind("exact", 0.7, "token-mean", "response")}
@@ -215,8 +215,8 @@ def test_empty_and_already_imported_folders_are_told_apart(tmp_path: Path) -> No
 
 
 def test_too_many_remarks_are_counted(tmp_path: Path) -> None:
-    run = bring(tmp_path, *rows(1), *[Remark(f"odd {place}") for place in range(importing.MOST_REMARKS + 7)])
-    assert (len(run.header.remarks), run.header.remarks_left_out) == (importing.MOST_REMARKS, 7)
+    run = bring(tmp_path, *rows(1), *[Remark(f"odd {place}") for place in range(importing.MAX_REMARKS + 7)])
+    assert (len(run.header.remarks), run.header.remarks_left_out) == (importing.MAX_REMARKS, 7)
 
 
 def test_a_metric_that_changes_its_name_is_said_once(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_several_runs_in_one_log_are_kept_apart(tmp_path: Path) -> None:
     assert "begin anew 1 times: 2 runs" in run.header.remarks[0].problem
     assert run.series("entropy").values.tolist() == [0.9] * 12  # and not the first run's beyond step 11
     assert run.attempts == 1
-    first, last = run.apart
+    first, last = run.all_runs
     assert last is run
     assert len(first.series("entropy")) == 30
-    assert first.apart == (first,)
+    assert first.all_runs == (first,)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs import jsonl
-from breadth.runs.jsonl import blocks, head, json_rows, text_rows
+from breadth.runs.jsonl import read_blocks, read_head, read_json_rows, read_text_rows
 from breadth.runs.schema import Remark
 
 
 def read(path: Path) -> tuple[list[tuple[int, dict[str, object]]], list[Remark]]:
     rows: list[tuple[int, dict[str, object]]] = []
     remarks: list[Remark] = []
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             remarks.append(block)
         else:
@@ -36,7 +36,7 @@ def test_any_block_size_gives_the_same_lines(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "BLOCK", size)
         got: list[tuple[int, bytes]] = []
-        for block in blocks(path):
+        for block in read_blocks(path):
             assert not isinstance(block, Remark)
             got += [(block[0] + offset, line) for offset, line in enumerate(block[1])]
     expected = [(row, line) for row, line in enumerate(content, 1)]
@@ -86,7 +86,7 @@ def test_a_row_of_a_hundred_megabytes_is_left_out_by_name(tmp_path: Path) -> Non
 def test_bytes_that_are_not_utf8_are_replaced_and_said(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"good\r\nbad \xff\xfe\n")
-    got = list(text_rows(path))
+    got = list(read_text_rows(path))
     assert got[:2] == [(1, "good"), (2, "bad \ufffd\ufffd")]
     assert isinstance(got[2], Remark)
     path.write_bytes(b'{"a": "\xff"}\n')
@@ -127,18 +127,18 @@ def test_rows_after_over_long_ones_keep_their_numbers(
         patch.setattr(jsonl, "LONGEST", 30 + size)
         got = [
             (block[0] + offset, len(line))
-            for block in blocks(path)
+            for block in read_blocks(path)
             if not isinstance(block, Remark)
             for offset, line in enumerate(block[1])
         ]
-        left_out = [block.row for block in blocks(path) if isinstance(block, Remark)]
+        left_out = [block.row for block in read_blocks(path) if isinstance(block, Remark)]
     assert got == [(row, length) for row, length in enumerate(lengths, 1) if row not in left_out]
     assert all(lengths[row - 1] > 30 for row in left_out if row)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BrokenFileError, match="is a folder, not a file"):
-        head(tmp_path)
-    for action in (lambda: head(tmp_path / "none"), lambda: list(blocks(tmp_path / "none"))):
+        read_head(tmp_path)
+    for action in (lambda: read_head(tmp_path / "none"), lambda: list(read_blocks(tmp_path / "none"))):
         with pytest.raises(BrokenFileError, match="Check that it exists"):
             action()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breadth.runs.names import METRICS, match, meaning, translate
+from breadth.runs.names import METRIC_NAMES, describe_metric, match_name, translate
 
 SPELLINGS = {
     "entropy": [
@@ -81,14 +81,14 @@ def test_a_name_that_lost_to_another_does_not_pose_as_ours() -> None:
 
 
 def test_no_spelling_means_two_things() -> None:
-    several = [theirs for _, spellings in METRICS.values() for theirs in spellings]
+    several = [theirs for _, spellings in METRIC_NAMES.values() for theirs in spellings]
     assert len(several) == len(set(several))
-    assert all(match(theirs) for theirs in several)
+    assert all(match_name(theirs) for theirs in several)
 
 
 def test_meaning_is_given_for_ours_only() -> None:
-    assert "nats" in meaning("entropy")
-    assert meaning("perf/mfu") == ""
+    assert "nats" in describe_metric("entropy")
+    assert describe_metric("perf/mfu") == ""
 
 
 @given(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from breadth.runs.outcomes import outcomes, rightness, rollout_steps, samples
+from breadth.runs.outcomes import correctness_sql, count_outcomes, read_samples, rollout_steps
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -23,49 +23,49 @@ def build(folder: Path, header: Header | None = None, **columns: list[object]) -
 
 
 def test_two_valued_rewards_grade_the_groups(tmp_path: Path) -> None:
-    found = outcomes(build(tmp_path))
+    found = count_outcomes(build(tmp_path))
     assert found is not None
     rows = sorted(
-        zip(found.steps.tolist(), found.problems.tolist(), found.drawn.tolist(), found.right.tolist(), strict=True)
+        zip(found.steps.tolist(), found.problems.tolist(), found.graded.tolist(), found.correct.tolist(), strict=True)
     )
     assert rows == [(1, "a", 2, 1), (1, "b", 2, 0), (2, "a", 2, 2), (2, "b", 2, 1)]
-    assert len(found.at(np.array([2]))) == 2
+    assert len(found.select_steps(np.array([2]))) == 2
 
 
 def test_minus_one_and_one_are_two_values(tmp_path: Path) -> None:
-    found = outcomes(build(tmp_path, reward=[1.0, -1.0, -1.0, -1.0]))
+    found = count_outcomes(build(tmp_path, reward=[1.0, -1.0, -1.0, -1.0]))
     assert found is not None
-    assert sorted(found.right.tolist()) == [0, 0, 1, 1]
+    assert sorted(found.correct.tolist()) == [0, 0, 1, 1]
 
 
 def test_a_shaped_reward_is_not_guessed_at(tmp_path: Path) -> None:
     run = build(tmp_path, reward=[1.0, 0.5, 0.0, 0.0])
-    assert rightness(run) is None
-    assert outcomes(run) is None
+    assert correctness_sql(run) is None
+    assert count_outcomes(run) is None
 
 
 def test_a_grade_beats_the_reward_and_an_ungraded_row_is_not_counted(tmp_path: Path) -> None:
-    found = outcomes(build(tmp_path, reward=[0.3, 0.7, 0.1, 0.2], correct=[True, False, None, True]))
+    found = count_outcomes(build(tmp_path, reward=[0.3, 0.7, 0.1, 0.2], correct=[True, False, None, True]))
     assert found is not None
-    assert dict(zip(found.problems.tolist(), found.drawn.tolist(), strict=True)) == {"a": 2, "b": 1}
+    assert dict(zip(found.problems.tolist(), found.graded.tolist(), strict=True)) == {"a": 2, "b": 1}
 
 
 def test_levels_of_the_header_are_trusted(tmp_path: Path) -> None:
     run = build(tmp_path, Header(reward_levels=(0.0, 1.0), files=("x",)))
-    assert "reward = 1.0" in str(rightness(run))
+    assert "reward = 1.0" in str(correctness_sql(run))
 
 
 def test_groups_split_one_problem_at_one_step(tmp_path: Path) -> None:
-    found = outcomes(build(tmp_path, problem=["a"] * 4, group=["g", "g", "h", "h"]))
+    found = count_outcomes(build(tmp_path, problem=["a"] * 4, group=["g", "g", "h", "h"]))
     assert found is not None
     assert len(found) == 4
 
 
 def test_samples_carry_answers_without_text(tmp_path: Path) -> None:
     run = build(tmp_path, truncated=[False, True, None, False])
-    read = samples(run, 2, 2)
+    read = read_samples(run, 2, 2)
     assert read.answers == ("3", "4", None, "3")
-    assert read.right.tolist() == [1, 1, 1, 0]
+    assert read.correct.tolist() == [1, 1, 1, 0]
     assert read.truncated.tolist() == [False, True, False, False]
     assert [read.names[number] for number in read.problems] == ["a", "a", "b", "b"]
     assert read.groups.tolist() == [0, 0, 1, 1]
@@ -75,13 +75,13 @@ def test_samples_carry_answers_without_text(tmp_path: Path) -> None:
 def test_a_run_without_rollouts_has_no_outcomes(tmp_path: Path) -> None:
     RunWriter(tmp_path).metrics(1, {"a": 1.0})
     run = Run.open(tmp_path)
-    assert outcomes(run) is None
+    assert count_outcomes(run) is None
     assert rollout_steps(run).size == 0
 
 
 @pytest.mark.parametrize("split", ["eval", "train"])
 def test_splits_stay_apart(tmp_path: Path, split: str) -> None:
     run = build(tmp_path)
-    found = outcomes(run, split)
+    found = count_outcomes(run, split)
     assert found is not None
     assert len(found) == (4 if split == "train" else 0)

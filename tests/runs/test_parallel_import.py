@@ -17,9 +17,9 @@ from breadth.adapters.generic.importer import GenericImporter
 from breadth.adapters.verl.importer import IMPORTER
 from breadth.base.errors import BrokenFileError
 from breadth.runs import parallel_import
-from breadth.runs.importer import Recognised
-from breadth.runs.importing import Progress, Share, Summary, import_files, take
-from breadth.runs.parallel_import import divide, import_parallel
+from breadth.runs.importer import RecognisedFile
+from breadth.runs.importing import ImportSummary, Progress, Share, import_files, import_share
+from breadth.runs.parallel_import import divide_files, import_parallel
 from breadth.runs.reader import Run
 
 
@@ -71,9 +71,9 @@ def test_the_result_does_not_depend_on_how_many_take_part(
     monkeypatch.setattr(parallel_import, "cores", lambda: 3)
     shares: list[int] = []
 
-    def counted(share: Share, folder: Path, progress: Progress) -> Summary:
+    def counted(share: Share, folder: Path, progress: Progress) -> ImportSummary:
         shares.append(len(share))
-        return take(share, folder, progress)
+        return import_share(share, folder, progress)
 
     monkeypatch.setattr(parallel_import, "take", counted)
     together = import_files([dump], tmp_path / "together")
@@ -87,16 +87,16 @@ def test_the_result_does_not_depend_on_how_many_take_part(
     assert not list((tmp_path / "together").glob(".part*"))
 
 
-def files(dump: Path, importer: object = IMPORTER) -> list[tuple[int, Recognised]]:
+def files(dump: Path, importer: object = IMPORTER) -> list[tuple[int, RecognisedFile]]:
     paths = sorted(path for path in dump.iterdir() if path.stem.isdecimal())
-    return [(place, Recognised(path, importer, "rollouts")) for place, path in enumerate(paths)]  # type: ignore[arg-type]  # any importer
+    return [(place, RecognisedFile(path, importer, "rollouts")) for place, path in enumerate(paths)]  # type: ignore[arg-type]  # any importer
 
 
 def test_shares_are_about_equal_and_keep_the_order(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
     monkeypatch.setattr(parallel_import, "HEAD_START", 0)
     monkeypatch.setattr(parallel_import, "cores", lambda: 2)
-    first, second = divide(files(dump))
+    first, second = divide_files(files(dump))
     # sizes go like the step: 6 + 4 + 1 against 5 + 3 + 2 (the half row makes 3 a little longer)
     assert sorted(place + 1 for place, _ in first) == [place + 1 for place, _ in first]
     totals = [sum(place + 1 for place, _ in share) for share in (first, second)]
@@ -106,9 +106,9 @@ def test_shares_are_about_equal_and_keep_the_order(dump: Path, monkeypatch: pyte
 def test_small_imports_and_importers_of_ones_own_stay_in_one_process(
     dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(divide(files(dump))) == 1
+    assert len(divide_files(files(dump))) == 1
     monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
-    assert len(divide(files(dump, GenericImporter(mapping={"step": "step"})))) == 1
+    assert len(divide_files(files(dump, GenericImporter(mapping={"step": "step"})))) == 1
 
 
 def test_a_process_that_fails_is_stepped_in_for(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_process_that_fails_is_stepped_in_for(dump: Path, tmp_path: Path, monk
 
 def test_a_file_that_vanishes_is_a_failure_among_the_rest(dump: Path, tmp_path: Path) -> None:
     found = [one for _, one in files(dump)]
-    gone = [*found, Recognised(dump / "7.jsonl", IMPORTER, "rollouts")]
+    gone = [*found, RecognisedFile(dump / "7.jsonl", IMPORTER, "rollouts")]
     with pytest.raises(FileNotFoundError):
         import_parallel(gone, tmp_path / "a", lambda _: None)
     (dump / "7.jsonl").mkdir()

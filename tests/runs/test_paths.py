@@ -10,15 +10,15 @@ import pytest
 
 from breadth.base.errors import MissingExtraError, NotARunError
 from breadth.doctor.overview import overview
-from breadth.runs.paths import display_name, is_remote, located
+from breadth.runs.paths import display_name, is_remote, locate
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
 
 def test_names_are_local_and_addresses_are_not(tmp_path: Path) -> None:
-    assert located(str(tmp_path)) == tmp_path
-    assert not is_remote(located(tmp_path))
-    assert is_remote(located("memory://bucket/run"))
+    assert locate(str(tmp_path)) == tmp_path
+    assert not is_remote(locate(tmp_path))
+    assert is_remote(locate("memory://bucket/run"))
 
 
 def test_a_run_in_an_object_store_opens_and_answers(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_address_without_a_run_is_said_so() -> None:
 def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "upath", None)
     with pytest.raises(MissingExtraError, match=r"breadth\[remote\]"):
-        located("s3://bucket/run")
+        locate("s3://bucket/run")
 
 
 def test_what_a_run_is_called() -> None:

@@ -19,7 +19,7 @@ from breadth.runs.schema import (
     Remark,
     column_type,
     read_header,
-    storable,
+    to_toml_value,
     write_header,
 )
 
@@ -27,11 +27,11 @@ EXACT = EntropyKind("exact", 1.0, "token-mean", "response")
 
 
 def test_only_like_is_compared_with_like() -> None:
-    assert EXACT.comparable(EntropyKind("exact", 1.0, "token-mean", "response"))
-    assert not EXACT.comparable(EntropyKind("exact", 0.7, "token-mean", "response"))
-    assert not EXACT.comparable(EntropyKind("exact", 1.0, "loss-mode", "response"))
-    assert not EXACT.comparable(EntropyKind("sampled", 1.0, "token-mean", "response"))
-    assert not EntropyKind().comparable(EntropyKind())
+    assert EXACT.is_comparable(EntropyKind("exact", 1.0, "token-mean", "response"))
+    assert not EXACT.is_comparable(EntropyKind("exact", 0.7, "token-mean", "response"))
+    assert not EXACT.is_comparable(EntropyKind("exact", 1.0, "loss-mode", "response"))
+    assert not EXACT.is_comparable(EntropyKind("sampled", 1.0, "token-mean", "response"))
+    assert not EntropyKind().is_comparable(EntropyKind())
 
 
 def test_every_column_says_what_it_means() -> None:
@@ -46,7 +46,7 @@ def test_reward_components_are_numbers_and_unknown_columns_are_none() -> None:
 
 
 def test_a_remark_keeps_file_row_and_remedy() -> None:
-    remark = Remark.of(BrokenFileError("a/b.jsonl", "is cut: badly.", "Copy it.", row=4))
+    remark = Remark.from_error(BrokenFileError("a/b.jsonl", "is cut: badly.", "Copy it.", row=4))
     assert remark == Remark("is cut: badly.", "a/b.jsonl", 4, "Copy it.")
 
 
@@ -83,7 +83,7 @@ def test_a_full_header_comes_back_equal(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), VALUES, max_size=4))
 def test_any_configuration_can_be_stored(config: dict[str, object]) -> None:
-    header = Header(config=storable(config))
+    header = Header(config=to_toml_value(config))
     assert settings.loads(Header, settings.dumps(header)) == header
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from breadth.runs.schema import MetricPoint
-from breadth.runs.split_runs import FEWEST, split_concatenated_runs
+from breadth.runs.split_runs import MIN_RUN_ROWS, split_concatenated_runs
 
 
 def rows(steps: range, attempt: int, source: int = 0, split: str = "train") -> list[MetricPoint]:
@@ -24,8 +24,11 @@ def test_a_restart_from_a_checkpoint_is_the_same_run() -> None:
 
 
 def test_a_false_start_is_not_a_run() -> None:
-    assert spans([*rows(range(1, FEWEST), 0), *rows(range(1, 31), 1)]) == [(1, 30, 30 + FEWEST - 1)]
-    assert spans([*rows(range(1, FEWEST + 1), 0), *rows(range(1, 31), 1)]) == [(1, FEWEST, FEWEST), (1, 30, 30)]
+    assert spans([*rows(range(1, MIN_RUN_ROWS), 0), *rows(range(1, 31), 1)]) == [(1, 30, 30 + MIN_RUN_ROWS - 1)]
+    assert spans([*rows(range(1, MIN_RUN_ROWS + 1), 0), *rows(range(1, 31), 1)]) == [
+        (1, MIN_RUN_ROWS, MIN_RUN_ROWS),
+        (1, 30, 30),
+    ]
 
 
 def test_after_a_false_start_the_next_run_counts_from_its_own_beginning() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from breadth.base.errors import MeasureError, WriteError
 from breadth.runs.reader import Run
-from breadth.runs.writer import ProblemSink, RunWriter, conform, distinct_problems, problem_id
+from breadth.runs.writer import ProblemWriter, RunWriter, conform, distinct_problems, problem_id
 
 ROWS = {"problem": ["a", "a", "b"], "reward": [1.0, 0.0, 1.0], "completion": ["x", "y", "z"]}
 
@@ -236,7 +236,7 @@ def test_ids_are_stable_short_and_distinct() -> None:
 
 
 def test_each_problem_is_written_once_with_its_first_text(tmp_path: Path) -> None:
-    sink = ProblemSink(tmp_path / "p.parquet")
+    sink = ProblemWriter(tmp_path / "p.parquet")
     sink.add(pa.table({"problem": ["a", "a", "b"], "prompt": ["1", "2", "3"]}))
     sink.add(pa.table({"problem": ["b", "c"], "prompt": ["4", "5"], "reference": ["r", "s"]}))
     sink.close()
@@ -249,6 +249,6 @@ def test_each_problem_is_written_once_with_its_first_text(tmp_path: Path) -> Non
 
 
 def test_no_problems_no_file(tmp_path: Path) -> None:
-    sink = ProblemSink(tmp_path / "p.parquet")
+    sink = ProblemWriter(tmp_path / "p.parquet")
     sink.close()
     assert not (tmp_path / "p.parquet").exists()

@@ -427,7 +427,7 @@ class Fixed(Allocator):
     def __call__(self, tasks: Sequence[str]) -> Generator[Round, Mapping[str, Progress], None]:
         for each in self.rounds:
             told = yield tuple(Grant(task, draws) for task, draws in each)
-            TOLD.append({name: (progress.draws, progress.standing.counts) for name, progress in told.items()})
+            TOLD.append({name: (progress.draws, progress.vote_state.counts) for name, progress in told.items()})
 
 
 TOLD: list[dict[str, tuple[int, tuple[int, ...]]]] = []

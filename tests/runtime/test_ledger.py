@@ -32,7 +32,7 @@ def test_an_unlimited_account_grants_what_is_asked() -> None:
 def test_money_is_the_price_of_a_million_tokens() -> None:
     prices = Prices(input=2.0, cached=0.5, output=8.0)
     # 600 fresh at 2, 400 cached at 0.5, 100 written at 8: 1200 + 200 + 800 millionths.
-    assert prices.of(Spend(input_tokens=1000, cached_tokens=400, output_tokens=100)) == pytest.approx(0.0022)
+    assert prices.cost_of(Spend(input_tokens=1000, cached_tokens=400, output_tokens=100)) == pytest.approx(0.0022)
 
 
 def test_what_was_not_used_is_free_again() -> None:

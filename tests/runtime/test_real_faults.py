@@ -17,7 +17,7 @@ from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.batch_exploration import BatchExploration
 from breadth.inference.strategies.best_of_n import BestOfN
 from breadth.inference.strategies.budget_forcing import BudgetForcing
-from breadth.inference.strategies.cascade import Cascade, Stage
+from breadth.inference.strategies.cascade import Cascade, CascadeStage
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategies.early_exit import EarlyExit
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
@@ -69,7 +69,7 @@ EVERY: dict[str, Strategy] = {
     "batch-exploration": BatchExploration(batch=2, rounds=2),
     "prompt-variation": PromptVariation(vote=AdaptiveVote(4, 2)),
     "panel": Panel(EarlyExit(trials=1), 2),
-    "cascade": Cascade((Stage(Single()), Stage(Vote(3)))),
+    "cascade": Cascade((CascadeStage(Single()), CascadeStage(Vote(3)))),
 }
 BREAKING: dict[str, Fault] = {
     "500": Status(500),
@@ -138,7 +138,7 @@ def solve(strategy: Strategy, *faults: Fault | Scheduled, budget: Budget | None 
     assert result.started == len(result.arrived) + result.failed + result.discarded
     assert sum(result.errors.values()) == result.failed
     assert not any(
-        word in one.reasoning + one.whole for one in result.arrived for word in ("fault", "html", "log in", "429")
+        word in one.reasoning + one.full_text for one in result.arrived for word in ("fault", "html", "log in", "429")
     )
     return result
 

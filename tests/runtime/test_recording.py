@@ -47,7 +47,7 @@ def test_candidates_become_rollouts_with_grades(tmp_path: Path) -> None:
     )
     arrived = [candidate for solved in done for candidate in solved.arrived]
     assert rows.num_rows == len(arrived)
-    assert rows.column("completion").to_pylist() == [candidate.whole for candidate in arrived]
+    assert rows.column("completion").to_pylist() == [candidate.full_text for candidate in arrived]
     assert rows.column("correct").to_pylist() == [candidate.key == "1" for candidate in arrived]
     extra = orjson.loads(rows.column("extra")[0].as_py())
     assert extra["place"] == arrived[0].draw_id

@@ -67,7 +67,7 @@ def test_a_draw_is_sent_what_the_task_and_the_request_say() -> None:
     (draw,) = sampler.requests
     assert (draw.prompt, draw.prefix, draw.model, draw.sampling.temperature) == ("6 x 7 =", "It is", "other", 0.0)
     assert candidate is not None
-    assert candidate.whole == "It is= 42"
+    assert candidate.full_text == "It is= 42"
     assert candidate.draw_id == "0.0"
 
 

@@ -15,7 +15,7 @@ from breadth.inference.budget import Prices, Spend
 from breadth.inference.policy import Policy
 from breadth.inference.records import Candidate, Sampling
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runs.reader import Run
 from breadth.runtime.questions import Question
 from breadth.runtime.sampler import Meter, SampleRequest
@@ -23,7 +23,7 @@ from breadth.runtime.sweep import Sweep, affordable_questions, cost_per_question
 from breadth.runtime.sweep_folder import SweepOptions
 from breadth.testing.strategies import HumpModel
 
-PLAN = SweepPlan(Policy(), (plain_arm((1, 8)), *forced_arms([64], PLAIN, 2)), (1, 8), 10)
+PLAN = SweepPlan(Policy(), (plain_arm((1, 8)), *forced_arms([64], UNMARKED_THINKING, 2)), (1, 8), 10)
 PILOT = {0: [Spend(1, 10, 0, 20, 1.0, 0.1), Spend(1, 10, 4, 40, 3.0, 0.3)], 1: [Spend(3, 90, 0, 70, 5.0, 0.5)]}
 
 

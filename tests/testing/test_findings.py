@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.report.sections import Fact, Severity
 from breadth.testing.findings import check_finding, check_said
 
@@ -26,7 +26,7 @@ class Quiet:
     limit: float = 1.0
     """Reason."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         return None
 
 
@@ -44,7 +44,7 @@ class Jumpy(Quiet):
     limit: float = 1.0
     """Reason."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         return FOUND if evidence.run is not None else None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, SeenSettings
+from breadth.runs.schema import EntropyKind, LoggedConfig, MetricRow, Record, Remark, RolloutBatch
 from breadth.testing.importers import FOREIGN_HEADS, check_importer, check_records
 
 GOOD_TABLE = pa.table({"step": pa.array([1], pa.int64()), "problem": ["p"], "prompt": ["1+1?"], "reward/form": [0.5]})
@@ -46,7 +46,7 @@ class Letters:
         for step, line in enumerate(lines[1:]):
             yield MetricRow({"reward": float(line or "nan")}, step)
         yield RolloutBatch(GOOD_TABLE)
-        yield SeenSettings({"a": None})
+        yield LoggedConfig({"a": None})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from breadth.inference.records import Answer, Ask, Candidate, Run, Sampling, Tas
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.inference.voting import Poll, majority
 from breadth.runtime.driver import Driver
 from breadth.runtime.sampler import Meter, SampleRequest
@@ -195,7 +195,7 @@ def test_forced_thinking_sees_the_accuracy_of_its_length() -> None:
         return float(words == 60)
 
     model = HumpModel(accuracy, TRUTHS)
-    strategy = BudgetForcing(0, 64, 64, PLAIN)
+    strategy = BudgetForcing(0, 64, 64, UNMARKED_THINKING)
     solved = asyncio.run(Driver(model).solve(strategy, Policy().task("1 + 1?")))
     assert seen == [32, 60]
     assert solved.answer.answer == "2"

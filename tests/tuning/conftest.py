@@ -13,15 +13,15 @@ import pytest
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.sweep_plan import Arm, SweepPlan, forced_arms, plain_arm
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runtime.questions import Question
 from breadth.runtime.sweep import Sweep
 from breadth.runtime.sweep_folder import SweepOptions
 from breadth.testing.strategies import HumpModel
-from breadth.tuning.evidence import ArmEvidence, Evidence
+from breadth.tuning.evidence import ArmEvidence, SweepEvidence
 
 Table = Sequence[Sequence[float]]
-Made = Callable[..., Evidence]
+Made = Callable[..., SweepEvidence]
 Swept = Callable[..., Path]
 
 
@@ -54,10 +54,10 @@ def made() -> Made:
         widths: tuple[int, ...] = (1, 2),
         labelled: bool = True,
         **others: Any,
-    ) -> Evidence:
+    ) -> SweepEvidence:
         first = plain_arm(range(1, len(plain[0]) + 1))
         budgets = dict(sorted((forced or {}).items()))
-        arms = forced_arms(budgets, PLAIN, 1)
+        arms = forced_arms(budgets, UNMARKED_THINKING, 1)
         plan = SweepPlan(Policy(), (first, *arms), widths, len(plain))
         drawn = [arm_evidence(first, plain, (np.asarray(plain) == 0).astype(float).tolist(), tokens, **others)]
         drawn += [
@@ -65,7 +65,7 @@ def made() -> Made:
             for arm, table in zip(arms, budgets.values(), strict=True)
         ]
         names = tuple(f"q{place}" for place in range(len(plain)))
-        return Evidence(plan, names, 0, ("0",) * len(plain), labelled, tuple(drawn))
+        return SweepEvidence(plan, names, 0, ("0",) * len(plain), labelled, tuple(drawn))
 
     return make
 

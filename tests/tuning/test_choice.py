@@ -9,10 +9,18 @@ import pytest
 
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
-from breadth.tuning.choice import Choice, Option, choose, equal_tokens, improvements, measured_options, plain_votes
-from breadth.tuning.evidence import Evidence
+from breadth.tuning.choice import (
+    Choice,
+    Option,
+    choose,
+    compare_at_equal_tokens,
+    improvement_p_values,
+    list_options,
+    plain_votes,
+)
+from breadth.tuning.evidence import SweepEvidence
 
-Made = Callable[..., Evidence]
+Made = Callable[..., SweepEvidence]
 
 
 def test_votes_are_scored_over_all_ways_to_draw(made: Made) -> None:
@@ -33,7 +41,7 @@ def test_an_answer_that_cannot_be_read_is_no_vote_and_a_cost(made: Made) -> None
 
 def test_options_are_sorted_by_cost_and_carry_their_strategies(made: Made) -> None:
     evidence = made([[0, 1], [0, 0]], {8: [[1], [0]], 64: [[0], [0]]}, widths=(1, 2))
-    options = measured_options(evidence)
+    options = list_options(evidence)
     assert [(option.name, option.cost) for option in options] == [
         ("one plain draw", 10),
         ("think 8", 12),
@@ -60,7 +68,7 @@ def test_the_vote_is_the_widest_that_costs_no_more(made: Made) -> None:
     # Plain draws cost 10, traces 4 more than their budget: 35 pays for 3, 99 for more than the four there are, 9 for
     # none.
     evidence = made([[0, 0, 1, 1], [0, 0, 0, 1]], {5: [[0], [1]], 31: [[1], [1]], 95: [[0], [0]]}, widths=(1, 4))
-    pairs = equal_tokens(evidence)
+    pairs = compare_at_equal_tokens(evidence)
     assert [(pair.budget, pair.width, pair.serial_tokens, pair.parallel_tokens) for pair in pairs] == [
         (31, 3, 35, 30),
         (95, 4, 99, 40),
@@ -73,7 +81,7 @@ def test_the_vote_is_the_widest_that_costs_no_more(made: Made) -> None:
 
 
 def test_without_forced_thinking_there_is_nothing_to_compare(made: Made) -> None:
-    assert equal_tokens(made([[0, 1]])) == ()
+    assert compare_at_equal_tokens(made([[0, 1]])) == ()
 
 
 COSTS = (10, 20, 40, 80, 160, 320)
@@ -111,13 +119,13 @@ def drawn(
 
 def test_the_test_of_a_gain_by_hand() -> None:
     # Three questions that all gain: one of the eight patterns of signs gains as much.
-    assert improvements(np.ones((3, 1))) == pytest.approx([1 / 8])
+    assert improvement_p_values(np.ones((3, 1))) == pytest.approx([1 / 8])
     # Two columns of opposite sign: the best of them gains as much in the pattern and in its mirror; it is never as bad
     # as the other.
-    assert improvements(np.array([[1.0, -1.0]] * 3)) == pytest.approx([2 / 8, 1])
-    assert improvements(-np.ones((3, 1))) == 1
-    assert improvements(np.zeros((3, 2))) == pytest.approx([1, 1])
-    assert improvements(np.zeros((3, 0))).size == 0
+    assert improvement_p_values(np.array([[1.0, -1.0]] * 3)) == pytest.approx([2 / 8, 1])
+    assert improvement_p_values(-np.ones((3, 1))) == 1
+    assert improvement_p_values(np.zeros((3, 2))) == pytest.approx([1, 1])
+    assert improvement_p_values(np.zeros((3, 0))).size == 0
 
 
 def test_without_any_difference_more_is_seldom_paid() -> None:
@@ -155,7 +163,7 @@ def test_a_cheaper_option_needs_proof_that_it_loses_little() -> None:
 
 def test_noise_is_no_proof_that_a_cheap_option_will_do() -> None:
     choice = chosen(drawn([0.45, 0.5, 0.5, 0.5, 0.5, 0.5], 20, 4))
-    assert (choice.outcome, choice.option.name, choice.told) == ("cannot tell", "o1", False)
+    assert (choice.outcome, choice.option.name, choice.is_conclusive) == ("cannot tell", "o1", False)
 
 
 def test_few_questions_choose_nothing_whatever_they_say() -> None:
@@ -191,7 +199,12 @@ def test_a_gain_that_is_gone_on_other_questions_is_not_promised(monkeypatch: pyt
     # Whatever the folds choose, it does worse there than one plain draw.
     monkeypatch.setattr("breadth.tuning.choice._cross_fitted", lambda table, *_: (table[:, 0], [0] * 5))
     choice = chosen(scores)
-    assert (choice.outcome, choice.option.name, choice.told, choice.agreement) == ("cannot tell", "o1", False, 0)
+    assert (choice.outcome, choice.option.name, choice.is_conclusive, choice.agreement) == (
+        "cannot tell",
+        "o1",
+        False,
+        0,
+    )
     assert choice.p_value < 0.05
 
 

@@ -16,11 +16,11 @@ from breadth.base.settings import to_table
 from breadth.inference.budget import Prices
 from breadth.inference.policy import Policy
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runs.reader import Run
-from breadth.runs.schema import Header, storable
+from breadth.runs.schema import Header, to_toml_value
 from breadth.runs.writer import RunWriter
-from breadth.tuning.evidence import Evidence, arm_traits, read_evidence
+from breadth.tuning.evidence import SweepEvidence, arm_traits, read_evidence
 
 Swept = Callable[..., Path]
 Answers = dict[str, tuple[list[str | None], list[str | None]]]
@@ -29,9 +29,9 @@ Answers = dict[str, tuple[list[str | None], list[str | None]]]
 def written(folder: Path, answers: Answers, references: dict[str, str | None], questions: int | None = None) -> Run:
     """Write a sweep by hand: for each question its plain answers and those of one forced budget."""
     plain, forced = (len(given) for given in next(iter(answers.values())))
-    arms = (plain_arm((1, plain)), *forced_arms([8], PLAIN, forced))
+    arms = (plain_arm((1, plain)), *forced_arms([8], UNMARKED_THINKING, forced))
     plan = SweepPlan(Policy(prices=Prices(1.0, 0.5, 2.0)), arms, (1, plain), questions or len(answers))
-    writer = RunWriter(folder, Header(name="sweep", config=storable({"plan": to_table(plan)})))
+    writer = RunWriter(folder, Header(name="sweep", config=to_toml_value({"plan": to_table(plan)})))
     for step in (0, 1):
         rows = [(name, place, given) for name, parts in answers.items() for place, given in enumerate(parts[step])]
         writer.rollouts(columns(rows, references), step, split="eval")
@@ -60,9 +60,9 @@ def test_labelled_answers_are_worth_their_grade(tmp_path: Path) -> None:
     )
     evidence = read_evidence(run)
     assert evidence.labelled
-    assert evidence.scored == "accuracy"
-    np.testing.assert_array_equal(evidence.plain.worth, [[0, 1, 0], [1, 1, 1]])
-    np.testing.assert_array_equal(evidence.serial[0].worth, [[1], [0]])
+    assert evidence.score_name == "accuracy"
+    np.testing.assert_array_equal(evidence.plain.scores, [[0, 1, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(evidence.serial[0].scores, [[1], [0]])
     # Classes are shared by the arms: the forced 2 of question a is the class of the plain 2.
     np.testing.assert_array_equal(evidence.plain.classes, [[0, 1, -1], [0, 0, 0]])
     np.testing.assert_array_equal(evidence.serial[0].classes, [[1], [1]])
@@ -80,9 +80,9 @@ def test_without_labels_the_pooled_majority_counts_each_arm_the_same(tmp_path: P
     }
     evidence = read_evidence(written(tmp_path / "run", answers, dict.fromkeys("abc")))
     assert not evidence.labelled
-    assert evidence.scored == "agreement"
-    np.testing.assert_array_equal(evidence.plain.worth, [[0, 0, 1], [0.5, 0.5, 0.5], [0, 0, 0]])
-    np.testing.assert_array_equal(evidence.serial[0].worth, [[1], [0.5], [0]])
+    assert evidence.score_name == "agreement"
+    np.testing.assert_array_equal(evidence.plain.scores, [[0, 0, 1], [0.5, 0.5, 0.5], [0, 0, 0]])
+    np.testing.assert_array_equal(evidence.serial[0].scores, [[1], [0.5], [0]])
     assert evidence.truths[0] == "2"
     assert evidence.truths[2] == ""
 
@@ -91,7 +91,7 @@ def test_references_that_nothing_can_be_graded_by_are_no_labels(tmp_path: Path) 
     evidence = read_evidence(written(tmp_path / "run", {"a": (["1", "1", "2"], ["1"])}, {"a": "?"}))
     assert not evidence.labelled
     assert evidence.truths == ("1",)
-    np.testing.assert_array_equal(evidence.plain.worth, [[1, 1, 0]])
+    np.testing.assert_array_equal(evidence.plain.scores, [[1, 1, 0]])
 
 
 def test_questions_without_all_samples_are_left_out(tmp_path: Path) -> None:
@@ -118,14 +118,14 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 def test_a_real_sweep_reads_as_it_was_drawn(swept: Swept) -> None:
     evidence = read_evidence(Run.open(swept(lambda _: 1.0, 5, budgets=(64,), draws=2)))
     assert len(evidence.questions) == 5
-    assert evidence.plain.worth.shape == (5, 8)
-    assert evidence.plain.worth.all()
+    assert evidence.plain.scores.shape == (5, 8)
+    assert evidence.plain.scores.all()
     assert set(evidence.plain.tokens.ravel()) == {36}
     assert set(evidence.serial[0].tokens.ravel()) == {68}
     assert evidence.serial[0].arm.budget == 64
 
 
-Made = Callable[..., Evidence]
+Made = Callable[..., SweepEvidence]
 
 
 def test_entropy_is_taken_at_the_same_number_of_samples_everywhere(made: Made) -> None:

@@ -18,22 +18,22 @@ from breadth.report.sections import Curve, Listing, Page, Table, Text, Verdict
 from breadth.runs.reader import Run
 from breadth.tuning.page import (
     SELF_CONSISTENT,
+    build_tuning_page,
     equal_table,
     grid_table,
     options_table,
     score_of,
     stop_table,
     traits_table,
-    tuning_page,
 )
-from breadth.tuning.result import Tuned, tuned
+from breadth.tuning.result import TuningResult, analyze_sweep
 
 Swept = Callable[..., Path]
 
 
 def page_of(folder: Path) -> Page:
     run = Run.open(folder)
-    return tuning_page(tuned(run), run.header)
+    return build_tuning_page(analyze_sweep(run), run.header)
 
 
 def titles(page: Page) -> list[str]:
@@ -79,8 +79,8 @@ def test_the_chosen_option_is_marked_in_the_chart(swept: Swept) -> None:
 
 def test_the_listed_policy_is_the_policy_less_a_library(swept: Swept) -> None:
     run = Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(), draws=2))
-    found = tuned(run)
-    (listing,) = [section for section in tuning_page(found, run.header).sections if isinstance(section, Listing)]
+    found = analyze_sweep(run)
+    (listing,) = [section for section in build_tuning_page(found, run.header).sections if isinstance(section, Listing)]
     listed = loads(Policy, listing.text)
     assert listed.sampling == found.policy.sampling
     stop = getattr(found.policy.strategy, "stop", None)
@@ -97,12 +97,12 @@ def test_what_to_keep_in_mind_is_said(swept: Swept) -> None:
 
 
 @pytest.fixture
-def voted(swept: Swept) -> Tuned:
+def voted(swept: Swept) -> TuningResult:
     """A sweep of which a vote of eight is chosen."""
-    return tuned(Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2)))
+    return analyze_sweep(Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2)))
 
 
-def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: Tuned) -> None:
+def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: TuningResult) -> None:
     table = options_table(voted)
     assert [column.name for column in table.columns] == ["option", "draws", "accuracy", "tokens a question", "seconds"]
     names = ["one plain draw", "think 32", "vote of 2", "think 128", "vote of 4", "vote of 8 (chosen, highest)"]
@@ -110,7 +110,7 @@ def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: Tuned) 
     assert table.rows[0][2] == score_of(voted.options[0])
 
 
-def test_budgets_and_widths_are_shown_together(voted: Tuned) -> None:
+def test_budgets_and_widths_are_shown_together(voted: TuningResult) -> None:
     (table,) = grid_table(voted)
     assert isinstance(table, Table)
     assert [column.name for column in table.columns] == [
@@ -130,14 +130,14 @@ def test_budgets_and_widths_are_shown_together(voted: Tuned) -> None:
     assert all(isinstance(cell, Missing) for cell in forced[4:])
 
 
-def test_samples_are_described_arm_by_arm(voted: Tuned) -> None:
+def test_samples_are_described_arm_by_arm(voted: TuningResult) -> None:
     table = traits_table(voted)
     assert [row[0] for row in table.rows] == ["as it comes", "think 32", "think 128"]
     assert "over 2 samples" in table.note
     assert not any(isinstance(cell, Missing) for row in table.rows for cell in row)
 
 
-def test_equal_tokens_have_a_row_for_each_budget(voted: Tuned) -> None:
+def test_equal_tokens_have_a_row_for_each_budget(voted: TuningResult) -> None:
     (table,) = equal_table(voted)
     assert isinstance(table, Table)
     # 36 and 132 tokens pay for one and for three plain draws of 36.
@@ -147,7 +147,7 @@ def test_equal_tokens_have_a_row_for_each_budget(voted: Tuned) -> None:
     )  # on a narrow screen a name stands alone
 
 
-def test_stop_rules_are_listed_with_the_one_taken(voted: Tuned) -> None:
+def test_stop_rules_are_listed_with_the_one_taken(voted: TuningResult) -> None:
     (table,) = stop_table(voted)
     assert isinstance(table, Table)
     assert table.title == "When the vote of 8 may stop"
@@ -158,7 +158,7 @@ def test_stop_rules_are_listed_with_the_one_taken(voted: Tuned) -> None:
 
 
 def test_what_was_not_measured_has_no_table(swept: Swept) -> None:
-    single = tuned(Run.open(swept(lambda _: 0.5, 6, budgets=(), draws=1)))
+    single = analyze_sweep(Run.open(swept(lambda _: 0.5, 6, budgets=(), draws=1)))
     assert equal_table(single) == []
     assert grid_table(single) == []
     assert stop_table(single) == []

@@ -11,17 +11,17 @@ from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.risk import Risk
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
-from breadth.tuning.evidence import Evidence
-from breadth.tuning.policy_fit import WHOLE, fit_confidence, fit_stop
+from breadth.tuning.evidence import SweepEvidence
+from breadth.tuning.policy_fit import FULL_VOTE, fit_confidence, fit_stop
 
-Made = Callable[..., Evidence]
+Made = Callable[..., SweepEvidence]
 
 
 def test_unanimous_votes_stop_as_early_as_each_rule_can(made: Made) -> None:
     fit = fit_stop(made([[0] * 8] * 10), 8)
     # 1 - 2^-(n+1) reaches 0.8, 0.9, 0.95, 0.99 at 2, 3, 4, 6 votes.
     draws = {option.name: option.draws.value for option in fit.tried}
-    assert draws == {"Beta lead 0.8": 2, "Beta lead 0.9": 3, "Beta lead 0.95": 4, "Beta lead 0.99": 6, WHOLE: 8}
+    assert draws == {"Beta lead 0.8": 2, "Beta lead 0.9": 3, "Beta lead 0.95": 4, "Beta lead 0.99": 6, FULL_VOTE: 8}
     assert fit.chosen.name == "Beta lead 0.8"
     assert fit.chosen.strategy == AdaptiveVote(8, 8, BetaLead(0.8))
     assert fit.chosen.tokens == 20
@@ -61,11 +61,11 @@ def test_hard_questions_count_with_the_tokens_they_write(made: Made) -> None:
     fit = fit_stop(evidence, 8)
     tokens = {option.name: option.tokens for option in fit.tried}
     assert tokens["Beta lead 0.95"] == pytest.approx((4 * 10 + 8 * 90) / 2)
-    assert tokens[WHOLE] == pytest.approx((8 * 10 + 8 * 90) / 2)
+    assert tokens[FULL_VOTE] == pytest.approx((8 * 10 + 8 * 90) / 2)
 
 
 def test_the_draws_of_the_whole_vote_are_known_without_an_interval(made: Made) -> None:
-    (whole,) = [option for option in fit_stop(made([[0] * 8] * 10), 8).tried if option.name == WHOLE]
+    (whole,) = [option for option in fit_stop(made([[0] * 8] * 10), 8).tried if option.name == FULL_VOTE]
     assert (whole.draws.low, whole.draws.value, whole.draws.high) == (8, 8, 8)
 
 

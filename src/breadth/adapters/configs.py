@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import unreadable
+from breadth.runs.jsonl import read_error
 
 if TYPE_CHECKING:
     import yaml
 
-LARGEST = 200_000
+MAX_CONFIG_BYTES = 200_000
 """Bytes of a configuration: verl's whole tree has 40,000; a larger file is data, or an attack on the slow parser."""
-DEEPEST = 50
+MAX_TABLE_DEPTH = 50
 """Levels of nested tables that are read."""
 MAX_YAML_NODES = 50_000
 """Values a YAML table may expand to: each use of an anchor repeats what it holds."""
 EXPONENT = re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+|[-+]?\.\d+[eE][-+]?\d+")
-"""A number in scientific notation, as in YAML 1.2 and Hydra; YAML 1.1, which PyYAML reads, needs a dot and a sign too."""
+"""A number in scientific notation, as in YAML 1.2 and Hydra; PyYAML reads YAML 1.1, which needs a dot and a sign."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Computed:
         return self.text
 
 
-def read_text(path: Path, largest: int = LARGEST) -> str:
+def read_text(path: Path, largest: int = MAX_CONFIG_BYTES) -> str:
     """Return a configuration's text; refuse a file that is too large to be one."""
     try:
         if path.stat().st_size > largest:
@@ -48,10 +48,10 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
             )
         return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
-def table_of(path: Path, *, exponents: bool = False) -> Any:
+def read_table(path: Path, *, exponents: bool = False) -> Any:
     """Return what a YAML or JSON file holds: plain values only.
 
     ``exponents`` reads ``1e-6`` as a number, as Hydra does; PyYAML, which most scripts use, reads it as text.
@@ -72,18 +72,19 @@ def load_yaml(text: str, *, exponents: bool = False) -> Any:
     """Return what a YAML text holds; ValueError if it is not YAML or its anchors expand without end."""
     import yaml  # slow to load, and most files that the doctor reads are logs
 
-    loader = yaml_loader(exponents=exponents)(text)
     try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        if count_nodes(node, {}) > MAX_YAML_NODES:
-            raise ValueError(f"it unfolds to more than {MAX_YAML_NODES:,} values")
-        return loader.construct_document(node)
+        loader = yaml_loader(exponents=exponents)(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            if count_nodes(node, {}) > MAX_YAML_NODES:
+                raise ValueError(f"it unfolds to more than {MAX_YAML_NODES:,} values")
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    finally:
-        loader.dispose()
 
 
 @cache
@@ -120,25 +121,25 @@ def count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
     return total
 
 
-def flat(table: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def flatten_table(table: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of nested tables by dotted path; ``{"expr": ...}`` marks a value that the file computes."""
-    if depth > DEEPEST:
+    if depth > MAX_TABLE_DEPTH:
         return
     for key, value in table.items() if isinstance(table, Mapping) else ():
         path = f"{prefix}{key}"
         if isinstance(value, Mapping) and set(value) == {"expr"}:
             yield path, Computed(str(value["expr"]))
         elif isinstance(value, Mapping) and value:
-            yield from flat(value, f"{path}.", depth + 1)
+            yield from flatten_table(value, f"{path}.", depth + 1)
         else:
             yield path, value
 
 
-def interpolated(own: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_references(own: Mapping[str, Any]) -> dict[str, Any]:
     """Replace values that are a whole reference, ``${path.of.another}``; any other reference stays as it is."""
     found = dict(own)
     for name, value in own.items():
-        for _ in range(DEEPEST):
+        for _ in range(MAX_TABLE_DEPTH):
             borrowed = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
             if borrowed is None or borrowed[1] not in own:
                 break
@@ -147,10 +148,10 @@ def interpolated(own: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def nearest(table: Any) -> dict[str, Any]:
-    """Return the leaves of nested tables by last name: the shallowest wins, two that differ at one depth are `Computed`."""
+def shallowest_leaves(table: Any) -> dict[str, Any]:
+    """Return the leaves of nested tables by last name: the shallowest wins, equally deep ones that differ are `Computed`."""
     found: dict[str, tuple[int, Any]] = {}
-    for path, value in flat(table):
+    for path, value in flatten_table(table):
         depth, name = path.count("."), path.rpartition(".")[2]
         before = found.get(name)
         if before is None or depth < before[0]:
@@ -205,16 +206,16 @@ class Settings:
         value = self.own.get(name, self.defaults.get(name))
         return value if isinstance(value, str) and value and "$" not in value else None
 
-    def off(self, name: str) -> bool:
+    def is_off(self, name: str) -> bool:
         """Whether something is known to be off: null, empty, false, or absent with such a default."""
         return self.own.get(name, self.defaults.get(name, name)) in (None, "null", "None", "", False)
 
-    def says(self, *names: str) -> str:
+    def describe(self, *names: str) -> str:
         """Return those settings that the file sets, spelled as there, for a sentence."""
-        return ", ".join(spelled(name, self.own[name]) for name in names if name in self.own)
+        return ", ".join(render_setting(name, self.own[name]) for name in names if name in self.own)
 
 
-def spelled(name: str, value: Any) -> str:
+def render_setting(name: str, value: Any) -> str:
     """Return a setting with its value, short and without control characters, since the file is not ours.
 
     Hydra's dotted names take no quotes.

@@ -21,7 +21,7 @@ from breadth.runs.writer import problem_id
 
 HELD_OUT = ("eval/", "eval_", "test/", "val/", "val_", "validation/", "val-core/", "val-aux/")
 """Prefixes under which trainers log scores on held-out problems."""
-WINDOW = 64
+MAX_OPEN_STEPS = 64
 """Steps kept open for late rows: asynchronous trainers run a handful of steps apart."""
 
 
@@ -47,7 +47,7 @@ def storable_name(name: str) -> str:
     return name if name.isascii() else name.encode("utf-8", errors="replace").decode("utf-8")
 
 
-def in_order(values: Mapping[str, float], prefixes: Sequence[str]) -> dict[str, float]:
+def order_by_prefix(values: Mapping[str, float], prefixes: Sequence[str]) -> dict[str, float]:
     """Return the numbers with those first whose names have one of the prefixes, in the prefixes' order.
 
     Where several names mean the same, the first one stands for it.
@@ -79,18 +79,18 @@ class StepMerger:
     def add(self, row: MetricRow) -> list[MetricRow]:
         """Take a row; return the rows that are complete by now."""
         if row.step is None:
-            return [*self.rest(), row]
+            return [*self.flush(), row]
         back = any(self._last.get((row.split, name), -1) > row.step for name in row.values)
-        done = self.rest() if back else []
+        done = self.flush() if back else []
         self._last.update(((row.split, name), row.step) for name in row.values)
         values, time = self._open.get((row.step, row.split), ({}, None))
         values.update(row.values)
         self._open[row.step, row.split] = (values, row.time if time is None else time)
-        if len(self._open) > WINDOW:
+        if len(self._open) > MAX_OPEN_STEPS:
             done.append(self._close(min(self._open)))
         return done
 
-    def rest(self) -> list[MetricRow]:
+    def flush(self) -> list[MetricRow]:
         """Return every open row, in order of steps, and start afresh."""
         self._last.clear()
         return [self._close(key) for key in sorted(self._open)]
@@ -100,19 +100,19 @@ class StepMerger:
         return MetricRow(values, key[0], time, key[1])
 
 
-COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+COLOUR_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 WRAPPER = re.compile(r"[A-Za-z_][\w.]*\(\s*([^,()]*)[^()]*\)")
-LONGEST_NUMBER = 400
+MAX_NUMBER_LENGTH = 400
 """Longer text is no number a trainer prints (the longest float has 325 digits)."""
-LARGEST_STEP = 2**53
+MAX_STEP = 2**53
 """Steps beyond this are not exact as floats, and no run takes them."""
-MOST_NAMES = 50
+MAX_REMARKED_NAMES = 50
 """Names that are no numbers, told apart in the remarks of one file; the others are counted."""
 
 
-def without_colour(line: str) -> str:
+def strip_colour(line: str) -> str:
     """Return a console line without its ANSI colour codes."""
-    return COLOUR.sub("", line) if "\x1b" in line else line
+    return COLOUR_CODE.sub("", line) if "\x1b" in line else line
 
 
 def as_number(value: Any) -> float | None:
@@ -136,11 +136,11 @@ def as_number(value: Any) -> float | None:
 def as_step(value: Any) -> int | None:
     """Return a step (a whole number from 0 on), or None when it is not one."""
     number = None if isinstance(value, bool) else as_number(value)
-    return int(number) if number is not None and 0 <= number < LARGEST_STEP and number == int(number) else None
+    return int(number) if number is not None and 0 <= number < MAX_STEP and number == int(number) else None
 
 
 def _from_text(text: str) -> float | None:
-    if len(text) > LONGEST_NUMBER:
+    if len(text) > MAX_NUMBER_LENGTH:
         return None
     wrapped = WRAPPER.fullmatch(text.strip())
     bare = wrapped[1] if wrapped else text.strip()
@@ -152,7 +152,7 @@ def _from_text(text: str) -> float | None:
         return None
 
 
-def beginning(value: Any) -> str:
+def preview_value(value: Any) -> str:
     """Return how a value that does not fit begins, for a remark."""
     try:
         return repr(value)[:60]
@@ -179,10 +179,10 @@ class MetricReader:
         return values
 
     def _note(self, name: str, value: Any, number: int | None) -> None:
-        if name not in self._odd and len(self._odd) >= MOST_NAMES:
+        if name not in self._odd and len(self._odd) >= MAX_REMARKED_NAMES:
             self._more += 1
             return
-        count, shown, first = self._odd.get(name) or (0, beginning(value), number)
+        count, shown, first = self._odd.get(name) or (0, preview_value(value), number)
         self._odd[name] = (count + 1, shown, first)
 
     def remarks(self, path: Path) -> list[Remark]:
@@ -253,7 +253,7 @@ def _ids(prompts: Sequence[str | None]) -> list[str]:
     return [known[prompt] for prompt in prompts]
 
 
-def with_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
+def fill_missing_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
     """Put ``step`` where a row has none, or a negative one; return the table and how many rows that were."""
     import pyarrow.compute as pc  # slow to load, and most logs hold no rollouts
 
@@ -294,7 +294,7 @@ def _coerced(
     converted = [None if value is None else convert(value) for value in values]
     bad = [place for place, value in enumerate(converted) if value is LEFT_OUT]
     if bad:
-        shown = beginning(values[bad[0]])
+        shown = preview_value(values[bad[0]])
         remarks.append(
             Remark(
                 f"{theirs!r} is {shown}, not {kind}, in {len(bad)} rows; left empty there.", str(path), numbers[bad[0]]

@@ -1,4 +1,7 @@
-"""Read the arguments of launch scripts as data, their own variables put in; nothing is run."""
+"""Read settings from launch scripts, Python files and notebooks as data: nothing is executed.
+
+Of a shell script we read the arguments, with its own variables put in; of Python the keywords of calls.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ from breadth.base.errors import BrokenFileError
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 ARGUMENT_NAME = re.compile(r"[A-Za-z_][\w.@/-]*")
 PLAIN_WORD = re.compile(r"[A-Za-z_/~][\w./~-]{5,}")
-"""What is a word whatever it says: YAML's own have five signs at most."""
+"""A word that YAML reads as text: its keywords have at most five characters."""
 REFERENCE = re.compile(r"\$\{(\w+)(?::?[-=]([^${}]*))?\}|\$([A-Za-z_]\w*)")
 """``${name}``, ``${name:-default}`` and ``$name``; the innermost first."""
 ARITHMETIC = re.compile(r"\$\(\(([^()$]*(?:\([^()$]*\)[^()$]*)*)\)\)")
 COMMAND = re.compile(r"\$\([^()]*\)|`[^`]*`")
-"""What a shell would run: never here."""
+"""Commands that a shell would run; we never do."""
 DECLARATIONS = frozenset({"export", "local", "declare", "readonly", "set"})
 MAX_EXPANSIONS = 20
-"""How often variables may stand in one another."""
+"""Levels of variables that refer to variables."""
 MAX_VALUE_LENGTH = 2_000
-"""Signs of a value at most; what variables unfold to beyond is not known."""
+"""Characters of a value; one that variables expand beyond this is not known."""
 
 
 def script_arguments(path: Path) -> dict[str, Any]:
     """Return the ``key=value`` and ``--flag value`` arguments of a script, by the last one that sets each.
 
-    What a command, or a variable from outside, would fill in is `Computed`. Several values of one flag become a list,
-    none is True.
+    A value from a command, or from a variable set elsewhere, is `Computed`. Several values of one flag become a list;
+    a flag without a value is True.
     """
     variables: dict[str, str] = {}
     found: dict[str, Any] = {}
@@ -53,7 +56,7 @@ def script_arguments(path: Path) -> dict[str, Any]:
 
 
 def command_lines(text: str) -> Iterator[str]:
-    """Yield commands: lines joined where a backslash ends them; a comment ends with its line, whatever it ends in."""
+    """Yield commands: lines that end in a backslash are joined; a comment always ends with its line."""
     held = ""
     for line in text.splitlines():
         bare = line.strip()
@@ -70,6 +73,7 @@ def command_lines(text: str) -> Iterator[str]:
 
 
 def split_words(line: str) -> list[str]:
+    """Split a command as the shell does, or at white space where its quotes do not match."""
     try:
         return shlex.split(line, comments=True)
     except ValueError:
@@ -77,7 +81,7 @@ def split_words(line: str) -> list[str]:
 
 
 def parse_assignments(words: list[str]) -> dict[str, str] | None:
-    """Return the variables that a line sets; None where it is a command."""
+    """Return the variables that a line sets; None if it is a command."""
     kept = words[1:] if words and words[0] in DECLARATIONS else words
     pairs = [ASSIGNMENT.fullmatch(word) for word in kept if not word.startswith("-")]
     if not pairs or not all(pairs):
@@ -86,7 +90,7 @@ def parse_assignments(words: list[str]) -> dict[str, str] | None:
 
 
 def expand_variables(line: str, variables: Mapping[str, str]) -> str:
-    """Put variables and sums in; what only a shell could tell becomes a word with a ``$`` and no blanks."""
+    """Put in variables and sums; what only a shell could evaluate becomes a word with a ``$`` and no blanks."""
     for _ in range(MAX_EXPANSIONS):
         before = line
         line = REFERENCE.sub(
@@ -100,7 +104,7 @@ def expand_variables(line: str, variables: Mapping[str, str]) -> str:
 
 
 def evaluate_sum(text: str, variables: Mapping[str, str]) -> str:
-    """Return a whole-number sum as the shell would; names stand for variables there."""
+    """Return a whole-number sum as the shell would; names in it are variables."""
     text = re.sub(r"[A-Za-z_]\w*", lambda match: variables.get(match[0], match[0]), text)
     if len(text) > 200 or not re.fullmatch(r"[\d\s+*/()-]+", text):
         return "$sum"
@@ -111,6 +115,7 @@ def evaluate_sum(text: str, variables: Mapping[str, str]) -> str:
 
 
 def integer_value(node: ast.expr) -> int:
+    """Return the value of an integer expression; ValueError if it is not one or too large."""
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
         found = OPERATORS[type(node.op)](integer_value(node.left), integer_value(node.right))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -123,24 +128,22 @@ def integer_value(node: ast.expr) -> int:
 
 
 def parse_arguments(words: list[str]) -> dict[str, Any]:
+    """Return the arguments of one command."""
     found: dict[str, Any] = {}
     place = 0
     while place < len(words):
         word = words[place]
         key, equals, value = word.lstrip("+-").partition("=")
         place += 1
+        name = key.replace("-", "_") if word.startswith("--") else key
         if equals and ARGUMENT_NAME.fullmatch(key):
-            found[_name(word, key)] = parse_argument(value)
+            found[name] = parse_argument(value)
         elif word.startswith("--") and not equals and ARGUMENT_NAME.fullmatch(key):
             values = flag_values(words[place:])
             place += len(values)
-            read = [parse_argument(one) for one in values]
-            found[_name(word, key)] = True if not read else read[0] if len(read) == 1 else read
+            read = [parse_argument(value) for value in values]
+            found[name] = True if not read else read[0] if len(read) == 1 else read
     return found
-
-
-def _name(word: str, key: str) -> str:
-    return key.replace("-", "_") if word.startswith("--") else key
 
 
 def flag_values(words: list[str]) -> list[str]:
@@ -171,11 +174,11 @@ def parse_argument(text: str) -> Any:
 
 
 MAX_SCRIPT_BYTES = 1_000_000
-"""Bytes of a Python file at most."""
+"""Bytes of a Python file that is read."""
 MAX_NOTEBOOK_BYTES = 32_000_000
-"""Bytes of a notebook at most: pictures among its outputs are most of it."""
+"""Bytes of a notebook that is read: pictures among its outputs are most of it."""
 UNPACKED = "**"
-"""Name under which a call's ``**others`` stand, where nobody can tell what they are."""
+"""Name given to a call's ``**others`` where their content is not known."""
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -189,9 +192,9 @@ OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 def call_keywords(path: Path, names: frozenset[str]) -> dict[str, Any]:
     """Return the keywords of the calls of some classes in a Python file or notebook.
 
-    Literals and arithmetic on them are taken, and names that the file assigns such a value exactly once. What else is
-    computed, or set differently by two calls, is `Computed`: set, but not known. ``**table`` is unfolded where the
-    table stands in the file.
+    Literals, arithmetic on them, and names that the file assigns such a value exactly once are read. Any other value, or
+    one that two calls set differently, is `Computed`: set, but not known. ``**table`` is expanded if the table is in the
+    file.
     """
     tree = (
         parse_notebook(path, names)
@@ -209,19 +212,20 @@ def call_keywords(path: Path, names: frozenset[str]) -> dict[str, Any]:
 
 
 def parse_python(path: Path, text: str) -> ast.Module:
+    """Parse Python without its warnings; BrokenFileError where that fails."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in somebody else's strings
+            warnings.simplefilter("ignore")  # about escapes in somebody else's strings
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise BrokenFileError(
-            path, f"is not Python that can be parsed ({said}).", "Give the settings as YAML or JSON."
+            path, f"is not Python that can be parsed ({message}).", "Give the settings as YAML or JSON."
         ) from error
 
 
 def parse_notebook(path: Path, names: frozenset[str]) -> ast.Module:
-    """Put the code cells of a notebook together; a cell that is no Python is passed over, unless it makes one of the calls."""
+    """Join the code cells of a notebook; one that is not Python is skipped, unless it makes one of the calls."""
     try:
         document = orjson.loads(read_text(path, MAX_NOTEBOOK_BYTES))
     except orjson.JSONDecodeError as error:
@@ -239,21 +243,17 @@ def parse_notebook(path: Path, names: frozenset[str]) -> ast.Module:
 
 
 def code_cells(document: Any) -> Iterator[str]:
+    """Yield the code of each cell; shell and notebook commands become ``pass``."""
     cells = document.get("cells") if isinstance(document, Mapping) else None
     for cell in cells if isinstance(cells, list) else ():
         if isinstance(cell, Mapping) and cell.get("cell_type") == "code":
             source = cell.get("source")
             text = "".join(str(line) for line in source) if isinstance(source, list) else str(source)
-            yield "\n".join(_python(line) for line in text.splitlines())
-
-
-def _python(line: str) -> str:
-    """Replace what only notebooks have, commands of the shell and of the notebook, by a statement that does nothing."""
-    bare = line.lstrip()
-    return line[: len(line) - len(bare)] + "pass" if bare.startswith(("!", "%")) else line
+            yield "\n".join(re.sub(r"^(\s*)[!%].*", r"\1pass", line) for line in text.splitlines())
 
 
 def keyword_values(call: ast.Call, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keywords of a call with their values."""
     for word in call.keywords:
         value = static_value(word.value, known)
         if word.arg is not None:
@@ -265,13 +265,14 @@ def keyword_values(call: ast.Call, known: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def function_name(function: ast.expr) -> str:
+    """Return the last name of what is called; empty if it has none."""
     return (
         function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
     )
 
 
 def assigned_constants(tree: ast.Module) -> dict[str, Any]:
-    """Return names that are given a value exactly once, one that can be told without running anything."""
+    """Return the names that are assigned exactly once, with a value known without running the file."""
     values: dict[str, list[ast.expr | None]] = {}
     for node in ast.walk(tree):
         for name, value in name_bindings(node):
@@ -286,7 +287,7 @@ def assigned_constants(tree: ast.Module) -> dict[str, Any]:
 
 
 def name_bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield the names that a statement gives a value, with the value where it is one expression."""
+    """Yield the names that a statement assigns, with the value if it is one expression."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Name):
@@ -302,7 +303,7 @@ def name_bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def static_value(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    """Return what an expression is, without running it; Computed where that cannot be told."""
+    """Return the value of an expression without running it; `Computed` if that is not possible."""
     try:
         return _literal_value(node, known)
     except (ValueError, TypeError, SyntaxError, ArithmeticError, RecursionError, MemoryError):

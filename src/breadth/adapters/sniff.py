@@ -9,22 +9,22 @@ from typing import Any
 
 import orjson
 
-from breadth.runs.jsonl import HEAD
+from breadth.runs.jsonl import HEAD_BYTES
 
 BOM = b"\xef\xbb\xbf"
-FAR = 4 << 20
+MAX_SNIFFED_BYTES = 4 << 20
 """How far into a console log its first metrics are looked for: start-up noise fills megabytes."""
 TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)("\s*(:)?)?|[{}\[\]]', re.DOTALL)
 """A string (the last one may be cut off), whether a colon follows it, or a bracket."""
 
 
-def first_objects(start: bytes, most: int = 8) -> list[dict[str, Any]]:
+def first_objects(start: bytes, limit: int = 8) -> list[dict[str, Any]]:
     """Return the first JSON objects at the start of a file, one a line; lines that are none are passed over."""
-    lines = start.removeprefix(BOM).split(b"\n", most)[:most]
-    return [row for line in lines if isinstance(row := parsed(line), dict)]
+    lines = start.removeprefix(BOM).split(b"\n", limit)[:limit]
+    return [row for line in lines if isinstance(row := parse_json(line), dict)]
 
 
-def parsed(text: bytes) -> Any:
+def parse_json(text: bytes) -> Any:
     """Parse JSON, with the NaN and Infinity that Python writes; None when it is not JSON."""
     try:
         return orjson.loads(text)
@@ -56,15 +56,15 @@ def leading_keys(start: bytes) -> frozenset[str]:
     return frozenset(keys)
 
 
-def far_start(path: Path, start: bytes) -> bytes:
+def read_long_head(path: Path, start: bytes) -> bytes:
     """Return more of a console log than its first 64 KB: trainers print their set-up before the first metrics.
 
     Only for a file whose start is text and fills the 64 KB; anything else comes back as it is.
     """
-    if len(start) < HEAD or b"\0" in start:
+    if len(start) < HEAD_BYTES or b"\0" in start:
         return start
     try:
         with path.open("rb") as file:
-            return file.read(FAR)
+            return file.read(MAX_SNIFFED_BYTES)
     except OSError:
         return start

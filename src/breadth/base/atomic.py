@@ -12,7 +12,7 @@ from breadth.base.errors import WriteError
 
 
 @contextmanager
-def whole_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
+def atomic_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path; on success it becomes ``target`` in one step, on failure nothing is left behind.
 
     Without ``flush`` the file is whole for every reader but may be lost with the machine's power: right where the
@@ -33,7 +33,7 @@ def whole_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield the path of a folder to make; on success it becomes ``target`` in one step, on failure nothing is left behind.
 
     A target that is there already is refused: a folder, unlike a file, cannot be replaced in one step.

@@ -20,7 +20,7 @@ def _registered() -> dict[str, tuple[EntryPoint, ...]]:
     return {group: tuple(found.select(group=group)) for group in found.groups if group.startswith("breadth.")}
 
 
-def plug_ins(group: str) -> tuple[EntryPoint, ...]:
+def find_plugins(group: str) -> tuple[EntryPoint, ...]:
     """Return what installed packages register under an entry-point group of ours."""
     return _registered().get(group, ())
 
@@ -41,7 +41,7 @@ class Catalogue:
     def table(self) -> dict[str, str]:
         """Return every known name with where it lives, ours first, then installed plug-ins."""
         table = dict(self.entries)
-        for point in plug_ins(f"breadth.{self.family}"):
+        for point in find_plugins(f"breadth.{self.family}"):
             if point.name in table:
                 raise CatalogueError(
                     f"The plug-in {point.value} registers '{point.name}' among the {self.family}, but"
@@ -80,7 +80,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Parts(Sequence[Any]):
+class CatalogueParts(Sequence[Any]):
     """The parts of a catalogue, in order; each is loaded when it is reached, so that a search that ends early loads few."""
 
     catalogue: Catalogue

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.base.catalogue import Catalogue
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.base.spelling import suggestion
@@ -68,16 +68,16 @@ def loads(cls: type[T], text: str) -> T:
 
 def dump(settings: Any, path: Path) -> None:
     """Write settings to a TOML file, whole or not at all; half a character (a file's name may hold one) becomes a question mark."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(dumps(settings), encoding="utf-8", errors="replace")
 
 
 def load(cls: type[T], path: Path) -> T:
     """Build ``cls`` from a TOML file."""
-    return read_with(lambda text: loads(cls, text), path)
+    return parse_file(lambda text: loads(cls, text), path)
 
 
-def read_with(parse: Callable[[str], T], path: Path, remedy: str | None = None) -> T:
+def parse_file(parse: Callable[[str], T], path: Path, remedy: str | None = None) -> T:
     """Read a text file by a parser that raises SettingsError; whatever is wrong is said of the file.
 
     ``remedy`` stands in place of what the parser advises, for files that no one writes by hand.

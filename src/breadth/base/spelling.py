@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
     """Return the known name closest to ``word``, or None when nothing is close."""
     folded = {name.casefold(): name for name in known}
     found = get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
@@ -16,7 +16,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def suggestion(word: str, known: Iterable[str], kind: str) -> str:
     """Say what to write instead of ``word``: the nearest known name, or the whole list."""
     names = sorted(known)
-    close = nearest(word, names)
+    close = nearest_name(word, names)
     listing = ", ".join(names) if names else "none are registered"
     if close is None:
         return f"Use one of the {kind}: {listing}."

@@ -16,9 +16,9 @@ from breadth.api import diagnose_runs
 from breadth.base.errors import BreadthError, SettingsError
 from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
-from breadth.doctor.collect import Gathered
+from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
-from breadth.doctor.finding import SEVERITIES, explanation, listing
+from breadth.doctor.finding import SEVERITIES, explain_finding, list_findings
 from breadth.doctor.page import to_json
 from breadth.report.plaintext import one_line
 
@@ -79,7 +79,9 @@ def doctor(
         raise typer.Exit(EXIT_FOUND)
 
 
-def print_diagnoses(diagnoses: Sequence[RunDiagnosis], gathered: Gathered, *, as_json: bool, html: Path | None) -> None:
+def print_diagnoses(
+    diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence, *, as_json: bool, html: Path | None
+) -> None:
     """Print the diagnoses as a page, as JSON, or both on demand."""
     document = json.dumps(to_json(diagnoses, gathered), indent=2, allow_nan=False) if as_json else None
     if document is not None and html is None:
@@ -100,7 +102,7 @@ def severities_from(fail_on: str | None) -> Sequence[str]:
 
 def explain_finding(name: str, *, as_json: bool) -> None:
     """Print what a finding means and its thresholds, or the list of all findings."""
-    deliver(listing() if name == "all" else explanation(name), as_json=as_json, html=None)
+    deliver(list_findings() if name == "all" else explain_finding(name), as_json=as_json, html=None)
 
 
 Verdicts = Mapping[tuple[str, str], tuple[str, str]]

@@ -13,7 +13,7 @@ from breadth.api import importers_with
 from breadth.base.errors import SettingsError
 from breadth.cli.output import Json, progress
 from breadth.report.plaintext import one_line
-from breadth.runs.importing import Imported, import_files
+from breadth.runs.importing import ImportResult, import_files
 from breadth.runs.schema import Remark
 
 Paths = Annotated[
@@ -66,7 +66,7 @@ def display_place(remark: Remark) -> str:
     return f"{Path(remark.file).name}{row}: " if remark.file else ""
 
 
-def to_json(made: Imported) -> dict[str, object]:
+def to_json(made: ImportResult) -> dict[str, object]:
     """Return the result of an import as JSON can hold it."""
     remarks = [
         {"file": remark.file, "row": remark.row, "problem": remark.problem, "remedy": remark.remedy}

@@ -16,10 +16,9 @@ from breadth.base.spelling import suggestion
 from breadth.cli.lab_experiments import Base
 from breadth.cli.main import LazyVerbs
 from breadth.cli.output import Json, progress
-from breadth.lab.model.reasoner import Reasoner, load
+from breadth.lab.model.reasoner import Reasoner, load, prime_of
 from breadth.lab.server.server import LabServer, ReasoningFormat, ServerSettings
-from breadth.lab.task.problems import LEVELS
-from breadth.lab.task.tasks import draw_tasks, prime_of, write_tasks
+from breadth.lab.task.problems import LEVELS, draw_tasks, write_tasks
 from breadth.runtime.proxy.server import wait_for_signal
 
 

@@ -13,24 +13,19 @@ from typing import Annotated, TypeAlias
 import orjson
 import typer
 
-from breadth.base.cores import cores
+from breadth.base.cores import available_cores
 from breadth.base.errors import SettingsError, WriteError
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.lab.experiments.gate import Gate, gate_page, pass_gate
 from breadth.lab.model.pretraining import Lessons
 from breadth.lab.model.pretraining import pretrain as teach
 from breadth.lab.model.reasoner import load, save
-from breadth.lab.rung.experiment import MODEL, SecondRung
-from breadth.lab.rung.model import check_libraries, fingerprint, unpack
-from breadth.lab.rung.plan import RungPlan
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.problems import LEVELS
-from breadth.lab.task.tasks import held_out
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.smollm2.experiment import MODEL, RungPlan, SecondRung
+from breadth.lab.smollm2.policy import check_libraries, fingerprint, unpack
+from breadth.lab.task.problems import LEVELS, held_out
+from breadth.lab.task.teacher import Facts, Teacher
 from breadth.lab.trials.experiment import EXPERIMENTS, Bench, Experiment, Trial, bench_of
-from breadth.lab.trials.progress_bar import lesson_bar, trial_bar
-from breadth.lab.trials.results import finish
-from breadth.lab.trials.runner import Failure, run_trials
+from breadth.lab.trials.runner import Failure, finish, lesson_bar, run_trials, trial_bar
 
 Base: TypeAlias = Annotated[
     Path | None,
@@ -77,7 +72,7 @@ def run(
     bench = bench_of(base, chosen.seeds if seeds is None else seeds)
     folder = Path("lab") / chosen.name if out is None else out
     with resumable(folder):
-        failures = run_experiment(chosen, bench, folder, jobs or cores(), only)
+        failures = run_experiment(chosen, bench, folder, jobs or available_cores(), only)
     command = f"breadth lab run {chosen.name} --seeds {bench.seeds}{f' --only {only}' if only else ''}"
     conclude(chosen, bench, folder, failures, command, as_json=as_json, html=html)
 
@@ -243,6 +238,6 @@ def smollm2(
     with resumable(out):
         with progress("unpacking the model"):
             unpack(model, base)
-        failures = run_experiment(rung, bench, out, jobs or cores())
+        failures = run_experiment(rung, bench, out, jobs or available_cores())
     command = f"breadth lab smollm2 {model.name} --seeds {seeds} --steps {steps}"
     conclude(rung, bench, out, failures, command, as_json=as_json, html=html)

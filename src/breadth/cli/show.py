@@ -15,9 +15,9 @@ from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.doctor.overview import overview
 from breadth.runs.importing import import_files
-from breadth.runs.paths import is_remote, located
+from breadth.runs.paths import is_remote, locate
 from breadth.runs.reader import Run
-from breadth.runs.schema import HEADER
+from breadth.runs.schema import HEADER_FILE
 
 
 def show(
@@ -41,8 +41,8 @@ def show(
 @contextmanager
 def open_run(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> Iterator[Run]:
     """Open a run folder, or import foreign files into a temporary one."""
-    places = [located(path) for path in paths]
-    if len(places) == 1 and (is_remote(places[0]) or (places[0] / HEADER).is_file()):
+    places = [locate(path) for path in paths]
+    if len(places) == 1 and (is_remote(places[0]) or (places[0] / HEADER_FILE).is_file()):
         yield Run.open(paths[0])
         return
     with TemporaryDirectory(prefix="breadth-") as folder:

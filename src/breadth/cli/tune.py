@@ -27,8 +27,8 @@ from breadth.runtime.connect import connect
 from breadth.runtime.questions import Question, keep_labelled, read_questions, shuffle_questions
 from breadth.runtime.sweep import OnSweepProgress, Sweep, SweepEstimate
 from breadth.runtime.sweep_folder import SweepOptions
-from breadth.tuning.page import tuning_page
-from breadth.tuning.result import tuned
+from breadth.tuning.page import build_tuning_page
+from breadth.tuning.result import analyze_sweep
 
 EXIT_CANNOT_TELL = 1
 """Exit status when no difference was found; the policy written is then one plain sample."""
@@ -286,9 +286,9 @@ def choose_policy(out: Path, policy_out: Path, *, as_json: bool, html: Path | No
     """Choose the policy from the samples, write it, and show the page."""
     run = Run.open(out)
     with progress("choosing"):
-        result = tuned(run)
+        result = analyze_sweep(run)
     dump(result.policy, policy_out)
-    deliver(tuning_page(result, run.header), as_json=as_json, html=html)
+    deliver(build_tuning_page(result, run.header), as_json=as_json, html=html)
     typer.echo(f"wrote {policy_out}", err=True)
-    if not result.choice.told:
+    if not result.choice.is_conclusive:
         raise typer.Exit(EXIT_CANNOT_TELL)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.comparison.policies import Contestant
+from breadth.comparison.policies import ComparedPolicy
 from breadth.measure.coverage import pass_at_k
 from breadth.measure.extrapolation import Extrapolation, extrapolate_pass_at_k
 from breadth.measure.intervals import Interval, curve_intervals
@@ -24,7 +24,7 @@ FEWEST = 8
 class Worth:
     """What one policy is worth, problem by problem."""
 
-    contestant: Contestant
+    contestant: ComparedPolicy
     """Which."""
     ks: IntArray
     """Numbers of samples."""
@@ -86,7 +86,7 @@ class Beyond:
         return None if self.foretold is None else self.foretold.low <= self.measured <= self.foretold.high
 
 
-def worth(contestant: Contestant, most: int) -> Worth:
+def worth(contestant: ComparedPolicy, most: int) -> Worth:
     """Measure one policy at every k up to the samples that all have."""
     ks = np.arange(1, most + 1)
     drawn, right = contestant.counts
@@ -131,7 +131,7 @@ def beyond(one: Worth) -> Beyond:
     return Beyond(found, foretold, float(one.passed[:, -1].mean()))
 
 
-def _first_half(contestant: Contestant) -> tuple[IntArray, IntArray]:
+def _first_half(contestant: ComparedPolicy) -> tuple[IntArray, IntArray]:
     """Count samples and right ones among the first half of every problem's."""
     _, owners, sizes = np.unique(contestant.problems.astype(str), return_inverse=True, return_counts=True)
     order = np.argsort(owners, kind="stable")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from breadth.comparison.accuracy_curves import Worth, beyond, crossing
-from breadth.comparison.policies import Contestant
+from breadth.comparison.policies import ComparedPolicy
 from breadth.comparison.recommendation import Recommendation
 from breadth.measure.coverage import chart_ks
 from breadth.measure.diversity import split_by_solved
@@ -43,7 +43,7 @@ def _verdict(advice: Recommendation) -> Verdict:
     gap = advice.against_next
     body = f"Against {second} at the same budget, problem by problem."
     numbers = [
-        Fact("difference", gap.shown, "%"),
+        Fact("difference", gap.display_value, "%"),
         Fact("p", round(gap.p_value, 4)),
     ]
     if advice.shown:
@@ -75,7 +75,7 @@ def _choices(advice: Recommendation) -> Table:
     )
 
 
-def _tokens(one: Contestant, draws: int) -> Cell:
+def _tokens(one: ComparedPolicy, draws: int) -> Cell:
     return Missing("tokens were not logged") if one.tokens is None else round(one.tokens * draws)
 
 
@@ -123,7 +123,7 @@ def _differences(found: Sequence[Worth]) -> Table:
     first, most = found[0], int(found[0].ks[-1])
     rows: list[list[Cell]] = []
     for one in found[1:]:
-        cells = [paired_difference(one.passed[:, place], first.passed[:, place]).shown for place in (0, -1)]
+        cells = [paired_difference(one.passed[:, place], first.passed[:, place]).display_value for place in (0, -1)]
         votes = (
             None
             if one.voted is None or first.voted is None
@@ -133,7 +133,7 @@ def _differences(found: Sequence[Worth]) -> Table:
             [
                 one.contestant.name,
                 cells[0],
-                Missing("no answer could be read") if votes is None else votes.shown,
+                Missing("no answer could be read") if votes is None else votes.display_value,
                 cells[1],
             ]
         )
@@ -150,8 +150,8 @@ def _crossings(found: Sequence[Worth]) -> Iterator[Section]:
         headline = f"pass@k of {names} crosses between k = {place.before} and k = {place.after}."
         body = "The score of one draw was bought with breadth." if place.sure else "That both ends differ is not shown."
         numbers = [
-            Fact("leader ahead at k = 1 by", place.ahead.shown, "%"),
-            Fact("and at the largest k by", place.behind.shown, "%"),
+            Fact("leader ahead at k = 1 by", place.ahead.display_value, "%"),
+            Fact("and at the largest k by", place.behind.display_value, "%"),
         ]
         yield Verdict(Severity.NOTE if place.sure else Severity.CANNOT_TELL, headline, body, numbers)
 
@@ -180,7 +180,7 @@ def _breadth(found: Sequence[Worth]) -> Table:
     return Table("Breadth", columns, rows, note)
 
 
-def _arm(one: Contestant) -> ArmSamples:
+def _arm(one: ComparedPolicy) -> ArmSamples:
     return ArmSamples(one.problems.astype(str), one.classes, one.right)
 
 

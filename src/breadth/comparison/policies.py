@@ -12,7 +12,7 @@ import numpy.typing as npt
 from breadth.base.errors import BrokenFileError, MeasureError
 from breadth.measure.answers import answer_classes
 from breadth.measure.validate import BoolArray, IntArray
-from breadth.runs.outcomes import rollout_steps, samples
+from breadth.runs.outcomes import read_samples, rollout_steps
 from breadth.runs.reader import Run
 
 MOST = 8
@@ -20,7 +20,7 @@ MOST = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Contestant:
+class ComparedPolicy:
     """One policy: one row a sample, in order of problems."""
 
     name: str
@@ -34,7 +34,7 @@ class Contestant:
     tokens: float | None
     """Mean tokens of a sample; None where they were not logged."""
 
-    def only(self, kept: npt.NDArray[np.object_]) -> Contestant:
+    def only(self, kept: npt.NDArray[np.object_]) -> ComparedPolicy:
         """Keep the samples of some problems."""
         keep = np.isin(self.problems.astype(str), kept.astype(str))
         answers = tuple(answer for answer, stays in zip(self.answers, keep.tolist(), strict=True) if stays)
@@ -52,7 +52,7 @@ class Contestant:
         return np.bincount(owners).astype(np.int64), np.bincount(owners, self.right).astype(np.int64)
 
 
-def read_contestants(run: Run, name: str, steps: Sequence[int] = ()) -> list[Contestant]:
+def read_policies(run: Run, name: str, steps: Sequence[int] = ()) -> list[ComparedPolicy]:
     """Read the checkpoints of a run: those at some steps, else the last one with held-out replies, else its last step of training."""
     split = "eval" if len(rollout_steps(run, "eval")) else "train"
     there = rollout_steps(run, split)
@@ -80,9 +80,9 @@ def checkpoints(run: Run) -> list[int]:
     return [int(there[place]) for place in np.unique(places)]
 
 
-def _contestant(run: Run, name: str, step: int, split: str) -> Contestant:
-    drawn = samples(run, step, step, split)
-    if np.isnan(drawn.right).any() or not len(drawn):
+def _contestant(run: Run, name: str, step: int, split: str) -> ComparedPolicy:
+    drawn = read_samples(run, step, step, split)
+    if np.isnan(drawn.correct).any() or not len(drawn):
         raise MeasureError(
             f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
             "Log a grade, or a reward with two values.",
@@ -90,7 +90,7 @@ def _contestant(run: Run, name: str, step: int, split: str) -> Contestant:
     order = np.argsort(drawn.problems, kind="stable")
     names = np.array(drawn.names, dtype=object)[drawn.problems[order]]
     answers = tuple(drawn.answers[place] for place in order.tolist())
-    return Contestant(name, names, answers, (drawn.right == 1)[order], _tokens(run, step, split))
+    return ComparedPolicy(name, names, answers, (drawn.correct == 1)[order], _tokens(run, step, split))
 
 
 def _tokens(run: Run, step: int, split: str) -> float | None:
@@ -102,7 +102,7 @@ def _tokens(run: Run, step: int, split: str) -> float | None:
     return None if found is None else float(found)
 
 
-def on_common_problems(found: Sequence[Contestant]) -> tuple[list[Contestant], int]:
+def on_common_problems(found: Sequence[ComparedPolicy]) -> tuple[list[ComparedPolicy], int]:
     """Keep the problems that all were asked, and return how many samples each of them has everywhere."""
     common = set(found[0].problems.tolist())
     for one in found[1:]:

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, NotARunError, UnknownFormatError, WriteError
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
-from breadth.runs.importer import Importer, Recognised, all_importers, recognise
-from breadth.runs.importing import current, import_files
-from breadth.runs.jsonl import head, json_rows
+from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
+from breadth.runs.importing import drop_contained_files, import_files
+from breadth.runs.jsonl import read_head, read_json_rows
 from breadth.runs.paths import display_name
 from breadth.runs.reader import Run
-from breadth.runs.schema import HEADER, Remark
+from breadth.runs.schema import HEADER_FILE, Remark
 
 if TYPE_CHECKING:
     from breadth.inference.policy import Policy
@@ -38,7 +38,7 @@ Said = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Gathered:
+class CollectedEvidence:
     """What there is to judge, and what became of every file."""
 
     cases: tuple[Evidence, ...] = ()
@@ -49,15 +49,19 @@ class Gathered:
     """Files that were not, each with the reason."""
 
 
-def gather(
-    paths: Sequence[Path], workshop: Path, *, importers: Sequence[Importer] | None = None, said: Said = lambda _: None
-) -> Gathered:
+def collect_evidence(
+    paths: Sequence[Path],
+    work_folder: Path,
+    *,
+    importers: Sequence[Importer] | None = None,
+    on_progress: Said = lambda _: None,
+) -> CollectedEvidence:
     """Read everything that a user points at; foreign files are imported into folders under ``workshop``."""
     known = importers or all_importers()
     sources = sort_sources(paths, known)
     opened = [Run.open(folder) for folder in sources.folders]
     runs = [(display_name(run.folder, run.header.name), run) for run in opened]
-    runs += list(_imported(sources, workshop, known, said))
+    runs += list(_imported(sources, work_folder, known, on_progress))
     cases = _cases([one for name, run in runs for one in _apart(name, run, sources)], sources)
     if not cases:
         first = sources.unused[0] if sources.unused else None
@@ -67,14 +71,16 @@ def gather(
             + (f"; the first file: {Path(first.file).name} {first.problem}" if first else "."),
             "Point at a trainer's output folder, a log file, a run folder or a configuration.",
         )
-    return Gathered(tuple(cases), tuple(sources.used), tuple(sources.unused))
+    return CollectedEvidence(tuple(cases), tuple(sources.used), tuple(sources.unused))
 
 
-def _imported(sources: Sources, workshop: Path, importers: Sequence[Importer], said: Said) -> Iterator[tuple[str, Run]]:
+def _imported(
+    sources: Sources, work_folder: Path, importers: Sequence[Importer], said: Said
+) -> Iterator[tuple[str, Run]]:
     """Import every run, under folders of their own; the runs of a table that stacks several one by one."""
-    places = (workshop / f"imported-{number}" for number in count())
+    places = (work_folder / f"imported-{number}" for number in count())
 
-    def taken(group: Sequence[Recognised], known: Sequence[Importer]) -> Run:
+    def taken(group: Sequence[RecognisedFile], known: Sequence[Importer]) -> Run:
         return Run.open(import_files([one.path for one in group], next(places), importers=known, progress=said).folder)
 
     for name, group in _groups(sources.files):
@@ -94,7 +100,7 @@ def _imported(sources: Sources, workshop: Path, importers: Sequence[Importer], s
         sources.used += [f"{one.path.name}: {one.importer.trainer} {one.kind}" for one in group]
 
 
-def _stacked(group: Sequence[Recognised]) -> Mapping[str, Importer]:
+def _stacked(group: Sequence[RecognisedFile]) -> Mapping[str, Importer]:
     """Return who reads each run of a table that stacks several, by name; empty where it does not."""
     apart = getattr(group[0].importer, "apart", None) if len(group) == 1 else None
     return {} if apart is None else apart(group[0].path, group[0].kind)
@@ -102,18 +108,18 @@ def _stacked(group: Sequence[Recognised]) -> Mapping[str, Importer]:
 
 def _apart(name: str, run: Run, sources: Sources) -> list[tuple[str, Run]]:
     """Return the runs of one log, each by itself, and say so where there are several."""
-    runs = run.apart
+    runs = run.all_runs
     if len(runs) == 1:
         return [(name, run)]
     sources.used.append(f"{name}: {len(runs)} runs one behind the other, told apart where the steps begin anew")
     return [(f"{name}, run {number} of {len(runs)}", one) for number, one in enumerate(runs, 1)]
 
 
-def _groups(files: Sequence[Recognised]) -> list[tuple[str, list[Recognised]]]:
+def _groups(files: Sequence[RecognisedFile]) -> list[tuple[str, list[RecognisedFile]]]:
     """Put files of one run together: every log is a run; other files go to the only log there is, or to the nearest one above them."""
-    logs = current([one for one in files if _is_log(one)])
-    groups: dict[Path, list[Recognised]] = {one.path: [one] for one in logs}
-    alone: dict[Path, list[Recognised]] = defaultdict(list)
+    logs = drop_contained_files([one for one in files if _is_log(one)])
+    groups: dict[Path, list[RecognisedFile]] = {one.path: [one] for one in logs}
+    alone: dict[Path, list[RecognisedFile]] = defaultdict(list)
     for one in files:
         if not _is_log(one):
             place = _nearest(one.path, [log.path for log in logs])
@@ -124,7 +130,7 @@ def _groups(files: Sequence[Recognised]) -> list[tuple[str, list[Recognised]]]:
     ]
 
 
-def _is_log(one: Recognised) -> bool:
+def _is_log(one: RecognisedFile) -> bool:
     return one.kind in LOGS or one.kind.endswith(" metrics")
 
 
@@ -149,10 +155,10 @@ def _cases(runs: Sequence[tuple[str, Run]], sources: Sources) -> list[Evidence]:
     cases, claimed = [], set[Path]()
     for name, run in runs:
         own = dialect_of(run.header.trainer)
-        knobs = TrainerConfig() if own is None or not run.header.config else own.knobs(run.header.config)
+        knobs = TrainerConfig() if own is None or not run.header.config else own.translate(run.header.config)
         case = Evidence(name, run, knobs, own, sources.data, sources.server, sources.policy)
         for config in _belonging(run, sources.configs):
-            case = replace(case, knobs=merge_configs(config.knobs, case.knobs), dialect=config.dialect)
+            case = replace(case, knobs=merge_configs(config.knobs, case.config), dialect=config.dialect)
             claimed.add(config.path)
         cases.append(case)
     alone = [config for config in sources.configs if config.path not in claimed]
@@ -197,7 +203,7 @@ class Sources:
 
     folders: list[Path] = field(default_factory=list)
     """Run folders."""
-    files: list[Recognised] = field(default_factory=list)
+    files: list[RecognisedFile] = field(default_factory=list)
     """Files that an importer reads."""
     configs: list[Config] = field(default_factory=list)
     """Configurations of trainers."""
@@ -218,7 +224,7 @@ class Sources:
         """Note a file that cannot be read; one that was named is an error, and so is a disk that refuses."""
         if error.path in self.named or isinstance(error, WriteError):
             raise error
-        self.unused.append(Remark.of(error))
+        self.unused.append(Remark.from_error(error))
 
 
 def sort_sources(paths: Sequence[Path], importers: Sequence[Importer]) -> Sources:
@@ -245,7 +251,7 @@ def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Pat
         return
     if (real := path.resolve()) in above:
         return
-    if (path / HEADER).is_file():
+    if (path / HEADER_FILE).is_file():
         sources.folders.append(path)
         sources.used.append(f"{display_name(path)}: run folder")
         return
@@ -257,7 +263,7 @@ def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Pat
 
 
 def _sort(file: Path, importers: Sequence[Importer], sources: Sources) -> None:
-    start = head(file)
+    start = read_head(file)
     if file.suffix == ".toml" and file.stat().st_size <= LONGEST_TOML and _toml(file, sources):
         return
     config = _config(file, start)
@@ -280,7 +286,7 @@ def _toml(file: Path, sources: Sources) -> bool:
     if "strategy" in table:
         from breadth.inference.policy import Policy
 
-        sources.policy = Policy.named(str(file))
+        sources.policy = Policy.parse(str(file))
         sources.used.append(f"{file.name}: inference policy")
         return True
     if {"url", "dialect", "top_logprobs"} <= table.keys():
@@ -351,7 +357,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     elif start.lstrip()[:1] == b"[":
         yield from _document(path)
     else:
-        for found in json_rows(path):
+        for found in read_json_rows(path):
             if not isinstance(found, Remark):
                 yield from (row for _, row in found)
 

@@ -32,7 +32,7 @@ SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.NOTE)
 class Change:
     """One setting to change, by our name for it; a dialect words it."""
 
-    knob: str
+    setting: str
     """A field of `Knobs`, or a name that only dialects know, e.g. ``chain``."""
     value: Any
     """What to set it to."""
@@ -76,7 +76,7 @@ class Finding:
     """What it has cost so far."""
     prescriptions: tuple[Prescription, ...] = ()
     """What to do, the largest effect to be expected first."""
-    voids: tuple[str, ...] = ()
+    invalidates: tuple[str, ...] = ()
     """Findings that read the same numbers and must not be believed while this one holds."""
     explained_by: tuple[str, ...] = ()
     """Other findings of the same diagnosis that may be its cause."""
@@ -94,7 +94,7 @@ class CannotTell:
     """The exact setting that would show it, where there is one."""
 
 
-Outcome: TypeAlias = Finding | CannotTell | None
+CheckResult: TypeAlias = Finding | CannotTell | None
 """What a check returns; None is: looked, not there."""
 
 
@@ -106,12 +106,12 @@ class Check(Protocol):
     causes: ClassVar[tuple[str, ...]]
     """Findings that may be the cause of this one."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look for the failure."""
         ...
 
 
-def worst(findings: Sequence[Finding]) -> Severity | None:
+def worst_severity(findings: Sequence[Finding]) -> Severity | None:
     """Return the worst severity found; None where nothing was found."""
     return min((one.severity for one in findings), key=SEVERITIES.index, default=None)
 
@@ -136,7 +136,7 @@ _TRAINING = (
     "diversity-transfer",
     "saturation",
 )
-INFERENCE = (
+INFERENCE_FINDINGS = (
     "over-thinking",
     "oscillation",
     "over-sampling",
@@ -157,16 +157,16 @@ _CONFIGURATION = (
 
 FINDINGS = Catalogue(
     "findings",
-    {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in (*_TRAINING, *INFERENCE, *_CONFIGURATION)},
+    {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in (*_TRAINING, *INFERENCE_FINDINGS, *_CONFIGURATION)},
 )
 """Name -> the check; a package adds its own through the entry-point group ``breadth.findings``."""
 
 
-def explanation(name: str) -> Page:
+def explain_finding(name: str) -> Page:
     """Explain one finding."""
     check = FINDINGS.load(name)
     sections: list[Section] = [Text(_prose(inspect.getdoc(check) or ""))]
-    why = reasons(type(check))
+    why = field_reasons(type(check))
     constants = [
         Fact(field.name, _shown(getattr(check, field.name)), note=why.get(field.name, "")) for field in fields(check)
     ]
@@ -177,7 +177,7 @@ def explanation(name: str) -> Page:
     return Page(name, sections, subtitle=f"a finding of the doctor, about {_about(check)}")
 
 
-def listing() -> Page:
+def list_findings() -> Page:
     """List every finding with its first sentence."""
     facts = [
         Fact(name, (inspect.getdoc(check) or "").partition("\n")[0], note=_about(check)) for name, check in FINDINGS
@@ -203,7 +203,7 @@ def _prose(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-def reasons(cls: type) -> dict[str, str]:
+def field_reasons(cls: type) -> dict[str, str]:
     """Return the text under each field: the one place where a constant's reason stands."""
     body = ast.parse(dedent(inspect.getsource(cls))).body[0]
     found: dict[str, str] = {}

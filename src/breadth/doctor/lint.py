@@ -91,40 +91,40 @@ def inert_points(evidence: Evidence) -> Iterator[Point]:
 
 def _on_policy(evidence: Evidence) -> Iterator[Point]:
     """Look for what works on the ratio: with one update a generation it is 1 at every token."""
-    knobs = evidence.knobs
+    knobs = evidence.config
     if not knobs.on_policy:
         return
     more = _several(evidence)
     cispo = knobs.loss == "cispo"
     if (
-        "clip_high" in knobs.theirs
+        "clip_high" in knobs.user_settings
         and knobs.clips is not False
         and not cispo
         and (knobs.clip_high or 0) > (knobs.clip_low or 0.2)
     ):
         why = "every update is strictly on-policy: the ratio is 1, and no clip is reached"
-        yield Point(knobs.given("clip_high"), why, grave=True, remedy=more)
+        yield Point(knobs.describe("clip_high"), why, grave=True, remedy=more)
     if knobs.covariance == "kl-cov" or knobs.loss == "kl_cov":
         yield Point(
-            knobs.given("loss"), "KL-Cov has no gradient on strictly on-policy updates", grave=True, remedy=more
+            knobs.describe("loss"), "KL-Cov has no gradient on strictly on-policy updates", grave=True, remedy=more
         )
-    if "dual_clip" in knobs.theirs and knobs.dual_clip is not None and knobs.clips is not False and not cispo:
+    if "dual_clip" in knobs.user_settings and knobs.dual_clip is not None and knobs.clips is not False and not cispo:
         yield Point(
-            knobs.given("dual_clip"),
+            knobs.describe("dual_clip"),
             "a cap on the ratio, which is 1 on strictly on-policy updates",
             grave=False,
             remedy=more,
         )
     loss = "gspo" if knobs.sequence_ratio else knobs.loss
-    if loss in DRIFTING and ("loss" in knobs.theirs or "sequence_ratio" in knobs.theirs):
-        said = knobs.theirs.get("sequence_ratio" if knobs.sequence_ratio else "loss", knobs.given("loss"))
+    if loss in DRIFTING and ("loss" in knobs.user_settings or "sequence_ratio" in knobs.user_settings):
+        said = knobs.user_settings.get("sequence_ratio" if knobs.sequence_ratio else "loss", knobs.describe("loss"))
         yield Point(said, f"{DRIFTING[loss]} only where the ratio has left 1", grave=loss.endswith("gppo"), remedy=more)
 
 
 def _several(evidence: Evidence) -> Prescription:
     return Prescription(
         f"Take {prescriptions.SEVERAL} updates a generation",
-        f"The ratio can then leave 1, and what works on it can act. Now: {evidence.knobs.given('updates')}.",
+        f"The ratio can then leave 1, and what works on it can act. Now: {evidence.config.describe('updates')}.",
         (Change("updates", prescriptions.SEVERAL),),
         "Each update is a little more off-policy than the one before.",
         "DAPO, arXiv 2503.14476; Entropy-Mechanism-of-RL#1",
@@ -133,12 +133,12 @@ def _several(evidence: Evidence) -> Prescription:
 
 def _one_response(evidence: Evidence) -> Iterator[Point]:
     """Look for covariance in micro-batches of one: advantages are constant within a response, and alone it has a covariance of 0."""
-    knobs = evidence.knobs
+    knobs = evidence.config
     if not knobs.covariance or knobs.micro_batch != 1 or knobs.estimator not in RESPONSE:
         return
     effect = "none is selected" if knobs.covariance == "clip-cov" else "rounding decides which are"
     why = (
-        f"with one response in a micro-batch ({knobs.given('micro_batch')}) the covariance of every token is 0, and"
+        f"with one response in a micro-batch ({knobs.describe('micro_batch')}) the covariance of every token is 0, and"
         f" {effect}"
     )
     remedy = Prescription(
@@ -147,21 +147,21 @@ def _one_response(evidence: Evidence) -> Iterator[Point]:
         (Change("chain", knobs.covariance.replace("-", "_")),),
         source="arXiv 2505.22617; Entropy-Mechanism-of-RL#20",
     )
-    yield Point(knobs.given("covariance"), why, grave=True, remedy=remedy)
+    yield Point(knobs.describe("covariance"), why, grave=True, remedy=remedy)
 
 
 def _small_share(evidence: Evidence) -> Iterator[Point]:
     """Look for a share of less than one token of a micro-batch: one token is taken whatever it says."""
-    knobs = evidence.knobs
+    knobs = evidence.config
     if (
         not knobs.covariance
         or not knobs.covariance_share
         or not knobs.micro_batch
         or knobs.micro_batch == 1
-        or not knobs.longest
+        or not knobs.max_completion_length
     ):
         return
-    tokens = knobs.micro_batch * knobs.longest
+    tokens = knobs.micro_batch * knobs.max_completion_length
     if knobs.covariance_share * tokens < 1:
         why = (
             f"{knobs.covariance_share:g} of at most {tokens:,} tokens in a micro-batch is less than one; one is taken"
@@ -172,14 +172,14 @@ def _small_share(evidence: Evidence) -> Iterator[Point]:
 
 def _outside(evidence: Evidence) -> Iterator[Point]:
     """Look for a target that entropy has never crossed: below all of it nothing is paid, above all of it there is nothing but paying."""
-    knobs, seen = evidence.knobs, evidence.series("entropy")
+    knobs, seen = evidence.config, evidence.series("entropy")
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     if not knobs.entropy_adaptive or knobs.entropy_target is None or seen is None or len(seen) < MIN_POINTS:
         return
     if kind is None or kind.aggregation != "token-mean" or (knobs.entropy_share or 1) < 1:
         return
     low, high, target = float(seen.values.min()), float(seen.values.max()), knobs.entropy_target
-    said = knobs.theirs.get("entropy_target", f"a target of {target:g} nats")
+    said = knobs.user_settings.get("entropy_target", f"a target of {target:g} nats")
     if target < low:
         why = f"entropy has not been below {low:.3g} nats in {len(seen):,} steps: nothing was ever paid for"
         yield Point(said, why, grave=False, remedy=prescriptions.hold_entropy(float(seen.values[0])))
@@ -193,13 +193,15 @@ def _outside(evidence: Evidence) -> Iterator[Point]:
 
 def _switched_off(evidence: Evidence) -> Iterator[Point]:
     """Look for what the trainer's own switches turn off."""
-    knobs = evidence.knobs
-    for idle in knobs.idle:
-        yield Point(idle.setting, idle.why, grave=idle.meant, remedy=_switch_on(idle, knobs) if idle.meant else None)
+    knobs = evidence.config
+    for idle in knobs.unused:
+        yield Point(
+            idle.setting, idle.why, grave=idle.intended, remedy=_switch_on(idle, knobs) if idle.intended else None
+        )
 
 
 def _switch_on(idle: UnusedSetting, knobs: TrainerConfig) -> Prescription | None:
-    if idle.setting == knobs.theirs.get("kl_given") and knobs.kl_given:
+    if idle.setting == knobs.user_settings.get("kl_given") and knobs.kl_given:
         why = "The coefficient alone does nothing."
         return Prescription("Switch the price of leaving the reference on", why, (Change("kl", knobs.kl_given),))
     if knobs.length_penalty is False and "overlong" in idle.setting:
@@ -210,23 +212,23 @@ def _switch_on(idle: UnusedSetting, knobs: TrainerConfig) -> Prescription | None
 
 def _never_flat(evidence: Evidence) -> Iterator[Point]:
     """Look for dynamic sampling that seeks equal rewards: under a penalty for length hardly two are."""
-    knobs = evidence.knobs
-    if not knobs.filter_flat or not knobs.shaped_reward or knobs.filter_metric not in SHAPED:
+    knobs = evidence.config
+    if not knobs.dynamic_sampling or not knobs.shaped_reward or knobs.filter_metric not in SHAPED:
         return
     why = "groups are kept if their rewards differ, and a shaped reward differs between any two responses"
     remedy = Prescription(
         "Filter groups by whether answers are right",
         "Groups that are all right or all wrong then go, whatever their lengths.",
-        (Change("filter_flat", True),),
+        (Change("dynamic_sampling", True),),
         source="DAPO, arXiv 2503.14476; trl#3708",
     )
-    yield Point(knobs.given("filter_flat"), why, grave=True, remedy=remedy)
+    yield Point(knobs.describe("dynamic_sampling"), why, grave=True, remedy=remedy)
 
 
 def _all_tokens(evidence: Evidence) -> Iterator[Point]:
-    knobs = evidence.knobs
-    if knobs.entropy_share == 1 and "entropy_share" in knobs.theirs:
-        yield Point(knobs.given("entropy_share"), "the share of 1 keeps every token: nothing is masked", grave=False)
+    knobs = evidence.config
+    if knobs.entropy_share == 1 and "entropy_share" in knobs.user_settings:
+        yield Point(knobs.describe("entropy_share"), "the share of 1 keeps every token: nothing is masked", grave=False)
 
 
 def _speculative(evidence: Evidence) -> Iterator[Point]:
@@ -286,13 +288,13 @@ WHOLE: dict[str, float] = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_p
 
 def contradictions(evidence: Evidence) -> Iterator[Point]:
     """Yield every contradiction."""
-    for clash in evidence.knobs.clashes:
-        ran = evidence.run is not None and clash.weight == "refused"
-        why = clash.why + {"refused": "; the trainer refuses to start"}.get(clash.weight, "") * (not ran)
+    for clash in evidence.config.conflicts:
+        ran = evidence.run is not None and clash.consequence == "refused"
+        why = clash.why + {"refused": "; the trainer refuses to start"}.get(clash.consequence, "") * (not ran)
         yield Point(
             clash.settings,
             why + ("; the run started all the same" if ran else ""),
-            grave=clash.weight != "slight" and not ran,
+            grave=clash.consequence != "slight" and not ran,
         )
     rules: tuple[Callable[[TrainerConfig], Iterator[Point]], ...] = (
         _alone,
@@ -303,16 +305,16 @@ def contradictions(evidence: Evidence) -> Iterator[Point]:
         _masked,
     )
     for rule in rules:
-        yield from rule(evidence.knobs)
+        yield from rule(evidence.config)
     if evidence.dialect is None or evidence.dialect.trainer not in FILTERING:
-        yield from _elsewhere(evidence.knobs)
+        yield from _elsewhere(evidence.config)
 
 
 def _alone(knobs: TrainerConfig) -> Iterator[Point]:
     """Look for groups of one, which have nothing to be compared with."""
-    if knobs.group != 1 or knobs.estimator not in GROUPED or not {"group", "estimator"} & knobs.theirs.keys():
+    if knobs.group != 1 or knobs.estimator not in GROUPED or not {"group", "estimator"} & knobs.user_settings.keys():
         return
-    said = "; ".join(dict.fromkeys((knobs.given("estimator"), knobs.given("group"))))
+    said = "; ".join(dict.fromkeys((knobs.describe("estimator"), knobs.describe("group"))))
     why = f"{knobs.estimator} compares the responses of a prompt with one another, and there is one"
     remedy = Prescription(
         "Draw 8 rollouts of a prompt",
@@ -331,7 +333,7 @@ def _reversed(knobs: TrainerConfig) -> Iterator[Point]:
         low is None
         or high is None
         or knobs.clips is False
-        or not {"clip_low", "clip_high"} <= knobs.theirs.keys()
+        or not {"clip_low", "clip_high"} <= knobs.user_settings.keys()
         or high >= low
     ):
         return
@@ -339,7 +341,7 @@ def _reversed(knobs: TrainerConfig) -> Iterator[Point]:
     remedy = Prescription(
         f"Exchange the two: {high:g} below, {low:g} above", "Unlikely tokens need the room.", _exchanged(low, high)
     )
-    yield Point(f"{knobs.given('clip_low')}; {knobs.given('clip_high')}", why, grave=True, remedy=remedy)
+    yield Point(f"{knobs.describe('clip_low')}; {knobs.describe('clip_high')}", why, grave=True, remedy=remedy)
 
 
 def _exchanged(low: float, high: float) -> tuple[Change, ...]:
@@ -348,7 +350,7 @@ def _exchanged(low: float, high: float) -> tuple[Change, ...]:
 
 def _inside(knobs: TrainerConfig) -> Iterator[Point]:
     """Look for a cap on the ratio below the upper clip: it takes the clip's place."""
-    if knobs.dual_clip is None or knobs.clip_high is None or not knobs.clips or "dual_clip" not in knobs.theirs:
+    if knobs.dual_clip is None or knobs.clip_high is None or not knobs.clips or "dual_clip" not in knobs.user_settings:
         return
     if knobs.loss in ("cispo", "dppo_tv", "dppo_kl") or knobs.dual_clip > 1 + knobs.clip_high:
         return
@@ -356,18 +358,18 @@ def _inside(knobs: TrainerConfig) -> Iterator[Point]:
     remedy = Prescription(
         "Raise the cap to 3, or take it out", "It is for ratios far beyond the clip.", (Change("dual_clip", 3.0),)
     )
-    yield Point(knobs.given("dual_clip"), why, grave=True, remedy=remedy)
+    yield Point(knobs.describe("dual_clip"), why, grave=True, remedy=remedy)
 
 
 def _greedy(knobs: TrainerConfig) -> Iterator[Point]:
     """Look for rollouts without chance: all responses of a prompt are then one."""
-    if knobs.temperature != 0 or "temperature" not in knobs.theirs or knobs.group == 1:
+    if knobs.temperature != 0 or "temperature" not in knobs.user_settings or knobs.group == 1:
         return
     remedy = Prescription(
         "Draw rollouts at a temperature of 1", "Responses must differ to be compared.", (Change("temperature", 1.0),)
     )
     yield Point(
-        knobs.given("temperature"),
+        knobs.describe("temperature"),
         "all responses of a prompt are the same at a temperature of 0",
         grave=True,
         remedy=remedy,
@@ -376,17 +378,25 @@ def _greedy(knobs: TrainerConfig) -> Iterator[Point]:
 
 def _no_room(knobs: TrainerConfig) -> Iterator[Point]:
     """Look for completions that are cut by the sampler's room before they reach their cap."""
-    if knobs.longest is None or knobs.context is None or not {"longest", "context"} & knobs.theirs.keys():
+    if (
+        knobs.max_completion_length is None
+        or knobs.context is None
+        or not {"max_completion_length", "context"} & knobs.user_settings.keys()
+    ):
         return
-    needed = knobs.longest + (knobs.longest_prompt or 0)
+    needed = knobs.max_completion_length + (knobs.max_prompt_length or 0)
     if needed <= knobs.context:
         return
-    said = "; ".join(knobs.given(knob) for knob in ("longest_prompt", "longest", "context") if knob in knobs.theirs)
+    said = "; ".join(
+        knobs.describe(knob)
+        for knob in ("max_prompt_length", "max_completion_length", "context")
+        if knob in knobs.user_settings
+    )
     why = f"prompt and completion may have {needed:,} tokens, the sampler has room for {knobs.context:,}"
     remedy = Prescription(
         "Give the sampler room for both",
         "Long completions are cut below their cap.",
-        (Change("longest", knobs.longest),),
+        (Change("max_completion_length", knobs.max_completion_length),),
     )
     yield Point(said, why, grave=True, remedy=remedy)
 
@@ -398,14 +408,18 @@ def _masked(knobs: TrainerConfig) -> Iterator[Point]:
             "completions that were cut are left out of the loss, so the largest penalties for length are never learned"
             " from"
         )
-        said = "; ".join(dict.fromkeys((knobs.given("mask_truncated"), knobs.given("length_penalty"))))
+        said = "; ".join(dict.fromkeys((knobs.describe("mask_truncated"), knobs.describe("length_penalty"))))
         yield Point(said, why, grave=False)
 
 
 def _elsewhere(knobs: TrainerConfig) -> Iterator[Point]:
     """Look for rollouts drawn from another distribution than the one whose log-probs the loss takes, with nothing to weigh them."""
     uncorrected = knobs.correct_mismatch is False or (knobs.correct_mismatch is None and knobs.engine == "hf")
-    bent = [knob for knob, whole in WHOLE.items() if knob in knobs.theirs and getattr(knobs, knob) not in (None, whole)]
+    bent = [
+        knob
+        for knob, whole in WHOLE.items()
+        if knob in knobs.user_settings and getattr(knobs, knob) not in (None, whole)
+    ]
     bent = [knob for knob in bent if knob != "top_p" or (knobs.top_p or 0) < 1]
     if not bent or not uncorrected:
         return
@@ -420,4 +434,4 @@ def _elsewhere(knobs: TrainerConfig) -> Iterator[Point]:
         "More noise in the rollouts; correcting for the mismatch is the other way.",
         "DAPO trains at top_p 1, arXiv 2503.14476",
     )
-    yield Point("; ".join(knobs.given(knob) for knob in bent), why, grave=False, remedy=remedy)
+    yield Point("; ".join(knobs.describe(knob) for knob in bent), why, grave=False, remedy=remedy)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from breadth.base.errors import CatalogueError
-from breadth.doctor.evidence.record import clip_to_range, windows
+from breadth.doctor.evidence.record import clip_to_range, rollout_windows
 from breadth.doctor.rollout_instruments import completion_table, coverage_sections, diversity_table, group_chart
 from breadth.measure.change_points import ChangePoint, find_change_points
 from breadth.measure.entropy_law import LawFit, fit_law
@@ -17,14 +17,14 @@ from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
 from breadth.report.sections import Series as Line
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.names import METRICS, meaning
-from breadth.runs.outcomes import rightness
-from breadth.runs.reader import Run, Series
+from breadth.runs.names import METRIC_NAMES, describe_metric
+from breadth.runs.outcomes import correctness_sql
+from breadth.runs.reader import MetricSeries, Run
 
 
 def overview(run: Run) -> Page:
     """Read a run with every instrument it can feed."""
-    parts = windows(run)
+    parts = rollout_windows(run)
     here, *rest = contents_sections(run)
     sections: list[Section] = [
         here,
@@ -113,12 +113,12 @@ def _there(run: Run) -> list[Fact]:
 
 
 def _known(run: Run) -> str:
-    ours = [name for name in run.metric_names() if meaning(name)]
+    ours = [name for name in run.metric_names() if describe_metric(name)]
     return f"known to us: {', '.join(map(metric_label, ours))}" if ours else ""
 
 
 def _grading(run: Run) -> str | Missing:
-    if rightness(run) is None:
+    if correctness_sql(run) is None:
         return Missing("the reward has more than two values and no grade was logged; log a grade to measure pass@k")
     if run.header.reward_levels:
         low, high = run.header.reward_levels
@@ -171,7 +171,7 @@ SMALLEST_JUMP = 0.1
 
 def metric_sections(run: Run) -> Sequence[Section]:
     """Return a table of every metric we know by name, then curves of the telling ones."""
-    names = [name for name in METRICS if name in run.metric_names() and name not in QUIET]
+    names = [name for name in METRIC_NAMES if name in run.metric_names() and name not in QUIET]
     if not names:
         return []
     return [_table(run, names), *curves(run, [name for name in DRAWN if name in names])]
@@ -217,7 +217,7 @@ def _curve(run: Run, name: str) -> Curve | None:
     )
 
 
-def _jumps(series: Series) -> list[ChangePoint]:
+def _jumps(series: MetricSeries) -> list[ChangePoint]:
     """Return at most three jumps that a reader can see: a blip in an otherwise constant series is none."""
     visible = SMALLEST_JUMP * float(np.ptp(series.finite.values))
     found = find_change_points(series.steps, series.values).jumps

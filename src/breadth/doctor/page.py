@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from breadth.doctor.collect import Gathered
+from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Finding, Prescription, worst
+from breadth.doctor.finding import Finding, Prescription, worst_severity
 from breadth.doctor.overview import curves
 from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
@@ -22,7 +22,7 @@ DRAWN = ("entropy", "reward")
 """Metrics that are drawn beside what was found, where one run is looked at."""
 
 
-def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: Gathered) -> Page:
+def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> Page:
     """Put what was found in one run or several on a page."""
     several = len(diagnoses) > 1
     sections: list[Section] = [_overview(diagnoses)] if several else []
@@ -41,7 +41,7 @@ def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: Gathered) -> Page:
 def _overview(diagnoses: Sequence[RunDiagnosis]) -> Table:
     rows: list[list[Cell]] = []
     for one in diagnoses:
-        severity = worst(one.findings)
+        severity = worst_severity(one.findings)
         nothing = "nothing found" if tells_enough(one) else "cannot tell"
         rows.append([one.evidence.name, nothing if severity is None else severity.value, ", ".join(_names(one)) or "-"])
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
@@ -167,7 +167,7 @@ SCHEMA = 1
 """Raised when a key changes its meaning or goes."""
 
 
-def to_json(diagnoses: Sequence[RunDiagnosis], gathered: Gathered) -> dict[str, Any]:
+def to_json(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> dict[str, Any]:
     """Return everything as JSON can hold it."""
     return {
         "schema": SCHEMA,
@@ -177,7 +177,7 @@ def to_json(diagnoses: Sequence[RunDiagnosis], gathered: Gathered) -> dict[str, 
             for one in diagnoses
             for unsure in one.cannot_tell
         ],
-        "checked": [{"run": one.evidence.name, "names": list(one.checked)} for one in diagnoses],
+        "checked": [{"run": one.evidence.name, "names": list(one.conclusive_checks)} for one in diagnoses],
         "used": list(gathered.used),
         "unused": [{"file": one.file, "reason": one.problem, "remedy": one.remedy} for one in gathered.unused],
     }
@@ -205,7 +205,7 @@ def _prescription(prescription: Prescription, finding: Finding, one: RunDiagnosi
         "why": prescription.why,
         "side_effect": prescription.side_effect,
         "source": prescription.source,
-        "changes": [{"knob": change.knob, "value": change.value} for change in prescription.changes],
+        "changes": [{"knob": change.setting, "value": change.value} for change in prescription.changes],
         "patch": list(render_patch(prescription, finding, one.evidence)),
     }
 
@@ -214,7 +214,7 @@ def render_patch(prescription: Prescription, finding: Finding, evidence: Evidenc
     """Word the changes of a prescription, a line each; nothing where nobody has a setting for them."""
     lines: list[str] = []
     for dialect in dialects_for(finding, evidence):
-        lines += dialect.patch(prescription.changes, evidence.knobs)
+        lines += dialect.patch(prescription.changes, evidence.config)
     return tuple(lines)
 
 

@@ -17,7 +17,7 @@ KEEP = 0.7
 
 def clip_higher(evidence: Evidence) -> Prescription | None:
     """Let likely tokens be raised less than unlikely ones; inert without several updates a generation, which then comes with it."""
-    knobs = evidence.knobs
+    knobs = evidence.config
     if knobs.clip_high is not None and knobs.clip_high >= CLIP_HIGH:
         return None
     changes = [Change("clip_high", CLIP_HIGH)]
@@ -43,7 +43,7 @@ def kl_cov(evidence: Evidence) -> Prescription:
         "A handful of tokens with a high covariance of log-probability and advantage takes nearly all of the entropy;"
         " this holds them."
     )
-    if evidence.knobs.on_policy:
+    if evidence.config.on_policy:
         changes.append(Change("updates", SEVERAL))
         why += f" On strictly on-policy updates its gradient is zero, so it needs {SEVERAL} a generation."
     return Prescription(
@@ -69,7 +69,7 @@ def hold_entropy(start: float) -> Prescription:
 
 def anchor(evidence: Evidence) -> Prescription | None:
     """Put a price on leaving the reference policy."""
-    if evidence.knobs.kl:
+    if evidence.config.kl:
         return None
     return Prescription(
         "Put a small price on leaving the reference policy",
@@ -83,7 +83,7 @@ def anchor(evidence: Evidence) -> Prescription | None:
 
 def smaller_rate(evidence: Evidence, share: float = 1 / 3) -> Prescription:
     """Take smaller steps."""
-    rate = evidence.knobs.learning_rate
+    rate = evidence.config.learning_rate
     wanted = None if not rate else float(f"{rate * share:.1g}")
     return Prescription(
         "Lower the learning rate" + (" to a third" if wanted is None else f" from {rate:g} to {wanted:g}"),
@@ -103,7 +103,7 @@ def go_back(step: int) -> Prescription:
 
 def no_bonus(evidence: Evidence) -> Prescription | None:
     """Switch an entropy bonus off."""
-    bonus = evidence.knobs.entropy_bonus
+    bonus = evidence.config.entropy_bonus
     if bonus == 0:
         return None
     action = (
@@ -121,7 +121,7 @@ def no_bonus(evidence: Evidence) -> Prescription | None:
 
 def lower_clip(evidence: Evidence) -> Prescription | None:
     """Take an upper clip back that is wider than the lower one."""
-    knobs = evidence.knobs
+    knobs = evidence.config
     if knobs.on_policy or knobs.clip_high is None or knobs.clip_low is None or knobs.clip_high <= knobs.clip_low:
         return None
     return Prescription(
@@ -134,7 +134,7 @@ def lower_clip(evidence: Evidence) -> Prescription | None:
 
 def correct_mismatch(evidence: Evidence) -> Prescription | None:
     """Weigh the difference between trainer and sampler away."""
-    if evidence.knobs.correct_mismatch:
+    if evidence.config.correct_mismatch:
         return None
     return Prescription(
         "Weigh rollouts by how likely the trainer finds what the sampler drew, truncated",
@@ -147,12 +147,12 @@ def correct_mismatch(evidence: Evidence) -> Prescription | None:
 
 def raise_cap(evidence: Evidence) -> Prescription:
     """Allow longer completions."""
-    longest = evidence.knobs.longest
+    longest = evidence.config.max_completion_length
     wanted = None if longest is None else 2 * longest
     return Prescription(
         "Allow longer completions" + (f": {wanted:,} tokens in the place of {longest:,}" if wanted else ""),
         "A cut completion has no answer and is scored as wrong, however good its beginning.",
-        () if wanted is None else (Change("longest", wanted),),
+        () if wanted is None else (Change("max_completion_length", wanted),),
         "Memory and time grow with the longest completion.",
         "verl#2738",
     )
@@ -160,7 +160,7 @@ def raise_cap(evidence: Evidence) -> Prescription:
 
 def mask_truncated(evidence: Evidence) -> Prescription | None:
     """Leave cut completions out of the loss."""
-    if evidence.knobs.mask_truncated:
+    if evidence.config.mask_truncated:
         return None
     return Prescription(
         "Leave completions that were cut out of the loss",
@@ -173,12 +173,12 @@ def mask_truncated(evidence: Evidence) -> Prescription | None:
 
 def draw_anew(evidence: Evidence) -> Prescription | None:
     """Draw groups anew that teach nothing."""
-    if evidence.knobs.filter_flat:
+    if evidence.config.dynamic_sampling:
         return None
     return Prescription(
         "Drop groups whose rewards are all equal and draw others in their place",
         "Their advantage is zero: they are paid for and teach nothing.",
-        (Change("filter_flat", True),),
+        (Change("dynamic_sampling", True),),
         "More rollouts are drawn for a step; with a shaped reward no group is ever flat and the filter does nothing.",
         "DAPO (dynamic sampling), arXiv 2503.14476; trl#3708",
     )
@@ -186,7 +186,7 @@ def draw_anew(evidence: Evidence) -> Prescription | None:
 
 def larger_groups(evidence: Evidence, chance: float | None) -> Prescription | None:
     """Draw more rollouts of a prompt."""
-    group = evidence.knobs.group
+    group = evidence.config.group
     if group is None or group >= 16:
         return None
     wanted = max(8, 2 * group)
@@ -220,7 +220,7 @@ def choose_problems(*, easier: bool) -> Prescription:
 
 def stronger_anchor(evidence: Evidence) -> Prescription | None:
     """Raise the price of leaving the reference policy, or put one on it."""
-    price = evidence.knobs.kl
+    price = evidence.config.kl
     if not price:
         return anchor(evidence)
     wanted = float(f"{3 * price:.1g}")
@@ -235,7 +235,7 @@ def stronger_anchor(evidence: Evidence) -> Prescription | None:
 
 def larger_rate(evidence: Evidence) -> Prescription | None:
     """Take larger steps."""
-    rate = evidence.knobs.learning_rate
+    rate = evidence.config.learning_rate
     if not rate:
         return None
     wanted = float(f"{2 * rate:.2g}")
@@ -294,7 +294,7 @@ def same_temperature(scored: float, drawn: float) -> Prescription:
 
 def whole_distribution(evidence: Evidence) -> Prescription | None:
     """Draw from all tokens; not where they are drawn from all of them already."""
-    top_p = evidence.knobs.top_p
+    top_p = evidence.config.top_p
     if top_p is not None and top_p >= 1:
         return None
     now = "" if top_p is None else f" in the place of {top_p:g}"
@@ -319,7 +319,7 @@ def same_precision() -> Prescription:
 
 def fewer_updates(evidence: Evidence) -> Prescription | None:
     """Update once a generation; None where that is so, or not known."""
-    updates = evidence.knobs.updates
+    updates = evidence.config.updates
     if updates is None or updates <= 1:
         return None
     return Prescription(

@@ -27,7 +27,7 @@ SILENT = "Under group-relative advantages a group that is all right or all wrong
 
 def coverage_sections(windows: Sequence[Window]) -> Sequence[Section]:
     """Return the two curves for each window, and a table with the numbers a reader quotes."""
-    graded = [window for window in windows if window.graded]
+    graded = [window for window in windows if window.is_graded]
     sizes = [_common_size(window) for window in graded]
     if not graded or min(sizes) < 2:
         return []
@@ -72,7 +72,7 @@ def _counts(window: Window, size: int) -> tuple[IntArray, IntArray, IntArray]:
     keep, problems = _full(window, size)
     _, inverse = np.unique(window.samples.groups[keep], return_inverse=True)
     drawn = np.bincount(inverse)
-    right = np.bincount(inverse, window.samples.right[keep]).astype(np.int64)
+    right = np.bincount(inverse, window.samples.correct[keep]).astype(np.int64)
     return problems, drawn.astype(np.int64), right
 
 
@@ -94,7 +94,8 @@ def _vote_curve(window: Window, most: int, ks: IntArray) -> tuple[Interval, ...]
     if not (window.classes[keep] >= 0).any():
         return None
     return _by_problem(
-        problems, maj_at_k_by_problem(window.samples.groups[keep], window.classes[keep], window.samples.right[keep], ks)
+        problems,
+        maj_at_k_by_problem(window.samples.groups[keep], window.classes[keep], window.samples.correct[keep], ks),
     )
 
 
@@ -150,9 +151,9 @@ def diversity_table(windows: Sequence[Window]) -> Sequence[Section]:
 
 
 def diversity_rows(window: Window) -> list[list[Cell]]:
-    right = np.where(np.isnan(window.samples.right), 0.0, window.samples.right).astype(bool)
+    right = np.where(np.isnan(window.samples.correct), 0.0, window.samples.correct).astype(bool)
     split = split_by_solved(window.samples.groups, window.classes, right, problems=window.samples.problems)
-    kinds = {"solved": split.solved, "unsolved": split.unsolved} if window.graded else {"all": split.every}
+    kinds = {"solved": split.solved, "unsolved": split.unsolved} if window.is_graded else {"all": split.every}
     return [diversity_row(window.name, kind, means) for kind, means in kinds.items()]
 
 
@@ -166,7 +167,7 @@ def diversity_row(window: str, kind: str, means: DiversityMeans) -> list[Cell]:
 def completion_table(run: Run, windows: Sequence[Window]) -> Sequence[Section]:
     """Return one table, a row for each window."""
     read = [
-        (window, outcomes.texts(run, window.first, window.last, MAX_TEXTS_PER_WINDOW, window.split))
+        (window, outcomes.sample_texts(run, window.first, window.last, MAX_TEXTS_PER_WINDOW, window.split))
         for window in windows
     ]
     read = [(window, found) for window, found in read if found]
@@ -220,7 +221,7 @@ def _changes(text: str) -> bool:
 
 def group_chart(windows: Sequence[Window]) -> Sequence[Section]:
     """Draw the groups of the last step that has rollouts."""
-    if not windows or np.isnan(windows[-1].samples.right).all():
+    if not windows or np.isnan(windows[-1].samples.correct).all():
         return []
     window = windows[-1]
     last = int(window.samples.steps.max())
@@ -249,7 +250,7 @@ def _group(window: Window, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> 
 
 
 def _outcome(window: Window, row: int) -> Outcome:
-    if window.samples.right[row] == 1:
+    if window.samples.correct[row] == 1:
         return Outcome.CORRECT
     if window.samples.truncated[row]:
         return Outcome.TRUNCATED

@@ -21,7 +21,7 @@ class UnusedSetting:
     """As the user's file spells it, with its value."""
     why: str
     """What keeps it from acting, as the end of a sentence."""
-    meant: bool
+    intended: bool
     """Whether the user plainly relies on it: nothing in the file says that it is off."""
 
 
@@ -33,7 +33,7 @@ class Conflict:
     """As the user's file spells them."""
     why: str
     """What is wrong with them, as a sentence without its end."""
-    weight: Literal["refused", "wrong", "slight"]
+    consequence: Literal["refused", "wrong", "slight"]
     """Whether the trainer refuses to start with them, does something else than they say, or only something less."""
 
 
@@ -99,9 +99,9 @@ class TrainerConfig:
     """Of the rollouts."""
     repetition_penalty: float | None = None
     """Of the rollouts; 1 is none."""
-    longest: int | None = None
+    max_completion_length: int | None = None
     """Tokens of a completion at most."""
-    longest_prompt: int | None = None
+    max_prompt_length: int | None = None
     """Tokens of a prompt at most."""
     context: int | None = None
     """Tokens of prompt and completion together that the sampler has room for."""
@@ -109,7 +109,7 @@ class TrainerConfig:
     """Whether completions cut at the cap are left out of the loss."""
     length_penalty: bool | None = None
     """Whether the reward falls with length near the cap."""
-    filter_flat: bool | None = None
+    dynamic_sampling: bool | None = None
     """Whether groups with equal rewards are drawn anew (dynamic sampling)."""
     filter_metric: str | None = None
     """What must differ in a group for it to be kept, by the trainer's name; ``reward`` is what is trained on."""
@@ -121,13 +121,13 @@ class TrainerConfig:
     """Who samples: vllm, sglang, hf."""
     logs_rollouts: bool | None = None
     """Whether rollouts are written to disk."""
-    idle: tuple[UnusedSetting, ...] = ()
+    unused: tuple[UnusedSetting, ...] = ()
     """Settings of the user's that a switch of the trainer turns off."""
-    clashes: tuple[Conflict, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
     """Settings that contradict each other by the trainer's own rules."""
-    texts: Mapping[str, str] = field(default_factory=dict)
+    text_numbers: Mapping[str, str] = field(default_factory=dict)
     """Settings that are numbers to a reader and text to YAML 1.1: name -> as it stands there."""
-    theirs: Mapping[str, str] = field(default_factory=dict)
+    user_settings: Mapping[str, str] = field(default_factory=dict)
     """Our name -> the setting as the user's file spells it, with its value; only what the user set."""
 
     @property
@@ -135,28 +135,35 @@ class TrainerConfig:
         """Whether every update is made with the policy that sampled; None where that is not known."""
         return None if self.updates is None else self.updates <= 1
 
-    def given(self, knob: str) -> str:
+    def describe(self, name: str) -> str:
         """Return how the user wrote a knob, or that it is a default, for a sentence."""
-        return self.theirs.get(knob, f"{knob.replace('_', ' ')} left at its default")
+        return self.user_settings.get(name, f"{name.replace('_', ' ')} left at its default")
 
 
-NAMES = frozenset(one.name for one in fields(TrainerConfig)) - {"idle", "clashes", "texts", "theirs"}
+SETTING_NAMES = frozenset(one.name for one in fields(TrainerConfig)) - {
+    "unused",
+    "conflicts",
+    "text_numbers",
+    "user_settings",
+}
 """Every knob."""
 
 
 def merge_configs(first: TrainerConfig, second: TrainerConfig) -> TrainerConfig:
     """Return what both say together; where the user set a knob in one only, that counts, else the first that knows it."""
     values: dict[str, Any] = {}
-    for name in NAMES:
-        one, other = (first, second) if name in first.theirs or name not in second.theirs else (second, first)
-        known = getattr(one, name)
+    for name in SETTING_NAMES:
+        preferred, other = (
+            (first, second) if name in first.user_settings or name not in second.user_settings else (second, first)
+        )
+        known = getattr(preferred, name)
         values[name] = getattr(other, name) if known is None else known
     return TrainerConfig(
         **values,
-        idle=tuple(dict.fromkeys((*first.idle, *second.idle))),
-        clashes=tuple(dict.fromkeys((*first.clashes, *second.clashes))),
-        texts={**second.texts, **first.texts},
-        theirs={**second.theirs, **first.theirs},
+        unused=tuple(dict.fromkeys((*first.unused, *second.unused))),
+        conflicts=tuple(dict.fromkeys((*first.conflicts, *second.conflicts))),
+        text_numbers={**second.text_numbers, **first.text_numbers},
+        user_settings={**second.user_settings, **first.user_settings},
     )
 
 
@@ -176,16 +183,16 @@ class ConfigDialect(Protocol):
         """Return the settings that a file makes, spelled as there."""
         ...
 
-    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
+    def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate settings, of a file or of a run's header; what is not set has the trainer's default where that is known."""
         ...
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
         """Word changes for this trainer, a line each; a change it has no setting for is left out."""
         ...
 
 
-class WordsOnly:
+class PatchOnly:
     """Reads nothing: the part of a dialect that has no configuration file, only words for changes."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
@@ -198,7 +205,7 @@ class WordsOnly:
         del path
         return {}
 
-    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
+    def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Return nothing known."""
         del config
         return TrainerConfig()
@@ -214,7 +221,7 @@ DIALECTS = Catalogue(
         "vllm": "breadth.adapters.vllm.dialect:SETTINGS",
         "sglang": "breadth.adapters.sglang.dialect:SETTINGS",
         "llama-cpp": "breadth.adapters.llama_cpp.dialect:SETTINGS",
-        "policy": "breadth.doctor.trainer_config:SETTINGS",
+        "policy": "breadth.doctor.trainer_config:POLICY_DIALECT",
     },
 )
 """Every dialect by trainer or server; ``policy`` words changes for our own policy.toml."""
@@ -229,17 +236,17 @@ def dialect_of(trainer: str) -> ConfigDialect | None:
     return found
 
 
-Fields = Callable[[Any], Mapping[str, Any]]
+RequestFields = Callable[[Any], Mapping[str, Any]]
 """Value of a change -> fields of the request."""
-Flags = Callable[[Any], Sequence[str]]
+ServerFlags = Callable[[Any], Sequence[str]]
 """Value of a change -> what the server is started with."""
 
-COMMON = frozenset({"temperature", "top_p", "max_tokens"})
+COMMON_FIELDS = frozenset({"temperature", "top_p", "max_tokens"})
 """Fields that every server has under these names."""
 
 
 @dataclass(frozen=True)
-class ServerWords(WordsOnly):
+class ServerPatch(PatchOnly):
     """A server's dialect: it has no configuration file to read, and words what the doctor prescribes for inference.
 
     That is ``thinking_budget`` (tokens), ``votes``, ``max_tokens``, ``top_logprobs``, ``logprobs_raw`` and
@@ -248,26 +255,26 @@ class ServerWords(WordsOnly):
 
     trainer: str
     """Name of the server, as in the catalogue of server dialects."""
-    fields: Mapping[str, Fields] = field(default_factory=dict)
+    fields: Mapping[str, RequestFields] = field(default_factory=dict)
     """Knob -> fields of the request."""
-    flags: Mapping[str, Flags] = field(default_factory=dict)
+    flags: Mapping[str, ServerFlags] = field(default_factory=dict)
     """Knob -> flags and variables of the server."""
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
         """Word changes as one ``request:`` line of JSON and one ``server:`` line of flags."""
-        del knobs
+        del config
         body: dict[str, Any] = {}
         words: list[str] = []
         for change in changes:
             if change.value is not False:
-                body |= {change.knob: change.value} if change.knob in COMMON else {}
-                body |= self.fields[change.knob](change.value) if change.knob in self.fields else {}
-                words += self.flags[change.knob](change.value) if change.knob in self.flags else []
+                body |= {change.setting: change.value} if change.setting in COMMON_FIELDS else {}
+                body |= self.fields[change.setting](change.value) if change.setting in self.fields else {}
+                words += self.flags[change.setting](change.value) if change.setting in self.flags else []
         request = [f"request: {json.dumps(body)}"] if body else []
         return (*request, *([f"server: {' '.join(dict.fromkeys(words))}"] if words else []))
 
 
-PLACES: Mapping[str, tuple[str, str]] = {
+POLICY_KEYS: Mapping[str, tuple[str, str]] = {
     "thinking_budget": ("sampling", "thinking_tokens"),
     "max_tokens": ("sampling", "max_tokens"),
     "top_logprobs": ("sampling", "top_logprobs"),
@@ -278,18 +285,18 @@ PLACES: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class PolicyWords(WordsOnly):
+class PolicyPatch(PatchOnly):
     """Words what the doctor prescribes for inference as tables of a policy."""
 
     trainer = "policy"
     """Name in the catalogue."""
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
         """Word changes as TOML, each table once: to be merged into the policy, or a policy of its own."""
-        del knobs
+        del config
         tables: dict[str, dict[str, str]] = {}
         for change in changes:
-            for table, key, value in _settings(change):
+            for table, key, value in policy_settings(change):
                 tables.setdefault(table, {})[key] = value
         return tuple(
             line
@@ -298,16 +305,18 @@ class PolicyWords(WordsOnly):
         )
 
 
-def _settings(change: Change) -> list[tuple[str, str, str]]:
+def policy_settings(change: Change) -> list[tuple[str, str, str]]:
     """Return table, key and value of each setting that a change takes."""
     value = change.value
-    if change.knob in PLACES:
-        return [(*PLACES[change.knob], f"{value:g}" if isinstance(value, float) and value % 1 else str(int(value)))]
-    if change.knob == "votes":
+    if change.setting in POLICY_KEYS:
+        return [
+            (*POLICY_KEYS[change.setting], f"{value:g}" if isinstance(value, float) and value % 1 else str(int(value)))
+        ]
+    if change.setting == "votes":
         return [("strategy", "kind", '"single"')] if value == 1 else _votes(int(value))
-    if change.knob == "vote_confidence" and not value:
+    if change.setting == "vote_confidence" and not value:
         return [("strategy", "kind", '"adaptive-vote"')]
-    return [("halt", "kind", '"loop"')] if change.knob == "loop_guard" and value else []
+    return [("halt", "kind", '"loop"')] if change.setting == "loop_guard" and value else []
 
 
 def _votes(most: int) -> list[tuple[str, str, str]]:
@@ -315,5 +324,5 @@ def _votes(most: int) -> list[tuple[str, str, str]]:
     return [("strategy", "kind", '"adaptive-vote"'), ("strategy", "most", str(most))]
 
 
-SETTINGS = PolicyWords()
+POLICY_DIALECT = PolicyPatch()
 """The dialect of the catalogue."""

@@ -39,7 +39,7 @@ class Prices:
     output: float = 0.0
     """Tokens written."""
 
-    def of(self, spend: Spend) -> float:
+    def cost_of(self, spend: Spend) -> float:
         """Return what a spend costs."""
         fresh = spend.input_tokens - spend.cached_tokens
         return (fresh * self.input + spend.cached_tokens * self.cached + spend.output_tokens * self.output) / 1e6

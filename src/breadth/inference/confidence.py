@@ -18,8 +18,8 @@ from breadth.measure.calibration import auroc
 from breadth.measure.intervals import Interval, resample
 from breadth.measure.validate import BoolArray, FloatArray, as_booleans, as_finite, as_floats, check_same_length
 
-MEASURES = ("lowest", "bottom", "tail", "mean")
-FLOOR = -50.0
+CONFIDENCE_MEASURES = ("lowest", "bottom", "tail", "mean")
+LOGPROB_FLOOR = -50.0
 """Log-probs below this are clipped to it.
 
 Servers send masked tokens as minus infinity, as -9999 or as the least float there is; a raw
@@ -49,11 +49,11 @@ class Gauge:
     """Log-probs at each token that its confidence averages."""
 
     def __post_init__(self) -> None:
-        require(self, "measure", self.measure in MEASURES, "one of " + ", ".join(MEASURES))
+        require(self, "measure", self.measure in CONFIDENCE_MEASURES, "one of " + ", ".join(CONFIDENCE_MEASURES))
         require(self, "window", self.window >= 1, "at least one token")
         require(self, "top_logprobs", self.top_logprobs >= 1, "at least one log-prob; 20 is usual")
 
-    def of(self, candidate: Candidate) -> float:
+    def confidence_of(self, candidate: Candidate) -> float:
         """Return the confidence of a candidate; NaN when none of its tokens has one.
 
         Tokens without one are passed over.
@@ -64,7 +64,7 @@ class Gauge:
         # Rounded, so that completions that were just as sure stay equal whatever their length.
         return round(self._summary(known), 9) if known.size else math.nan
 
-    def asked(self, sampling: Sampling) -> Sampling:
+    def with_logprobs(self, sampling: Sampling) -> Sampling:
         """Return a way to draw that brings the log-probs it needs."""
         return replace(sampling, top_logprobs=self.top_logprobs)
 
@@ -88,9 +88,9 @@ def token_confidence(top_logprobs: Sequence[float], k: int) -> tuple[float, bool
     if not known or k < 1:
         return math.nan, False
     largest = sorted(known, reverse=True)[:k]
-    clipped = len(largest) < k or largest[-1] < FLOOR
+    clipped = len(largest) < k or largest[-1] < LOGPROB_FLOOR
     if clipped:
-        largest = [max(value, FLOOR) for value in largest] + [FLOOR] * (k - len(largest))
+        largest = [max(value, LOGPROB_FLOOR) for value in largest] + [LOGPROB_FLOOR] * (k - len(largest))
     return -math.fsum(largest) / k, clipped
 
 
@@ -150,7 +150,7 @@ def self_certainty(logprobs: npt.ArrayLike) -> float:
             f"Log-probs of shape {table.shape}, or NaN among them.",
             "Give one row a token, one column a vocabulary entry.",
         )
-    clipped = np.maximum(table, FLOOR)
+    clipped = np.maximum(table, LOGPROB_FLOOR)
     return float(-clipped.mean() - math.log(table.shape[1]))
 
 
@@ -159,8 +159,8 @@ def _known(confidences: npt.ArrayLike) -> FloatArray:
     return values[np.isfinite(values)]
 
 
-EVIDENCE = ("labelled", "self-consistent")
-FEWEST = 8
+EVIDENCE_KINDS = ("labelled", "self-consistent")
+MIN_GATE_QUESTIONS = 8
 """Questions with right and wrong completions below which the gate stays shut: resampling three or four questions cannot tell how they
 differ (in simulations a useless confidence then opened it in 8 to 17 % of fits; from seven questions on in 2 to 4
 %)."""
@@ -214,18 +214,18 @@ class ConfidenceGate:
                 "an AUROC between the ends of its interval, from 0 to 1",
             )
         require(self, "questions", 0 <= self.questions <= self.completions, "no more questions than completions")
-        require(self, "evidence", self.evidence in EVIDENCE, "one of " + ", ".join(EVIDENCE))
+        require(self, "evidence", self.evidence in EVIDENCE_KINDS, "one of " + ", ".join(EVIDENCE_KINDS))
 
     @property
     def open(self) -> bool:
         """Whether confidence is shown to tell right from wrong."""
-        return self.questions >= FEWEST and self.within.low > 0.5
+        return self.questions >= MIN_GATE_QUESTIONS and self.within.low > 0.5
 
     @property
     def reason(self) -> str:
         """Why it is open or closed, with the numbers."""
         shown = "is shown to tell" if self.open else "is not shown to tell"
-        few = f" (at least {FEWEST} are needed)" if self.questions < FEWEST else ""
+        few = f" (at least {MIN_GATE_QUESTIONS} are needed)" if self.questions < MIN_GATE_QUESTIONS else ""
         return (
             f"confidence ({self.gauge.measure}) {shown} right from wrong completions of a question: AUROC"
             f" {self.within.value:.3f}, {self.within.level:.0%} interval {self.within.low:.3f} to"
@@ -234,7 +234,7 @@ class ConfidenceGate:
 
 
 @dataclass(frozen=True)
-class Ruling:
+class GateDecision:
     """Whether a strategy may use confidence, and the note that says why."""
 
     open: bool
@@ -243,31 +243,31 @@ class Ruling:
     """What the answer says about it."""
 
 
-def rule(gate: ConfidenceGate | None, gauge: Gauge, *, model: str = "", trust: bool = False) -> Ruling:
+def check_gate(gate: ConfidenceGate | None, gauge: Gauge, *, model: str = "", trust: bool = False) -> GateDecision:
     """Say whether confidence may be used: no evidence is a no, and so is evidence about another gauge or model.
 
     A run's own completions are never evidence. Their agreement with a vote that is clear saves nothing, for such a vote
     can stop at once; with a vote that is not clear it shows nothing.
     """
     if trust:
-        return Ruling(
+        return GateDecision(
             True, "Confidence was used as the settings demand, without evidence that it tells right from wrong."
         )
     if gate is None:
-        return Ruling(False, NO_EVIDENCE)
+        return GateDecision(False, NO_EVIDENCE)
     if gate.gauge != gauge:
-        return Ruling(
+        return GateDecision(
             False,
             f"Confidence was not used: the gate was fitted for {gate.gauge}, not for {gauge}; the plain vote decided.",
         )
     if gate.model and model and gate.model != model:
-        return Ruling(
+        return GateDecision(
             False,
             f"Confidence was not used: the gate was fitted on {gate.model}, not on {model}; the plain vote decided.",
         )
     if not gate.open:
-        return Ruling(False, f"Confidence was not used: {gate.reason}; the plain vote decided.")
-    return Ruling(True, f"Confidence was used: {gate.reason}.")
+        return GateDecision(False, f"Confidence was not used: {gate.reason}; the plain vote decided.")
+    return GateDecision(True, f"Confidence was used: {gate.reason}.")
 
 
 def fit_gate(
@@ -300,7 +300,7 @@ def fit_gate(
     return ConfidenceGate(within, pooled, int(np.count_nonzero(pairs)), len(right), evidence, gauge, model)
 
 
-def agreement(poll: Poll) -> list[bool | None]:
+def agreement_with_vote(poll: Poll) -> list[bool | None]:
     """Say of each completion of a question whether it agrees with the vote of all: evidence where the right answer is not known.
 
     None for an answer that cannot be read, and for all of them when the vote is tied. It takes enough completions for a

@@ -39,7 +39,7 @@ class Policy:
     """Rule that ends a completion while it is being written; kind ``loop`` cuts completions that repeat themselves."""
 
     @classmethod
-    def named(cls, text: str) -> Policy:
+    def parse(cls, text: str) -> Policy:
         """Return the policy a user means: a ``.toml`` file, or a strategy with settings, as in ``adaptive-vote,most=16,stop.kind=lead``."""
         if text.endswith(".toml"):
             try:

@@ -50,7 +50,7 @@ def _longer(content: Any, text: str) -> Any:
     return f"{content}\n\n{text}" if content else text
 
 
-def rewritten(run: Run, change: Callable[[Ask], Ask]) -> Run:
+def rewrite_asks(run: Run, change: Callable[[Ask], Ask]) -> Run:
     """Run a strategy with every ask of it, and of the runs it forks, changed."""
     reply: Any = None
     try:
@@ -63,7 +63,7 @@ def rewritten(run: Run, change: Callable[[Ask], Ask]) -> Run:
             if isinstance(request, Ask):
                 request = change(request)
             elif isinstance(request, Fork):
-                request = replace(request, runs=tuple(rewritten(part, change) for part in request.runs))
+                request = replace(request, runs=tuple(rewrite_asks(part, change) for part in request.runs))
             reply = yield request
     finally:
         run.close()
@@ -74,4 +74,4 @@ def with_model(run: Run, model: str) -> Run:
 
     An empty name changes nothing.
     """
-    return rewritten(run, lambda ask: replace(ask, model=model) if ask.model is None else ask) if model else run
+    return rewrite_asks(run, lambda ask: replace(ask, model=model) if ask.model is None else ask) if model else run

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from breadth.inference.halting import Halt
 
 
-HOW = ("stated", "number", "whole")
+READING_MODES = ("stated", "number", "whole")
 _NUMBER = re.compile(
     r"""
     (?:(?<![\w)\]])[-−])?                          # a sign, not the dash of 3-5
@@ -39,7 +39,7 @@ class Reading:
     whole: the reply itself, for prompts that ask for nothing but the answer."""
 
     def __post_init__(self) -> None:
-        require(self, "how", self.how in HOW, "one of " + ", ".join(HOW))
+        require(self, "how", self.how in READING_MODES, "one of " + ", ".join(READING_MODES))
 
     def read(self, text: str, *, ended: bool = True) -> str | None:
         """Return the answer as written, or None when there is none.
@@ -205,7 +205,7 @@ class Candidate:
     """Further fields of the server's reply worth passing on."""
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """The reply from its beginning: what was given and what was drawn."""
         return self.prefix + self.text
 
@@ -310,7 +310,7 @@ class Answer:
     @property
     def text(self) -> str:
         """The whole reply that speaks for the answer; empty when there is none."""
-        return self.chosen.whole if self.chosen else ""
+        return self.chosen.full_text if self.chosen else ""
 
     @property
     def key(self) -> str | None:

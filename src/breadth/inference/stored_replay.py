@@ -12,12 +12,12 @@ import numpy as np
 from breadth.base.errors import MeasureError, StrategyError
 from breadth.inference.records import Answer, Ask, Candidate, Finish, Sampling, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.stopping.rule import StopRule, leading
-from breadth.inference.stored_votes import Paths, Reels, StoredVotes, combined
+from breadth.inference.stopping.rule import StopRule, leading_answer
+from breadth.inference.stored_votes import Paths, ReplayOrders, StoredVotes, unique_combinations
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
-from breadth.inference.sync_driver import Pump
+from breadth.inference.sync_driver import SyncDriver
 from breadth.measure.intervals import UNBOUNDED, Bounds, Interval, mean_interval
 from breadth.measure.paired_tests import PairedComparison, paired_difference
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
@@ -27,7 +27,7 @@ Figure = Literal["accuracy", "agreement", "samples", "started", "tokens"]
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ReplayOutcome:
     """What one strategy gave, question by question (means over the repeats); intervals resample questions."""
 
     by_question: Mapping[Figure, FloatArray]
@@ -71,7 +71,7 @@ class Outcome:
 class Replay:
     """What strategies gave on the same stored rollouts in the same orders."""
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, ReplayOutcome]
     """Name of the strategy -> what it gave."""
     questions: tuple[str, ...]
     """The questions, in the order of the arrays."""
@@ -112,32 +112,37 @@ def replay(
         )
     held = None if isinstance(candidates, StoredVotes) else candidates
     for name, strategy in strategies.items():
-        refuse_unfit(name, strategy, held)
+        refuse_unreplayable(name, strategy, held)
     votes = (
-        candidates if isinstance(candidates, StoredVotes) else StoredVotes.of_candidates(candidates, truths, correct)
+        candidates if isinstance(candidates, StoredVotes) else StoredVotes.from_candidates(candidates, truths, correct)
     )
-    reels = Reels(votes, votes.orders(repeats, seed))
+    reels = ReplayOrders(votes, votes.orders(repeats, seed))
     outcomes = {
-        name: _outcome(played(strategy, held or {}, reels), repeats, level) for name, strategy in strategies.items()
+        name: _outcome(replay_strategy(strategy, held or {}, reels), repeats, level)
+        for name, strategy in strategies.items()
     }
     return Replay(outcomes, votes.questions)
 
 
-def played(strategy: Strategy, candidates: Mapping[str, Sequence[Candidate]], reels: Reels) -> Played:
+def replay_strategy(
+    strategy: Strategy, candidates: Mapping[str, Sequence[Candidate]], reels: ReplayOrders
+) -> PathResults:
     """Replay one strategy, in arrays where it is a vote."""
-    vote = counted(strategy)
-    return played_by_run(strategy, candidates, reels) if vote is None else played_by_counts(vote, reels)
+    vote = as_adaptive_vote(strategy)
+    return replay_draw_by_draw(strategy, candidates, reels) if vote is None else replay_vote(vote, reels)
 
 
-def _outcome(played: Played, repeats: int, level: float) -> Outcome:
+def _outcome(played: PathResults, repeats: int, level: float) -> ReplayOutcome:
     columns: dict[Figure, FloatArray] = {
         "accuracy": played.correct,
-        "agreement": played.agreeing,
+        "agreement": played.agreement,
         "samples": played.samples,
         "started": played.started,
         "tokens": played.tokens,
     }
-    return Outcome({name: column.reshape(-1, repeats).mean(axis=1) for name, column in columns.items()}, level, repeats)
+    return ReplayOutcome(
+        {name: column.reshape(-1, repeats).mean(axis=1) for name, column in columns.items()}, level, repeats
+    )
 
 
 _KEPT = {
@@ -147,10 +152,10 @@ _KEPT = {
 }
 
 
-def refuse_unfit(name: str, strategy: Strategy, candidates: Mapping[str, Sequence[Candidate]] | None) -> None:
+def refuse_unreplayable(name: str, strategy: Strategy, candidates: Mapping[str, Sequence[Candidate]] | None) -> None:
     """Raise a StrategyError when a strategy needs what the store does not hold."""
     if candidates is None:
-        if counted(strategy) is None:
+        if as_adaptive_vote(strategy) is None:
             raise StrategyError(
                 f"The strategy '{name}' reads candidates, and only counts of votes are stored.",
                 "Give the stored candidates.",
@@ -170,7 +175,9 @@ def refuse_unfit(name: str, strategy: Strategy, candidates: Mapping[str, Sequenc
             )
 
 
-def played_by_run(strategy: Strategy, candidates: Mapping[str, Sequence[Candidate]], reels: Reels) -> Played:
+def replay_draw_by_draw(
+    strategy: Strategy, candidates: Mapping[str, Sequence[Candidate]], reels: ReplayOrders
+) -> PathResults:
     """Run a strategy on every path."""
     rows = []
     # No stored candidate is longer than the task allows, so a strategy's own lower cap is the only one that cuts.
@@ -182,12 +189,12 @@ def played_by_run(strategy: Strategy, candidates: Mapping[str, Sequence[Candidat
         for repeat, order in enumerate(reels.orders[place].tolist()):
             task = Task("", name=reels.votes.questions[place], sampling=sampling, seed=repeat)
             reel = _Reel(task, iter([drawn[index] for index in order[: len(drawn)]]))
-            pump = Pump(reel.draw, reel.judge)
+            pump = SyncDriver(reel.draw, reel.judge)
             answer = pump.run(strategy(task))
             rows.append(
                 (*worth(answer), len(answer.candidates), len(pump.drawn), sum(one.tokens for one in answer.candidates))
             )
-    return Played(*np.array(rows, dtype=np.float64).T)
+    return PathResults(*np.array(rows, dtype=np.float64).T)
 
 
 @dataclass(frozen=True)
@@ -202,7 +209,7 @@ class _Worth:
     """What no answer is worth: 0, NaN when nothing is known to be right."""
 
     @classmethod
-    def of(cls, drawn: Sequence[Candidate], reels: Reels, place: int) -> _Worth:
+    def of(cls, drawn: Sequence[Candidate], reels: ReplayOrders, place: int) -> _Worth:
         keys = [(one.key, index) for index, one in enumerate(drawn) if one.key is not None]
         right, modal = reels.votes.right[place], reels.votes.modal[place]
         known = not np.isnan(right[: len(drawn)]).any()
@@ -232,7 +239,7 @@ class _Reel:
         if stored is None:
             return None
         cap = (ask.sampling or self.task.sampling).max_tokens
-        return replace(cut(halted(stored, ask) if ask.halt else stored, cap, "length"), place=place)
+        return replace(truncate_candidate(apply_halt(stored, ask) if ask.halt else stored, cap, "length"), place=place)
 
     def judge(self, candidate: Candidate, by: str) -> Candidate:
         """Give the stored score."""
@@ -243,7 +250,7 @@ class _Reel:
         return candidate
 
 
-def halted(candidate: Candidate, ask: Ask) -> Candidate:
+def apply_halt(candidate: Candidate, ask: Ask) -> Candidate:
     """Return the candidate as a halt rule would have left it: cut, and then without an answer.
 
     It sees confidences, not texts.
@@ -256,11 +263,11 @@ def halted(candidate: Candidate, ask: Ask) -> Candidate:
     logprobs = candidate.logprobs if candidate.logprobs is not None else np.full(len(candidate.confidences), np.nan)
     for place, (logprob, confidence) in enumerate(zip(logprobs.tolist(), candidate.confidences.tolist(), strict=True)):
         if watcher.push("", logprob, confidence):
-            return cut(candidate, place + 1, "halt")
+            return truncate_candidate(candidate, place + 1, "halt")
     return candidate
 
 
-def cut(candidate: Candidate, tokens: int, finish: Finish) -> Candidate:
+def truncate_candidate(candidate: Candidate, tokens: int, finish: Finish) -> Candidate:
     """Return the candidate as it was after so many tokens: its answer not written yet.
 
     Shorter ones stay as they are.
@@ -298,12 +305,12 @@ def _refuse_other(ask: Ask, task: Task) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class PathResults:
     """What came of one strategy, one number a path."""
 
     correct: FloatArray
     """Chance that the answer is right."""
-    agreeing: FloatArray
+    agreement: FloatArray
     """Chance that it is a mode of all stored votes."""
     samples: FloatArray
     """Candidates taken in."""
@@ -313,46 +320,46 @@ class Played:
     """Tokens of the candidates taken in."""
 
 
-def counted(strategy: Strategy) -> AdaptiveVote | None:
+def as_adaptive_vote(strategy: Strategy) -> AdaptiveVote | None:
     """Return the adaptive vote that a strategy amounts to, None when it is no plain vote."""
     if type(strategy) is Vote:
         return AdaptiveVote(strategy.n, strategy.n, Never(), strategy.n)
     return strategy if type(strategy) is AdaptiveVote else None
 
 
-def played_by_counts(strategy: AdaptiveVote, reels: Reels) -> Played:
+def replay_vote(strategy: AdaptiveVote, reels: ReplayOrders) -> PathResults:
     """Replay a vote in arrays; a rule that tosses a coin is replayed on each side for its own paths."""
     last, started = np.zeros((2, len(reels.sizes)), dtype=np.int64)
     for rule, own in _rules(strategy.stop, reels):
         ends = last_draws(rule, strategy.most, reels, strategy.unread)
         last[own] = ends[own]
-        started[own] = started_draws(replace(strategy, stop=rule), reels, ends + 1)[own]
+        started[own] = draws_started(replace(strategy, stop=rule), reels, ends + 1)[own]
     rows = np.arange(len(last))
     counts = (last + 1).astype(np.float64)
-    return Played(
+    return PathResults(
         reels.correct[rows, last],
-        reels.agreeing[rows, last],
+        reels.agreement[rows, last],
         counts,
         started.astype(np.float64),
-        reels.spent[rows, last],
+        reels.cumulative_tokens[rows, last],
     )
 
 
-def _rules(stop: StopRule, reels: Reels) -> Iterator[tuple[StopRule, BoolArray]]:
+def _rules(stop: StopRule, reels: ReplayOrders) -> Iterator[tuple[StopRule, BoolArray]]:
     """Yield the rules that the paths' coins give, each with the paths it is for."""
-    if type(stop).tossed is StopRule.tossed:
+    if type(stop).randomize is StopRule.randomize:
         yield stop, np.ones(len(reels.sizes), dtype=np.bool_)
         return
     places: dict[StopRule, list[int]] = {}
-    for place, coin in enumerate(reels.coins.tolist()):
-        places.setdefault(stop.tossed(coin), []).append(place)
+    for place, coin in enumerate(reels.uniforms.tolist()):
+        places.setdefault(stop.randomize(coin), []).append(place)
     for rule, own in places.items():
         yield rule, np.isin(np.arange(len(reels.sizes)), own)
 
 
-def last_draws(stop: StopRule, most: int, reels: Reels, unread: int) -> IntArray:
+def last_draws(stop: StopRule, most: int, reels: ReplayOrders, unread: int) -> IntArray:
     """Return the place of the draw after which each path stops: the rule's first yes, the last draw there is, or nothing to vote on."""
-    decided = stop.decided_along(reels.paths)
+    decided = stop.is_decided_along(reels.paths)
     if unread <= decided.shape[1]:
         decided[:, unread - 1] |= reels.paths.total[:, unread - 1] == 0
     limit = np.minimum(reels.sizes, most) - 1
@@ -360,7 +367,7 @@ def last_draws(stop: StopRule, most: int, reels: Reels, unread: int) -> IntArray
     return np.asarray(np.minimum(first, limit))
 
 
-def started_draws(strategy: AdaptiveVote, reels: Reels, taken: IntArray) -> IntArray:
+def draws_started(strategy: AdaptiveVote, reels: ReplayOrders, taken: IntArray) -> IntArray:
     """Return the draws that were started when ``taken`` had arrived: the most that were ever worth having in flight."""
     if strategy.width == 1:
         return taken
@@ -375,17 +382,19 @@ def started_draws(strategy: AdaptiveVote, reels: Reels, taken: IntArray) -> IntA
 
 
 def _shortfalls(stop: StopRule, paths: Paths, rows: IntArray, draws: IntArray, width: int) -> IntArray:
-    """Return the shortfall on each of some paths before each of some draws: `shortfall` in arrays."""
+    """Return the samples_to_decide on each of some paths before each of some draws: `samples_to_decide` in arrays."""
     if isinstance(stop, Never):
         return np.full(len(rows), width)
     if not stop.by_counts:
         return _shortfalls_by_order(stop, paths, rows, draws, width)
-    before = np.where(draws[:, None] > 0, paths.ranked[rows, draws - 1], 0)
-    standings, place = combined(*before.T, np.where(draws > 0, paths.total[rows, draws - 1], 0))
+    before = np.where(draws[:, None] > 0, paths.top_counts[rows, draws - 1], 0)
+    standings, place = unique_combinations(*before.T, np.where(draws > 0, paths.total[rows, draws - 1], 0))
     extra = np.arange(1, width)
     ranked = np.repeat(standings[:, None, :-1], width - 1, axis=1)
     ranked[:, :, 0] += extra
-    agreed = stop.decided_along(Paths.of_counts(ranked.astype(np.int32), (standings[:, -1:] + extra).astype(np.int32)))
+    agreed = stop.is_decided_along(
+        Paths.from_counts(ranked.astype(np.int32), (standings[:, -1:] + extra).astype(np.int32))
+    )
     return _first(agreed, width)[place]
 
 
@@ -403,8 +412,8 @@ def _shortfalls_by_order(stop: StopRule, paths: Paths, rows: IntArray, draws: In
     votes = np.full((len(known), longest + width - 1), -1, dtype=np.int32)
     for number, arrivals in enumerate(known):
         votes[number, longest - len(arrivals) : longest] = arrivals
-        votes[number, longest:] = leading(arrivals)
-    return _first(stop.decided_along(Paths(votes))[:, longest:], width)[place]
+        votes[number, longest:] = leading_answer(arrivals)
+    return _first(stop.is_decided_along(Paths(votes))[:, longest:], width)[place]
 
 
 def _first(agreed: BoolArray, width: int) -> IntArray:

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
 from breadth.inference.records import Candidate
-from breadth.inference.stopping.rule import coin
+from breadth.inference.stopping.rule import task_uniform
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
-KEPT = 5
+TOP_COUNTS = 5
 """Largest counts kept at each draw: the Dirichlet rule looks at five."""
 _TABLE = 1 << 20
 # Combinations of up to this many possible values are looked up in a table (8 MB), others are sorted.
@@ -29,7 +29,7 @@ class Paths:
     """Class of each vote (0, 1, ... within its row), -1 where no answer could be read: not a vote, but a draw."""
 
     @classmethod
-    def of_counts(cls, ranked: NDArray[np.int32], total: NDArray[np.int32]) -> Paths:
+    def from_counts(cls, ranked: NDArray[np.int32], total: NDArray[np.int32]) -> Paths:
         """Return standings given by their five largest counts (last axis) and totals alone, for rules that look at nothing else."""
         paths = cls(np.full(total.shape, -1, dtype=np.int32))
         paths.__dict__.update(ranked=ranked, total=total)
@@ -41,7 +41,7 @@ class Paths:
         rows = np.arange(len(self.classes))
         counts = np.zeros((len(rows), max(int(self.classes.max(initial=-1)) + 1, 1)), dtype=np.int32)
         earlier = np.zeros_like(self.classes)
-        for draw, label in self.by_draw():
+        for draw, label in self.iterate_draws():
             voting = label >= 0
             owners, labels = rows[voting], label[voting]
             earlier[owners, draw] = counts[owners, labels]
@@ -49,12 +49,12 @@ class Paths:
         return earlier
 
     @cached_property
-    def ranked(self) -> NDArray[np.int32]:
+    def top_counts(self) -> NDArray[np.int32]:
         """The five largest counts after each draw, most first: (paths, draws, 5)."""
         rows = np.arange(len(self.classes))
-        top = np.zeros((len(rows), KEPT), dtype=np.int32)
-        ranked = np.zeros((*self.classes.shape, KEPT), dtype=np.int32)
-        for draw, label in self.by_draw():
+        top = np.zeros((len(rows), TOP_COUNTS), dtype=np.int32)
+        ranked = np.zeros((*self.classes.shape, TOP_COUNTS), dtype=np.int32)
+        for draw, label in self.iterate_draws():
             # Of equal counts the first in rank grows, so the order stays; a count below the five kept leaves them as
             # they are.
             same = top == self.earlier[:, draw, None]
@@ -66,12 +66,12 @@ class Paths:
     @property
     def leader(self) -> NDArray[np.int32]:
         """Votes of the leading answer after each draw."""
-        return self.ranked[:, :, 0]
+        return self.top_counts[:, :, 0]
 
     @property
     def runner_up(self) -> NDArray[np.int32]:
         """Votes of the second answer after each draw."""
-        return self.ranked[:, :, 1]
+        return self.top_counts[:, :, 1]
 
     @cached_property
     def total(self) -> NDArray[np.int32]:
@@ -84,20 +84,20 @@ class Paths:
         """Votes of all but the first two after each draw."""
         return self.total - self.leader - self.runner_up
 
-    def by_draw(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    def iterate_draws(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Go through the draws in order: the number of the draw, the class of every path's vote."""
         for draw in range(self.classes.shape[1]):
             yield draw, self.classes[:, draw]
 
 
-def looked_up(worth: Callable[..., Any], *columns: NDArray[np.int32]) -> NDArray[Any]:
+def map_combinations(worth: Callable[..., Any], *columns: NDArray[np.int32]) -> NDArray[Any]:
     """Return a function of whole numbers from 0 up, elementwise; worked out once for each combination that occurs."""
-    combinations, place = combined(*columns)
+    combinations, place = unique_combinations(*columns)
     values = np.array([worth(*numbers) for numbers in combinations.tolist()])
     return values[place] if len(values) else np.zeros(place.shape, dtype=np.bool_)
 
 
-def combined(*columns: NDArray[np.int32]) -> tuple[IntArray, IntArray]:
+def unique_combinations(*columns: NDArray[np.int32]) -> tuple[IntArray, IntArray]:
     """Return the combinations of whole numbers from 0 up that occur, one a row, and the place of each element's among them."""
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
     codes = np.zeros(columns[0].shape, dtype=np.int64)
@@ -144,7 +144,7 @@ class StoredVotes:
     """Id of each question."""
 
     @classmethod
-    def of_candidates(
+    def from_candidates(
         cls,
         candidates: Mapping[str, Sequence[Candidate]],
         truths: Mapping[str, str] | None = None,
@@ -161,12 +161,12 @@ class StoredVotes:
             ]
             tokens[row, : len(drawn)] = [one.tokens for one in drawn]
             flags[row, : len(drawn)] = _flags(question, drawn, truths, correct)
-        return cls.of_classes(
+        return cls.from_classes(
             classes, correct=flags, tokens=tokens, sizes=[*map(len, candidates.values())], questions=[*candidates]
         )
 
     @classmethod
-    def of_classes(
+    def from_classes(
         cls,
         classes: ArrayLike,
         *,
@@ -224,7 +224,7 @@ class StoredVotes:
 
 
 @dataclass(frozen=True, eq=False)
-class Reels:
+class ReplayOrders:
     """Stored votes in the order they are drawn again, with what the vote would answer after each draw; one row a path."""
 
     votes: StoredVotes
@@ -235,13 +235,13 @@ class Reels:
     @cached_property
     def paths(self) -> Paths:
         """The votes as stop rules see them."""
-        return Paths(self.in_order(self.votes.classes))
+        return Paths(self.reorder(self.votes.classes))
 
     @cached_property
-    def coins(self) -> FloatArray:
+    def uniforms(self) -> FloatArray:
         """The coin of each path: its question's, with the number of the repeat as seed."""
         repeats = range(self.orders.shape[1])
-        return np.array([coin(question, repeat) for question in self.votes.questions for repeat in repeats])
+        return np.array([task_uniform(question, repeat) for question in self.votes.questions for repeat in repeats])
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -249,16 +249,16 @@ class Reels:
         return np.repeat(self.votes.sizes, self.orders.shape[1])
 
     @cached_property
-    def spent(self) -> FloatArray:
+    def cumulative_tokens(self) -> FloatArray:
         """Tokens written up to each draw."""
-        return np.asarray(np.cumsum(self.in_order(self.votes.tokens), axis=1))
+        return np.asarray(np.cumsum(self.reorder(self.votes.tokens), axis=1))
 
     @cached_property
-    def agreeing(self) -> FloatArray:
+    def agreement(self) -> FloatArray:
         """Share of the leading answers after each draw that are a mode of all stored votes; with no vote anywhere, 1."""
         silent = (self.votes.counts.sum(axis=1) == 0).astype(np.float64)
         return self._leaders_worth(
-            self.in_order(self.votes.modal.astype(np.float64)), np.repeat(silent, self.orders.shape[1])
+            self.reorder(self.votes.modal.astype(np.float64)), np.repeat(silent, self.orders.shape[1])
         )
 
     @cached_property
@@ -268,9 +268,9 @@ class Reels:
         NaN where nothing says what is right.
         """
         none = np.where(np.isnan(self.votes.right[:, 0]), np.nan, 0.0)
-        return self._leaders_worth(self.in_order(self.votes.right), np.repeat(none, self.orders.shape[1]))
+        return self._leaders_worth(self.reorder(self.votes.right), np.repeat(none, self.orders.shape[1]))
 
-    def in_order(self, table: NDArray[Scalar]) -> NDArray[Scalar]:
+    def reorder(self, table: NDArray[Scalar]) -> NDArray[Scalar]:
         """Return a table of (questions, candidates) as (paths, draws)."""
         rows = np.arange(len(table))[:, None, None]
         return np.asarray(table[rows, self.orders].reshape(-1, table.shape[1]))
@@ -279,7 +279,7 @@ class Reels:
         """Carry along how many answers lead and what they are worth together; ``without`` counts before the first vote."""
         along = np.empty(worth.shape)
         leading, tied, sums = (np.zeros(len(worth)) for _ in range(3))
-        for draw, label in self.paths.by_draw():
+        for draw, label in self.paths.iterate_draws():
             votes = np.where(label >= 0, self.paths.earlier[:, draw] + 1, -1)
             ahead, level = votes > leading, votes == leading
             own = np.where(ahead | level, worth[:, draw], 0.0)

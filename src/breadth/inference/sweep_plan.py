@@ -16,11 +16,11 @@ from breadth.inference.thinking import Thinking
 
 PLAIN_ARM = "as it comes"
 """Name of the arm whose draws are left as the model writes them."""
-MULTIPLES = (0.5, 1.0, 2.0, 4.0)
+BUDGET_MULTIPLES = (0.5, 1.0, 2.0, 4.0)
 """Budgets tried unless told otherwise, in multiples of what the model writes by itself: one that cuts, and up to four
 times as much.
 """
-WIDTHS = (1, 2, 4, 8)
+DEFAULT_WIDTHS = (1, 2, 4, 8)
 """Widths tried unless told otherwise."""
 
 
@@ -50,7 +50,7 @@ class SweepPlan:
     """How to draw and read; its strategy is not used."""
     arms: tuple[Arm, ...]
     """What is measured."""
-    widths: tuple[int, ...] = WIDTHS
+    widths: tuple[int, ...] = DEFAULT_WIDTHS
     """Votes looked at, all made from the plain arm's samples."""
     questions: int = 0
     """Questions asked, the first of the random order."""
@@ -90,7 +90,7 @@ def forced_arms(budgets: Iterable[int], thinking: Thinking, draws: int) -> tuple
     )
 
 
-def checked_budgets(budgets: Iterable[int], longest: int) -> tuple[int, ...]:
+def check_budgets(budgets: Iterable[int], longest: int) -> tuple[int, ...]:
     """Return budgets given by a user in rising order; refuse those that leave no room for the answer."""
     wanted, room = tuple(sorted(set(budgets))), _room(longest)
     bad = [budget for budget in wanted if not 1 <= budget <= room]
@@ -106,7 +106,7 @@ def checked_budgets(budgets: Iterable[int], longest: int) -> tuple[int, ...]:
 def usual_budgets(natural: float, longest: int) -> tuple[int, ...]:
     """Return the budgets to try where a model writes ``natural`` tokens by itself: powers of two near half to four times that."""
     room = _room(longest)
-    near = {2 ** max(3, round(math.log2(max(1.0, natural * multiple)))) for multiple in MULTIPLES}
+    near = {2 ** max(3, round(math.log2(max(1.0, natural * multiple)))) for multiple in BUDGET_MULTIPLES}
     return tuple(sorted(budget for budget in near if budget <= room)) or (room,)
 
 

@@ -11,7 +11,7 @@ from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Reque
 
 
 @dataclass
-class Pump:
+class SyncDriver:
     """Answers the requests of runs from a function; keeps what was asked and drawn."""
 
     draw: Callable[[Ask, str], Candidate | None]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from breadth.base.checks import require
 from breadth.inference.records import Answer, Ask, Candidate, Reading, Request, Sampling, Task
 
-Ending = Literal["closed", "cut", "reply", "nothing"]
+ThinkingEnd = Literal["closed", "cut", "reply", "nothing"]
 """How thinking ended: closed, cut at its maximum, with a reply that is complete as it is, or with nothing more to be
 drawn.
 """
@@ -40,36 +40,36 @@ class Thinking:
         require(self, "close", bool(self.close) or not self.open, "a closing mark, for there is an opening one")
         require(self, "cue", bool(self.cue), "a word or more")
 
-    def sampling(self, sampling: Sampling, most: int) -> Sampling:
+    def limit_sampling(self, sampling: Sampling, most: int) -> Sampling:
         """Return how to draw thinking: at most so many tokens, up to the closing mark; the cap is ours to hold, not the server's."""
         return replace(
             sampling, max_tokens=most, stop=(self.close,) if self.close else sampling.stop, thinking_tokens=None
         )
 
-    def thought(self, candidate: Candidate) -> str:
+    def thinking_text(self, candidate: Candidate) -> str:
         """Return the thinking in what was drawn, without an answer that came with it from a server that did not stop at the mark."""
         said = candidate.reasoning or candidate.text
         return said.partition(self.close)[0] if self.close else said
 
-    def said(self, candidate: Candidate) -> str:
+    def generated_text(self, candidate: Candidate) -> str:
         """Return all that was drawn; where the server has set thinking apart and an answer follows, with the mark between them."""
         ended = self.close and candidate.reasoning and candidate.text
-        return (self.closed(candidate.reasoning) if ended else candidate.reasoning) + candidate.text
+        return (self.close_thinking(candidate.reasoning) if ended else candidate.reasoning) + candidate.text
 
-    def closed(self, text: str) -> str:
+    def close_thinking(self, text: str) -> str:
         """Return a reply whose thinking has ended, ready for the answer."""
         return f"{on_new_line(text)}{self.close}\n\n" if self.close else text
 
-    def cut(self, text: str) -> str:
+    def cut_thinking(self, text: str) -> str:
         """Return a reply whose thinking is ended by force, ready for the answer."""
         return f"{on_new_line(text)}{self.close}\n{self.final}" if self.close else f"{on_new_line(text)}{self.final}"
 
-    def read(self, reading: Reading, candidate: Candidate) -> Candidate:
+    def read_answer(self, reading: Reading, candidate: Candidate) -> Candidate:
         """Return a candidate with the answer that stands behind the thinking: what is said while thinking is no answer.
 
         Where there is no mark, a forced answer is read first, and the whole reply where it says nothing.
         """
-        _, mark, behind = candidate.whole.rpartition(self.close or self.final)
+        _, mark, behind = candidate.full_text.rpartition(self.close or self.final)
         if not mark or candidate.key is None:
             return candidate
         said = (
@@ -81,12 +81,12 @@ class Thinking:
         return candidate if key is None and not self.close else replace(candidate, answer=answer, key=key)
 
 
-PLAIN = Thinking(open="", close="", cue="\nWait")
+UNMARKED_THINKING = Thinking(open="", close="", cue="\nWait")
 """For models that do not mark their thinking."""
 
 
 @dataclass
-class Trace:
+class ThinkingTrace:
     """One reply drawn piece by piece, each continuing what is there."""
 
     task: Task
@@ -106,7 +106,7 @@ class Trace:
     def take(self, candidate: Candidate, text: str | None = None) -> Candidate:
         """Continue the reply by what was drawn, thinking that the server has set apart included, or by a part of it."""
         self.seen.append(candidate)
-        self.text += self.thinking.said(candidate) if text is None else text
+        self.text += self.thinking.generated_text(candidate) if text is None else text
         self.tokens += candidate.tokens
         return candidate
 
@@ -123,7 +123,7 @@ class Trace:
     def answer(self, complete: bool, notes: tuple[str, ...] = (), **figures: float) -> Answer:
         """Return the answer the last piece gives; while incomplete, of the last piece in which one can be read, or else the last of all."""
         if complete:
-            self.seen[-1] = chosen = self.thinking.read(self.task.reading, self.seen[-1])
+            self.seen[-1] = chosen = self.thinking.read_answer(self.task.reading, self.seen[-1])
             notes += ("No answer could be read in the reply.",) * (chosen.key is None)
             return Answer(chosen, candidates=tuple(self.seen), stopped="answered", notes=notes, figures=figures)
         readable = [candidate for candidate in self.seen if candidate.key is not None]

@@ -17,7 +17,7 @@ from breadth.inference.records import Answer, Candidate, Judge, Request, Task
 
 
 @dataclass(frozen=True)
-class Standing:
+class VoteState:
     """Where a vote stands: all that a stop rule may look at."""
 
     counts: tuple[int, ...] = ()
@@ -72,10 +72,10 @@ class Poll:
                 self.arrivals.append(label)
 
     @property
-    def standing(self) -> Standing:
+    def state(self) -> VoteState:
         """Where the vote stands now."""
         counts = sorted(map(len, self.members), reverse=True)
-        return Standing(tuple(counts), tuple(self.arrivals), len(self.seen) - len(self.arrivals))
+        return VoteState(tuple(counts), tuple(self.arrivals), len(self.seen) - len(self.arrivals))
 
     @property
     def keys(self) -> list[str]:
@@ -117,12 +117,12 @@ def majority(poll: Poll, *, weights: Mapping[int, float] | None = None) -> Answe
     """
     ranked = sorted(class_weights(poll, weights).items(), key=lambda item: (-item[1], item[0]))
     if not ranked:
-        return unread(poll)
+        return answer_unread(poll)
     if ranked[0][1] <= 0:
         plain = majority(poll)
         return replace(plain, notes=(*plain.notes, "No vote had any weight: each counted the same."))
     best = [key for key, weight in ranked if weight == ranked[0][1]]
-    winner = drawn(best, poll.task.seed)
+    winner = break_tie(best, poll.task.seed)
     holders = [place for place, candidate in enumerate(poll.seen) if candidate.key == winner]
     chosen = poll.seen[max(holders, key=lambda place: (weights or {}).get(place, 0.0))]
     return Answer(chosen, votes=dict(ranked), tied=tuple(best) if len(best) > 1 else (), candidates=tuple(poll.seen))
@@ -160,7 +160,7 @@ def best_scored(poll: Poll, score: Callable[[Candidate], float | None] = lambda 
     tied = [place for value, place in readable if value == top]
     key_of = dict(zip(tied, poll.class_keys(poll.seen[place] for place in tied), strict=True))
     keys = sorted(set(key_of.values()))
-    winner = drawn(keys, poll.task.seed)
+    winner = break_tie(keys, poll.task.seed)
     chosen = next(poll.seen[place] for place in tied if key_of[place] == winner)
     return Answer(
         chosen, votes=class_weights(poll), tied=tuple(keys) if len(keys) > 1 else (), candidates=tuple(poll.seen)
@@ -185,7 +185,7 @@ def weighted_best(poll: Poll, score: Callable[[Candidate], float | None] = lambd
     return majority(poll, weights=scores)
 
 
-def unread(poll: Poll) -> Answer:
+def answer_unread(poll: Poll) -> Answer:
     """Return what can be said when no candidate has a readable answer: the first that ended by itself, no vote, no confidence."""
     ended = [candidate for candidate in poll.seen if candidate.finish in ("stop", "tool_calls")]
     chosen = next(iter([*ended, *poll.seen]), None)
@@ -193,7 +193,7 @@ def unread(poll: Poll) -> Answer:
     return Answer(chosen, candidates=tuple(poll.seen), notes=notes)
 
 
-def drawn(choices: Sequence[str], seed: int) -> str:
+def break_tie(choices: Sequence[str], seed: int) -> str:
     """Draw one of several keys uniformly by the seed; the same choices in any order give the same one."""
     ordered = sorted(choices)
     if len(ordered) == 1:
@@ -202,7 +202,7 @@ def drawn(choices: Sequence[str], seed: int) -> str:
     return ordered[int.from_bytes(digest, "big") % len(ordered)]
 
 
-def judged(candidates: Sequence[Candidate], by: str) -> Generator[Request, Any, list[Candidate]]:
+def request_scores(candidates: Sequence[Candidate], by: str) -> Generator[Request, Any, list[Candidate]]:
     """Return the candidates as a judge gives them back; as they are where ``by`` is empty or there are none."""
     if not by or not candidates:
         return list(candidates)
@@ -210,20 +210,20 @@ def judged(candidates: Sequence[Candidate], by: str) -> Generator[Request, Any, 
     return verdicts or list(candidates)
 
 
-def worth(candidate: Candidate) -> float | None:
+def judge_score(candidate: Candidate) -> float | None:
     """Return a judge's score, or 1 or 0 from one that says no more than solved or not; None from no judge."""
     if candidate.score is not None or candidate.solved is None:
         return candidate.score
     return float(candidate.solved)
 
 
-def selected(poll: Poll, *, by: str = "", weighted: bool = False) -> Answer:
+def select_best(poll: Poll, *, by: str = "", weighted: bool = False) -> Answer:
     """Return the best by the judge's scores, of single candidates or summed over equal answers; without scores, by vote.
 
     A judge that was asked and scored nothing is named in the notes.
     """
-    if by and any(worth(candidate) is not None for candidate in poll.seen):
-        return (weighted_best if weighted and poll.arrivals else best_scored)(poll, worth)
+    if by and any(judge_score(candidate) is not None for candidate in poll.seen):
+        return (weighted_best if weighted and poll.arrivals else best_scored)(poll, judge_score)
     answer = majority(poll)
     note = (f"The judge '{by}' scored nothing: the plain vote decided.",) if by and poll.seen else ()
     return replace(answer, notes=(*answer.notes, *note))

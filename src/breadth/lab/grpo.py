@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.base.atomic import whole_file, write_error
+from breadth.base.atomic import atomic_file, write_error
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError, MissingExtraError
 from breadth.inference.records import Sampling
 from breadth.lab.model.reasoner import Reasoner, digest, load, save
 from breadth.lab.sampling.batch import Job, draw_all
 from breadth.lab.task.grammar import CLOSE, Role, parse, roles_of
-from breadth.lab.task.problems import LEVELS, NUMBER, Level, Problem, draw_problems, read_problem
-from breadth.lab.task.tasks import held_out
+from breadth.lab.task.problems import LEVELS, NUMBER, Level, Problem, draw_problems, held_out, read_problem
 from breadth.lab.task.vocabulary import words_of
 from breadth.training.chain import Chain
 from breadth.training.loss.reference_kl import ReferenceKL
@@ -172,7 +171,7 @@ def _begin(course: Course, folder: Path, base: Path | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(folder, error) from error
-    with whole_file(folder / ORIGIN) as temporary:
+    with atomic_file(folder / ORIGIN) as temporary:
         temporary.write_text(digest(base) + "\n", encoding="utf-8")
     settings.dump(course, folder / COURSE)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from breadth.base import settings
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.base.errors import SettingsError
 
 T = TypeVar("T")
@@ -45,13 +45,13 @@ def from_row(cls: type[T], row: Mapping[str, Any]) -> T:
 
 def dump(record: Any, path: Path) -> None:
     """Write a record to a file, whole or not at all."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(dumps(record), encoding="utf-8")
 
 
 def load(cls: type[T], path: Path) -> T:
     """Read a record from a file."""
-    return settings.read_with(
+    return settings.parse_file(
         lambda text: loads(cls, text), path, "Delete it, and run the same command again: it is made anew."
     )
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from breadth.measure.intervals import Interval, check_level
 from breadth.measure.linear_fit import residual_sum_of_squares
-from breadth.measure.series import CleanSeries, Noise, clean_series, noise_around, subsample, winsorize
+from breadth.measure.series import CleanSeries, Noise, clean_series, estimate_noise, subsample, winsorize
 from breadth.measure.validate import FloatArray
 
 MIN_SIDE_POINTS = 6
@@ -57,7 +57,7 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     for _ in range(min(_MOST_JUMPS, max(len(calm) // (2 * MIN_SIDE_POINTS), 1))):
         places += _candidate(calm, places)
     while places:
-        noise = noise_around(calm, tuple(sorted(places)))
+        noise = estimate_noise(calm, tuple(sorted(places)))
         jumps = [_measured(calm, place, places, noise) for place in sorted(places)]
         worst = max(jumps, key=lambda jump: jump.p_value)
         if worst.p_value <= 1 - level:
@@ -67,7 +67,7 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
 
 
 def _candidate(calm: FloatArray, places: list[int]) -> list[int]:
-    noise, best, best_excess = noise_around(calm, tuple(sorted(places))), -1, 0.0
+    noise, best, best_excess = estimate_noise(calm, tuple(sorted(places))), -1, 0.0
     for side in _sides(len(calm)):
         sizes = np.abs(np.correlate(calm, _step_weights(side), "valid"))
         for place in places:  # no window may reach over a place that is already taken
@@ -113,7 +113,7 @@ def _excess(size: float, side: int, noise: Noise) -> float:
     error = noise.weighted_sd(_step_weights(side))
     if error:
         return abs(size) / error
-    return math.inf if abs(size) > noise.rounding else 0.0
+    return math.inf if abs(size) > noise.rounding_error else 0.0
 
 
 def _sides(n: int) -> list[int]:
@@ -193,7 +193,7 @@ def find_change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: fl
         return ChangePoints((), len(series), series.dropped)
     jumps = find_jumps(seen.values, level)
     places = [jump.index for jump in jumps]
-    noise = noise_around(seen.values, tuple(places))
+    noise = estimate_noise(seen.values, tuple(places))
     found = [_reported(seen, jump, noise, level) for jump in jumps]
     found += _bends(seen.steps, winsorize(seen.values), places, noise, level)
     return ChangePoints(tuple(sorted(found, key=lambda change: change.step)), len(series), series.dropped)
@@ -226,7 +226,9 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
     hinge = np.maximum(x - x[place], 0)
     weights = _coefficient_weights(hinge, [x, *jumps])
     bend, error = float(weights @ calm), noise.weighted_sd(weights)
-    p_value = min(1.0, _LOOKS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.rounding)
+    p_value = (
+        min(1.0, _LOOKS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.rounding_error)
+    )
     if p_value > 1 - level or not _kinked(calm, x, hinge, jumps, noise):
         return []
     before, reach = float(_coefficient_weights(x, [hinge, *jumps]) @ calm) / span, noise.quantile(level) * error / span

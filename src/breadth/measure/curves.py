@@ -301,7 +301,7 @@ def fit_curves(
     """
     grid, table = budgets_and_outcomes(budgets, outcomes)
     hump = hump_test(grid, table, level=level, seed=seed)
-    if hump.positive:
+    if hump.is_positive:
         return hump
     draws = resample_means(table, replicates=replicates, seed=seed)
     method = f"cluster bootstrap over {len(table)} problems"
@@ -324,7 +324,7 @@ def fit_curve_counts(
     """
     grid, right, total = budgets_and_counts(budgets, correct, trials)
     hump = hump_test_counts(grid, right, total, level=level, seed=seed)
-    if hump.positive:
+    if hump.is_positive:
         return hump
     # Smoothed, or a budget with nothing (or everything) right would be drawn without any spread.
     likely = (right + 0.5) / (total + 1)

@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, check_level
-from breadth.measure.series import CleanSeries, Noise, clean_series, noise_around, noise_of, sorted_medians, subsample
+from breadth.measure.series import (
+    CleanSeries,
+    Noise,
+    clean_series,
+    estimate_noise,
+    noise_from_residuals,
+    sorted_medians,
+    subsample,
+)
 from breadth.measure.validate import FloatArray
 
 
@@ -75,7 +83,7 @@ def fit_line(x: FloatArray, y: FloatArray) -> Line:
     slope = float(away @ y) / float(away @ away)
     intercept = float(y.mean() - slope * x.mean())
     curve = intercept + slope * x
-    return Line(slope, intercept, x, noise_of(y - curve, 2, curve))
+    return Line(slope, intercept, x, noise_from_residuals(y - curve, 2, curve))
 
 
 def residual_sum_of_squares(y: FloatArray, columns: list[FloatArray]) -> float:
@@ -139,7 +147,7 @@ def theil_sen_slope(series: CleanSeries) -> RobustSlope:
     series = subsample(series, _MOST_POINTS)
     if len(series) < MIN_TREND_POINTS or len(np.unique(series.steps)) < MIN_TREND_POINTS // 2:
         return RobustSlope(math.nan, 1.0, len(series), np.zeros(0), 0.0, None)
-    noise = noise_around(series.values)
+    noise = estimate_noise(series.values)
     rise, run = _pairs(series)
     slopes, score, deviation = np.sort(rise / run), float(np.sign(rise).sum()), _score_sd(series, noise)
     group = _group_sizes(series.values)

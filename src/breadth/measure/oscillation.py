@@ -70,7 +70,7 @@ class NeighbourPairs:
     """Whether the earlier one is right."""
     after: BoolArray
     """Whether the later one is right."""
-    moved: BoolArray
+    wrong_to_other: BoolArray
     """Whether both are wrong and state different answers."""
 
     @property
@@ -79,24 +79,24 @@ class NeighbourPairs:
         return self.before & ~self.after
 
     @property
-    def found(self) -> BoolArray:
+    def wrong_to_right(self) -> BoolArray:
         """Not right, then right."""
         return ~self.before & self.after
 
     @property
-    def kept_right(self) -> BoolArray:
+    def stays_right(self) -> BoolArray:
         """Right and right."""
         return self.before & self.after
 
     @property
-    def kept_wrong(self) -> BoolArray:
+    def stays_wrong(self) -> BoolArray:
         """Wrong and wrong without a new answer."""
-        return ~self.before & ~self.after & ~self.moved
+        return ~self.before & ~self.after & ~self.wrong_to_other
 
     @property
-    def changed(self) -> BoolArray:
+    def changes(self) -> BoolArray:
         """Whether the stated answer changed: lost, found or moved."""
-        return self.lost | self.found | self.moved
+        return self.lost | self.wrong_to_right | self.wrong_to_other
 
 
 def neighbour_pairs(statements: Restatements) -> NeighbourPairs:
@@ -109,7 +109,7 @@ def neighbour_pairs(statements: Restatements) -> NeighbourPairs:
     return NeighbourPairs(here, before, after, ~before & ~after & (left >= 0) & (right >= 0) & (left != right))
 
 
-def stated_in(texts: Sequence[str], truths: Sequence[str]) -> Restatements:
+def extract_restatements(texts: Sequence[str], truths: Sequence[str]) -> Restatements:
     """Find every answer stated in each text, where (as a share of the text's length), and whether it equals the truth.
 
     The trace of a statement is its text's number. Texts that state nothing have no rows; if none states anything that
@@ -144,15 +144,15 @@ class TraceOscillations:
     """The statement (1 is the first) that was right first; 0 if none was."""
     final_right: BoolArray
     """Whether the last statement is right."""
-    lost: IntArray
+    right_to_wrong: IntArray
     """Pairs of neighbours right, then not."""
-    found: IntArray
+    wrong_to_right: IntArray
     """Pairs not right, then right."""
-    moved: IntArray
+    wrong_to_other: IntArray
     """Pairs of two different wrong answers."""
-    kept_right: IntArray
+    stays_right: IntArray
     """Pairs right and right."""
-    kept_wrong: IntArray
+    stays_wrong: IntArray
     """Pairs wrong and wrong without a new answer."""
 
     @property
@@ -163,7 +163,7 @@ class TraceOscillations:
     @property
     def changes(self) -> IntArray:
         """How often the stated answer changed."""
-        return self.lost + self.found + self.moved
+        return self.right_to_wrong + self.wrong_to_right + self.wrong_to_other
 
     @property
     def oracle_stop(self) -> IntArray:
@@ -173,8 +173,8 @@ class TraceOscillations:
     @property
     def flip_matrix(self) -> IntArray:
         """Pairs over all traces: rows right and wrong before, columns right and wrong after."""
-        wrong = self.moved.sum() + self.kept_wrong.sum()
-        return np.array([[self.kept_right.sum(), self.lost.sum()], [self.found.sum(), wrong]])
+        wrong = self.wrong_to_other.sum() + self.stays_wrong.sum()
+        return np.array([[self.stays_right.sum(), self.right_to_wrong.sum()], [self.wrong_to_right.sum(), wrong]])
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ class OscillationPoint:
     """Statements there that are followed by another."""
     right: int
     """How many of them are right."""
-    lost: int
+    right_to_wrong: int
     """Right ones followed by a statement that is not."""
-    found: int
+    wrong_to_right: int
     """Others followed by a right one."""
-    moved: int
+    wrong_to_other: int
     """Wrong answers followed by another wrong answer."""
     loss: Interval
     """Hazard of losing a right answer: ``lost / right``."""
@@ -220,11 +220,11 @@ def trace_oscillations(statements: Restatements) -> TraceOscillations:
         statements=length,
         first_right=np.where(first > length, 0, first),
         final_right=statements.correct[order[last]],
-        lost=per_trace(pairs.lost),
-        found=per_trace(pairs.found),
-        moved=per_trace(pairs.moved),
-        kept_right=per_trace(pairs.kept_right),
-        kept_wrong=per_trace(pairs.kept_wrong),
+        right_to_wrong=per_trace(pairs.lost),
+        wrong_to_right=per_trace(pairs.wrong_to_right),
+        wrong_to_other=per_trace(pairs.wrong_to_other),
+        stays_right=per_trace(pairs.stays_right),
+        stays_wrong=per_trace(pairs.stays_wrong),
     )
 
 
@@ -272,9 +272,9 @@ def _curve(
         "right": pairs.before,
         "wrong": ~pairs.before,
         "lost": pairs.lost,
-        "found": pairs.found,
-        "moved": pairs.moved,
-        "changed": pairs.changed,
+        "found": pairs.wrong_to_right,
+        "moved": pairs.wrong_to_other,
+        "changed": pairs.changes,
     }
     places = at[pairs.rows]
     order = np.argsort(places, kind="stable")
@@ -302,9 +302,9 @@ def _point(
         at=at,
         pairs=counts["pairs"],
         right=counts["right"],
-        lost=counts["lost"],
-        found=counts["found"],
-        moved=counts["moved"],
+        right_to_wrong=counts["lost"],
+        wrong_to_right=counts["found"],
+        wrong_to_other=counts["moved"],
         loss=share("lost", "right"),
         repair=share("found", "wrong"),
         change=share("changed", "pairs"),

@@ -40,7 +40,7 @@ class PairedComparison:
     """How the p-value was made."""
 
     @property
-    def shown(self) -> Interval | float:
+    def display_value(self) -> Interval | float:
         """The difference for a reader: without the endless interval it has where no problem differs."""
         return self.difference if math.isfinite(self.difference.low + self.difference.high) else self.difference.value
 
@@ -135,7 +135,7 @@ class HumpTest:
     Each end is a one-sided bound at the level asked for, so zero lies below the interval when the test is positive."""
     p_value: float
     """Chance of such a fall somewhere if no smaller budget were truly better than the largest."""
-    positive: bool
+    is_positive: bool
     """True when the fall is larger than chance explains."""
     can_tell: bool
     """False when even a fall on every differing problem would not have been enough to be sure."""

@@ -30,7 +30,7 @@ _FEWEST_STEPS = 10
 
 
 @dataclass(frozen=True)
-class PredictedAgainstMeasured:
+class CovariancePrediction:
     """How well the covariance at each step predicts the entropy change to the next."""
 
     slope: Interval
@@ -76,7 +76,7 @@ def covariance_products(
     return products
 
 
-def predicted_entropy_change(
+def predict_entropy_change(
     logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
 ) -> FloatArray:
     """Entropy change of each state to first order in the step: minus the covariance, under the policy, of log-prob and logit step.
@@ -99,14 +99,14 @@ def exact_entropy_change(
     return _entropy(_log_softmax(log_policy + move)) - _entropy(log_policy)
 
 
-def predicted_against_measured(
+def compare_prediction(
     covariances: npt.ArrayLike,
     entropies: npt.ArrayLike,
     *,
     replicates: int = BOOTSTRAP_REPLICATES,
     level: float = 0.95,
     seed: int = 0,
-) -> PredictedAgainstMeasured:
+) -> CovariancePrediction:
     """Regress the entropy change from each step to the next on minus the covariance logged at that step.
 
     ``covariances[t]`` and ``entropies[t]`` belong to step t, steps in order without gaps; the last covariance has no
@@ -120,7 +120,7 @@ def predicted_against_measured(
     reason = _why_not(predictor, change)
     if reason:
         nothing = Interval(math.nan, -math.inf, math.inf, level, reason)
-        return PredictedAgainstMeasured(nothing, nothing, len(change), "cannot tell", reason)
+        return CovariancePrediction(nothing, nothing, len(change), "cannot tell", reason)
     slope, correlation = _regress(predictor[None], change[None])
     picks = _blocks(len(change), replicates, seed)
     slopes, correlations = _regress(predictor[picks], change[picks])
@@ -128,7 +128,7 @@ def predicted_against_measured(
     steep = _interval(slope, slopes, len(change), level, method, UNBOUNDED)
     close = _interval(correlation, correlations, len(change), level, method, (-1.0, 1.0))
     verdict, note = _judge(close)
-    return PredictedAgainstMeasured(steep, close, len(change), verdict, note)
+    return CovariancePrediction(steep, close, len(change), verdict, note)
 
 
 def _states(
@@ -214,7 +214,7 @@ _LOWEST = -700.0
 
 
 @dataclass(frozen=True)
-class Drift:
+class DriftMeans:
     """One estimator's mean drift per token, averaged both ways; log both, they differ when drift goes with length."""
 
     token_mean: Interval
@@ -227,11 +227,11 @@ class Drift:
 class KLDrift:
     """KL(policy || reference) per token, by three estimators of the same samples, in nats."""
 
-    k1: Drift
+    k1: DriftMeans
     """Mean of d: unbiased, noisy, may be negative."""
-    k2: Drift
+    k2: DriftMeans
     """Mean of d^2 / 2: small variance, biased unless the two policies are close; its gradient is the right one."""
-    k3: Drift
+    k3: DriftMeans
     """Mean of exp(-d) + d - 1: unbiased, never negative, less noisy when close; heavy-tailed when far apart."""
     tokens: int
     """Tokens counted."""
@@ -310,7 +310,9 @@ def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: n
     return counted
 
 
-def _both_means(totals: FloatArray, lengths: FloatArray, replicates: int, level: float, seed: int) -> dict[str, Drift]:
+def _both_means(
+    totals: FloatArray, lengths: FloatArray, replicates: int, level: float, seed: int
+) -> dict[str, DriftMeans]:
     size, means = len(lengths), totals / lengths[:, None]
     kinds = totals.shape[1]
     draws = resample_means(np.column_stack([totals, means, lengths]), replicates=replicates, seed=seed)
@@ -321,7 +323,7 @@ def _both_means(totals: FloatArray, lengths: FloatArray, replicates: int, level:
         )
 
     return {
-        name: Drift(
+        name: DriftMeans(
             token_mean=interval(float(totals[:, kind].sum() / lengths.sum()), draws[:, kind] / draws[:, -1]),
             sequence_mean=interval(float(means[:, kind].mean()), draws[:, kinds + kind]),
         )

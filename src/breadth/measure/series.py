@@ -171,7 +171,7 @@ class Noise:
         return max(self.effective_points - 2, 2.0)
 
     @property
-    def rounding(self) -> float:
+    def rounding_error(self) -> float:
         """What arithmetic alone makes of a series without noise: differences up to this are none."""
         return 1e-9 * float(np.max(np.abs(self.curve)))
 
@@ -191,7 +191,7 @@ class Noise:
         return self.sd * math.sqrt(max(float(weights @ weights) + 2 * echo, 0.0))
 
 
-def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
+def estimate_noise(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
     """Estimate a series' noise around the smooth curve that describes it best, spikes pulled in, known jumps allowed.
 
     The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another,
@@ -206,10 +206,10 @@ def noise_around(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
     calm = winsorize(values)
     fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _shapes(len(values), jumps_at)]
     shape, curve = min(fits, key=lambda fit: _bic(calm - fit[1], fit[0]))
-    return noise_of(calm - curve, shape.parameters, curve)
+    return noise_from_residuals(calm - curve, shape.parameters, curve)
 
 
-def noise_of(residuals: FloatArray, parameters: int, curve: FloatArray | None = None) -> Noise:
+def noise_from_residuals(residuals: FloatArray, parameters: int, curve: FloatArray | None = None) -> Noise:
     """Describe the residuals of a fit with p parameters as first-order autoregressive noise.
 
     After the fit the raw autocorrelation is too small by about ``(p + (p + 2) rho) / n`` (Marriott and Pope 1954 and
@@ -229,7 +229,7 @@ def noise_of(residuals: FloatArray, parameters: int, curve: FloatArray | None = 
     return Noise(curve, residuals, math.sqrt(power / n / left), rho)
 
 
-def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Generator) -> FloatArray:
+def resample_windows(noise: Noise, points: int, replicates: int, rng: np.random.Generator) -> FloatArray:
     """Draw windows of noise, one a row, by the moving-block bootstrap, at the noise's corrected size and sluggishness.
 
     Block lengths follow the n^(1/3) rule for first-order autoregressive noise (Carlstein 1986). Cutting into blocks and
@@ -237,7 +237,7 @@ def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Gene
     and without that loss; without the scaling the intervals are too narrow on every series under a hundred points.
     """
     if noise.sd == 0:
-        return np.zeros((draws, points))
+        return np.zeros((replicates, points))
     n, rho = len(noise.residuals), noise.autocorrelation
     block = min(max(math.ceil((2 * rho**2 / (1 - rho**2) ** 2 * n) ** (1 / 3)), 1), max(n // 4, 1))
     centred = noise.residuals - noise.residuals.mean()
@@ -245,9 +245,10 @@ def resampled_windows(noise: Noise, points: int, draws: int, rng: np.random.Gene
     raw = max(float(centred[1:] @ centred[:-1]) / power, 0.0)
     lost = power / n * _variance_of_mean(raw, points, block)
     blocks = sliding_window_view(centred * noise.sd * math.sqrt(_variance_of_mean(rho, points) / lost), block)
-    chained = blocks[rng.integers(0, n - block + 1, (draws, points // block + 2))].reshape(draws, -1)
+    chained = blocks[rng.integers(0, n - block + 1, (replicates, points // block + 2))].reshape(replicates, -1)
     return np.asarray(
-        sliding_window_view(chained, points, axis=1)[np.arange(draws), rng.integers(0, block, draws)], dtype=np.float64
+        sliding_window_view(chained, points, axis=1)[np.arange(replicates), rng.integers(0, block, replicates)],
+        dtype=np.float64,
     )
 
 

@@ -18,8 +18,8 @@ from breadth.measure.series import (
     CleanSeries,
     Noise,
     clean_series,
-    noise_around,
-    resampled_windows,
+    estimate_noise,
+    resample_windows,
     robust_sd,
     sorted_medians,
     subsample,
@@ -103,7 +103,7 @@ class Trend:
     """Kendall's tau-b of value and step."""
     p_value: float
     """Two-sided Mann-Kendall p-value, corrected for autocorrelation."""
-    relevant: float
+    relevant_change: float
     """The change that was taken to matter, in the series' units."""
     autocorrelation: float
     """Correlation of neighbouring points around the trend."""
@@ -151,14 +151,14 @@ def trend(
         slope=slope.interval(level),
         tau=slope.tau,
         p_value=slope.p_value,
-        relevant=matters,
+        relevant_change=matters,
         autocorrelation=levels.noise.autocorrelation,
         points=len(series),
         dropped=series.dropped,
     )
 
 
-def factor_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95, seed: int = 0) -> Trend:
+def log_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95, seed: int = 0) -> Trend:
     """Judge a quantity above zero that moves by factors, as entropy does: by its logarithm, told in its own units.
 
     What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the
@@ -261,16 +261,16 @@ class _Levels:
 
 def _noise_beside_jumps(series: CleanSeries) -> Noise:
     # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
-    noise = noise_around(series.values)
+    noise = estimate_noise(series.values)
     if noise.autocorrelation <= _SLUGGISH:
         return noise
     group = -(-len(series) // _MOST_SEARCHED)
     places = tuple(group * jump.index for jump in find_jumps(subsample(series, _MOST_SEARCHED).values, _SURE_OF_JUMP))
-    return noise_around(series.values, places) if places else noise
+    return estimate_noise(series.values, places) if places else noise
 
 
 def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:
-    draws = sorted_medians(np.sort(curve + resampled_windows(noise, len(curve), BOOTSTRAP_REPLICATES, rng)))
+    draws = sorted_medians(np.sort(curve + resample_windows(noise, len(curve), BOOTSTRAP_REPLICATES, rng)))
     return np.asarray(draws - np.median(curve), dtype=np.float64)
 
 
@@ -319,7 +319,7 @@ def _too_short(series: CleanSeries, relevant: float | None, level: float) -> Tre
         slope=Interval(math.nan, *ends),
         tau=math.nan,
         p_value=1.0,
-        relevant=_RELEVANT_SHARE * abs(first) if relevant is None else relevant,
+        relevant_change=_RELEVANT_SHARE * abs(first) if relevant is None else relevant,
         autocorrelation=math.nan,
         points=len(series),
         dropped=series.dropped,

@@ -27,10 +27,10 @@ from breadth.base.errors import MeasureError
 from breadth.measure.coverage import as_integers, as_sample_sizes
 from breadth.measure.validate import FloatArray, IntArray
 
-Standing: TypeAlias = tuple[int, tuple[int, ...], int]
+ClassVote: TypeAlias = tuple[int, tuple[int, ...], int]
 """A vote as one class sees it: its own count, its rivals' counts by falling size, the samples that never vote."""
 
-MOST_INDEPENDENT_DRAWS = 700
+MAX_INDEPENDENT_SAMPLES = 700
 """Largest k of `independent_winning_chances`: the numbers it adds grow to e^k."""
 _BATCH_CELLS = 1 << 15
 """Numbers per array of one batch (256 KB), so that the arrays of a batch stay in the processor's cache."""
@@ -38,7 +38,7 @@ _LARGEST_WEIGHT = 1e300
 """More ways to draw than this come too close to overflow."""
 
 
-def drawn_winning_chances(standings: Sequence[Standing], draws: IntArray) -> FloatArray:
+def win_probabilities(standings: Sequence[ClassVote], draws: IntArray) -> FloatArray:
     """Return [standings, draws]: the chance to win when that many of the samples are drawn without replacement."""
     chances = np.empty((len(standings), draws.size))
     for batch in _batches(standings, int(draws.max())):
@@ -46,7 +46,7 @@ def drawn_winning_chances(standings: Sequence[Standing], draws: IntArray) -> Flo
     return chances
 
 
-def independent_winning_chances(shares: FloatArray, own: int, draws: IntArray) -> FloatArray:
+def independent_win_probabilities(shares: FloatArray, own: int, draws: IntArray) -> FloatArray:
     """Return [draws]: the chance of class number ``own`` to win that many independent draws, given each class's share.
 
     What the shares lack to 1 is drawn but never votes.
@@ -97,7 +97,7 @@ class _Rows:
         return _Rows(self.contest[:end], self.level[:end], self.node[:end], self.weight[:end])
 
 
-def _batches(standings: Sequence[Standing], most: int) -> Iterator[list[int]]:
+def _batches(standings: Sequence[ClassVote], most: int) -> Iterator[list[int]]:
     """Group alike standings (they waste least when padded to one shape) up to the size of a batch."""
     batch: list[int] = []
     cells = 0
@@ -114,7 +114,7 @@ def _batches(standings: Sequence[Standing], most: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _drawn_batch(standings: Sequence[Standing], draws: IntArray) -> FloatArray:
+def _drawn_batch(standings: Sequence[ClassVote], draws: IntArray) -> FloatArray:
     most, width = int(draws.max()), max(len(rivals) for _, rivals, _ in standings)
     own = np.array([standing[0] for standing in standings])
     rivals = np.array([[*others, *[0] * (width - len(others))] for _, others, _ in standings], dtype=np.int64).reshape(
@@ -223,7 +223,7 @@ def _gathered(product: FloatArray, rows: _Rows, contest_count: int) -> FloatArra
     return result
 
 
-TIE = 1e-12
+TIE_TOLERANCE = 1e-12
 """Weights this close to the largest, relative to it, are tied with it: sums of floats do not come out equal."""
 
 
@@ -251,7 +251,7 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     draws = as_sample_sizes(np.arange(1, total + 1) if k is None else k, total)
     cast, value = sizes[sizes > 0], values[sizes > 0]
     standings = [standing for standing, right in zip(_standings(cast, silent), value, strict=True) if right > 0]
-    curve = value[value > 0] @ drawn_winning_chances(standings, draws)
+    curve = value[value > 0] @ win_probabilities(standings, draws)
     return curve if k is None or np.ndim(k) else np.asarray(curve[0])
 
 
@@ -266,7 +266,7 @@ def maj_at_k_by_problem(
     """
     ballots = _Ballots.read(problems, classes, correct)
     draws = as_sample_sizes(np.arange(1, ballots.totals.min() + 1) if k is None else k, ballots.totals)
-    known: dict[Standing, int] = {}
+    known: dict[ClassVote, int] = {}
     owners, values, rows = [], [], []
     for problem, value, standing in ballots.right_classes():
         owners.append(problem)
@@ -274,7 +274,7 @@ def maj_at_k_by_problem(
         rows.append(known.setdefault(standing, len(known)))
     curves = np.zeros((ballots.totals.size, draws.size))
     if known:
-        np.add.at(curves, owners, np.array(values)[:, None] * drawn_winning_chances(list(known), draws)[rows])
+        np.add.at(curves, owners, np.array(values)[:, None] * win_probabilities(list(known), draws)[rows])
     return curves if k is None or np.ndim(k) else curves[:, 0]
 
 
@@ -300,18 +300,18 @@ def maj_at_k_from_shares(shares: ArrayLike, correct: ArrayLike, k: ArrayLike) ->
             "Divide counts by their sum.",
         )
     draws = as_sample_sizes(k, np.iinfo(np.int64).max)
-    if draws.max() > MOST_INDEPENDENT_DRAWS:
+    if draws.max() > MAX_INDEPENDENT_SAMPLES:
         raise MeasureError(
-            f"k = {draws.max()} is too large to count exactly.", f"Ask for k up to {MOST_INDEPENDENT_DRAWS}."
+            f"k = {draws.max()} is too large to count exactly.", f"Ask for k up to {MAX_INDEPENDENT_SAMPLES}."
         )
     curve = np.zeros(draws.size)
     for own in np.flatnonzero(values * chances).tolist():
-        curve += values[own] * independent_winning_chances(chances, own, draws)
+        curve += values[own] * independent_win_probabilities(chances, own, draws)
     return curve if np.ndim(k) else np.asarray(curve[0])
 
 
 @dataclass(frozen=True)
-class VoteCount:
+class VoteResult:
     """The outcome of one vote."""
 
     winners: tuple[int, ...]
@@ -320,24 +320,24 @@ class VoteCount:
     """Class -> its share of all weight cast."""
 
 
-def plurality(classes: ArrayLike) -> VoteCount:
+def plurality(classes: ArrayLike) -> VoteResult:
     """Count one vote per sample; class -1 (no parsable answer) does not vote. Self-consistency, arXiv 2203.11171."""
     return weighted_vote(classes, np.ones(np.shape(classes)))
 
 
-def weighted_vote(classes: ArrayLike, weights: ArrayLike) -> VoteCount:
+def weighted_vote(classes: ArrayLike, weights: ArrayLike) -> VoteResult:
     """Count a vote in which each sample has a weight: a verifier's score, a confidence; class -1 does not vote.
 
     With a reward model's scores as weights this is weighted best-of-n. Weights must not be negative: an unbounded score
     goes through a sigmoid or a rank first, or a class would lose by being chosen more often.
     """
-    labels, weight = checked_ballots(classes, weights)
+    labels, weight = as_ballots(classes, weights)
     winners, place = np.unique(labels[labels >= 0], return_inverse=True)
     sums = np.bincount(place, weight[labels >= 0], minlength=winners.size)
     if not sums.sum() > 0:
-        return VoteCount((), dict.fromkeys(winners.tolist(), 0.0))
-    top = winners[sums >= sums.max() * (1 - TIE)]
-    return VoteCount(tuple(top.tolist()), dict(zip(winners.tolist(), (sums / sums.sum()).tolist(), strict=True)))
+        return VoteResult((), dict.fromkeys(winners.tolist(), 0.0))
+    top = winners[sums >= sums.max() * (1 - TIE_TOLERANCE)]
+    return VoteResult(tuple(top.tolist()), dict(zip(winners.tolist(), (sums / sums.sum()).tolist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ class _Ballots:
     def read(cls, problems: ArrayLike, classes: ArrayLike, correct: ArrayLike) -> _Ballots:
         """Count the columns."""
         ids, grades = np.asarray(problems), np.asarray(correct, dtype=np.float64)
-        labels, _ = checked_ballots(classes, np.ones(np.shape(classes)))
+        labels, _ = as_ballots(classes, np.ones(np.shape(classes)))
         if (
             not ids.shape == labels.shape == grades.shape
             or labels.size == 0
@@ -380,7 +380,7 @@ class _Ballots:
             np.bincount(problem, minlength=names.size), codes[order] // max(width, 1), counts[order], values[order]
         )
 
-    def right_classes(self) -> Iterator[tuple[int, float, Standing]]:
+    def right_classes(self) -> Iterator[tuple[int, float, ClassVote]]:
         """Yield every class with a correct sample: its problem, its value, how it stands in the vote."""
         bounds = np.searchsorted(self.problem, np.arange(self.totals.size + 1)).tolist()
         for problem in np.unique(self.problem[self.values > 0]).tolist():
@@ -391,7 +391,7 @@ class _Ballots:
                     yield problem, value, standing
 
 
-def _standings(sizes: IntArray, silent: int) -> list[Standing]:
+def _standings(sizes: IntArray, silent: int) -> list[ClassVote]:
     """Describe the vote from each class's side, in the order given."""
     ordered = sorted(sizes.tolist(), reverse=True)
     places = [ordered.index(size) for size in sizes.tolist()]
@@ -408,7 +408,7 @@ def _class_values(correct: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     return values
 
 
-def checked_ballots(classes: ArrayLike, weights: ArrayLike) -> tuple[IntArray, FloatArray]:
+def as_ballots(classes: ArrayLike, weights: ArrayLike) -> tuple[IntArray, FloatArray]:
     """Return classes and weights as arrays, one of each per sample; refuse classes below -1 and weights that are not finite or negative."""
     labels, weight = as_integers(classes, "classes"), np.asarray(weights, dtype=np.float64)
     if labels.ndim != 1 or labels.shape != weight.shape or (labels.size and labels.min() < -1):

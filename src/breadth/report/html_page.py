@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.report import sections
 from breadth.report.cells import ABSENT, Missing, cell_text, interval_origin, is_number, number, typeset
 from breadth.report.layout import (
@@ -343,7 +343,7 @@ def render_html(page: Page) -> str:
 
 def save_html(page: Page, path: Path) -> None:
     """Write the page to a file, whole or not at all."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(render_html(page), encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.report.cells import cell_text, number, typeset
 from breadth.report.layout import (
     Axes,
@@ -335,7 +335,7 @@ def render_picture(curves: Sequence[Curve]) -> str:
 
 def save_picture(curves: Sequence[Curve], path: Path) -> None:
     """Write the picture to a file, whole or not at all."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(render_picture(curves), encoding="utf-8")
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from breadth.base.catalogue import Catalogue, Parts
+from breadth.base.catalogue import Catalogue, CatalogueParts
 from breadth.base.errors import UnknownFormatError, UnsafeFileError
-from breadth.runs.jsonl import head
+from breadth.runs.jsonl import read_head
 from breadth.runs.schema import EntropyKind, Record
 
 
@@ -62,7 +62,7 @@ IMPORTERS = Catalogue(
 
 
 @dataclass(frozen=True)
-class Recognised:
+class RecognisedFile:
     """A file together with who reads it."""
 
     path: Path
@@ -85,9 +85,9 @@ PACKED = {
 """How a packed file starts -> what unpacks it."""
 
 
-def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
+def recognise(path: Path, importers: Sequence[Importer]) -> RecognisedFile:
     """Choose the importer for one file; refuse pickles, and say what would be understood when nobody knows the file."""
-    start = head(path)
+    start = read_head(path)
     if path.suffix in PICKLES or start.startswith(PICKLE_STARTS):
         raise UnsafeFileError(
             path,
@@ -98,7 +98,7 @@ def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
     for importer in importers:
         kind = importer.recognises(path, start)
         if kind:
-            return Recognised(path, importer, kind)
+            return RecognisedFile(path, importer, kind)
     tool = next((tool for packed, tool in PACKED.items() if start.startswith(packed)), None)
     if tool is not None:
         raise UnknownFormatError(
@@ -109,7 +109,7 @@ def recognise(path: Path, importers: Sequence[Importer]) -> Recognised:
 
 def all_importers() -> Sequence[Importer]:
     """Return every importer of the catalogue, in order; each is loaded when it is asked."""
-    return Parts(IMPORTERS)
+    return CatalogueParts(IMPORTERS)
 
 
 def _looks_like(start: bytes) -> str:

@@ -16,30 +16,30 @@ import pyarrow.parquet as pq
 from breadth.base import errors
 from breadth.base.atomic import write_error
 from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
-from breadth.runs.importer import Importer, Recognised, all_importers, recognise
+from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
 from breadth.runs.schema import (
-    HEADER,
+    HEADER_FILE,
     PROBLEM_SCHEMA,
     EntropyKind,
     Header,
+    LoggedConfig,
+    LoggedEntropyKind,
     MetricPoint,
     MetricRow,
     Record,
     Remark,
     RolloutBatch,
-    SeenEntropy,
-    SeenSettings,
     Split,
-    storable,
+    to_toml_value,
     write_header,
 )
-from breadth.runs.split_runs import Starts
-from breadth.runs.writer import PROBLEMS, ProblemSink, RunWriter
+from breadth.runs.split_runs import RestartDetector
+from breadth.runs.writer import PROBLEMS_FILE, ProblemWriter, RunWriter
 
 Progress = Callable[[str], None]
 """Called with a sentence on how far the import is."""
-Share = Sequence[tuple[int, Recognised]]
+Share = Sequence[tuple[int, RecognisedFile]]
 """Files to take, each with its place in the whole import."""
 ROWS_PER_FILE = 16_384
 """Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the
@@ -48,7 +48,7 @@ next.
 
 
 @dataclass(frozen=True)
-class Failure:
+class ImportFailure:
     """A file that could not be read to its end, in a form that crosses processes."""
 
     kind: str
@@ -57,9 +57,9 @@ class Failure:
     """What it said."""
 
     @classmethod
-    def of(cls, error: FileError) -> Failure:
+    def from_error(cls, error: FileError) -> ImportFailure:
         """Keep an error."""
-        return cls(type(error).__name__, Remark.of(error))
+        return cls(type(error).__name__, Remark.from_error(error))
 
     @property
     def error(self) -> FileError:
@@ -69,7 +69,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ImportSummary:
     """What some files said, beyond the rows that are already in the folder."""
 
     metric_rows: int = 0
@@ -88,16 +88,16 @@ class Summary:
     """Up to three distinct rewards: three or more mean that the reward grades nothing."""
     remarks: tuple[Remark, ...] = ()
     """What was odd."""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ImportFailure, ...] = ()
     """Files that could not be read to their end."""
 
-    def __add__(self, other: Summary) -> Summary:
+    def __add__(self, other: ImportSummary) -> ImportSummary:
         renamed = [
             Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.")
             for ours, theirs in other.names.items()
             if self.names.get(ours, theirs) != theirs
         ]
-        return Summary(
+        return ImportSummary(
             self.metric_rows + other.metric_rows,
             self.rollouts + other.rollouts,
             {**other.names, **self.names},
@@ -110,7 +110,7 @@ class Summary:
         )
 
 
-def take(share: Share, folder: Path, progress: Progress) -> Summary:
+def import_share(share: Share, folder: Path, progress: Progress) -> ImportSummary:
     """Read every file of the share into the folder."""
     return _Intake(folder, progress).run(share)
 
@@ -121,9 +121,9 @@ class _Intake:
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.progress = progress
         self.remarks: list[Remark] = []
-        self.failures: list[Failure] = []
+        self.failures: list[ImportFailure] = []
         self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
-        self.problems = ProblemSink(folder / PROBLEMS)
+        self.problems = ProblemWriter(folder / PROBLEMS_FILE)
         self.names: dict[str, str] = {}
         self.config: dict[str, object] = {}
         self.metric_rows = self.rollouts = 0
@@ -136,18 +136,18 @@ class _Intake:
         self.pool = ThreadPoolExecutor(1)
         self.pending: list[Future[Path]] = []
 
-    def run(self, share: Share) -> Summary:
+    def run(self, share: Share) -> ImportSummary:
         with self.pool:
             for source, one in share:
                 self.progress(f"{one.path.name} ({one.importer.trainer} {one.kind})")
                 try:
                     self._take_all(one.importer.read(one.path, one.kind), source, one.path)
                 except FileError as error:
-                    self.failures.append(Failure.of(error))
+                    self.failures.append(ImportFailure.from_error(error))
                 self._store_points()
             self._settle(0)
         self.problems.close()
-        return Summary(
+        return ImportSummary(
             self.metric_rows,
             self.rollouts,
             self.names,
@@ -166,9 +166,9 @@ class _Intake:
                 self._take_metrics(record, source, steps[record.split], path)
             elif isinstance(record, RolloutBatch):
                 self._take_rollouts(record)
-            elif isinstance(record, SeenSettings):
-                self.config.update(storable(record.table))
-            elif isinstance(record, SeenEntropy):
+            elif isinstance(record, LoggedConfig):
+                self.config.update(to_toml_value(record.table))
+            elif isinstance(record, LoggedEntropyKind):
                 self.entropy = record.kind
             else:
                 self.remarks.append(record)
@@ -242,7 +242,7 @@ class _Steps:
     def __init__(self) -> None:
         self.last, self.attempt, self.time = -1, 0, float("-inf")
         self.names: set[str] = set()
-        self.starts = Starts()
+        self.starts = RestartDetector()
         self.unnumbered = self.restarts = self.others = self.clock = 0
 
     def place(self, row: MetricRow, names: Iterable[str]) -> tuple[int, int]:
@@ -252,7 +252,7 @@ class _Steps:
             self.unnumbered += 1
             step = self.last + 1 if self.last >= 0 else 1
         back = step < self.last or (step == self.last and bool(fresh & self.names))
-        anew = self.starts.take(step, back=back)
+        anew = self.starts.starts_new_run(step, back=back)
         self.attempt += back
         self.others += anew
         self.restarts += back and not anew
@@ -287,12 +287,12 @@ class _Steps:
         return said
 
 
-MOST_REMARKS = 200
+MAX_REMARKS = 200
 """Remarks kept; more say nothing new, so only their number is."""
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportResult:
     """What an import brought in."""
 
     folder: Path
@@ -313,13 +313,13 @@ def import_files(
     *,
     importers: Sequence[Importer] | None = None,
     progress: Progress = lambda _: None,
-) -> Imported:
+) -> ImportResult:
     """Import files and folders into a new run folder; on any failure nothing is left behind."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WriteError(
             target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
         )
-    found, remarks = find(paths, importers or all_importers())
+    found, remarks = find_files(paths, importers or all_importers())
     workshop = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         result = _import(workshop, found, remarks, progress, target.name)
@@ -334,8 +334,8 @@ def import_files(
 
 
 def _import(
-    folder: Path, found: Sequence[Recognised], remarks: Sequence[Remark], progress: Progress, name: str
-) -> Imported:
+    folder: Path, found: Sequence[RecognisedFile], remarks: Sequence[Remark], progress: Progress, name: str
+) -> ImportResult:
     from breadth.runs.parallel_import import import_parallel  # it imports this module for its own share
 
     summary = import_parallel(found, folder, progress)
@@ -344,15 +344,15 @@ def _import(
     if not summary.metric_rows and not summary.rollouts:
         raise summary.failures[0].error if summary.failures else _nothing_used(found, said)
     write_header(_header(name, found, summary, said), folder)
-    problems = pq.read_metadata(folder / PROBLEMS).num_rows if (folder / PROBLEMS).exists() else 0
+    problems = pq.read_metadata(folder / PROBLEMS_FILE).num_rows if (folder / PROBLEMS_FILE).exists() else 0
     for part in folder.glob(".part*"):
         shutil.rmtree(part)
-    return Imported(folder, summary.metric_rows, summary.rollouts, problems, tuple(said))
+    return ImportResult(folder, summary.metric_rows, summary.rollouts, problems, tuple(said))
 
 
-def find(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[Recognised], list[Remark]]:
+def find_files(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[RecognisedFile], list[Remark]]:
     """List the files to read with who reads each; inside a folder, files nobody knows are passed over with a remark."""
-    found: list[Recognised] = []
+    found: list[RecognisedFile] = []
     passed_over: list[FileError] = []
     for path in paths:
         for file in _files(path):
@@ -362,13 +362,13 @@ def find(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[Rec
                 if file == path:
                     raise
                 passed_over.append(error)
-    remarks = [Remark.of(error) for error in passed_over]
+    remarks = [Remark.from_error(error) for error in passed_over]
     if not found:
         where = paths[0] if paths else Path()
         raise UnknownFormatError(
             where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files."
         )
-    return current(found), _summed_up(passed_over)
+    return drop_contained_files(found), _summed_up(passed_over)
 
 
 def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
@@ -382,7 +382,9 @@ def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
         if names:
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
             said.append(Remark(f"{len(names)} files were passed over as {words}: {shown}."))
-    return said + [Remark.of(error) for error in errors if not isinstance(error, UnsafeFileError | UnknownFormatError)]
+    return said + [
+        Remark.from_error(error) for error in errors if not isinstance(error, UnsafeFileError | UnknownFormatError)
+    ]
 
 
 def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
@@ -397,13 +399,13 @@ def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    if (path / HEADER).is_file():
+    if (path / HEADER_FILE).is_file():
         raise UnknownFormatError(path, "is a run folder already.", "Look at it with: breadth show RUN")
     inside = sorted(file for file in path.rglob("*") if file.is_file())
     return [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
 
 
-def current(found: Sequence[Recognised]) -> list[Recognised]:
+def drop_contained_files(found: Sequence[RecognisedFile]) -> list[RecognisedFile]:
     """Drop files that others of the list already contain, as older checkpoints' copies of one log are."""
     kept: set[Path] = set()
     for importer in {id(one.importer): one.importer for one in found}.values():
@@ -411,7 +413,7 @@ def current(found: Sequence[Recognised]) -> list[Recognised]:
     return [one for one in found if one.path in kept]
 
 
-def _header(name: str, found: Sequence[Recognised], summary: Summary, remarks: Sequence[Remark]) -> Header:
+def _header(name: str, found: Sequence[RecognisedFile], summary: ImportSummary, remarks: Sequence[Remark]) -> Header:
     trainers = {one.importer.trainer: one.importer for one in found}
     trainer = next((known for known in trainers if known not in ("generic", "tensorboard")), next(iter(trainers)))
     kind = _with_temperature(summary.entropy or trainers[trainer].entropy, summary.config)
@@ -424,12 +426,12 @@ def _header(name: str, found: Sequence[Recognised], summary: Summary, remarks: S
         entropies=dict.fromkeys(logged, kind),
         reward_levels=summary.levels if len(summary.levels) == 2 else (),
         config=summary.config,
-        remarks=tuple(remarks[:MOST_REMARKS]),
-        remarks_left_out=max(0, len(remarks) - MOST_REMARKS),
+        remarks=tuple(remarks[:MAX_REMARKS]),
+        remarks_left_out=max(0, len(remarks) - MAX_REMARKS),
     )
 
 
-def _nothing_used(found: Sequence[Recognised], remarks: Sequence[Remark]) -> FileError:
+def _nothing_used(found: Sequence[RecognisedFile], remarks: Sequence[Remark]) -> FileError:
     first = remarks[0] if remarks else Remark("it has no rows.")
     return UnknownFormatError(
         found[0].path, f"holds no rows that can be used: {first.problem}", first.remedy or "Choose another file."

@@ -16,32 +16,32 @@ import orjson
 from breadth.base.errors import BrokenFileError
 from breadth.runs.schema import Remark
 
-BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 """Bytes handed on at a time: a thousand rollouts, small enough to stay in the processor's cache on their way into
 Arrow.
 """
-PIECE = 1 << 18
+PIECE_BYTES = 1 << 18
 """Bytes taken from a file at once: they stay in the processor's cache while they are cut into lines."""
-LONGEST = 64 << 20
+MAX_ROW_BYTES = 64 << 20
 """Longest row read, in bytes; a longer one is a dump of something else, or newlines were lost."""
 NEWLINE = ord("\n")
-HEAD = 1 << 16
+HEAD_BYTES = 1 << 16
 """Bytes an importer sees of a file to recognise it."""
 
 
-def head(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """Return the first bytes of a file, for recognising it; a pipe or a device is refused, for it cannot be read twice or never ends."""
     try:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "a pipe or a device"
             raise BrokenFileError(path, f"is {what}, not a file.", "Save what it holds to a file, and name that.")
         with path.open("rb") as file:
-            return file.read(HEAD)
+            return file.read(HEAD_BYTES)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
-def unreadable(path: Path, error: OSError) -> BrokenFileError:
+def read_error(path: Path, error: OSError) -> BrokenFileError:
     """Turn an operating-system refusal to read into an error that says what to do."""
     return BrokenFileError(
         path, f"cannot be read: {error.strerror or error}.", "Check that it exists and that you may read it."
@@ -59,15 +59,15 @@ class Piece(NamedTuple):
     """The lines, without the last one's newline."""
 
 
-def blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
+def read_blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
     """Yield ``(row number of the first line, lines)`` block by block, and a remark for each line over the limit."""
     first, size = 1, 0
     lines: list[bytes] = []
-    for piece in pieces(path):
+    for piece in read_pieces(path):
         if not isinstance(piece, Remark):
             lines += piece.text.split(b"\n")
             size += len(piece.text)
-        if lines and (isinstance(piece, Remark) or size >= BLOCK):
+        if lines and (isinstance(piece, Remark) or size >= BLOCK_BYTES):
             yield first, lines
             first, size, lines = first + len(lines), 0, []
         if isinstance(piece, Remark):
@@ -77,18 +77,18 @@ def blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
         yield first, lines
 
 
-def pieces(path: Path) -> Iterator[Piece | Remark]:
+def read_pieces(path: Path) -> Iterator[Piece | Remark]:
     """Yield a file's lines in pieces small enough for the processor's cache, and a remark for each line over the limit."""
     try:
         with path.open("rb") as file:
             yield from _pieces(file, path)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
 def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
     row, rest = 1, b""
-    block = file.read(min(PIECE, BLOCK))
+    block = file.read(min(PIECE_BYTES, BLOCK_BYTES))
     while block:
         cut = block.rfind(b"\n")
         if cut < 0:
@@ -99,12 +99,12 @@ def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
             yield Piece(row, count := _newlines(text) + 1, text)
             row += count
         block = b""
-        if len(rest) > LONGEST:
+        if len(rest) > MAX_ROW_BYTES:
             size, block = _skip_line(file, len(rest))
-            yield too_long(path, row, size)
+            yield row_too_long(path, row, size)
             row, rest = row + 1, b""
         block = block or file.read(
-            min(max(PIECE, len(rest)), BLOCK)
+            min(max(PIECE_BYTES, len(rest)), BLOCK_BYTES)
         )  # a long row is fetched in larger and larger parts
     if rest:
         yield Piece(row, 1, rest)
@@ -117,7 +117,7 @@ def _newlines(text: bytes) -> int:
 
 def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
     """Read past the end of an over-long line; return its size and what follows it in the last block."""
-    while block := file.read(BLOCK):
+    while block := file.read(BLOCK_BYTES):
         line, newline, rest = block.partition(b"\n")
         size += len(line)
         if newline:
@@ -125,20 +125,20 @@ def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
     return size, b""
 
 
-def too_long(path: Path, row: int, size: int) -> Remark:
+def row_too_long(path: Path, row: int, size: int) -> Remark:
     """Remark on a row over the limit."""
     return Remark(
-        f"a single row of {size / 1e6:,.0f} MB was left out (the limit is {LONGEST / 1e6:,.0f} MB).",
+        f"a single row of {size / 1e6:,.0f} MB was left out (the limit is {MAX_ROW_BYTES / 1e6:,.0f} MB).",
         str(path),
         row,
         "Write one JSON object per line; if newlines were lost, restore them.",
     )
 
 
-def text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
+def read_text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
     """Yield ``(row number, text)``; bytes that are not UTF-8 become the replacement character, with one remark per file."""
     odd = 0
-    for block in blocks(path):
+    for block in read_blocks(path):
         if isinstance(block, Remark):
             yield block
             continue
@@ -153,18 +153,18 @@ def text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
         )
 
 
-def json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
+def read_json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
     """Yield lists of ``(row number, object)``, a block at a time, and a remark for each row that is not a JSON object."""
-    for block in json_blocks(path):
+    for block in read_json_blocks(path):
         yield block if isinstance(block, Remark) else list(zip(*block, strict=True))
 
 
-def json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] | Remark]:
+def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] | Remark]:
     """Yield ``(row numbers, objects)``, a block at a time, and a remark for each row that is not a JSON object."""
     numbers: list[int] = []
     rows: list[dict[str, Any]] = []
     size = 0
-    for piece in pieces(path):
+    for piece in read_pieces(path):
         if isinstance(piece, Remark):
             yield piece
             continue
@@ -175,7 +175,7 @@ def json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] |
             numbers += range(piece.first, piece.first + piece.rows)
             rows += objects
         size += len(piece.text)
-        if size >= BLOCK:
+        if size >= BLOCK_BYTES:
             yield numbers, rows
             numbers, rows, size = [], [], 0
     if rows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
+METRIC_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "entropy": (
         "policy entropy, nats per token unless its kind says otherwise",
         (
@@ -103,16 +103,16 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
 RENAMED_METRICS = {"starved_groups": "zero_variance_groups"}
 """Names that earlier run folders hold -> ours today; the reader renames them, so that those folders keep opening."""
 
-_RANK = {theirs: (ours, rank) for ours, (_, several) in METRICS.items() for rank, theirs in enumerate(several)}
+_RANK = {theirs: (ours, rank) for ours, (_, several) in METRIC_NAMES.items() for rank, theirs in enumerate(several)}
 
 
-def meaning(name: str) -> str:
+def describe_metric(name: str) -> str:
     """Say what one of our metric names stands for; empty for a trainer's own name."""
-    return METRICS[name][0] if name in METRICS else ""
+    return METRIC_NAMES[name][0] if name in METRIC_NAMES else ""
 
 
 @lru_cache(maxsize=4096)
-def match(theirs: str) -> tuple[str, int] | None:
+def match_name(theirs: str) -> tuple[str, int] | None:
     """Return our name for one of theirs with its preference (lower is better), or None."""
     parts = theirs.split("/")
     for start in range(len(parts)):
@@ -126,7 +126,7 @@ def translate(row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str
     """Rename a row's metrics to ours; return it with the names used (ours -> theirs)."""
     best: dict[str, tuple[int, str]] = {}
     for theirs in row:
-        found = match(theirs)
+        found = match_name(theirs)
         if found and (found[0] not in best or found[1] < best[found[0]][0]):
             best[found[0]] = (found[1], theirs)
     used = {ours: theirs for ours, (_, theirs) in best.items()}

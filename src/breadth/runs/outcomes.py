@@ -22,21 +22,21 @@ class Outcomes:
     """Step of each group."""
     problems: npt.NDArray[np.object_]
     """Problem of each group."""
-    drawn: Integers
+    graded: Integers
     """Rollouts in the group whose outcome is known."""
-    right: Integers
+    correct: Integers
     """How many of them are right."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def at(self, steps: Integers) -> Outcomes:
+    def select_steps(self, steps: Integers) -> Outcomes:
         """Keep the groups of these steps."""
         keep = np.isin(self.steps, steps)
-        return Outcomes(self.steps[keep], self.problems[keep], self.drawn[keep], self.right[keep])
+        return Outcomes(self.steps[keep], self.problems[keep], self.graded[keep], self.correct[keep])
 
 
-def rightness(run: Run) -> str | None:
+def correctness_sql(run: Run) -> str | None:
     """Return the SQL that says whether a rollout is right, or None when the run cannot tell.
 
     A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means
@@ -48,9 +48,9 @@ def rightness(run: Run) -> str | None:
     return "correct" if "correct" in run.columns else None
 
 
-def outcomes(run: Run, split: str = "train") -> Outcomes | None:
+def count_outcomes(run: Run, split: str = "train") -> Outcomes | None:
     """Count drawn and right rollouts of every group; None when the run cannot tell right from wrong."""
-    right = rightness(run) if run.rollout_files else None
+    right = correctness_sql(run) if run.rollout_files else None
     if right is None:
         return None
     table = run.query(
@@ -82,7 +82,7 @@ class Samples:
     """Number of its problem."""
     answers: tuple[str | None, ...]
     """Its stated answer; None when none could be read."""
-    right: npt.NDArray[np.float64]
+    correct: npt.NDArray[np.float64]
     """1 right, 0 wrong, NaN not known."""
     truncated: npt.NDArray[np.bool_]
     """Whether it was cut at the length cap; False where the trainer does not say."""
@@ -102,9 +102,9 @@ def rollout_steps(run: Run, split: str = "train") -> Integers:
     )
 
 
-def samples(run: Run, first: int, last: int, split: str = "train") -> Samples:
+def read_samples(run: Run, first: int, last: int, split: str = "train") -> Samples:
     """Read answers and outcomes of the rollouts of steps ``first`` to ``last``."""
-    right = rightness(run) or "NULL"
+    right = correctness_sql(run) or "NULL"
     table = run.query(
         f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number, coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
@@ -125,7 +125,7 @@ def samples(run: Run, first: int, last: int, split: str = "train") -> Samples:
     )
 
 
-def texts(run: Run, first: int, last: int, most: int, split: str = "train") -> list[str]:
+def sample_texts(run: Run, first: int, last: int, max_texts: int, split: str = "train") -> list[str]:
     """Return at most ``most`` completions of steps ``first`` to ``last``, the same ones every time, spread over problems."""
     if not run.rollout_files:
         return []
@@ -135,7 +135,7 @@ def texts(run: Run, first: int, last: int, most: int, split: str = "train") -> l
         split,
         first,
         last,
-        most,
+        max_texts,
     )
     found: list[str] = table.column("completion").to_pylist()
     return found

@@ -14,23 +14,30 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from breadth.base import settings
-from breadth.base.cores import cores
+from breadth.base.cores import available_cores
 from breadth.base.errors import BreadthError
-from breadth.runs.importer import IMPORTERS, Importer, Recognised
-from breadth.runs.importing import Progress, Share, Summary, take
-from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS, ProblemSink, free_part
+from breadth.runs.importer import IMPORTERS, Importer, RecognisedFile
+from breadth.runs.importing import ImportSummary, Progress, Share, import_share
+from breadth.runs.writer import (
+    METRICS_FILE,
+    PROBLEMS_FILE,
+    ROLLOUT_FILE_NAME,
+    ROLLOUTS_FOLDER,
+    ProblemWriter,
+    next_free_path,
+)
 
-WORTH_IT = 64 << 20
+MIN_PARALLEL_BYTES = 64 << 20
 """Bytes below which one process is about done when a second one has started (half a second to a second)."""
-HEAD_START = 48 << 20
+HEAD_START_BYTES = 48 << 20
 """Bytes this process has read, roughly, by the time another one is up and reading."""
-MOST = 4
+MAX_PROCESSES = 4
 """Processes at the most; more were never tried."""
-JOB, SUMMARY = "job.toml", "summary.toml"
+JOB_FILE, SUMMARY_FILE = "job.toml", "summary.toml"
 
 
 @dataclass(frozen=True)
-class JobFile:
+class ImportJobFile:
     """A file another process is to take."""
 
     source: int
@@ -44,20 +51,20 @@ class JobFile:
 
 
 @dataclass(frozen=True)
-class Job:
+class ImportJob:
     """A share of an import for another process."""
 
-    files: tuple[JobFile, ...]
+    files: tuple[ImportJobFile, ...]
     """The files."""
 
 
-def import_parallel(found: Sequence[Recognised], folder: Path, progress: Progress) -> Summary:
+def import_parallel(found: Sequence[RecognisedFile], folder: Path, progress: Progress) -> ImportSummary:
     """Read all files into the folder, with as many processes as pay; the result does not depend on how many."""
-    shares = divide(list(enumerate(found)))
+    shares = divide_files(list(enumerate(found)))
     parts = [folder / f".part{number}" for number in range(1, len(shares))]
     workers = [_start(share, part) for share, part in zip(shares[1:], parts, strict=True)]
     try:
-        summary = take(shares[0], folder, progress)
+        summary = import_share(shares[0], folder, progress)
         for worker, part, share in zip(workers, parts, shares[1:], strict=True):
             progress(f"{summary.rollouts:,} rollouts here; waiting for another process")
             summary += _joined(worker, share, part, folder, progress)
@@ -65,17 +72,19 @@ def import_parallel(found: Sequence[Recognised], folder: Path, progress: Progres
         for worker in workers:
             worker.kill()
             worker.communicate()
-    _merge_problems([folder / PROBLEMS, *(part / PROBLEMS for part in parts)], folder / PROBLEMS)
+    _merge_problems([folder / PROBLEMS_FILE, *(part / PROBLEMS_FILE for part in parts)], folder / PROBLEMS_FILE)
     return summary
 
 
-def divide(files: Share) -> list[list[tuple[int, Recognised]]]:
+def divide_files(files: Share) -> list[list[tuple[int, RecognisedFile]]]:
     """Divide files into shares of about equal size; one share when more would not pay or the importer is not in the catalogue."""
     sizes = {place: one.path.stat().st_size for place, one in files}
     known = all(map(_in_catalogue, {id(one.importer): one.importer for _, one in files}.values()))
-    count = min(MOST, cores(), len(files)) if known and sum(sizes.values()) >= WORTH_IT else 1
-    shares: list[list[tuple[int, Recognised]]] = [[] for _ in range(count)]
-    loads = [0] + [HEAD_START] * (count - 1)
+    count = (
+        min(MAX_PROCESSES, available_cores(), len(files)) if known and sum(sizes.values()) >= MIN_PARALLEL_BYTES else 1
+    )
+    shares: list[list[tuple[int, RecognisedFile]]] = [[] for _ in range(count)]
+    loads = [0] + [HEAD_START_BYTES] * (count - 1)
     for place, one in sorted(files, key=lambda file: -sizes[file[0]]):
         least = loads.index(min(loads))
         shares[least].append((place, one))
@@ -89,24 +98,28 @@ def _in_catalogue(importer: Importer) -> bool:
 
 def _start(share: Share, part: Path) -> subprocess.Popen[bytes]:
     part.mkdir(parents=True)
-    files = tuple(JobFile(place, str(one.path.absolute()), one.importer.trainer, one.kind) for place, one in share)
-    settings.dump(Job(files), part / JOB)
+    files = tuple(
+        ImportJobFile(place, str(one.path.absolute()), one.importer.trainer, one.kind) for place, one in share
+    )
+    settings.dump(ImportJob(files), part / JOB_FILE)
     return subprocess.Popen([sys.executable, "-m", "breadth.runs.parallel_import", str(part)], stdin=subprocess.PIPE)  # noqa: S603 - our own module
 
 
-def _joined(worker: subprocess.Popen[bytes], share: Share, part: Path, folder: Path, progress: Progress) -> Summary:
+def _joined(
+    worker: subprocess.Popen[bytes], share: Share, part: Path, folder: Path, progress: Progress
+) -> ImportSummary:
     """Wait for a process and join its folder to ours; do its share here where it failed, so that its error is met first-hand."""
     if worker.wait() == 0:
-        summary = settings.load(Summary, part / SUMMARY)
+        summary = settings.load(ImportSummary, part / SUMMARY_FILE)
     else:
         shutil.rmtree(part)
-        summary = take(share, part, progress)
-    for path in sorted((part / ROLLOUTS).glob("*.parquet")):
-        stem = path.name.rpartition("-p")[0] if ROLLOUT_FILE.fullmatch(path.name) else path.stem
-        path.replace(free_part(folder / ROLLOUTS, stem))
-    if (part / METRICS).exists():
-        with (folder / METRICS).open("ab") as file:
-            file.write((part / METRICS).read_bytes())
+        summary = import_share(share, part, progress)
+    for path in sorted((part / ROLLOUTS_FOLDER).glob("*.parquet")):
+        stem = path.name.rpartition("-p")[0] if ROLLOUT_FILE_NAME.fullmatch(path.name) else path.stem
+        path.replace(next_free_path(folder / ROLLOUTS_FOLDER, stem))
+    if (part / METRICS_FILE).exists():
+        with (folder / METRICS_FILE).open("ab") as file:
+            file.write((part / METRICS_FILE).read_bytes())
     return summary
 
 
@@ -115,7 +128,7 @@ def _merge_problems(parts: Sequence[Path], target: Path) -> None:
     if there in ([], [target]):
         return
     merged = target.with_name(f".{target.name}.merged")
-    sink = ProblemSink(merged)
+    sink = ProblemWriter(merged)
     for path in there:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
@@ -127,9 +140,11 @@ def _merge_problems(parts: Sequence[Path], target: Path) -> None:
 def _work(part: Path) -> None:
     """Do the share described in a folder, and leave when whoever asked for it is gone."""
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    job = settings.load(Job, part / JOB)
-    share = [(file.source, Recognised(Path(file.path), IMPORTERS.load(file.importer), file.kind)) for file in job.files]
-    settings.dump(take(share, part, lambda _: None), part / SUMMARY)
+    job = settings.load(ImportJob, part / JOB_FILE)
+    share = [
+        (file.source, RecognisedFile(Path(file.path), IMPORTERS.load(file.importer), file.kind)) for file in job.files
+    ]
+    settings.dump(import_share(share, part, lambda _: None), part / SUMMARY_FILE)
 
 
 def _leave_with_parent() -> None:

@@ -7,11 +7,11 @@ from typing import cast
 
 from breadth.base.errors import MissingExtraError
 
-RUN = "run"
+DEFAULT_RUN_NAME = "run"
 """What folders are called that lie beside other things of the same run."""
 
 
-def located(place: Path | str) -> Path:
+def locate(place: Path | str) -> Path:
     """Return a path for a folder's name or address; an address gives a path-like object that reads through fsspec."""
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
@@ -29,7 +29,7 @@ def is_remote(path: Path) -> bool:
 
 def display_name(folder: Path, name: str = "") -> str:
     """Return what people call a run: its name, or the last parts of its path that say something where it is just called run."""
-    if name and name != RUN:
+    if name and name != DEFAULT_RUN_NAME:
         return name
-    parts = [part for part in folder.parts if part not in (RUN, "/", "..", ".")]
-    return "/".join(parts[-2:]) or RUN
+    parts = [part for part in folder.parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
+    return "/".join(parts[-2:]) or DEFAULT_RUN_NAME

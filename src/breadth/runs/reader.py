@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 
 from breadth.base.errors import BrokenFileError, FileError
 from breadth.base.spelling import suggestion
-from breadth.runs.jsonl import json_rows
+from breadth.runs.jsonl import read_json_rows
 from breadth.runs.names import RENAMED_METRICS, translate
-from breadth.runs.paths import is_remote, located
+from breadth.runs.paths import is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
-    REQUIRED,
+    REQUIRED_COLUMNS,
     ROLLOUT_COLUMNS,
-    Column,
+    ColumnSpec,
     Header,
     MetricPoint,
     Remark,
@@ -31,11 +31,11 @@ from breadth.runs.schema import (
     read_header,
 )
 from breadth.runs.split_runs import split_concatenated_runs
-from breadth.runs.writer import METRICS, PROBLEMS, ROLLOUT_FILE, ROLLOUTS
+from breadth.runs.writer import METRICS_FILE, PROBLEMS_FILE, ROLLOUT_FILE_NAME, ROLLOUTS_FOLDER
 
 
 @dataclass(frozen=True)
-class Series:
+class MetricSeries:
     """One metric over steps, in order of steps, one value a step."""
 
     name: str
@@ -51,13 +51,13 @@ class Series:
         return len(self.steps)
 
     @property
-    def finite(self) -> Series:
+    def finite(self) -> MetricSeries:
         """The same series without NaN and infinities."""
         keep = np.isfinite(self.values)
-        return Series(self.name, self.steps[keep], self.values[keep], self.superseded)
+        return MetricSeries(self.name, self.steps[keep], self.values[keep], self.superseded)
 
 
-def gather(points: Iterable[MetricPoint], name: str, split: str) -> Series:
+def collect_series(points: Iterable[MetricPoint], name: str, split: str) -> MetricSeries:
     """Collect one metric; where a step was logged more than once, the newest file and attempt win, then the last row."""
     newest: dict[int, tuple[tuple[int, int], float]] = {}
     superseded = 0
@@ -70,7 +70,7 @@ def gather(points: Iterable[MetricPoint], name: str, split: str) -> Series:
         if known is None or order >= known[0]:
             newest[point.step] = (order, point.values[name])
     steps = np.array(sorted(newest), dtype=np.int64)
-    return Series(name, steps, np.array([newest[int(step)][1] for step in steps], dtype=np.float64), superseded)
+    return MetricSeries(name, steps, np.array([newest[int(step)][1] for step in steps], dtype=np.float64), superseded)
 
 
 if TYPE_CHECKING:
@@ -99,18 +99,18 @@ class Run:
     @classmethod
     def open(cls, folder: Path | str) -> Run:
         """Open a run folder by its path, or by an address such as ``s3://bucket/run`` (the extra ``remote``)."""
-        path = located(folder)
+        path = locate(folder)
         header = read_header(path)
         header = replace(header, names={RENAMED_METRICS.get(name, name): own for name, own in header.names.items()})
-        points, bad_rows = _points(path / METRICS)
+        points, bad_rows = _points(path / METRICS_FILE)
         if not header.files:
             header, points = _named(header, points)
-        files, columns, bad_files = _rollout_files(path / ROLLOUTS)
+        files, columns, bad_files = _rollout_files(path / ROLLOUTS_FOLDER)
         *earlier, last = split_concatenated_runs(points)
         return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
 
     @property
-    def apart(self) -> tuple[Run, ...]:
+    def all_runs(self) -> tuple[Run, ...]:
         """Every run of the log by itself, this one last; rollouts are the last one's."""
         others = (
             replace(self, points=points, rollout_files=(), columns=frozenset(), earlier=()) for points in self.earlier
@@ -129,14 +129,14 @@ class Run:
             found.setdefault(point.split, {}).update(dict.fromkeys(point.values))
         return {split: tuple(names) for split, names in found.items()}
 
-    def series(self, name: str, split: str = "train") -> Series:
+    def series(self, name: str, split: str = "train") -> MetricSeries:
         """Return one metric over steps; empty when it was not logged."""
         if (name, split) not in self._series:
-            self._series[name, split] = gather(self.points, name, split)
+            self._series[name, split] = collect_series(self.points, name, split)
         return self._series[name, split]
 
     @cached_property
-    def _series(self) -> dict[tuple[str, str], Series]:
+    def _series(self) -> dict[tuple[str, str], MetricSeries]:
         """Series that were asked for: the doctor's checks ask for the same few again and again."""
         return {}
 
@@ -149,7 +149,7 @@ class Run:
     @property
     def has_problems(self) -> bool:
         """Whether the problems' texts are there."""
-        return (self.folder / PROBLEMS).is_file()
+        return (self.folder / PROBLEMS_FILE).is_file()
 
     def query(self, sql: str, *parameters: Any) -> pa.Table:
         """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk.
@@ -178,7 +178,7 @@ class Run:
         if self.rollout_files:
             _view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
         if self.has_problems:
-            _view(connection, "problems", (self.folder / PROBLEMS,), PROBLEM_COLUMNS)
+            _view(connection, "problems", (self.folder / PROBLEMS_FILE,), PROBLEM_COLUMNS)
         connection.register("metrics", self._metric_table())
         return connection
 
@@ -203,13 +203,13 @@ class Run:
 def _points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
     points: list[MetricPoint] = []
     remarks: list[Remark] = []
-    for rows in json_rows(path) if path.exists() else ():
+    for rows in read_json_rows(path) if path.exists() else ():
         if isinstance(rows, Remark):
             remarks.append(rows)
             continue
         for number, row in rows:
             try:
-                points.append(MetricPoint.of(row))
+                points.append(MetricPoint.from_row(row))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
     return points, remarks
@@ -230,7 +230,7 @@ def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
     newest: dict[tuple[str, ...], int] = {}
     candidates: list[tuple[tuple[str, ...], int, Path]] = []
     for path in sorted(folder.glob("*.parquet")):
-        found = ROLLOUT_FILE.fullmatch(path.name)
+        found = ROLLOUT_FILE_NAME.fullmatch(path.name)
         key = found.groups()[:3] if found else (path.name,)
         attempt = int(found[4]) if found else 0
         newest[key] = max(attempt, newest.get(key, 0))
@@ -245,7 +245,7 @@ def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
             columns |= _check(path)
             files.append(path)
         except FileError as error:
-            remarks.append(Remark.of(error))
+            remarks.append(Remark.from_error(error))
     return files, columns, remarks
 
 
@@ -260,7 +260,7 @@ def _check(path: Path) -> set[str]:
             f"is not readable Parquet ({error}).",
             "Delete the file, or restore it; the other steps are unaffected.",
         ) from error
-    for name in REQUIRED:
+    for name in REQUIRED_COLUMNS:
         if name not in schema.names:
             raise BrokenFileError(
                 path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN"
@@ -281,7 +281,9 @@ def _same(wanted: pa.DataType, got: pa.DataType) -> bool:
     return bool(wanted == got)
 
 
-def _view(connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...], columns: Sequence[Column]) -> None:
+def _view(
+    connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...], columns: Sequence[ColumnSpec]
+) -> None:
     """Make a view in which every column of the schema can be asked for; what no file has is null."""
     relation = connection.read_parquet([_literal(path) for path in files], union_by_name=True)
     absent = [column for column in columns if column.name not in relation.columns]

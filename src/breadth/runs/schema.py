@@ -23,7 +23,7 @@ Split = Literal["train", "eval"]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSpec:
     """One column of a rollouts or problems file."""
 
     name: str
@@ -35,44 +35,46 @@ class Column:
 
 
 ROLLOUT_COLUMNS = (
-    Column("step", pa.int64(), "Optimiser step the rollout was drawn for."),
-    Column("split", pa.string(), "train or eval."),
-    Column("problem", pa.string(), "Id of the problem; its text is in problems.parquet."),
-    Column(
+    ColumnSpec("step", pa.int64(), "Optimiser step the rollout was drawn for."),
+    ColumnSpec("split", pa.string(), "train or eval."),
+    ColumnSpec("problem", pa.string(), "Id of the problem; its text is in problems.parquet."),
+    ColumnSpec(
         "group",
         pa.string(),
         "Rollouts scored together; empty where the trainer does not say, then the problem is the group.",
     ),
-    Column("sample", pa.int32(), "Place of the rollout inside its file or group."),
-    Column("completion", pa.string(), "Text the policy wrote."),
-    Column("answer", pa.string(), "Final answer as stated in the text or by the trainer; null when none can be read."),
-    Column("reward", pa.float64(), "Total reward as the trainer saw it."),
-    Column(
+    ColumnSpec("sample", pa.int32(), "Place of the rollout inside its file or group."),
+    ColumnSpec("completion", pa.string(), "Text the policy wrote."),
+    ColumnSpec(
+        "answer", pa.string(), "Final answer as stated in the text or by the trainer; null when none can be read."
+    ),
+    ColumnSpec("reward", pa.float64(), "Total reward as the trainer saw it."),
+    ColumnSpec(
         "correct", pa.bool_(), "Whether the answer is right; null where neither a grade nor a two-valued reward says."
     ),
-    Column("advantage", pa.float64(), "Advantage of the whole rollout."),
-    Column("tokens", pa.int32(), "Tokens in the completion."),
-    Column("truncated", pa.bool_(), "Whether the completion was cut at the length cap."),
-    Column("token_ids", pa.list_(pa.int32()), "Token ids of the completion."),
-    Column("logprobs", pa.list_(pa.float32()), "Log-probability of each sampled token under the current policy."),
-    Column("old_logprobs", pa.list_(pa.float32()), "The same under the policy that sampled."),
-    Column("entropy", pa.list_(pa.float32()), "Entropy of the policy at each token, in nats."),
-    Column("advantages", pa.list_(pa.float32()), "Advantage of each token."),
-    Column("mask", pa.list_(pa.bool_()), "True where the token counts."),
-    Column("extra", pa.string(), "What else the trainer wrote, as JSON."),
+    ColumnSpec("advantage", pa.float64(), "Advantage of the whole rollout."),
+    ColumnSpec("tokens", pa.int32(), "Tokens in the completion."),
+    ColumnSpec("truncated", pa.bool_(), "Whether the completion was cut at the length cap."),
+    ColumnSpec("token_ids", pa.list_(pa.int32()), "Token ids of the completion."),
+    ColumnSpec("logprobs", pa.list_(pa.float32()), "Log-probability of each sampled token under the current policy."),
+    ColumnSpec("old_logprobs", pa.list_(pa.float32()), "The same under the policy that sampled."),
+    ColumnSpec("entropy", pa.list_(pa.float32()), "Entropy of the policy at each token, in nats."),
+    ColumnSpec("advantages", pa.list_(pa.float32()), "Advantage of each token."),
+    ColumnSpec("mask", pa.list_(pa.bool_()), "True where the token counts."),
+    ColumnSpec("extra", pa.string(), "What else the trainer wrote, as JSON."),
 )
 """Columns of ``rollouts/*.parquet``; all but step and problem may be absent. Reward components are ``reward/<name>``.
 """
 
 PROBLEM_COLUMNS = (
-    Column("problem", pa.string(), "Id of the problem."),
-    Column("prompt", pa.string(), "Prompt as the policy saw it."),
-    Column("reference", pa.string(), "Reference answer, where the trainer has one."),
-    Column("origin", pa.string(), "Data set or environment the problem comes from."),
+    ColumnSpec("problem", pa.string(), "Id of the problem."),
+    ColumnSpec("prompt", pa.string(), "Prompt as the policy saw it."),
+    ColumnSpec("reference", pa.string(), "Reference answer, where the trainer has one."),
+    ColumnSpec("origin", pa.string(), "Data set or environment the problem comes from."),
 )
 """Columns of ``problems.parquet``."""
 
-REQUIRED = ("step", "problem")
+REQUIRED_COLUMNS = ("step", "problem")
 REWARD_PREFIX = "reward/"
 ROLLOUT_TYPES = {column.name: column.type for column in ROLLOUT_COLUMNS}
 PROBLEM_SCHEMA = pa.schema([(column.name, column.type) for column in PROBLEM_COLUMNS])
@@ -107,7 +109,7 @@ class EntropyKind:
     top_k: int | None = None
     """How many tokens a top-k estimator sees."""
 
-    def comparable(self, other: EntropyKind) -> bool:
+    def is_comparable(self, other: EntropyKind) -> bool:
         """Say whether two series measure the same quantity; an unknown part is comparable with nothing but its own run."""
         return self == other and "unknown" not in (self.estimator, self.aggregation, self.token_set)
 
@@ -141,7 +143,7 @@ class RolloutBatch:
 
 
 @dataclass(frozen=True)
-class SeenSettings:
+class LoggedConfig:
     """Settings found beside the data (a trainer's configuration)."""
 
     table: Mapping[str, Any]
@@ -149,7 +151,7 @@ class SeenSettings:
 
 
 @dataclass(frozen=True)
-class SeenEntropy:
+class LoggedEntropyKind:
     """Which entropy a file logs, where it is not the one its trainer usually logs."""
 
     kind: EntropyKind
@@ -170,12 +172,12 @@ class Remark:
     """What the user can do, where there is something to do."""
 
     @classmethod
-    def of(cls, error: FileError) -> Remark:
+    def from_error(cls, error: FileError) -> Remark:
         """Turn an error about one file into a remark on the rest of the run."""
         return cls(error.problem.partition(": ")[2], str(error.path), error.row, error.remedy)
 
 
-Record: TypeAlias = MetricRow | RolloutBatch | SeenSettings | SeenEntropy | Remark
+Record: TypeAlias = MetricRow | RolloutBatch | LoggedConfig | LoggedEntropyKind | Remark
 """Anything an importer may yield."""
 
 
@@ -199,7 +201,7 @@ class MetricPoint:
     """Unix seconds."""
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> MetricPoint:
+    def from_row(cls, row: dict[str, Any]) -> MetricPoint:
         """Read a stored row; raises ValueError, KeyError or TypeError when it is not one."""
         values = {
             RENAMED_METRICS.get(name, name): float("nan") if value is None else float(value)
@@ -216,7 +218,7 @@ class MetricPoint:
         )
 
 
-HEADER = "run.toml"
+HEADER_FILE = "run.toml"
 
 
 @dataclass(frozen=True)
@@ -249,11 +251,11 @@ class Header:
 
 def read_header(folder: Path) -> Header:
     """Read ``run.toml`` of a run folder."""
-    path = folder / HEADER
+    path = folder / HEADER_FILE
     if not path.is_file():
         raise NotARunError(
             folder,
-            f"is not a run folder (it has no {HEADER}).",
+            f"is not a run folder (it has no {HEADER_FILE}).",
             "Point at a run folder, or make one from logs with: breadth import PATH --to RUN",
         )
     header = settings.load(Header, path)
@@ -269,15 +271,15 @@ def read_header(folder: Path) -> Header:
 def write_header(header: Header, folder: Path) -> None:
     """Write ``run.toml`` whole or not at all; a header without a date gets today's."""
     created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
-    settings.dump(replace(header, created=created), folder / HEADER)
+    settings.dump(replace(header, created=created), folder / HEADER_FILE)
 
 
-def storable(value: Any) -> Any:
+def to_toml_value(value: Any) -> Any:
     """Return a foreign configuration value in a form TOML can hold: tables, lists, text and numbers, nothing lost but nulls."""
     if isinstance(value, Mapping):
-        return {str(key): storable(item) for key, item in value.items() if item is not None}
+        return {str(key): to_toml_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
-        return ["null" if item is None else storable(item) for item in value]
+        return ["null" if item is None else to_toml_value(item) for item in value]
     if isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     if isinstance(value, float) and not math.isnan(value):

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 from breadth.runs.schema import MetricPoint
 
-FEWEST = 8
+MIN_RUN_ROWS = 8
 """Steps that make a run, as many as a direction is read from: what was given up sooner is a false start, which the next
 one replaces.
 """
 
 
 @dataclass
-class Starts:
+class RestartDetector:
     """Tells another run from a restart: that one goes on from a checkpoint, the other begins where everything began."""
 
-    first: int | None = None
+    first_step: int | None = None
     """Step the run began with."""
     rows: int = 0
     """Rows of it so far."""
 
-    def take(self, step: int, *, back: bool) -> bool:
+    def starts_new_run(self, step: int, *, back: bool) -> bool:
         """Take the next row and say whether another run begins with it; ``back``: the steps went back before it."""
-        over = back and self.first is not None and step <= self.first
-        anew = over and self.rows >= FEWEST
-        if self.first is None or over:
-            self.first, self.rows = step, 0
+        over = back and self.first_step is not None and step <= self.first_step
+        anew = over and self.rows >= MIN_RUN_ROWS
+        if self.first_step is None or over:
+            self.first_step, self.rows = step, 0
         self.rows += 1
         return anew
 
@@ -38,11 +38,11 @@ def split_concatenated_runs(points: Iterable[MetricPoint]) -> list[tuple[MetricP
     Several files are one run.
     """
     found: list[list[MetricPoint]] = [[]]
-    starts, attempt, sources = Starts(), 0, set[int]()
+    starts, attempt, sources = RestartDetector(), 0, set[int]()
     for point in points:
         if point.split == "train":
             sources.add(point.source)
-            if starts.take(point.step, back=point.attempt > attempt):
+            if starts.starts_new_run(point.step, back=point.attempt > attempt):
                 found.append([])
             attempt = max(attempt, point.attempt)
         found[-1].append(point)

@@ -18,18 +18,27 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.base.atomic import whole_file, write_error
+from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import MeasureError
-from breadth.runs.schema import HEADER, PROBLEM_SCHEMA, REQUIRED, Header, MetricPoint, Split, column_type, write_header
+from breadth.runs.schema import (
+    HEADER_FILE,
+    PROBLEM_SCHEMA,
+    REQUIRED_COLUMNS,
+    Header,
+    MetricPoint,
+    Split,
+    column_type,
+    write_header,
+)
 
-METRICS = "metrics.jsonl"
-PROBLEMS = "problems.parquet"
-ROLLOUTS = "rollouts"
+METRICS_FILE = "metrics.jsonl"
+PROBLEMS_FILE = "problems.parquet"
+ROLLOUTS_FOLDER = "rollouts"
 COMPRESSION = "lz4"
 """1.7 times as large on disk as zstd (level 1), and 1.6 times as fast to write: training waits for the writer."""
-PAGE = 256 << 10
+PAGE_BYTES = 256 << 10
 """Bytes of a Parquet page: one that fits the processor's cache is written a fifth faster than the usual megabyte."""
-ROLLOUT_FILE = re.compile(r"(train|eval)-(\d{8,})-r(\d+)-a(\d+)-p(\d+)\.parquet")
+ROLLOUT_FILE_NAME = re.compile(r"(train|eval)-(\d{8,})-r(\d+)-a(\d+)-p(\d+)\.parquet")
 
 
 class RunWriter:
@@ -48,10 +57,10 @@ class RunWriter:
         self.flush = flush
         """Whether rollouts are on the disk, safe from a power cut, before a step counts as written."""
         try:
-            (self.folder / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+            (self.folder / ROLLOUTS_FOLDER).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise write_error(self.folder, error) from error
-        if not (self.folder / HEADER).exists():
+        if not (self.folder / HEADER_FILE).exists():
             write_header(header or Header(name=self.folder.name), self.folder)
         self.attempt = self._last_attempt() + 1
         """How often this rank has opened the folder before."""
@@ -85,7 +94,7 @@ class RunWriter:
         """Write rollouts of one step as one file; returns its path."""
         table = conform(rows if isinstance(rows, pa.Table) else pa.table(dict(rows)), step, split)
         stem = f"{split}-{step:08d}-r{self.rank}-a{self.attempt if attempt is None else attempt}"
-        path = free_part(self.folder / ROLLOUTS, stem)
+        path = next_free_path(self.folder / ROLLOUTS_FOLDER, stem)
         write_table(table, path, flush=self.flush)
         return path
 
@@ -94,12 +103,12 @@ class RunWriter:
         new = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            path = self.folder / PROBLEMS
+            path = self.folder / PROBLEMS_FILE
             known = pq.read_table(path) if path.exists() else PROBLEM_SCHEMA.empty_table()
             write_table(distinct_problems([known, new]), path)
 
     def _append(self, lines: bytes) -> None:
-        path = self.folder / METRICS
+        path = self.folder / METRICS_FILE
         try:
             with path.open("ab+", buffering=0) as file:
                 with suppress(
@@ -115,11 +124,11 @@ class RunWriter:
 
     def _last_attempt(self) -> int:
         last = -1
-        for path in (self.folder / ROLLOUTS).iterdir():
-            found = ROLLOUT_FILE.fullmatch(path.name)
+        for path in (self.folder / ROLLOUTS_FOLDER).iterdir():
+            found = ROLLOUT_FILE_NAME.fullmatch(path.name)
             if found and int(found[3]) == self.rank:
                 last = max(last, int(found[4]))
-        path = self.folder / METRICS
+        path = self.folder / METRICS_FILE
         if path.exists():
             mine = re.compile(rb'"rank":%d,"attempt":(\d+)' % self.rank)
             with path.open("rb") as file:
@@ -127,7 +136,7 @@ class RunWriter:
         return last
 
 
-def free_part(folder: Path, stem: str) -> Path:
+def next_free_path(folder: Path, stem: str) -> Path:
     """Return the first name ``<stem>-p<number>.parquet`` that is not taken."""
     part = 0
     while (path := folder / f"{stem}-p{part}.parquet").exists():
@@ -141,7 +150,7 @@ def conform(table: pa.Table, step: int, split: Split) -> pa.Table:
         table = table.append_column("step", pa.array([step] * len(table), pa.int64()))
     if "split" not in table.column_names:
         table = table.append_column("split", pa.array([split] * len(table), pa.string()))
-    missing = [name for name in REQUIRED if name not in table.column_names]
+    missing = [name for name in REQUIRED_COLUMNS if name not in table.column_names]
     if missing:
         raise MeasureError(f"Rollouts without the column {missing[0]!r} (got {table.column_names}).", "Add it.")
     for place, name in enumerate(table.column_names):
@@ -163,14 +172,14 @@ def write_table(table: pa.Table, path: Path, *, flush: bool = True) -> None:
     coded = [
         name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names
     ]
-    with whole_file(path, flush=flush) as temporary:
+    with atomic_file(path, flush=flush) as temporary:
         pq.write_table(
             table,
             temporary,
             compression=COMPRESSION,
             use_dictionary=coded,
             write_statistics=["step"],
-            data_page_size=PAGE,
+            data_page_size=PAGE_BYTES,
         )
 
 
@@ -234,7 +243,7 @@ def problem_id(prompt: str) -> str:
     )
 
 
-class ProblemSink:
+class ProblemWriter:
     """Streams problems into one Parquet file, each once; memory grows with ids only, not with text."""
 
     def __init__(self, path: Path) -> None:

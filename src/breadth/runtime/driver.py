@@ -14,7 +14,7 @@ from breadth.inference.allocation.allocator import Allocator, Grant, Progress
 from breadth.inference.budget import Budget, Spend
 from breadth.inference.records import Answer, Ask, Candidate, Task
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import STRATEGIES, Strategy
 from breadth.inference.voting import Poll, best_scored
 from breadth.runtime.journal import Journal, JournalEvent
@@ -232,11 +232,11 @@ class Share:
         scores = [candidate.score for candidate in judged if candidate.score is not None]
         solved = sum(candidate.solved is True for candidate in judged)
         tokens = sum(candidate.tokens for candidate in self.context.arrived)
-        return Progress(self.ended, len(judged), solved, max(scores, default=None), self.poll.standing, tokens)
+        return Progress(self.ended, len(judged), solved, max(scores, default=None), self.poll.state, tokens)
 
     def result(self) -> SolveResult:
         """Return what came of the task."""
-        answer = best_scored(self.poll) if self.judge else decided_answer(self.poll, BetaLead(), "allocated")
+        answer = best_scored(self.poll) if self.judge else majority_with_confidence(self.poll, BetaLead(), "allocated")
         answer = answer if self.poll.seen else Answer()
         return SolveResult.from_context(
             self.context, replace(answer, stopped="allocated"), time.monotonic() - self.started_at, new_trace_id()

@@ -18,7 +18,7 @@ from breadth.base.atomic import write_error
 from breadth.base.errors import BrokenFileError
 from breadth.inference.budget import Spend
 from breadth.inference.records import Candidate
-from breadth.runs.jsonl import unreadable
+from breadth.runs.jsonl import read_error
 
 JOURNAL_FILE = "replies.jsonl"
 ARRAY_FIELDS = ("logprobs", "confidences")
@@ -72,7 +72,7 @@ class Journal:
         try:
             *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise read_error(path, error) from error
         for number, line in enumerate(lines, 1):
             if line.strip():
                 journal._take(line, path, number)

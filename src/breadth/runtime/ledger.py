@@ -102,7 +102,12 @@ class Ledger:
     def settle(self, reservation: Reservation | None, used: Spend, *, whole: bool = True) -> Spend:
         """Charge what a draw used, priced, and free the rest of its reservation; ``whole`` when its completion ended by itself."""
         used = Spend(
-            used.calls, used.input_tokens, used.cached_tokens, used.output_tokens, used.seconds, self.prices.of(used)
+            used.calls,
+            used.input_tokens,
+            used.cached_tokens,
+            used.output_tokens,
+            used.seconds,
+            self.prices.cost_of(used),
         )
         for account in self._accounts():
             account.spent += used
@@ -173,7 +178,7 @@ class Ledger:
         return float("inf") if money >= 0 else 0.0
 
     def _price(self, input_tokens: int, output_tokens: int) -> float:
-        return self.prices.of(Spend(input_tokens=input_tokens, output_tokens=output_tokens))
+        return self.prices.cost_of(Spend(input_tokens=input_tokens, output_tokens=output_tokens))
 
     async def _change(self) -> None:
         """Wait until some draw settles, or the time is up."""

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from breadth.base.errors import BrokenFileError, UnknownFormatError
 from breadth.inference.records import Prompt, text_of
 from breadth.measure.answers import reference_key
-from breadth.runs.jsonl import json_rows, unreadable
+from breadth.runs.jsonl import read_error, read_json_rows
 from breadth.runs.schema import Remark
 from breadth.runs.writer import problem_id
 
@@ -105,7 +105,7 @@ def _rows(path: Path) -> Iterator[NumberedRow]:
 
 
 def _json_rows(path: Path) -> Iterator[NumberedRow]:
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             raise BrokenFileError(
                 path,
@@ -132,7 +132,7 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     except csv.Error as error:
         raise BrokenFileError(path, f"is not CSV: {error}.", "Quote fields that hold commas or line breaks.") from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
 def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
@@ -143,7 +143,7 @@ def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
             path, f"is not Parquet: {error}", "Write it again, or give the questions as .jsonl."
         ) from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
 def _question(path: Path, row: int, fields: Mapping[str, Any]) -> Question:

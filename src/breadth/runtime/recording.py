@@ -130,7 +130,7 @@ def _row(task: Task, candidate: Candidate, place: int, label: str, correct: bool
         "score": candidate.score,
         "label": label,
     }
-    told = candidate.reasoning + "\n" + candidate.whole if candidate.reasoning else candidate.whole
+    told = candidate.reasoning + "\n" + candidate.full_text if candidate.reasoning else candidate.full_text
     return {
         "problem": task.name,
         "group": f"{task.name} {label}".strip(),

@@ -316,7 +316,7 @@ class ModelJudge:
 
     async def __call__(self, task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
         """Return the score as a share of 10; no score when none could be read."""
-        said = JUDGE_PROMPT.format(question=task.question, solution=candidate.whole[-MAX_SOLUTION_CHARACTERS:])
+        said = JUDGE_PROMPT.format(question=task.question, solution=candidate.full_text[-MAX_SOLUTION_CHARACTERS:])
         sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=self.max_tokens)
         prompt = ({"role": "user", "content": said},)
         reply = await draw(

@@ -9,8 +9,8 @@ from typing import Any
 
 from breadth.base.errors import ServerError, SettingsError
 from breadth.inference.budget import Budget, Spend
-from breadth.inference.sweep_plan import Arm, SweepPlan, checked_budgets, forced_arms, plain_arm, usual_budgets
-from breadth.inference.thinking import PLAIN, Thinking
+from breadth.inference.sweep_plan import Arm, SweepPlan, check_budgets, forced_arms, plain_arm, usual_budgets
+from breadth.inference.thinking import UNMARKED_THINKING, Thinking
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.questions import Question, hash_questions, shuffle_questions
@@ -162,7 +162,7 @@ class Sweep:
         self.concurrency = concurrency
         """Samples drawn side by side."""
         if options.budgets is not None:
-            checked_budgets(options.budgets, options.policy.sampling.max_tokens)
+            check_budgets(options.budgets, options.policy.sampling.max_tokens)
         self.folder = SweepFolder(folder, options, hash_questions(questions))
         """Where it is kept."""
         self.driver = Driver(
@@ -281,7 +281,7 @@ class Sweep:
         if wanted is None:
             natural = sum(sample.thinking_tokens for sample in plain) / max(1, len(plain))
             wanted = usual_budgets(natural, self.options.policy.sampling.max_tokens)
-        thinking = Thinking() if any(sample.has_reasoning for sample in plain) else PLAIN
+        thinking = Thinking() if any(sample.has_reasoning for sample in plain) else UNMARKED_THINKING
         return forced_arms(wanted, thinking, self.options.draws)
 
     def _notes(self) -> tuple[str, ...]:

@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from breadth.base.atomic import whole_file, write_error
+from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import BrokenFileError
 from breadth.base.settings import from_table, to_table
 from breadth.inference.confidence import Gauge
 from breadth.inference.policy import Policy
-from breadth.inference.sweep_plan import WIDTHS, SweepPlan
+from breadth.inference.sweep_plan import DEFAULT_WIDTHS, SweepPlan
 from breadth.runs.reader import Run
-from breadth.runs.schema import HEADER, Header, read_header, storable, write_header
+from breadth.runs.schema import HEADER_FILE, Header, read_header, to_toml_value, write_header
 from breadth.runs.writer import RunWriter
 from breadth.runtime.driver import SolveResult
 from breadth.runtime.journal import JOURNAL_FILE, Journal
@@ -35,7 +35,7 @@ class SweepOptions:
 
     policy: Policy = Policy()
     """How to draw and read."""
-    widths: tuple[int, ...] = WIDTHS
+    widths: tuple[int, ...] = DEFAULT_WIDTHS
     """Votes to look at."""
     budgets: tuple[int, ...] | None = None
     """Thinking budgets to force; None chooses them by what the model writes by itself, an empty list forces none."""
@@ -58,8 +58,8 @@ class SweepFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise write_error(path, error) from error
-        if not (path / HEADER).exists():
-            write_header(Header(name=path.name, config=storable(self._begun)), path)
+        if not (path / HEADER_FILE).exists():
+            write_header(Header(name=path.name, config=to_toml_value(self._begun)), path)
         reset_failed_tasks(path)
         self.journal = Journal.open(path)
         """Replies of this attempt and earlier ones."""
@@ -68,7 +68,7 @@ class SweepFolder:
         """Write the plan down."""
         self.plan = plan
         header = read_header(self.path)
-        write_header(replace(header, config=storable({**self._begun, "plan": to_table(plan)})), self.path)
+        write_header(replace(header, config=to_toml_value({**self._begun, "plan": to_table(plan)})), self.path)
 
     def write_samples(
         self, rows: Mapping[int, Sequence[Mapping[str, Any]]], questions: Sequence[Question], policy: Policy
@@ -84,7 +84,7 @@ class SweepFolder:
         writer.problems({"problem": names, "prompt": texts, "reference": pa.array(references, pa.string())})
 
     def _known_plan(self) -> SweepPlan | None:
-        if not (self.path / HEADER).exists():
+        if not (self.path / HEADER_FILE).exists():
             if self.path.exists() and any(self.path.iterdir()):
                 raise BrokenFileError(
                     self.path, "is a folder with other files in it.", "Choose a folder that is new or empty."
@@ -93,13 +93,13 @@ class SweepFolder:
         config = read_header(self.path).config
         if "asked" not in config:
             raise BrokenFileError(
-                self.path / HEADER, "is of a run that is no sweep.", "Choose another folder for --out."
+                self.path / HEADER_FILE, "is of a run that is no sweep.", "Choose another folder for --out."
             )
         for part, what in (("questions", "other questions"), ("asked", "other settings")):
-            if config.get(part) != storable(self._begun)[part]:
-                differing = _differing(config.get(part), storable(self._begun)[part])
+            if config.get(part) != to_toml_value(self._begun)[part]:
+                differing = _differing(config.get(part), to_toml_value(self._begun)[part])
                 raise BrokenFileError(
-                    self.path / HEADER,
+                    self.path / HEADER_FILE,
                     f"was begun with {what}{differing}.",
                     "Choose another folder, or repeat the command as it was.",
                 )
@@ -113,7 +113,7 @@ def sample_row(question: Question, number: int, label: str, solved: SolveResult)
     """
     answer, chosen, pieces = solved.answer, solved.answer.chosen, solved.answer.candidates
     assert chosen is not None  # noqa: S101 - samples without a reply are no rows
-    confidence = CONFIDENCE_GAUGE.of(chosen) if len(pieces) == 1 else math.nan
+    confidence = CONFIDENCE_GAUGE.confidence_of(chosen) if len(pieces) == 1 else math.nan
     extra = {
         "label": label,
         "calls": len(pieces),
@@ -127,7 +127,7 @@ def sample_row(question: Question, number: int, label: str, solved: SolveResult)
     return {
         "problem": question.name,
         "sample": number,
-        "completion": f"{chosen.reasoning}\n{chosen.whole}" if chosen.reasoning else chosen.whole,
+        "completion": f"{chosen.reasoning}\n{chosen.full_text}" if chosen.reasoning else chosen.full_text,
         "answer": chosen.answer,
         "correct": None if question.key is None else chosen.key == question.key,
         "tokens": sum(piece.tokens for piece in pieces),
@@ -150,7 +150,7 @@ def reset_failed_tasks(folder: Path) -> None:
     failed = {task for task, kind in last.items() if kind == "failed"}
     if not failed:
         return
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         kept = [
             _discarded(row) if row.get("task") in failed and "kind" in row else line
             for row, line in zip(rows, lines, strict=True)

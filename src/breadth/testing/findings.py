@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, reasons
+from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, field_reasons
 from breadth.doctor.trainer_config import DIALECTS
 from breadth.report.jsonable import jsonable
-from breadth.runs.names import METRICS
+from breadth.runs.names import METRIC_NAMES
 from breadth.runs.reader import Run
 from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
@@ -31,7 +31,7 @@ def check_finding(check: Check, name: str) -> None:
     """
     kind: Any = type(check)
     _require(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
-    undocumented = [field.name for field in fields(kind) if not reasons(kind).get(field.name)]
+    undocumented = [field.name for field in fields(kind) if not field_reasons(kind).get(field.name)]
     _require(not undocumented, f"the constants {', '.join(undocumented)} of {name} have no reason under them")
     _require((type(check).__doc__ or "").strip(), f"{name} has no docstring: --explain would have nothing to say")
     alone = check.check(Evidence("nothing"))
@@ -59,7 +59,7 @@ def check_said(finding: Finding | CannotTell, name: str) -> None:
         jsonable(fact)
     for prescription in finding.prescriptions:
         for _, dialect in DIALECTS:
-            dialect.patch(prescription.changes, Evidence("nothing").knobs)
+            dialect.patch(prescription.changes, Evidence("nothing").config)
 
 
 def _require(holds: object, broken: str) -> None:
@@ -72,7 +72,7 @@ def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
     rng = np.random.default_rng(0)
     levels = {
         name: 0.05 if name in ("zero_variance_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5
-        for name in METRICS
+        for name in METRIC_NAMES
     }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
     noisy = {name: level * (1 + rng.normal(0, 0.02, POINTS)) for name, level in levels.items()}

@@ -15,21 +15,21 @@ import pyarrow as pa
 
 from breadth.base.errors import BreadthError
 from breadth.runs.importer import Importer
-from breadth.runs.jsonl import head
-from breadth.runs.names import METRICS
+from breadth.runs.jsonl import read_head
+from breadth.runs.names import METRIC_NAMES
 from breadth.runs.schema import (
     PROBLEM_SCHEMA,
-    REQUIRED,
+    REQUIRED_COLUMNS,
     ROLLOUT_TYPES,
     EntropyKind,
+    LoggedConfig,
+    LoggedEntropyKind,
     MetricRow,
     Record,
     Remark,
     RolloutBatch,
-    SeenEntropy,
-    SeenSettings,
     column_type,
-    storable,
+    to_toml_value,
 )
 
 CUTS = 40
@@ -98,7 +98,7 @@ def check_importer(importer: Importer, samples: Sequence[Path], *, last_resort: 
     _require(set(kept) <= set(samples) and len(set(kept)) == len(kept), "current() may only leave files out")
     rows = 0
     for sample in samples:
-        kind = importer.recognises(sample, head(sample))
+        kind = importer.recognises(sample, read_head(sample))
         _require(bool(kind), f"{sample.name} is not recognised")
         records = _read(importer, sample, str(kind))
         check_records(records)
@@ -121,7 +121,7 @@ def check_description(importer: Importer) -> None:
     _require(len(importer.switches) > 0, "switches say what to set to log more")
     for name, setting in importer.switches.items():
         _require(
-            name == "rollouts" or name in METRICS or name in ROLLOUT_TYPES,
+            name == "rollouts" or name in METRIC_NAMES or name in ROLLOUT_TYPES,
             f"switch {name!r} is no metric or column of ours",
         )
         _require(bool(setting.strip()), f"switch {name!r} says nothing")
@@ -135,9 +135,9 @@ def check_records(records: Iterable[Any]) -> None:
         elif isinstance(record, RolloutBatch):
             _check_table(record.table)
             _require(record.split in ("train", "eval"), f"split is {record.split!r}")
-        elif isinstance(record, SeenSettings):
-            storable(record.table)
-        elif isinstance(record, SeenEntropy):
+        elif isinstance(record, LoggedConfig):
+            to_toml_value(record.table)
+        elif isinstance(record, LoggedEntropyKind):
             _require(isinstance(record.kind, EntropyKind), f"the entropy's kind is {record.kind!r}")
         else:
             _require(isinstance(record, Remark) and bool(record.problem), f"{record!r} is no record")
@@ -173,7 +173,7 @@ def _check_metrics(row: MetricRow) -> None:
 
 
 def _check_table(table: pa.Table) -> None:
-    for name in REQUIRED:
+    for name in REQUIRED_COLUMNS:
         _require(name in table.column_names, f"rollouts have no column {name!r}")
         _require(table.column(name).null_count == 0, f"column {name!r} has nulls")
     _require(len(set(table.column_names)) == len(table.column_names), f"columns repeat: {table.column_names}")
@@ -209,7 +209,7 @@ def _check_cuts(importer: Importer, sample: Path, kind: str) -> None:
         for end in sorted(ends):
             copy.write_bytes(whole[:end])
             try:
-                importer.recognises(copy, head(copy))
+                importer.recognises(copy, read_head(copy))
                 check_records(_read(importer, copy, kind))
             except BreadthError:
                 continue

@@ -12,7 +12,7 @@ import numpy as np
 from breadth.base.settings import dumps, loads
 from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task, text_of
 from breadth.inference.strategy import Strategy
-from breadth.inference.sync_driver import Pump
+from breadth.inference.sync_driver import SyncDriver
 from breadth.runtime.sampler import Meter, SampleRequest
 
 MOST_REQUESTS = 20_000
@@ -63,7 +63,7 @@ def drive(
         count += 1
         return None if candidate is None else replace(candidate, place=place, prefix=ask.prefix)
 
-    pump = Pump(draw, (lambda candidate, _: judge(candidate)) if judge else None)
+    pump = SyncDriver(draw, (lambda candidate, _: judge(candidate)) if judge else None)
     answer = pump.run(_bounded(strategy, task))
     return Driven(answer, tuple(pump.requests), tuple(pump.drawn), tuple(pump.delivered))
 

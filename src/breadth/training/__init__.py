@@ -1,7 +1,7 @@
-"""The training loop: what keeps a policy broad while it is trained, independent of any trainer (needs the extra ``train``).
+"""Mechanisms that keep a policy broad during RL training, independent of any trainer (needs the extra ``train``).
 
-``from breadth.training import Chain, KLCov`` works for every mechanism of the catalogue; a name is loaded when it is
-first used.
+``from breadth.training import Chain, KLCov`` works for every mechanism of the catalogue. A name is loaded on first
+use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Every training mechanism by name, and where it lives."""
+"""Every training mechanism by name, and the module that defines it."""
 
 from breadth.base.catalogue import Catalogue
 
@@ -35,4 +35,4 @@ MECHANISMS = Catalogue(
         "temperature": "breadth.training.plan.temperature:Temperature",
     },
 )
-"""Name -> place; third parties add theirs through the entry-point group ``breadth.mechanisms``."""
+"""Name -> "module:Class"; third parties add theirs through the entry-point group ``breadth.mechanisms``."""

@@ -1,4 +1,4 @@
-"""A chain: mechanisms in reading order with their reduction and seed, as it is written in TOML."""
+"""A chain: mechanisms in order, with their reduction and seed; it reads and writes TOML."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from breadth.training.reduction import Reduction
 
 @dataclass(frozen=True)
 class Chain:
-    """What an Objective runs. Order is reading order; each mechanism sees what those before it left.
+    """What an Objective runs. Mechanisms run in order; each sees what the ones before it left.
 
-    At most one estimator (without one the trainer's own advantages are used). Where there is any mechanism of the loss
-    stage, exactly one of them is the surrogate.
+    A chain has at most one estimator; without one, the trainer's own advantages are used. If it has any mechanism of
+    the loss stage, exactly one of them is the surrogate.
     """
 
     mechanisms: tuple[Mechanism[Any, Any], ...] = ()
@@ -25,19 +25,19 @@ class Chain:
     reduction: Reduction = field(default_factory=Reduction)
     """How token losses become the loss."""
     seed: int = 0
-    """Seed of every random draw in the chain."""
+    """Random seed of the chain."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
         for mechanism in self.mechanisms:
             if not isinstance(mechanism, Mechanism):
                 raise MechanismError(
-                    f"A chain holds {mechanism!r}, which is no mechanism.",
-                    "Put mechanism objects into it, e.g. ClippedPolicy().",
+                    f"A chain contains {mechanism!r}, which is not a mechanism.",
+                    "Pass mechanism objects, e.g. ClippedPolicy().",
                 )
         self._check_role(Role.ESTIMATOR, "Keep the one that computes the advantages you want.")
         self._check_role(
-            Role.SURROGATE, "Keep the one policy loss you want; the others of the chain weigh tokens or add terms."
+            Role.SURROGATE, "Keep the one policy loss you want; other mechanisms weight tokens or add terms."
         )
         if self.mechanisms_of(Stage.LOSS) and not self.mechanisms_with(Role.SURROGATE):
             names = ", ".join(mechanism_name(mechanism) for mechanism in self.mechanisms_of(Stage.LOSS))
@@ -45,7 +45,6 @@ class Chain:
                 f"The chain has mechanisms of the loss stage ({names}) but no policy loss.",
                 "Add one, e.g. ClippedPolicy().",
             )
-
         self._check_order()
 
     def mechanisms_of(self, stage: Stage) -> tuple[Mechanism[Any, Any], ...]:
@@ -53,12 +52,12 @@ class Chain:
         return tuple(mechanism for mechanism in self.mechanisms if mechanism.stage is stage)
 
     def plus(self, *more: Mechanism[Any, Any]) -> Self:
-        """Return the chain with more mechanisms after its own."""
+        """Return the chain with more mechanisms appended."""
         return replace(self, mechanisms=(*self.mechanisms, *more))
 
     @property
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """Return optional field -> the mechanisms that read it."""
+        """Optional field (``stage.field``) -> names of the mechanisms that read it."""
         needs: dict[str, list[str]] = {}
         for mechanism in self.mechanisms:
             for need in sorted(mechanism.needs):
@@ -80,15 +79,15 @@ class Chain:
         return settings.load(cls, path)
 
     def mechanisms_with(self, role: Role) -> list[Mechanism[Any, Any]]:
+        """Return the mechanisms with a role; a valid chain has at most one."""
         return [mechanism for mechanism in self.mechanisms if mechanism.role is role]
 
     def _check_order(self) -> None:
-        """Refuse a mechanism on the wrong side of a role, and one that prepares for a role nobody takes."""
+        """Refuse a mechanism on the wrong side of a role, and one that prepares for a role no mechanism has."""
         for mechanism in self.mechanisms:
             if mechanism.precedes is not None and not self.mechanisms_with(mechanism.precedes):
                 raise MechanismError(
-                    f"{mechanism_name(mechanism)} works for the chain's {mechanism.precedes.value}, but there is none, so nobody would see"
-                    " what it did.",
+                    f"{mechanism_name(mechanism)} prepares for the {mechanism.precedes.value}, but the chain has none.",
                     "Add one after it, e.g."
                     f" {'GroupAdvantage()' if mechanism.precedes is Role.ESTIMATOR else 'ClippedPolicy()'}.",
                 )
@@ -105,7 +104,7 @@ class Chain:
             ]
             for other, word in [*((other, "before") for other in early), *((other, "after") for other in late)]:
                 raise MechanismError(
-                    f"{mechanism_name(mechanism)} must stand {word} {mechanism_name(other)} in the chain: order is reading order.",
+                    f"{mechanism_name(mechanism)} must come {word} {mechanism_name(other)} in the chain.",
                     f"Move it {word} {mechanism_name(other)}.",
                 )
 
@@ -113,7 +112,7 @@ class Chain:
         names = [mechanism_name(mechanism) for mechanism in self.mechanisms_with(role)]
         if len(names) > 1:
             raise MechanismError(
-                f"The chain has {len(names)} mechanisms in the role of the {role.value}: {', '.join(names)}; it may"
-                " have one.",
+                f"The chain has {len(names)} mechanisms with the role {role.value}: {', '.join(names)}; only one is"
+                " allowed.",
                 remedy,
             )

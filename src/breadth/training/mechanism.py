@@ -1,4 +1,4 @@
-"""The Mechanism: a frozen dataclass of hyper-parameters with pure methods; its effect on a record; the regime it runs in."""
+"""The Mechanism: a frozen dataclass of hyper-parameters with pure methods, its Effect, and the Regime it runs in."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Effect(Generic[RecordT]):
     after: RecordT
     """The record the next mechanism sees."""
     terms: tuple[torch.Tensor, ...] = ()
-    """(B, T) losses to add to each token's policy loss; not multiplied by the batch's weights. Loss stage only."""
+    """(B, T) losses added to each token's policy loss, not multiplied by the batch's weights. Loss stage only."""
     stats: Mapping[str, Any] = field(default_factory=dict)
-    """Name -> Mean, Max, Counts or another stat that adds up over micro-batches and ranks. Detached."""
+    """Name -> Mean, Max, Counts or another additive stat (over micro-batches and ranks). Detached."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a survey of the whole batch decided, to be handed to each micro-batch as its slice."""
+    """What a survey of the whole batch decided; each micro-batch gets its slice."""
 
     tokens: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Name -> (N, T) or (N,) decision for each token or sequence of the whole batch."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """Name -> one number for the whole batch."""
 
-    def slice_rows(self, places: torch.Tensor, width: int) -> Self:
-        """Return the slice for the sequences at these places of the whole batch, in their order."""
+    def slice_rows(self, indices: torch.Tensor, width: int) -> Self:
+        """Return the slice for the sequences at these indices of the whole batch, in this order."""
         return type(self)(
             {
-                name: value[places][..., :width] if value.ndim == 2 else value[places]
+                name: value[indices][..., :width] if value.ndim == 2 else value[indices]
                 for name, value in self.tokens.items()
             },
             self.numbers,
@@ -51,7 +51,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Regime:
-    """The circumstances of a run that are known before it starts. Leave unknown what is not known."""
+    """What is known about a run before it starts. None means unknown."""
 
     updates_per_generation: int | None = None
     """Optimizer steps taken on the rollouts of one generation."""
@@ -60,13 +60,13 @@ class Regime:
     group_size: int | None = None
     """Rollouts of one problem in one generation."""
     tokens_per_response: float | None = None
-    """Response tokens to expect, or at most; without it quotas of tokens cannot be judged."""
+    """Expected or maximum response tokens; without it, shares of tokens cannot be checked."""
     temperature: float | None = None
     """Sampling temperature."""
 
     @property
     def on_policy(self) -> bool | None:
-        """Whether every update is strictly on-policy: one optimizer step a generation, so the ratio is always exactly 1."""
+        """Whether every update is strictly on-policy: one optimizer step per generation, so the ratio is exactly 1."""
         return None if self.updates_per_generation is None else self.updates_per_generation <= 1
 
     @property
@@ -79,14 +79,14 @@ class Regime:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """A mechanism that cannot act, or not as its settings say, in this regime."""
+    """A mechanism that has no effect, or not the one its settings describe, in this regime."""
 
     mechanism: str
     """Its name in the catalogue."""
     reason: str
-    """Why it cannot act."""
+    """Why it has no effect."""
     remedy: str
-    """What to change so that it can."""
+    """What to change so that it has one."""
 
     def __str__(self) -> str:
         return f"{self.mechanism}: {self.reason}\n  -> {self.remedy}"
@@ -97,7 +97,7 @@ ON_POLICY_REMEDY = (
     " num_iterations > 1; verl: ppo_mini_batch_size below train_batch_size), or use a mechanism that acts on-policy,"
     " e.g. fork-thermostat."
 )
-"""The remedy most drift-driven mechanisms share."""
+"""The remedy shared by mechanisms that depend on the ratio to the old policy."""
 
 
 class Stage(Enum):
@@ -112,7 +112,7 @@ class Stage(Enum):
 
 
 class Role(Enum):
-    """A place in a chain that exactly one mechanism takes."""
+    """A function in the chain that at most one mechanism has."""
 
     SURROGATE = "surrogate"
     """Sets the policy loss of each token and says which it clipped."""
@@ -124,28 +124,24 @@ _STAGES = {Plan: Stage.PLAN, Rollouts: Stage.CREDIT, Batch: Stage.LOSS}
 
 
 class Mechanism(Generic[RecordT, StateT]):
-    """One remedy.
+    """One change to the training loop.
 
-    Subclass it as a frozen dataclass, ``class Mine(Mechanism[Batch, None])``: record and state type in the brackets.
-
-    Most mechanisms write only ``apply``. Methods are pure: they write into nothing they are given.
+    Subclass it as a frozen dataclass, ``class Mine(Mechanism[Batch, None])``, with record and state type in brackets.
+    Most mechanisms define only ``apply``. Methods are pure: they never modify their arguments.
     """
 
     catalogue: ClassVar[Catalogue] = MECHANISMS
-    """Where mechanisms are known by name; a plug-in adds its own through the entry-point group ``breadth.mechanisms``.
-    """
+    """Mechanisms by name; plug-ins add theirs through the entry-point group ``breadth.mechanisms``."""
     stage: ClassVar[Stage]
     """Where it acts; follows from the record type."""
     state_type: ClassVar[Any]
-    """Its state: None, or a frozen dataclass of plain numbers that survives JSON."""
+    """Type of its state: None, or a frozen dataclass of plain numbers that can be stored as JSON."""
     role: ClassVar[Role | None] = None
-    """The one place of the chain it takes, if any."""
+    """Its role in the chain, if any."""
     precedes: ClassVar[Role | None] = None
-    """The role it must stand before: what shapes advantages precedes the surrogate, what shapes rewards the estimator.
-    """
+    """The role it must come before: the surrogate if it shapes advantages, the estimator if it shapes rewards."""
     follows: ClassVar[Role | None] = None
-    """The role it must stand after: what adds to advantages follows the estimator, what reads the clip the surrogate.
-    """
+    """The role it must come after: the estimator if it adds to advantages, the surrogate if it reads the clip."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -156,12 +152,15 @@ class Mechanism(Generic[RecordT, StateT]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Optional fields of the record it reads, ``entropy.gradient`` where it pays for entropy; refused at attach if nobody has them."""
+        """Optional fields of the record it reads; ``entropy.gradient`` if its loss needs the gradient of the entropy.
+
+        An adapter that cannot provide one of them refuses the chain at attach.
+        """
         return frozenset()
 
     @property
     def surveys(self) -> bool:
-        """Whether it looks at the whole batch before the first micro-batch."""
+        """Whether it needs to see the whole batch before the first micro-batch."""
         return type(self).survey is not Mechanism.survey
 
     def init(self) -> StateT:
@@ -169,7 +168,7 @@ class Mechanism(Generic[RecordT, StateT]):
         return None  # type: ignore[return-value]  # the state type of a mechanism without state is None
 
     def survey(self, whole: RecordT, state: StateT) -> Selection | None:
-        """Look at the optimizer's whole batch over all ranks, without gradient, as the mechanisms before this one left it."""
+        """Look at the whole batch over all ranks, without gradient, after the mechanisms before this one."""
         return None
 
     def apply(self, batch: RecordT, state: StateT, selection: Selection | None) -> Effect[RecordT]:
@@ -177,14 +176,18 @@ class Mechanism(Generic[RecordT, StateT]):
         raise NotImplementedError
 
     def update(self, state: StateT, stats: Mapping[str, Any]) -> StateT:
-        """Return the next state from the stats of the period that just ended, summed over micro-batches and ranks."""
+        """Return the next state from the stats of the last period, summed over micro-batches and ranks."""
         return state
 
+    def upgrade_state(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a saved state with today's keys; override it when a field of the state is renamed."""
+        return table
+
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Say why the mechanism cannot act in a regime, or None when it can or nothing is known against it."""
+        """Return why the mechanism has no effect in a regime; None if it has one or that is unknown."""
         return None
 
 
 def mechanism_name(mechanism: Mechanism[Any, Any]) -> str:
-    """Return a mechanism's name in the catalogue, or its class name in lower case when it is in none."""
+    """Return a mechanism's name in the catalogue, or its class name in lower case if it is not listed."""
     return MECHANISMS.name_of(type(mechanism)) or type(mechanism).__name__.lower()

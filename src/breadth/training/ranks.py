@@ -1,4 +1,4 @@
-"""What the processes of one run share: rows, objects and counts, gathered in rank order; a lone process has its own."""
+"""Communication between the processes of one run: gather and sum over ranks; a single process gets its own values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 
 def world_size() -> int:
-    """Return how many processes train together."""
+    """Return the number of processes that train together."""
     return dist.get_world_size() if is_distributed() else 1
 
 
 def rank() -> int:
-    """Return this process's number among them."""
+    """Return this process's rank."""
     return dist.get_rank() if is_distributed() else 0
 
 
@@ -23,26 +23,26 @@ def gather_objects(thing: Any) -> list[Any]:
     """Return every rank's object, in rank order, on every rank."""
     if world_size() == 1:
         return [thing]
-    everyone: list[Any] = [None] * world_size()
-    dist.all_gather_object(everyone, thing)
-    return everyone
+    gathered: list[Any] = [None] * world_size()
+    dist.all_gather_object(gathered, thing)
+    return gathered
 
 
 def gather_rows(values: Tensor) -> Tensor:
-    """Return every rank's (rows, ...) tensor as one, in rank order; a second dimension is padded with zeros to the widest."""
+    """Return every rank's (rows, ...) tensor as one, in rank order; a second dimension is zero-padded to the widest."""
     if world_size() == 1:
         return values
     shapes = gather_objects(tuple(values.shape))
     rows, width = max(shape[0] for shape in shapes), max(shape[1] if len(shape) > 1 else 1 for shape in shapes)
-    room = values.new_zeros((rows, width) if values.ndim == 2 else (rows,))
+    padded = values.new_zeros((rows, width) if values.ndim == 2 else (rows,))
     if values.ndim == 2:
-        room[: values.shape[0], : values.shape[1]] = values
+        padded[: values.shape[0], : values.shape[1]] = values
     else:
-        room[: values.shape[0]] = values
-    sent = room.to(torch.uint8) if room.dtype is torch.bool else room
-    everyone = [torch.empty_like(sent) for _ in shapes]
-    dist.all_gather(everyone, sent.contiguous())
-    return torch.cat([part[: shape[0]].to(values.dtype) for part, shape in zip(everyone, shapes, strict=True)])
+        padded[: values.shape[0]] = values
+    sent = padded.to(torch.uint8) if padded.dtype is torch.bool else padded
+    gathered = [torch.empty_like(sent) for _ in shapes]
+    dist.all_gather(gathered, sent.contiguous())
+    return torch.cat([part[: shape[0]].to(values.dtype) for part, shape in zip(gathered, shapes, strict=True)])
 
 
 def add_over_ranks(values: Tensor) -> Tensor:
@@ -55,4 +55,5 @@ def add_over_ranks(values: Tensor) -> Tensor:
 
 
 def is_distributed() -> bool:
+    """Whether torch.distributed runs."""
     return bool(dist.is_available() and dist.is_initialized())

@@ -1,4 +1,4 @@
-"""Named chains with their paper: what to type for a published method, and ours."""
+"""Named chains with their paper: published methods, and ours."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from breadth.training.reduction import Reduction
 
 @dataclass(frozen=True)
 class Recipe:
-    """A chain that somebody published, or ours."""
+    """A published chain, or one of ours."""
 
     chain: Chain
-    """What runs."""
+    """The chain to run."""
     paper: str
     """Where it comes from."""
     note: str
-    """What the paper has beyond the chain, or what to know before using it."""
+    """What the paper does beyond the chain, or what to know before using it."""
 
 
 _CLIP_HIGHER = ClippedPolicy(low=0.2, high=0.28)
@@ -55,7 +55,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "dr_grpo": Recipe(
             Chain((GroupAdvantage(scale="none"), ClippedPolicy()), Reduction("fixed-length")),
             "2503.20783",
-            "The length is the trainer's largest response length.",
+            "The length is the trainer's maximum response length.",
         ),
         "dapo": Recipe(
             Chain((GroupAdvantage(), FlatFilter(), _CLIP_HIGHER)),
@@ -65,13 +65,13 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "gspo": Recipe(
             Chain((GroupAdvantage(), SequenceRatio()), Reduction("sequence-mean")),
             "2507.18071",
-            "Needs several updates a generation.",
+            "Needs several updates per generation.",
         ),
         "rloo": Recipe(
             Chain((LeaveOneOut(), _UNCLIPPED), Reduction("fixed-length")),
             "2402.14740",
-            "Each response by the sum of its tokens. Strictly on-policy and in full precision it was the strongest row of"
-            " 2603.11682.",
+            "Sums over the tokens of each response. Strictly on-policy and in full precision it was the strongest row"
+            " of 2603.11682.",
         ),
         "cispo": Recipe(
             Chain((GroupAdvantage(), Cispo())),
@@ -86,7 +86,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "kl_cov": Recipe(
             Chain((GroupAdvantage(), _UNCLIPPED, KLCov())),
             "2505.22617",
-            "No clip, as in the paper's code; inert on-policy. The scripts also drop and refill flat groups.",
+            "No clip, as in the paper's code; no effect on-policy. The scripts also drop and refill flat groups.",
         ),
         "gppo": Recipe(
             Chain((GroupAdvantage(), GradientPreserving())),
@@ -106,18 +106,18 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "passk": Recipe(
             Chain((PassAtK(), _CLIP_HIGHER)),
             "2508.10751",
-            "The paper goes on with pass@1 training afterwards; the clip is DAPO's, the paper's is not known to us.",
+            "The paper continues with pass@1 training; the clip is DAPO's, we do not know the paper's.",
         ),
         "maxrl": Recipe(
             Chain((MaxRL(), _UNCLIPPED), Reduction("fixed-length")),
             "2602.02710",
-            "Each response by the sum of its tokens, or the gradient is not the objective's; unbiased on strictly on-policy"
-            " updates.",
+            "Sums over the tokens of each response, which the objective's gradient requires; unbiased on strictly"
+            " on-policy updates.",
         ),
         "thermostat": Recipe(
             Chain((GroupAdvantage(), _CLIP_HIGHER, ForkThermostat())),
             "ours",
-            "Group advantages and clip-higher, with the entropy of the forking tokens held in a band set from the run's own"
+            "Group advantages and clip-higher; the entropy of the forking tokens is held in a band around the run's own"
             " start.",
         ),
         "guarded": Recipe(
@@ -132,15 +132,15 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 )
             ),
             "ours",
-            "The thermostat, with successes that look like accidents muted or capped before they are learned from.",
+            "The thermostat; successes that look accidental are muted or capped first.",
         ),
     }
 )
-"""Name -> recipe; every number in them is the default of its mechanism or stands here with the paper's."""
+"""Name -> recipe; every number is its mechanism's default or the paper's."""
 
 
 def resolve_chain(objective: Objective | Chain | Path | str) -> Chain:
-    """Return the chain somebody means: an objective's, itself, a recipe by name, or a TOML file by path."""
+    """Return the chain of an objective, a chain itself, a recipe by name, or a TOML file by path."""
     if isinstance(objective, Objective):
         return objective.chain
     if isinstance(objective, Chain):

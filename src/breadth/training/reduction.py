@@ -1,4 +1,4 @@
-"""The one place where the losses of tokens become a scalar, by counts that do not depend on how the batch was cut."""
+"""The reduction: token losses become a scalar here and nowhere else, independent of the split into micro-batches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from breadth.base.spelling import suggestion
 from breadth.training.ops import masked_values
 
 ReductionKind: TypeAlias = Literal["token-mean", "sequence-mean", "fixed-length"]
-"""What every share of an average is given to."""
+"""What is averaged over."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What the optimizer's whole batch holds, over all micro-batches and ranks: the denominators."""
+    """Tokens and sequences of the optimizer's whole batch, over all micro-batches and ranks: the denominators."""
 
     tokens: Tensor | float
     """Tokens that count."""
@@ -26,7 +26,7 @@ class Totals:
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> Totals:
-        """Count one part of the batch."""
+        """Count the tokens and sequences of one part of the batch."""
         mask = mask.bool()
         return cls(mask.sum().float(), mask.any(-1).sum().float())
 
@@ -36,19 +36,17 @@ class Totals:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How the whole batch is averaged. A micro-batch gives its part of the average, and the parts add up.
+    """How the whole batch is averaged. Each micro-batch returns its part of the average; the parts add up.
 
-    ``token-mean`` weighs every token alike (DAPO, 2503.14476); ``sequence-mean`` every response alike, so that tokens
-    of long responses count less (GRPO, 2402.03300); ``fixed-length`` divides by responses times ``length`` (Dr. GRPO,
-    2503.20783). Sequences without a token that counts are not responses; TRL and verl's workers count them.
+    ``token-mean`` gives every token the same weight (DAPO, 2503.14476); ``sequence-mean`` every response, so tokens of
+    long responses count less (GRPO, 2402.03300); ``fixed-length`` divides by responses times ``length`` (Dr. GRPO,
+    2503.20783). Sequences without a counted token are not responses here; TRL and verl's workers count them.
     """
 
     by: ReductionKind = "token-mean"
-    """What every share of the average is given to."""
+    """What is averaged over."""
     length: int | None = None
-    """Tokens every response is taken to have, for ``fixed-length``: any constant; None is the trainer's largest
-    response length.
-    """
+    """Length assumed for every response by ``fixed-length``; None: the trainer's maximum response length."""
 
     def __post_init__(self) -> None:
         if self.by not in get_args(ReductionKind):
@@ -62,15 +60,15 @@ class Reduction:
             )
         if self.length is not None and self.length < 1:
             raise SettingsError(
-                f"A reduction got length = {self.length}.", "Give the largest response length, 1 or more."
+                f"A reduction got length = {self.length}.", "Give the maximum response length, 1 or more."
             )
 
-    def with_length(self, longest: int) -> Reduction:
-        """Return the reduction with its length filled in by a trainer that knows its largest response length."""
-        return replace(self, length=longest) if self.by == "fixed-length" and self.length is None else self
+    def with_length(self, max_length: int) -> Reduction:
+        """Return the reduction with the trainer's maximum response length, if it needs one and has none."""
+        return replace(self, length=max_length) if self.by == "fixed-length" and self.length is None else self
 
     def __call__(self, losses: Tensor, mask: Tensor, totals: Totals) -> Tensor:
-        """Return this part's share of the whole batch's average; 0 when nothing counts."""
+        """Return this part's share of the whole batch's average; 0 if no token counts."""
         if self.by == "token-mean":
             return masked_values(losses, mask).sum() / clamp_to_one(totals.tokens)
         if self.by == "sequence-mean":
@@ -79,10 +77,11 @@ class Reduction:
         if self.length is None:
             raise MechanismError(
                 "A fixed-length reduction has no length.",
-                "Give one, or let the adapter fill in the trainer's with within().",
+                "Give one, or let the adapter fill in the trainer's by with_length().",
             )
         return masked_values(losses, mask).sum() / (clamp_to_one(totals.sequences) * float(self.length))
 
 
 def clamp_to_one(count: Tensor | float) -> Tensor | float:
+    """Return a denominator of at least 1."""
     return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1.0)

@@ -16,7 +16,7 @@ from breadth.measure.intervals import BOOTSTRAP_REPLICATES, Interval, curve_inte
 from breadth.measure.paired_tests import PairedComparison, paired_difference, share_at_least, sign_flipped_sums
 from breadth.measure.validate import FloatArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
-from breadth.tuning.evidence import ArmEvidence, Evidence
+from breadth.tuning.evidence import ArmEvidence, SweepEvidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Option:
         return float(self.costs.mean())
 
 
-def measured_options(evidence: Evidence) -> tuple[Option, ...]:
+def list_options(evidence: SweepEvidence) -> tuple[Option, ...]:
     """Return every option, cheapest first.
 
     A vote of k is scored exactly from the samples there are: the mean over all ways to draw k of them, ties shared.
@@ -62,7 +62,7 @@ def measured_options(evidence: Evidence) -> tuple[Option, ...]:
     return tuple(sorted([*votes, *forced], key=lambda option: (option.cost, option.width)))
 
 
-def plain_votes(evidence: Evidence) -> list[Option]:
+def plain_votes(evidence: SweepEvidence) -> list[Option]:
     """Return the vote of each width over plain draws, narrowest first."""
     plain, widths = evidence.plain, sorted({1, *evidence.plan.widths})
     return [
@@ -76,14 +76,14 @@ def plain_votes(evidence: Evidence) -> list[Option]:
             _slowest(plain.seconds, width),
             float(plain.money.mean()) * width,
         )
-        for width, scores in zip(widths, votes_of(plain, widths).T, strict=True)
+        for width, scores in zip(widths, vote_scores(plain, widths).T, strict=True)
     ]
 
 
-def votes_of(arm: ArmEvidence, widths: list[int]) -> FloatArray:
+def vote_scores(arm: ArmEvidence, widths: list[int]) -> FloatArray:
     """Return the score of votes over an arm's samples: questions x widths."""
     rows = np.repeat(np.arange(len(arm.classes)), arm.classes.shape[1])
-    return maj_at_k_by_problem(rows, arm.classes.ravel(), arm.worth.ravel(), widths)
+    return maj_at_k_by_problem(rows, arm.classes.ravel(), arm.scores.ravel(), widths)
 
 
 def _forced(evidence: ArmEvidence) -> Option:
@@ -92,7 +92,7 @@ def _forced(evidence: ArmEvidence) -> Option:
         evidence.arm.strategy,
         1,
         evidence.arm.budget,
-        evidence.worth.mean(axis=1),
+        evidence.scores.mean(axis=1),
         evidence.tokens.mean(axis=1),
         float(evidence.seconds.mean()),
         float(evidence.money.mean()),
@@ -106,7 +106,7 @@ def _slowest(seconds: FloatArray, width: int) -> float:
 
 
 @dataclass(frozen=True)
-class EqualTokens:
+class EqualTokensComparison:
     """One forced budget and the widest vote over plain draws that costs no more."""
 
     budget: int
@@ -125,7 +125,7 @@ class EqualTokens:
     """Parallel less serial."""
 
 
-def equal_tokens(evidence: Evidence) -> tuple[EqualTokens, ...]:
+def compare_at_equal_tokens(evidence: SweepEvidence) -> tuple[EqualTokensComparison, ...]:
     """Compare at every budget that pays for at least one plain draw.
 
     The width is set by mean tokens alone, never by scores, so there is no luck in the match. Where the budget would pay
@@ -140,9 +140,9 @@ def equal_tokens(evidence: Evidence) -> tuple[EqualTokens, ...]:
         width = min(int(cost / each + 1e-9), plain.classes.shape[1]) if each > 0 else 0
         if width < 1 or arm.arm.budget is None:
             continue
-        serial, parallel = arm.worth.mean(axis=1), votes_of(plain, [width])[:, 0]
+        serial, parallel = arm.scores.mean(axis=1), vote_scores(plain, [width])[:, 0]
         found.append(
-            EqualTokens(
+            EqualTokensComparison(
                 arm.arm.budget,
                 mean_interval(serial, bounds=(0.0, 1.0)),
                 cost,
@@ -155,19 +155,19 @@ def equal_tokens(evidence: Evidence) -> tuple[EqualTokens, ...]:
     return tuple(found)
 
 
-FEWEST = 12
+MIN_QUESTIONS = 12
 """Questions below which nothing is chosen: resampling fewer gives intervals that are too narrow (see `mean_interval`).
 """
 FOLDS = 5
 """Parts of the questions for the honest score: each part is scored with what the other four would choose."""
-MARGIN = 0.05
+SCORE_MARGIN = 0.05
 """Loss of score that is accepted for fewer tokens, and gain below which more tokens are not worth it, when no gain is
 shown.
 """
 RISK = 0.05
 """Chance of paying for more than one plain draw although nothing is better."""
 
-Outcome: TypeAlias = Literal["better", "cheaper", "enough", "cannot tell"]
+ChoiceReason: TypeAlias = Literal["better", "cheaper", "enough", "cannot tell"]
 """Why the option is chosen: dearer ones are shown to be better; a cheaper one is shown to be no worse; dearer ones are shown to gain
 too little; or nothing is shown and the default is kept."""
 
@@ -182,7 +182,7 @@ class Choice:
     """The option with the highest measured score."""
     default: Option
     """What would be used without measuring: one plain draw."""
-    outcome: Outcome
+    outcome: ChoiceReason
     """Why it is chosen."""
     p_value: float
     """Chance of such a gain over one plain draw somewhere among the dearer options, if none of them were better."""
@@ -198,7 +198,7 @@ class Choice:
     """Share of the folds that chose the same option."""
 
     @property
-    def told(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether the questions say anything about the choice."""
         return self.outcome != "cannot tell"
 
@@ -218,7 +218,7 @@ def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
     table = np.column_stack([option.scores for option in options])
     costs = _apart(np.array([option.cost for option in options]))
     default = next(place for place, option in enumerate(options) if option.width == 1 and option.budget is None)
-    enough = len(table) >= FEWEST
+    enough = len(table) >= MIN_QUESTIONS
     picked, outcome, p_value = _pick(table, costs, default, seed) if enough else (default, _UNKNOWN, 1.0)
     honest, picks = _cross_fitted(table, costs, default, seed) if enough else (table[:, default], [default])
     if outcome == "better" and honest.mean() <= table[:, default].mean():
@@ -237,10 +237,10 @@ def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
     )
 
 
-_UNKNOWN: Outcome = "cannot tell"
+_UNKNOWN: ChoiceReason = "cannot tell"
 
 
-def improvements(gaps: FloatArray, *, seed: int = 0) -> FloatArray:
+def improvement_p_values(gaps: FloatArray, *, seed: int = 0) -> FloatArray:
     """Return for each column of differences the chance that the best of all columns is as good as it, if none were above 0."""
     size = np.sqrt((gaps**2).sum(axis=0))
     differing = size > 0
@@ -254,19 +254,19 @@ def improvements(gaps: FloatArray, *, seed: int = 0) -> FloatArray:
     return chances
 
 
-def _pick(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[int, Outcome, float]:
+def _pick(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[int, ChoiceReason, float]:
     """Return the option chosen on some questions, why, and the p-value of a gain."""
     gaps = table - table[:, [default]]
     dearer, cheaper = np.flatnonzero(costs > costs[default]), np.flatnonzero(costs < costs[default])
-    p_value = float(improvements(gaps[:, dearer], seed=seed).min(initial=1.0))
+    p_value = float(improvement_p_values(gaps[:, dearer], seed=seed).min(initial=1.0))
     if p_value <= RISK:
         value = _cheapest_as_good(table, costs, default, seed, replicates=40).value
         return int(np.argmin(np.abs(costs - value))), "better", p_value
     for place, interval in zip(cheaper.tolist(), _bounds(gaps[:, cheaper], seed), strict=True):
-        if interval.low > -MARGIN:
+        if interval.low > -SCORE_MARGIN:
             return place, "cheaper", p_value
     # Where nothing dearer was measured, nothing says that it would not gain.
-    small = dearer.size > 0 and all(interval.high < MARGIN for interval in _bounds(gaps[:, dearer], seed))
+    small = dearer.size > 0 and all(interval.high < SCORE_MARGIN for interval in _bounds(gaps[:, dearer], seed))
     return default, "enough" if small else "cannot tell", p_value
 
 
@@ -281,7 +281,7 @@ def _cheapest_as_good(
     gaps = table - table[:, [default]]
     dearer = np.flatnonzero(costs > costs[default])
     gains = (costs < costs[default]) & (gaps.mean(axis=0) > 0)
-    gains[dearer[improvements(gaps[:, dearer], seed=seed) <= RISK]] = True
+    gains[dearer[improvement_p_values(gaps[:, dearer], seed=seed) <= RISK]] = True
     if gains.sum() == 1:
         return _fixed(float(costs[gains][0]))
     return one_standard_error_choice(costs[gains], table[:, gains], replicates=replicates, seed=seed).budget

@@ -20,10 +20,10 @@ from breadth.measure.answer_extraction import stated_answers
 from breadth.measure.answers import answer_classes
 from breadth.measure.diversity import group_diversity
 from breadth.measure.intervals import Interval, mean_interval
-from breadth.measure.oscillation import stated_in, trace_oscillations
+from breadth.measure.oscillation import extract_restatements, trace_oscillations
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.runs.reader import Run
-from breadth.runs.schema import HEADER
+from breadth.runs.schema import HEADER_FILE
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class ArmEvidence:
     """The answers as written; None where none could be read."""
     classes: IntArray
     """Class of each answer among all answers to its question, over all arms; -1 where none could be read."""
-    worth: FloatArray
+    scores: FloatArray
     """1 for a right answer, or for one that agrees where no right answers are known; ties among the answers agreed on
     are shared.
     """
@@ -55,7 +55,7 @@ class ArmEvidence:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class SweepEvidence:
     """All arms on the same questions."""
 
     plan: SweepPlan
@@ -84,12 +84,12 @@ class Evidence:
         )
 
     @property
-    def scored(self) -> str:
+    def score_name(self) -> str:
         """What a score is, in one word."""
         return "accuracy" if self.labelled else "agreement"
 
 
-def read_evidence(run: Run) -> Evidence:
+def read_evidence(run: Run) -> SweepEvidence:
     """Read a sweep; a question counts only when every sample of every arm is there, so that all arms are compared on the same ones."""
     plan = _plan(run)
     samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
@@ -119,13 +119,13 @@ def read_evidence(run: Run) -> Evidence:
         (references.get(name) or "") if labelled else _agreed(samples[name], pools[name], classes[name])
         for name in whole
     )
-    return Evidence(plan, tuple(whole), max(0, plan.questions - len(whole)), truths, labelled, arms)
+    return SweepEvidence(plan, tuple(whole), max(0, plan.questions - len(whole)), truths, labelled, arms)
 
 
 def _plan(run: Run) -> SweepPlan:
     if "plan" not in run.header.config:
         raise NotARunError(
-            run.folder / HEADER, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
+            run.folder / HEADER_FILE, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
         )
     return from_table(SweepPlan, run.header.config["plan"], "plan")
 
@@ -209,11 +209,11 @@ def _arm(
 
 def _money(plan: SweepPlan, row: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
     spend = Spend(input_tokens=extra["input_tokens"], cached_tokens=extra["cached_tokens"], output_tokens=row["tokens"])
-    return plan.policy.prices.of(spend)
+    return plan.policy.prices.cost_of(spend)
 
 
 @dataclass(frozen=True)
-class Traits:
+class ArmTraits:
     """One arm in figures; intervals resample questions."""
 
     name: str
@@ -241,18 +241,18 @@ class Traits:
     """Share of samples cut at the length cap."""
 
 
-def arm_traits(evidence: Evidence) -> tuple[Traits, ...]:
+def arm_traits(evidence: SweepEvidence) -> tuple[ArmTraits, ...]:
     """Describe the plain arm and every forced one."""
     common = min(arm.classes.shape[1] for arm in evidence.arms)
     return tuple(_traits(arm, evidence, common) for arm in (evidence.plain, *evidence.serial))
 
 
-def _traits(arm: ArmEvidence, evidence: Evidence, common: int) -> Traits:
+def _traits(arm: ArmEvidence, evidence: SweepEvidence, common: int) -> ArmTraits:
     changing, lost, found = _oscillation(arm, evidence.truths)
-    return Traits(
+    return ArmTraits(
         arm.arm.name,
         arm.arm.budget,
-        _share(arm.worth),
+        _share(arm.scores),
         float(arm.tokens.mean()),
         _entropy(arm.classes[:, :common]),
         common,
@@ -281,7 +281,9 @@ def _oscillation(arm: ArmEvidence, truths: tuple[str, ...]) -> tuple[Interval, i
     changed = np.zeros(len(arm.texts))
     lost = found = 0
     if any(stated_answers(text) for text in arm.texts):
-        traced = trace_oscillations(stated_in(arm.texts, [truth for truth in truths for _ in range(samples)]))
+        traced = trace_oscillations(
+            extract_restatements(arm.texts, [truth for truth in truths for _ in range(samples)])
+        )
         changed[traced.traces.astype(np.int64)] = traced.changes > 0
-        lost, found = int(traced.lost.sum()), int(traced.found.sum())
+        lost, found = int(traced.right_to_wrong.sum()), int(traced.wrong_to_right.sum())
     return _share(changed.reshape(-1, samples)), lost, found

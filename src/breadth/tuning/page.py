@@ -14,11 +14,11 @@ from breadth.report.cells import Cell, Missing
 from breadth.report.plaintext import counted
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Listing, Page, Section, Series, Table, Text
 from breadth.runs.schema import Header
-from breadth.tuning.choice import Option, votes_of
-from breadth.tuning.evidence import ArmEvidence, Traits
+from breadth.tuning.choice import Option, vote_scores
+from breadth.tuning.evidence import ArmEvidence, ArmTraits
 from breadth.tuning.policy_fit import StopOption
-from breadth.tuning.result import Tuned
-from breadth.tuning.verdicts import points, verdicts
+from breadth.tuning.result import TuningResult
+from breadth.tuning.verdicts import points, write_verdicts
 
 SELF_CONSISTENT = (
     "The file has no right answers, so the score is agreement with the answer most samples of all arms give (every arm"
@@ -27,10 +27,10 @@ SELF_CONSISTENT = (
 )
 
 
-def tuning_page(tuned: Tuned, header: Header) -> Page:
+def build_tuning_page(tuned: TuningResult, header: Header) -> Page:
     """Return everything the sweep says, the most important first."""
     sections: list[Section] = [
-        *verdicts(tuned),
+        *write_verdicts(tuned),
         *_caveats(tuned),
         _cost_curve(tuned),
         options_table(tuned),
@@ -45,7 +45,7 @@ def tuning_page(tuned: Tuned, header: Header) -> Page:
     return Page(f"Tuning: {header.name}", sections, subtitle=_subtitle(tuned), provenance=_provenance(tuned, header))
 
 
-def _subtitle(tuned: Tuned) -> str:
+def _subtitle(tuned: TuningResult) -> str:
     evidence = tuned.evidence
     model = evidence.plan.policy.model or "the server's model"
     labels = "with right answers" if evidence.labelled else "without right answers"
@@ -54,7 +54,7 @@ def _subtitle(tuned: Tuned) -> str:
     )
 
 
-def _caveats(tuned: Tuned) -> list[Section]:
+def _caveats(tuned: TuningResult) -> list[Section]:
     evidence = tuned.evidence
     texts = [] if evidence.labelled else [SELF_CONSISTENT]
     texts += evidence.plan.notes
@@ -66,14 +66,14 @@ def _caveats(tuned: Tuned) -> list[Section]:
     return [Text("\n\n".join(texts), "What to keep in mind")] if texts else []
 
 
-def _cost_curve(tuned: Tuned) -> Curve:
+def _cost_curve(tuned: TuningResult) -> Curve:
     votes = [option for option in tuned.options if option.budget is None]
     forced = [option for option in tuned.options if option.budget is not None]
     lines = [_line("plain draws, voted on", votes)] + ([_line("thinking forced", forced)] if forced else [])
     chosen = tuned.choice.option
     events = [Event(chosen.cost, f"chosen: {chosen.name}")] if chosen.cost > 0 else []
     note = "Each point is one option, on the same questions; intervals from resampling questions."
-    scored = tuned.evidence.scored
+    scored = tuned.evidence.score_name
     return Curve(
         f"{scored.capitalize()} against cost",
         lines,
@@ -97,14 +97,14 @@ def _line(name: str, options: Sequence[Option]) -> Series:
     )
 
 
-def _budget_curves(tuned: Tuned) -> list[Section]:
+def _budget_curves(tuned: TuningResult) -> list[Section]:
     forced = [traits for traits in tuned.traits if traits.budget is not None]
     if len(forced) < 2:
         return []
     x = Axis("thinking tokens forced")
     plain = tuned.traits[0].tokens
     mark = [Event(plain, "what the model writes by itself")] if plain > 0 else []
-    scored = tuned.evidence.scored
+    scored = tuned.evidence.score_name
     curves: list[Section] = [
         Curve(
             f"{scored.capitalize()} against thinking",
@@ -126,7 +126,7 @@ def _budget_curves(tuned: Tuned) -> list[Section]:
     return curves
 
 
-def _traced(name: str, arms: Sequence[Traits], points: Sequence[Interval]) -> Series:
+def _traced(name: str, arms: Sequence[ArmTraits], points: Sequence[Interval]) -> Series:
     return Series(
         name,
         [arm.budget or 0 for arm in arms],
@@ -136,7 +136,7 @@ def _traced(name: str, arms: Sequence[Traits], points: Sequence[Interval]) -> Se
     )
 
 
-def _gate(tuned: Tuned) -> list[Section]:
+def _gate(tuned: TuningResult) -> list[Section]:
     fit = tuned.confidence
     if fit is None:
         return []
@@ -144,11 +144,11 @@ def _gate(tuned: Tuned) -> list[Section]:
     if fit.change is not None:
         gap = fit.change.difference
         used = "is used" if fit.strategy is not None else "is not used: that may be chance"
-        said += f" The vote by confidence changes {tuned.evidence.scored} by {points(gap)} and {used}."
+        said += f" The vote by confidence changes {tuned.evidence.score_name} by {points(gap)} and {used}."
     return [Text(said, "Confidence")]
 
 
-def _policy(tuned: Tuned) -> Listing:
+def _policy(tuned: TuningResult) -> Listing:
     """Return the policy as the file has it, without the library of a stop rule, which is long."""
     policy, strategy = tuned.policy, tuned.policy.strategy
     note = 'Run it with: breadth solve "QUESTION" --url URL --policy policy.toml'
@@ -158,7 +158,7 @@ def _policy(tuned: Tuned) -> Listing:
     return Listing("The policy", dumps(policy).strip(), note=note)
 
 
-def _provenance(tuned: Tuned, header: Header) -> list[Fact]:
+def _provenance(tuned: TuningResult, header: Header) -> list[Fact]:
     sampling = tuned.evidence.plan.policy.sampling
     return [
         Fact("run folder", header.name),
@@ -171,13 +171,13 @@ def _provenance(tuned: Tuned, header: Header) -> list[Fact]:
     ]
 
 
-def options_table(tuned: Tuned) -> Table:
+def options_table(tuned: TuningResult) -> Table:
     """Return every option, cheapest first."""
     priced = any(option.money > 0 for option in tuned.options)
     columns = [
         Column("option"),
         Column("draws"),
-        Column(tuned.evidence.scored, "%"),
+        Column(tuned.evidence.score_name, "%"),
         Column("tokens a question"),
         Column("seconds"),
         *([Column("money a question")] if priced else []),
@@ -200,13 +200,13 @@ def options_table(tuned: Tuned) -> Table:
     return Table("Options", columns, rows, note=note)
 
 
-def _marked(tuned: Tuned, option: Option) -> str:
+def _marked(tuned: TuningResult, option: Option) -> str:
     """Return the name with what is to be said of it: a column of its own would be out of sight on a phone."""
     words = [word for one, word in ((tuned.choice.option, "chosen"), (tuned.choice.best, "highest")) if one is option]
     return f"{option.name} ({', '.join(words)})" if words else option.name
 
 
-def grid_table(tuned: Tuned) -> list[Section]:
+def grid_table(tuned: TuningResult) -> list[Section]:
     """Return the score of votes of every width over the samples of every arm; nothing where thinking was not forced."""
     evidence = tuned.evidence
     arms = (evidence.plain, *evidence.serial)
@@ -219,7 +219,7 @@ def grid_table(tuned: Tuned) -> list[Section]:
         *(Column(f"vote of {width}" if width > 1 else "one", "%") for width in widths),
     ]
     note = (
-        f"{evidence.scored.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here for"
+        f"{evidence.score_name.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here for"
         " comparison and are no options: a policy votes on plain draws or forces one trace."
     )
     return [Table("Thinking and width together", columns, [_grid_row(arm, widths) for arm in arms], note=note)]
@@ -228,14 +228,14 @@ def grid_table(tuned: Tuned) -> list[Section]:
 def _grid_row(arm: ArmEvidence, widths: list[int]) -> list[Cell]:
     samples = arm.classes.shape[1]
     drawn = [width for width in widths if width <= samples]
-    scores = curve_intervals(votes_of(arm, drawn), bounds=(0.0, 1.0))
+    scores = curve_intervals(vote_scores(arm, drawn), bounds=(0.0, 1.0))
     missing = [Missing(f"{samples} samples of each question at each budget; see --samples")] * (
         len(widths) - len(drawn)
     )
     return [arm.arm.name, float(arm.tokens.mean()), *scores, *missing]
 
 
-def traits_table(tuned: Tuned) -> Table:
+def traits_table(tuned: TuningResult) -> Table:
     """Return what the samples of each arm look like."""
     columns = [
         Column("samples"),
@@ -254,24 +254,24 @@ def traits_table(tuned: Tuned) -> Table:
     return Table("What the samples look like", columns, [_traits_row(one) for one in tuned.traits], note=note)
 
 
-def _traits_row(one: Traits) -> list[Cell]:
+def _traits_row(one: ArmTraits) -> list[Cell]:
     entropy: Cell = (
         one.entropy if one.entropy is not None else Missing("one sample an arm, or no answer that could be read")
     )
     return [one.name, entropy, one.changing, one.lost, one.found, one.unread, one.truncated]
 
 
-def equal_table(tuned: Tuned) -> list[Section]:
+def equal_table(tuned: TuningResult) -> list[Section]:
     """Return longer thinking beside more draws; nothing where thinking was not forced."""
     if not tuned.equal:
         return []
     columns = [
         Column("thinking forced"),
         Column("trace tokens"),
-        Column(f"trace {tuned.evidence.scored}", "%"),
+        Column(f"trace {tuned.evidence.score_name}", "%"),
         Column("vote of"),
         Column("vote tokens"),
-        Column(f"vote {tuned.evidence.scored}", "%"),
+        Column(f"vote {tuned.evidence.score_name}", "%"),
         Column("vote less trace", "%"),
         Column("p"),
     ]
@@ -295,21 +295,28 @@ def equal_table(tuned: Tuned) -> list[Section]:
     return [Table("Longer thinking against more draws, at equal tokens", columns, rows, note=note)]
 
 
-def stop_table(tuned: Tuned) -> list[Section]:
+def stop_table(tuned: TuningResult) -> list[Section]:
     """Return the stop rules tried; nothing where the choice is no vote that could stop."""
     if tuned.stop is None:
         return []
     drawn = tuned.evidence.plain.classes.shape[1]
     columns = [
         Column("stop rule"),
-        Column(tuned.evidence.scored, "%"),
+        Column(tuned.evidence.score_name, "%"),
         Column("change", "%"),
         Column("draws"),
         Column("tokens"),
         Column(f"as all {drawn} draws", "%"),
     ]
     rows: list[list[Cell]] = [
-        [_taken(one, tuned.stop.chosen), one.score, one.change.shown, one.draws.value, one.tokens, one.agreement]
+        [
+            _taken(one, tuned.stop.chosen),
+            one.score,
+            one.change.display_value,
+            one.draws.value,
+            one.tokens,
+            one.agreement,
+        ]
         for one in tuned.stop.tried
     ]
     note = (

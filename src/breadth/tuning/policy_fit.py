@@ -25,21 +25,21 @@ from breadth.measure.curves import one_standard_error_choice
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import PairedComparison, paired_difference
 from breadth.measure.validate import FloatArray
-from breadth.tuning.evidence import Evidence
+from breadth.tuning.evidence import SweepEvidence
 
 STOP_REPEATS = 50
 """Random orders in which the draws of each question are replayed."""
 IN_FLIGHT = 8
 """Draws an adaptive vote keeps in flight at most: its default."""
-THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
+BETA_THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
 """Thresholds tried of the Beta rule."""
-RISKS = (0.02, 0.05)
+STATED_RISKS = (0.02, 0.05)
 """Stated risks tried of the rule with a library of the questions' answer shapes."""
-LIBRARY = 40
+MIN_LIBRARY_QUESTIONS = 40
 """Questions from which a library is fitted; with fewer, what it does not know counts for too much."""
 STOP_FOLDS = 5
 """Parts of the questions: each is replayed with the library of the others."""
-WHOLE = "never"
+FULL_VOTE = "never"
 """Name of the vote that never stops early."""
 
 
@@ -73,7 +73,7 @@ class StopFit:
     """All, cheapest first."""
 
 
-def fit_stop(evidence: Evidence, width: int) -> StopFit:
+def fit_stop(evidence: SweepEvidence, width: int) -> StopFit:
     """Choose when a vote of ``width`` may stop: the cheapest rule whose score is within one standard error of the best, paired.
 
     Every rule sees the same draws in the same random orders. Draws still in flight when a vote is decided are charged
@@ -81,7 +81,7 @@ def fit_stop(evidence: Evidence, width: int) -> StopFit:
     library of all.
     """
     votes = _stored(evidence)
-    fitted = int((votes.counts.sum(axis=1) > 0).sum()) >= LIBRARY
+    fitted = int((votes.counts.sum(axis=1) > 0).sum()) >= MIN_LIBRARY_QUESTIONS
     played = _played(votes, width, evidence.plan.seed, fitted=fitted)
     final = _strategies(width, _library(votes) if fitted else ShapeLibrary())
     each = evidence.plain.tokens.mean(axis=1)
@@ -94,9 +94,11 @@ def fit_stop(evidence: Evidence, width: int) -> StopFit:
     return StopFit(options[int(np.argmin(np.abs(costs - value)))], tuple(options))
 
 
-def _stored(evidence: Evidence) -> StoredVotes:
+def _stored(evidence: SweepEvidence) -> StoredVotes:
     plain = evidence.plain
-    return StoredVotes.of_classes(plain.classes, correct=plain.worth, tokens=plain.tokens, questions=evidence.questions)
+    return StoredVotes.from_classes(
+        plain.classes, correct=plain.scores, tokens=plain.tokens, questions=evidence.questions
+    )
 
 
 def _played(votes: StoredVotes, width: int, seed: int, *, fitted: bool) -> dict[str, dict[Figure, FloatArray]]:
@@ -120,20 +122,20 @@ def _library(votes: StoredVotes) -> ShapeLibrary:
 
 
 def _strategies(width: int, library: ShapeLibrary) -> Mapping[str, Strategy]:
-    rules: dict[str, StopRule] = {f"Beta lead {threshold:g}": BetaLead(threshold) for threshold in THRESHOLDS}
+    rules: dict[str, StopRule] = {f"Beta lead {threshold:g}": BetaLead(threshold) for threshold in BETA_THRESHOLDS}
     if not library.empty:
-        rules |= {f"risk {risk:.0%}": Risk(risk, library, width) for risk in RISKS}
+        rules |= {f"risk {risk:.0%}": Risk(risk, library, width) for risk in STATED_RISKS}
     flying = min(IN_FLIGHT, width)
-    return {WHOLE: Vote(width)} | {name: AdaptiveVote(width, flying, rule) for name, rule in rules.items()}
+    return {FULL_VOTE: Vote(width)} | {name: AdaptiveVote(width, flying, rule) for name, rule in rules.items()}
 
 
 def _option(
     name: str, strategy: Strategy, played: Mapping[str, Mapping[Figure, FloatArray]], width: int, each: FloatArray
 ) -> StopOption:
     figures = played[name]
-    draws = mean_interval(figures["started"], bounds=(1.0, float(width))) if name != WHOLE else _exactly(width)
+    draws = mean_interval(figures["started"], bounds=(1.0, float(width))) if name != FULL_VOTE else _exactly(width)
     score, agreement = (mean_interval(figures[part], bounds=(0.0, 1.0)) for part in ("accuracy", "agreement"))
-    change = paired_difference(figures["accuracy"], played[WHOLE]["accuracy"])
+    change = paired_difference(figures["accuracy"], played[FULL_VOTE]["accuracy"])
     return StopOption(name, strategy, score, draws, float((figures["started"] * each).mean()), agreement, change)
 
 
@@ -157,18 +159,18 @@ class ConfidenceFit:
     """Score of the vote by confidence less that of the plain one; None when the gate is shut or there is no vote."""
 
 
-def fit_confidence(evidence: Evidence, width: int) -> ConfidenceFit | None:
+def fit_confidence(evidence: SweepEvidence, width: int) -> ConfidenceFit | None:
     """Fit the gate, and try the vote by confidence when it is open; None when the sweep asked for no log-probs."""
     plain = evidence.plain
     readable = (plain.classes >= 0) & np.isfinite(plain.confidences)
-    whole = (plain.worth == 0) | (plain.worth == 1)  # a tie in the agreement says neither right nor wrong
+    whole = (plain.scores == 0) | (plain.scores == 1)  # a tie in the agreement says neither right nor wrong
     counted = readable & whole
     if not counted.any():
         return None
     rows = np.broadcast_to(np.arange(len(plain.classes))[:, None], plain.classes.shape)
     gate = fit_gate(
         plain.confidences[counted],
-        plain.worth[counted] == 1,
+        plain.scores[counted] == 1,
         rows[counted],
         gauge=Gauge(),
         evidence="labelled" if evidence.labelled else "self-consistent",
@@ -182,19 +184,19 @@ def fit_confidence(evidence: Evidence, width: int) -> ConfidenceFit | None:
     return ConfidenceFit(gate, ConfidenceVote(width, gate=gate) if gains else None, change)
 
 
-def _change(evidence: Evidence, width: int, gate: ConfidenceGate) -> PairedComparison:
+def _change(evidence: SweepEvidence, width: int, gate: ConfidenceGate) -> PairedComparison:
     votes = {"confidence": ConfidenceVote(width, gate=gate), "plain": Vote(width)}
     plain = evidence.plain
     stored, right = {}, {}
     for place, question in enumerate(evidence.questions):
         stored[question] = [_candidate(evidence, place, number) for number in range(plain.classes.shape[1])]
-        right[question] = [bool(worth > 0) for worth in plain.worth[place]]
+        right[question] = [bool(worth > 0) for worth in plain.scores[place]]
     return replay(stored, votes, correct=right, repeats=CONFIDENCE_REPEATS, seed=evidence.plan.seed).difference(
         "confidence", "plain", "accuracy"
     )
 
 
-def _candidate(evidence: Evidence, place: int, number: int) -> Candidate:
+def _candidate(evidence: SweepEvidence, place: int, number: int) -> Candidate:
     """Rebuild a sample as far as a vote looks at it: one token that is as sure as the whole was has every statistic of the gauge."""
     plain = evidence.plain
     answer, confidence = plain.answers[place][number], plain.confidences[place, number]

@@ -12,16 +12,16 @@ from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategy import Strategy
 from breadth.measure.paired_tests import HumpTest, hump_test
 from breadth.runs.reader import Run
-from breadth.tuning.choice import Choice, EqualTokens, Option, choose, equal_tokens, measured_options
-from breadth.tuning.evidence import Evidence, Traits, arm_traits, read_evidence
+from breadth.tuning.choice import Choice, EqualTokensComparison, Option, choose, compare_at_equal_tokens, list_options
+from breadth.tuning.evidence import ArmTraits, SweepEvidence, arm_traits, read_evidence
 from breadth.tuning.policy_fit import ConfidenceFit, StopFit, StopOption, fit_confidence, fit_stop
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
+class TuningResult:
     """What a sweep came to."""
 
-    evidence: Evidence
+    evidence: SweepEvidence
     """What was drawn."""
     options: tuple[Option, ...]
     """What could be chosen, cheapest first."""
@@ -29,9 +29,9 @@ class Tuned:
     """What was chosen."""
     hump: HumpTest | None
     """Whether the score falls again as thinking is extended; None with fewer than two budgets."""
-    equal: tuple[EqualTokens, ...]
+    equal: tuple[EqualTokensComparison, ...]
     """Longer thinking against more draws at equal tokens."""
-    traits: tuple[Traits, ...]
+    traits: tuple[ArmTraits, ...]
     """What the samples look like."""
     stop: StopFit | None
     """When the chosen vote may stop early; None when it is no vote, or one of two, which never can."""
@@ -65,21 +65,21 @@ class Tuned:
         return self.stops_early.tokens if self.stops_early is not None else self.choice.option.cost
 
 
-def tuned(run: Run) -> Tuned:
+def analyze_sweep(run: Run) -> TuningResult:
     """Judge a sweep by its run folder; the same folder gives the same policy."""
     evidence = read_evidence(run)
-    options = measured_options(evidence)
+    options = list_options(evidence)
     choice = choose(options, seed=evidence.plan.seed)
     vote = choice.option.budget is None and choice.option.width > 1
     stop = fit_stop(evidence, choice.option.width) if vote and choice.option.width > 2 else None
     confidence = fit_confidence(evidence, choice.option.width if vote else 1)
     strategy = _strategy(choice, stop, confidence)
-    return Tuned(
+    return TuningResult(
         evidence,
         options,
         choice,
         _hump(evidence),
-        equal_tokens(evidence),
+        compare_at_equal_tokens(evidence),
         arm_traits(evidence),
         stop,
         confidence,
@@ -99,10 +99,10 @@ def _policy(measured: Policy, strategy: Strategy) -> Policy:
     return replace(measured, strategy=strategy, sampling=replace(measured.sampling, top_logprobs=wanted))
 
 
-def _hump(evidence: Evidence) -> HumpTest | None:
+def _hump(evidence: SweepEvidence) -> HumpTest | None:
     if len(evidence.serial) < 2:
         return None
     budgets = [arm.arm.budget or 0 for arm in evidence.serial]
     return hump_test(
-        budgets, np.column_stack([arm.worth.mean(axis=1) for arm in evidence.serial]), seed=evidence.plan.seed
+        budgets, np.column_stack([arm.scores.mean(axis=1) for arm in evidence.serial]), seed=evidence.plan.seed
     )

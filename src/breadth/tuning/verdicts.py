@@ -8,19 +8,19 @@ from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.measure.intervals import Interval
 from breadth.report.plaintext import counted
 from breadth.report.sections import Fact, Severity, Verdict
-from breadth.tuning.choice import FEWEST, MARGIN, RISK
-from breadth.tuning.result import Tuned
+from breadth.tuning.choice import MIN_QUESTIONS, RISK, SCORE_MARGIN
+from breadth.tuning.result import TuningResult
 
-MOST_UNREAD = 0.2
+MAX_UNREAD = 0.2
 """Share of plain samples without a readable answer above which the report warns."""
 
 
-def verdicts(tuned: Tuned) -> list[Verdict]:
+def write_verdicts(tuned: TuningResult) -> list[Verdict]:
     """Return the verdict on the choice, then those on unread answers, extended thinking and equal tokens where there is one."""
     return [_on_choice(tuned), *_on_reading(tuned), *_on_hump(tuned), *_on_equal_tokens(tuned)]
 
 
-def _on_choice(tuned: Tuned) -> Verdict:
+def _on_choice(tuned: TuningResult) -> Verdict:
     choice = tuned.choice
     expected = f"{tuned.score:.0%} {_word(tuned)} at {tuned.cost:,.0f} tokens a question"
     number = counted(len(tuned.evidence.questions), "question")
@@ -30,17 +30,17 @@ def _on_choice(tuned: Tuned) -> Verdict:
         "enough": f"One plain draw is enough: {expected}.",
         "cannot tell": f"No option is shown to beat one plain draw on {number}: one plain draw is kept.",
     }
-    severity = Severity.GOOD if choice.told else Severity.CANNOT_TELL
+    severity = Severity.GOOD if choice.is_conclusive else Severity.CANNOT_TELL
     if choice.outcome == "better" and choice.gain.difference.low <= 0:
         severity = Severity.NOTE
     return Verdict(severity, headlines[choice.outcome], _why(tuned), _numbers(tuned))
 
 
-def _beside(tuned: Tuned) -> str:
+def _beside(tuned: TuningResult) -> str:
     return "better than" if tuned.choice.gain.difference.low > 0 else "no worse than"
 
 
-def _called(tuned: Tuned) -> str:
+def _called(tuned: TuningResult) -> str:
     option = tuned.choice.option
     if option.budget is not None:
         return f"{option.budget:,} thinking tokens"
@@ -50,10 +50,12 @@ def _called(tuned: Tuned) -> str:
     return f"a {option.name}{weighed}"
 
 
-def _why(tuned: Tuned) -> str:
+def _why(tuned: TuningResult) -> str:
     choice = tuned.choice
-    if len(tuned.evidence.questions) < FEWEST:
-        return f"Below {FEWEST} questions nothing is chosen. Give more; fifty to a hundred make the choice steady."
+    if len(tuned.evidence.questions) < MIN_QUESTIONS:
+        return (
+            f"Below {MIN_QUESTIONS} questions nothing is chosen. Give more; fifty to a hundred make the choice steady."
+        )
     chance = (
         "a gain over one plain draw as large as the best one seen comes by chance with probability"
         f" {choice.p_value:.2g}"
@@ -70,9 +72,9 @@ def _why(tuned: Tuned) -> str:
             f" best such. {_against(tuned)}"
         ),
         "cheaper": (
-            f"Nothing dearer is shown to be better ({chance}), and a loss by this of {MARGIN:.0%} or more is ruled out."
+            f"Nothing dearer is shown to be better ({chance}), and a loss by this of {SCORE_MARGIN:.0%} or more is ruled out."
         ),
-        "enough": f"Nothing dearer is shown to be better ({chance}), and a gain of {MARGIN:.0%} or more is ruled out.",
+        "enough": f"Nothing dearer is shown to be better ({chance}), and a gain of {SCORE_MARGIN:.0%} or more is ruled out.",
         "cannot tell": (
             f"{best}, but {gone if choice.p_value <= RISK else chance}. "
             "More questions would tell; more samples of the same ones help less."
@@ -85,29 +87,29 @@ def _why(tuned: Tuned) -> str:
     return f"{reasons[choice.outcome]}{_stopping(tuned)}\n\n{fitted}"
 
 
-def _stopping(tuned: Tuned) -> str:
+def _stopping(tuned: TuningResult) -> str:
     stop = tuned.stops_early
     if stop is None:
         return ""
     saved = 1 - stop.tokens / tuned.choice.option.cost
     return (
-        f"\n\nStopping early ({stop.name}) saves {saved:.0%} of its tokens and changes {tuned.evidence.scored} "
+        f"\n\nStopping early ({stop.name}) saves {saved:.0%} of its tokens and changes {tuned.evidence.score_name} "
         f"by {points(stop.change.difference)}."
     )
 
 
-def _against(tuned: Tuned) -> str:
+def _against(tuned: TuningResult) -> str:
     gain = tuned.choice.gain.difference
     unsure = " That may still be chance: the interval holds zero." if gain.low <= 0 <= gain.high else ""
     return f"Against one plain draw: {points(gain)}.{unsure}"
 
 
-def _numbers(tuned: Tuned) -> list[Fact]:
+def _numbers(tuned: TuningResult) -> list[Fact]:
     choice = tuned.choice
     which = "" if tuned.stops_early is None else ", whole vote"
-    facts = [Fact(f"{tuned.evidence.scored} to expect{which}", choice.score, "%")]
+    facts = [Fact(f"{tuned.evidence.score_name} to expect{which}", choice.score, "%")]
     if choice.option is not choice.default:
-        facts.append(Fact("gain over one plain draw", choice.gain.shown, "%"))
+        facts.append(Fact("gain over one plain draw", choice.gain.display_value, "%"))
     spread = choice.outcome == "better"
     facts.append(
         Fact(f"tokens a question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else "")
@@ -122,10 +124,10 @@ def _numbers(tuned: Tuned) -> list[Fact]:
 _RANGE = "the range is over what the rule chooses when questions are resampled"
 
 
-def _on_reading(tuned: Tuned) -> list[Verdict]:
+def _on_reading(tuned: TuningResult) -> list[Verdict]:
     """Warn when so many plain samples have no answer that scores measure the reading, or the length cap, and not the model."""
     plain = tuned.traits[0]
-    if plain.unread.value <= MOST_UNREAD:
+    if plain.unread.value <= MAX_UNREAD:
         return []
     cut = plain.truncated > plain.unread.value / 2
     remedy = (
@@ -141,16 +143,16 @@ def _on_reading(tuned: Tuned) -> list[Verdict]:
     return [Verdict(Severity.WARNING, headline, remedy, numbers)]
 
 
-def _on_hump(tuned: Tuned) -> list[Verdict]:
+def _on_hump(tuned: TuningResult) -> list[Verdict]:
     hump = tuned.hump
     if hump is None:
         return []
-    largest, word = hump.budgets[-1], tuned.evidence.scored
+    largest, word = hump.budgets[-1], tuned.evidence.score_name
     numbers = [
         Fact("fall from the best smaller budget to the largest", hump.fall, "%"),
         Fact("p", round(hump.p_value, 4)),
     ]
-    if hump.positive:
+    if hump.is_positive:
         headline = (
             f"Thinking past the optimum harms: {word} peaks near {hump.peak:,.0f} thinking tokens and falls towards"
             f" {largest:,.0f}."
@@ -169,14 +171,17 @@ def _on_hump(tuned: Tuned) -> list[Verdict]:
     return [Verdict(Severity.NOTE, f"No fall of {word} is shown up to {largest:,.0f} thinking tokens.", "", numbers)]
 
 
-def _on_equal_tokens(tuned: Tuned) -> list[Verdict]:
+def _on_equal_tokens(tuned: TuningResult) -> list[Verdict]:
     """Judge the largest budget only: one comparison, settled before looking."""
     if not tuned.equal or tuned.equal[-1].width < 2:
         return []
     pair = tuned.equal[-1]
     gap = pair.difference.difference
     what = f"a vote of {pair.width} against one trace of {pair.budget:,} thinking tokens"
-    numbers = [Fact("vote less trace", pair.difference.shown, "%"), Fact("p", round(pair.difference.p_value, 4))]
+    numbers = [
+        Fact("vote less trace", pair.difference.display_value, "%"),
+        Fact("p", round(pair.difference.p_value, 4)),
+    ]
     body = (
         f"{pair.parallel_tokens:,.0f} tokens for the vote, {pair.serial_tokens:,.0f} for the trace; the same questions."
     )
@@ -187,7 +192,7 @@ def _on_equal_tokens(tuned: Tuned) -> list[Verdict]:
     return [Verdict(Severity.CANNOT_TELL, f"At equal tokens neither is shown to be better: {what}.", body, numbers)]
 
 
-def _word(tuned: Tuned) -> str:
+def _word(tuned: TuningResult) -> str:
     return "right" if tuned.evidence.labelled else "agreeing with the pooled majority"
 
 

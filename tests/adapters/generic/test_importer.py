@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from breadth.adapters.generic.importer import (
     IMPORTER,
-    MOST,
-    RUNS,
+    MAX_STACKED_RUNS,
+    RUN_COLUMNS,
+    DistinctValues,
     GenericImporter,
     MetricTable,
     RolloutTable,
-    Several,
+    find_stacked_runs,
     refuse_summaries,
-    stacked,
     unix_time,
 )
-from breadth.adapters.generic.layout import layout_of
+from breadth.adapters.generic.layout import choose_layout
 from breadth.base.errors import BreadthError, BrokenFileError, SettingsError, UnknownFormatError
 from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import import_files
@@ -315,7 +315,7 @@ def test_any_rows_give_records_or_our_errors(
 
 
 def test_one_run_passes_and_a_second_is_refused() -> None:
-    several = Several(["Run", "step"], RUNS, Path("table.csv"))
+    several = DistinctValues(["Run", "step"], RUN_COLUMNS, Path("table.csv"))
     several.add([{"Run": "a", "step": 1}, {"Run": None, "step": 2}, {"step": 3}])
     several.refuse_several()
     assert several.found == ""
@@ -325,7 +325,7 @@ def test_one_run_passes_and_a_second_is_refused() -> None:
 
 
 def test_columns_of_another_kind_are_not_looked_at() -> None:
-    several = Several(["seed"], RUNS, Path("table.csv"))
+    several = DistinctValues(["seed"], RUN_COLUMNS, Path("table.csv"))
     several.add([{"seed": 1}, {"seed": 2}])
     assert several.found == ""
 
@@ -350,17 +350,19 @@ def test_the_runs_of_a_table_can_be_read_one_by_one(tmp_path: Path, form: str) -
     assert kind is not None
     with pytest.raises(UnknownFormatError, match="several runs"):
         list(IMPORTER.read(path, kind))
-    apart = IMPORTER.apart(path, kind)
+    apart = IMPORTER.split_stacked_runs(path, kind)
     assert list(apart) == ["a", "b"]
     found = [record.values["entropy"] for record in apart["b"].read(path, kind) if isinstance(record, MetricRow)]
     assert found == [0.1, 0.3, 0.5, 0.7]
 
 
 def test_one_run_and_too_many_are_not_read_apart() -> None:
-    assert stacked([[(1, {"run": "a"}), (2, {"run": "a"})]])[1] == []
-    assert stacked([[(row, {"run": row}) for row in range(MOST + 1)]])[1] == []
-    assert stacked([[(row, {"run": row}) for row in range(MOST)]])[1] == [str(row) for row in range(MOST)]
-    assert stacked([[(1, {"step": 1})]]) == ("", [])
+    assert find_stacked_runs([[(1, {"run": "a"}), (2, {"run": "a"})]])[1] == []
+    assert find_stacked_runs([[(row, {"run": row}) for row in range(MAX_STACKED_RUNS + 1)]])[1] == []
+    assert find_stacked_runs([[(row, {"run": row}) for row in range(MAX_STACKED_RUNS)]])[1] == [
+        str(row) for row in range(MAX_STACKED_RUNS)
+    ]
+    assert find_stacked_runs([[(1, {"step": 1})]]) == ("", [])
 
 
 PATH = Path("table.csv")
@@ -371,7 +373,7 @@ def metric_table(
     rows: list[dict[str, Any]], mapping: dict[str, str] | None = None
 ) -> tuple[list[MetricRow], list[str]]:
     columns = dict.fromkeys(name for row in rows for name in row)
-    made = MetricTable(layout_of(columns, mapping or {}, "metrics"), columns, PATH)
+    made = MetricTable(choose_layout(columns, mapping or {}, "metrics"), columns, PATH)
     found = [record for record in made.records(list(enumerate(rows, 1))) if isinstance(record, MetricRow)]
     return found, [remark.problem for remark in made.remarks()]
 
@@ -476,7 +478,7 @@ def test_a_column_of_seconds_since_the_start_stays_a_metric() -> None:
 
 
 def test_columns_that_come_later_are_metrics_too() -> None:
-    made = MetricTable(layout_of(["step", "a"], {}, "metrics"), ["step", "a"], PATH)
+    made = MetricTable(choose_layout(["step", "a"], {}, "metrics"), ["step", "a"], PATH)
     assert list(made.records([(1, {"step": 1, "b": 2.0})])) == [MetricRow({"b": 2.0}, 1)]
 
 
@@ -510,7 +512,7 @@ def rollout_table(
 ) -> tuple[list[RolloutBatch], list[str]]:
     batch = list(enumerate(rows, 1))
     columns = dict.fromkeys(name for row in rows for name in row)
-    made = RolloutTable(layout_of(columns, mapping or {}, "rollouts"), batch, ROLLOUT_PATH)
+    made = RolloutTable(choose_layout(columns, mapping or {}, "rollouts"), batch, ROLLOUT_PATH)
     records = list(made.records(batch))
     odd = [record.problem for record in (*records, *made.remarks()) if isinstance(record, Remark)]
     return [record for record in records if isinstance(record, RolloutBatch)], odd
@@ -610,7 +612,7 @@ def test_a_missing_id_falls_back_on_the_prompt() -> None:
 
 def test_a_batch_without_any_prompt_still_has_problems() -> None:
     made = RolloutTable(
-        layout_of(["prompt", "response"], {}, "rollouts"), [(1, {"prompt": "p", "response": "r"})], ROLLOUT_PATH
+        choose_layout(["prompt", "response"], {}, "rollouts"), [(1, {"prompt": "p", "response": "r"})], ROLLOUT_PATH
     )
     (batch,) = made.records([(2, {"response": "later"})])
     assert isinstance(batch, RolloutBatch)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from breadth.adapters.generic.layout import chart_names, check_mapping, layout_of, mapped_content, obvious_layout
+from breadth.adapters.generic.layout import (
+    chart_names,
+    check_mapping,
+    choose_layout,
+    content_of_mapping,
+    infer_layout,
+)
 from breadth.base.errors import SettingsError
 
 
@@ -45,7 +51,7 @@ def numbers(*names: str) -> dict[str, bool]:
     ],
 )
 def test_obvious_names(columns: tuple[str, ...], content: str, expected: dict[str, str]) -> None:
-    layout = obvious_layout(numbers(*columns))
+    layout = infer_layout(numbers(*columns))
     assert layout is not None
     assert layout.content == content
     assert layout.columns == expected
@@ -56,40 +62,42 @@ def test_obvious_names(columns: tuple[str, ...], content: str, expected: dict[st
     [("a", "b"), ("step",), ("step", "time"), ("wait", "accuracy"), ("reward", "loss"), ("completion", "reward")],
 )
 def test_tables_that_say_nothing(columns: tuple[str, ...]) -> None:
-    assert obvious_layout(numbers(*columns)) is None
+    assert infer_layout(numbers(*columns)) is None
 
 
 def test_a_step_with_nothing_but_text_is_no_metric() -> None:
-    assert obvious_layout({"step": True, "spans": False}) is None
+    assert infer_layout({"step": True, "spans": False}) is None
 
 
 def test_answer_beside_a_completion_is_the_reference() -> None:
-    layout = layout_of(["prompt", "completion", "answer"], {}, "rollouts")
+    layout = choose_layout(["prompt", "completion", "answer"], {}, "rollouts")
     assert layout.columns["answer"] == "reference"
     assert "map answer=answer" in layout.guess
-    mapped = layout_of(["prompt", "completion", "answer"], {"answer": "answer"}, "rollouts")
+    mapped = choose_layout(["prompt", "completion", "answer"], {"answer": "answer"}, "rollouts")
     assert mapped.columns["answer"] == "answer"
     assert mapped.guess == ""
-    known = layout_of(["prompt", "completion", "answer", "ground_truth"], {}, "rollouts")
+    known = choose_layout(["prompt", "completion", "answer", "ground_truth"], {}, "rollouts")
     assert (known.columns["answer"], known.columns["ground_truth"]) == ("answer", "reference")
 
 
 def test_a_mapping_comes_before_obvious_names() -> None:
-    layout = layout_of(["step", "iteration", "reward", "score"], {"step": "iteration", "reward": "score"}, "metrics")
+    layout = choose_layout(
+        ["step", "iteration", "reward", "score"], {"step": "iteration", "reward": "score"}, "metrics"
+    )
     assert layout.columns == {"iteration": "step", "score": "reward"}
-    assert layout.theirs("step") == "iteration"
-    assert layout.theirs("time") is None
+    assert layout.their_name("step") == "iteration"
+    assert layout.their_name("time") is None
 
 
 def test_a_mapping_says_what_it_describes() -> None:
-    assert mapped_content({"step": "i", "reward": "r"}) == "metrics"
-    assert mapped_content({"reward": "r", "problem": "q"}) == "rollouts"
-    assert mapped_content({"completion": "text"}) == "rollouts"
+    assert content_of_mapping({"step": "i", "reward": "r"}) == "metrics"
+    assert content_of_mapping({"reward": "r", "problem": "q"}) == "rollouts"
+    assert content_of_mapping({"completion": "text"}) == "rollouts"
 
 
 def test_a_column_the_file_has_not() -> None:
     with pytest.raises(SettingsError, match=r"reward=scor, but the file has no column 'scor'") as error:
-        layout_of(["iteration", "score"], {"reward": "scor"}, "metrics")
+        choose_layout(["iteration", "score"], {"reward": "scor"}, "metrics")
     assert "Did you mean 'score'?" in error.value.remedy
 
 
@@ -102,7 +110,7 @@ def test_a_name_that_is_not_ours() -> None:
 
 def test_rollouts_need_a_problem() -> None:
     with pytest.raises(SettingsError, match="which problem") as error:
-        layout_of(["text", "score"], {"completion": "text", "reward": "score"}, "rollouts")
+        choose_layout(["text", "score"], {"completion": "text", "reward": "score"}, "rollouts")
     assert "problem=COLUMN" in error.value.remedy
 
 

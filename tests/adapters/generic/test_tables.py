@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.adapters.generic import tables as module
-from breadth.adapters.generic.tables import csv_rows, delimiter_of, glimpse, header_cells, is_number, rows_of
+from breadth.adapters.generic.tables import csv_rows, delimiter_of, header_cells, is_numeric, preview_table, read_rows
 from breadth.base.errors import BrokenFileError
 from breadth.runs.schema import Remark
 
@@ -152,7 +152,7 @@ def parquet(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
 
 
 def read(path: Path, form: str) -> list[tuple[int, dict[str, Any]]]:
-    return [row for batch in rows_of(path, form) if not isinstance(batch, Remark) for row in batch]
+    return [row for batch in read_rows(path, form) if not isinstance(batch, Remark) for row in batch]
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def read(path: Path, form: str) -> list[tuple[int, dict[str, Any]]]:
     ],
 )
 def test_form_and_columns(content: bytes, form: str) -> None:
-    seen = glimpse(Path("table"), content)
+    seen = preview_table(Path("table"), content)
     assert seen is not None
-    assert (seen.form, dict(seen.columns)) == (form, {"step": True, "reward": True, "note": False})
+    assert (seen.format, dict(seen.columns)) == (form, {"step": True, "reward": True, "note": False})
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_form_and_columns(content: bytes, form: str) -> None:
     ],
 )
 def test_no_table(content: bytes) -> None:
-    assert glimpse(Path("table"), content) is None
+    assert preview_table(Path("table"), content) is None
 
 
 def test_a_row_longer_than_what_is_seen_shows_its_keys() -> None:
-    seen = glimpse(Path("t"), b'{"prompt": "?", "completion": "' + b"x" * 70_000)
+    seen = preview_table(Path("t"), b'{"prompt": "?", "completion": "' + b"x" * 70_000)
     assert seen is not None
     assert dict(seen.columns) == {"prompt": False, "completion": False}
 
@@ -197,11 +197,11 @@ def test_a_row_longer_than_what_is_seen_shows_its_keys() -> None:
 def test_parquet_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 3)
     path = parquet(tmp_path / "t.parquet", [{"n": n, "text": str(n)} for n in range(10)], row_group_size=4)
-    batches = [batch for batch in rows_of(path, "Parquet") if not isinstance(batch, Remark)]
+    batches = [batch for batch in read_rows(path, "Parquet") if not isinstance(batch, Remark)]
     assert max(map(len, batches)) <= 3
     assert [number for batch in batches for number, _ in batch] == list(range(1, 11))
     assert [row["n"] for batch in batches for _, row in batch] == list(range(10))
-    seen = glimpse(path, path.read_bytes())
+    seen = preview_table(path, path.read_bytes())
     assert seen is not None
     assert dict(seen.columns) == {"n": True, "text": False}
 
@@ -209,7 +209,7 @@ def test_parquet_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_batches_of_long_texts_are_small(tmp_path: Path) -> None:
     rows = [{"completion": f"{n} " * 300_000} for n in range(40)]  # about 0.6 MB each, 16 MB at a time
     path = parquet(tmp_path / "t.parquet", rows, use_dictionary=False)
-    sizes = [len(batch) for batch in rows_of(path, "Parquet") if not isinstance(batch, Remark)]
+    sizes = [len(batch) for batch in read_rows(path, "Parquet") if not isinstance(batch, Remark)]
     assert sum(sizes) == 40
     assert max(sizes) <= 25
 
@@ -217,7 +217,7 @@ def test_batches_of_long_texts_are_small(tmp_path: Path) -> None:
 def test_cut_parquet_says_so(tmp_path: Path) -> None:
     path = parquet(tmp_path / "t.parquet", ROWS)
     path.write_bytes(path.read_bytes()[:-20])
-    seen = glimpse(path, path.read_bytes())
+    seen = preview_table(path, path.read_bytes())
     assert seen is not None
     assert dict(seen.columns) == {}
     with pytest.raises(BrokenFileError, match="is not readable as Parquet past row 0"):
@@ -228,7 +228,7 @@ def test_a_json_list(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps([*ROWS, 7]), encoding="utf-8")
     assert read(path, "JSON") == [(1, ROWS[0]), (2, ROWS[1])]
-    assert [batch.problem for batch in rows_of(path, "JSON") if isinstance(batch, Remark)] == [
+    assert [batch.problem for batch in read_rows(path, "JSON") if isinstance(batch, Remark)] == [
         "1 entries are not JSON objects; left out."
     ]
 
@@ -254,4 +254,4 @@ def test_a_folder_is_a_clear_error(tmp_path: Path, form: str) -> None:
     [(1, True), ("1e-3", True), ("nan", True), (True, True), ("x", False), (None, False), ([], False)],
 )
 def test_is_number(value: Any, number: bool) -> None:
-    assert is_number(value) is number
+    assert is_numeric(value) is number

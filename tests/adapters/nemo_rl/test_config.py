@@ -10,7 +10,7 @@ from breadth.adapters.nemo_rl.config import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.runs.jsonl import head
+from breadth.runs.jsonl import read_head
 
 TEXT = """
 grpo:
@@ -39,8 +39,8 @@ policy:
 def read(folder: Path, text: str) -> TrainerConfig:
     path = folder / "grpo.yaml"
     path.write_text(text, encoding="utf-8")
-    assert SETTINGS.recognises(path, head(path))
-    return SETTINGS.knobs(SETTINGS.read(path))
+    assert SETTINGS.recognises(path, read_head(path))
+    return SETTINGS.translate(SETTINGS.read(path))
 
 
 def test_a_configuration(tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def test_a_configuration(tmp_path: Path) -> None:
         0.01,
         5e-6,
     )
-    assert (knobs.longest, knobs.context, knobs.top_k, knobs.engine) == (2048, 2048, 0, "vllm")
-    assert (knobs.mask_truncated, knobs.filter_flat, knobs.length_penalty, knobs.correct_mismatch) == (
+    assert (knobs.max_completion_length, knobs.context, knobs.top_k, knobs.engine) == (2048, 2048, 0, "vllm")
+    assert (knobs.mask_truncated, knobs.dynamic_sampling, knobs.length_penalty, knobs.correct_mismatch) == (
         True,
         False,
         False,
         False,
     )
-    assert knobs.theirs["clip_high"] == "loss_fn.ratio_clip_max=0.28"
+    assert knobs.user_settings["clip_high"] == "loss_fn.ratio_clip_max=0.28"
 
 
 def test_what_a_recipe_leaves_to_another_file_is_not_known(tmp_path: Path) -> None:
@@ -87,15 +87,15 @@ def test_overrides_read_again_say_what_was_meant(tmp_path: Path) -> None:
         Change("clip_high", 0.3),
         Change("kl", 0.001),
         Change("group", 16),
-        Change("filter_flat", True),
+        Change("dynamic_sampling", True),
         Change("mask_truncated", False),
     ):
         (line,) = SETTINGS.patch([change], knobs)
         name, _, value = line.partition("=")
-        again = SETTINGS.knobs(
+        again = SETTINGS.translate(
             {**SETTINGS.read(tmp_path / "grpo.yaml"), name: {"True": True, "False": False}.get(value, value)}
         )
-        assert getattr(again, change.knob) == change.value
+        assert getattr(again, change.setting) == change.value
     assert SETTINGS.patch([Change("chain", "kl_cov"), Change("votes", 8)], knobs) == ()
 
 

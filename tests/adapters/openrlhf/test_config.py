@@ -9,7 +9,7 @@ import pytest
 from breadth.adapters.openrlhf.config import DEFAULTS, FIELDS, OLDER, SETTINGS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.runs.jsonl import head
+from breadth.runs.jsonl import read_head
 
 DOTTED = """python3 -m openrlhf.cli.train_ppo_ray \\
    --algo.kl.init_coef 1e-3 \\
@@ -31,8 +31,8 @@ OLD = """deepspeed openrlhf --init_kl_coef 1e-3 --use_kl_loss --advantage_estima
 def read(folder: Path, text: str) -> TrainerConfig:
     path = folder / "run.sh"
     path.write_text(text, encoding="utf-8")
-    assert SETTINGS.recognises(path, head(path))
-    return SETTINGS.knobs(SETTINGS.read(path))
+    assert SETTINGS.recognises(path, read_head(path))
+    return SETTINGS.translate(SETTINGS.read(path))
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_both_spellings_say_the_same(tmp_path: Path, text: str, flag: str) -> No
     knobs = read(tmp_path, text)
     assert (knobs.group, knobs.prompts, knobs.updates, knobs.micro_batch) == (8, 64, 4.0, 2)  # 64 * 8 / 128
     assert (knobs.clip_low, knobs.clip_high, knobs.kl, knobs.learning_rate) == (0.2, 0.27, 0.001, 5e-7)
-    assert (knobs.estimator, knobs.longest, knobs.filter_flat, knobs.filter_metric) == (
+    assert (knobs.estimator, knobs.max_completion_length, knobs.dynamic_sampling, knobs.filter_metric) == (
         "group_norm",
         1024,
         True,
         "score",
     )
     assert (knobs.temperature, knobs.top_p, knobs.correct_mismatch, knobs.loss) == (1.0, 1.0, False, "ppo")
-    assert knobs.theirs["group"] == flag
-    assert knobs.idle == ()
+    assert knobs.user_settings["group"] == flag
+    assert knobs.unused == ()
 
 
 def test_other_scripts_are_not_taken_for_openrlhf_s(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_nothing_reads(tmp_path: Path) -> None:
         "cmd --algo.kl.init_coef 0.1 --algo.dynamic_filtering_range 0 1 --actor.eps_clip 0.3 --actor.eps_clip_low_high"
         " 0.2 0.28\n",
     )
-    assert [(one.setting, one.meant) for one in knobs.idle] == [
+    assert [(one.setting, one.intended) for one in knobs.unused] == [
         ("--actor.eps_clip 0.3", False),
         ("--algo.dynamic_filtering_range 0 1", True),
     ]
@@ -86,7 +86,7 @@ def test_changes_are_worded_in_the_spelling_of_the_script(tmp_path: Path) -> Non
         Change("kl", 0.01),
         Change("updates", 8),
         Change("correct_mismatch", True),
-        Change("longest", 2048),
+        Change("max_completion_length", 2048),
     ]
     assert SETTINGS.patch(changes, read(tmp_path, DOTTED)) == (
         "--actor.eps_clip_low_high 0.2 0.3",
@@ -115,12 +115,14 @@ def test_a_patch_read_again_says_what_was_meant(tmp_path: Path) -> None:
     ):
         lines = SETTINGS.patch([change], knobs)
         again = read(tmp_path, DOTTED.rstrip() + " " + " ".join(lines) + "\n")
-        assert getattr(again, change.knob) == change.value
+        assert getattr(again, change.setting) == change.value
 
 
 def test_what_it_has_no_flag_for_is_left_out() -> None:
     assert (
-        SETTINGS.patch([Change("chain", "kl_cov"), Change("votes", 8), Change("filter_flat", False)], TrainerConfig())
+        SETTINGS.patch(
+            [Change("chain", "kl_cov"), Change("votes", 8), Change("dynamic_sampling", False)], TrainerConfig()
+        )
         == ()
     )
     assert SETTINGS.patch([Change("updates", 4)], TrainerConfig()) == ("--train.max_epochs 4",)

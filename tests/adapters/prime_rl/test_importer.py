@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.prime_rl.importer import EPISODES, IMPORTER, METRICS, RESULTS, TOKENS, read_metrics
+from breadth.adapters.prime_rl.importer import EPISODES, IMPORTER, METRICS_KIND, RESULTS, TOKENS, read_metrics
 from breadth.base.errors import BreadthError, BrokenFileError
 from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import import_files
@@ -213,7 +213,7 @@ EXPORT = {
     "entropy": [0.0, 0.7, 0.3],
 }
 SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
-    METRICS: ("metrics.jsonl", METRIC),
+    METRICS_KIND: ("metrics.jsonl", METRIC),
     EPISODES: ("rollouts/step_1/train/all/traces.jsonl", EPISODE),
     TOKENS: ("token_exports/step_1/rank_0.jsonl", EXPORT),
     RESULTS: ("results.jsonl", RESULT),

@@ -10,13 +10,13 @@ import pytest
 
 from breadth.adapters.prime_rl.rollouts import (
     conversation,
+    folder_split,
+    folder_step,
+    policy_text,
     read_episodes,
     read_results,
     read_token_export,
     result_rows,
-    split_of,
-    spoken,
-    step_of,
     trace_rows,
     turn_text,
 )
@@ -66,10 +66,10 @@ def test_spoken_is_what_the_policy_wrote() -> None:
         {"role": "tool", "content": "5"},
         {"role": "assistant", "content": "five"},
     ]
-    assert spoken(turns) == "look\n\nfive"
-    assert spoken("plain") == "plain"
-    assert spoken([]) == ""
-    assert spoken([1]) == "[1]"
+    assert policy_text(turns) == "look\n\nfive"
+    assert policy_text("plain") == "plain"
+    assert policy_text([]) == ""
+    assert policy_text([1]) == "[1]"
 
 
 def node(role: str, content: str, parent: int | None, *, sampled: bool = False, **tokens: Any) -> dict[str, Any]:
@@ -408,7 +408,7 @@ def write_records(path: Path, rows: list[dict[str, Any]]) -> Path:
     ],
 )
 def test_folders_say_step_and_split(path: str, step: int | None, split: str | None) -> None:
-    assert (step_of(Path(path)), split_of(Path(path))) == (step, split)
+    assert (folder_step(Path(path)), folder_split(Path(path))) == (step, split)
 
 
 def test_the_folder_knows_better_than_the_record(tmp_path: Path) -> None:

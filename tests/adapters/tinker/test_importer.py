@@ -259,7 +259,7 @@ def test_every_real_run_against_its_label(fixtures: Path, tmp_path: Path) -> Non
         assert run.points[-1].step == int(label["last_step"])
         assert label["fields"].split() == ["entropy", "reward"]
         for name in ("entropy", "reward"):
-            series = [one.series(name) for one in run.apart]  # three of the logs hold two runs, one behind the other
+            series = [one.series(name) for one in run.all_runs]  # three of the logs hold two runs, one behind the other
             assert sum(len(one) + one.superseded for one in series) == int(label["rows"])
             assert all(math.isfinite(value) for one in series for value in one.values)
         assert run.header.entropies["entropy"].estimator == "unknown"

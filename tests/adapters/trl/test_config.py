@@ -11,7 +11,7 @@ import pytest
 from breadth.adapters.trl.config import CHANGED, DEFAULTS, FIELDS, OLDER, SETTINGS, SIBLINGS, TELLING
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.runs.jsonl import head
+from breadth.runs.jsonl import read_head
 
 FOREIGN = {"reward_funcs", "max_prompt_length"}
 """Names that stand in files for GRPO and are no fields of GRPOConfig: an argument of TRL's script, and one of earlier
@@ -34,7 +34,7 @@ def test_siblings_hold_a_default_s_name_and_are_none() -> None:
 
 
 def idle(**settings: Any) -> list[tuple[str, bool]]:
-    return [(one.setting, one.meant) for one in SETTINGS.knobs({"num_generations": 8, **settings}).idle]
+    return [(one.setting, one.intended) for one in SETTINGS.translate({"num_generations": 8, **settings}).unused]
 
 
 def test_nothing_is_idle_in_a_plain_configuration() -> None:
@@ -83,8 +83,8 @@ def test_what_is_computed_is_not_held_against_anybody() -> None:
     ],
 )
 def test_what_trl_refuses_it_refuses(tmp_path: Path, settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.knobs({"num_generations": 8, **settings}).clashes
-    assert [one.weight for one in found] == ([] if weight is None else [weight])
+    found = SETTINGS.translate({"num_generations": 8, **settings}).conflicts
+    assert [one.consequence for one in found] == ([] if weight is None else [weight])
     trl = pytest.importorskip("trl")
     made = {
         "output_dir": str(tmp_path),
@@ -116,15 +116,15 @@ def test_what_trl_refuses_it_refuses(tmp_path: Path, settings: dict[str, Any], w
     ],
 )
 def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.knobs({"num_generations": 8, **settings}).clashes
-    assert [one.weight for one in found] == ([] if weight is None else [weight])
+    found = SETTINGS.translate({"num_generations": 8, **settings}).conflicts
+    assert [one.consequence for one in found] == ([] if weight is None else [weight])
 
 
 def read(folder: Path, text: str, name: str) -> TrainerConfig:
     path = folder / name
     path.write_text(text, encoding="utf-8")
-    assert SETTINGS.recognises(path, head(path))
-    return SETTINGS.knobs(SETTINGS.read(path))
+    assert SETTINGS.recognises(path, read_head(path))
+    return SETTINGS.translate(SETTINGS.read(path))
 
 
 FORMS = {
@@ -166,10 +166,10 @@ def test_every_form_says_the_same(tmp_path: Path, name: str) -> None:
     knobs = read(tmp_path, FORMS[name], name)
     assert (knobs.group, knobs.clip_low, knobs.clip_high, knobs.kl, knobs.accumulation) == (4, 0.2, 0.28, 0.04, 2)
     assert (knobs.updates, knobs.on_policy, knobs.micro_batch, knobs.loss, knobs.clips) == (1.0, True, 8, "dapo", True)
-    assert knobs.theirs["group"] == "num_generations=4"
-    assert knobs.theirs["updates"] == "gradient_accumulation_steps=2"
-    assert "micro_batch" not in knobs.theirs
-    assert knobs.given("micro_batch") == "micro batch left at its default"
+    assert knobs.user_settings["group"] == "num_generations=4"
+    assert knobs.user_settings["updates"] == "gradient_accumulation_steps=2"
+    assert "micro_batch" not in knobs.user_settings
+    assert knobs.describe("micro_batch") == "micro batch left at its default"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_every_form_says_the_same(tmp_path: Path, name: str) -> None:
 )
 def test_other_files_are_not_taken_for_trl_s(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
-    assert not SETTINGS.recognises(tmp_path / name, head(tmp_path / name))
+    assert not SETTINGS.recognises(tmp_path / name, read_head(tmp_path / name))
 
 
 def test_a_notebook_is_recognised_behind_its_pictures(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_notebook_is_recognised_behind_its_pictures(tmp_path: Path) -> None:
     ],
 )
 def test_updates_a_generation(settings: dict[str, Any], updates: float | None) -> None:
-    assert SETTINGS.knobs({"num_generations": 4, **settings}).updates == updates
+    assert SETTINGS.translate({"num_generations": 4, **settings}).updates == updates
 
 
 def test_updates_are_what_trl_itself_comes_to(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_updates_are_what_trl_itself_comes_to(tmp_path: Path) -> None:
             output_dir=str(tmp_path), report_to="none", use_cpu=True, bf16=False, num_generations=2, **chosen
         )
         on_policy = accumulation % (made.steps_per_generation * iterations) == 0
-        assert bool(SETTINGS.knobs({"num_generations": 2, **chosen}).on_policy) == on_policy
+        assert bool(SETTINGS.translate({"num_generations": 2, **chosen}).on_policy) == on_policy
 
 
 def test_computed_values_are_not_known_and_never_a_default() -> None:
@@ -252,7 +252,7 @@ def test_computed_values_are_not_known_and_never_a_default() -> None:
         "epsilon_high",
         "beta",
     )
-    knobs = SETTINGS.knobs({"GRPOConfig": {name: {"expr": "args.x"} for name in names}})
+    knobs = SETTINGS.translate({"GRPOConfig": {name: {"expr": "args.x"} for name in names}})
     assert (knobs.group, knobs.micro_batch, knobs.temperature, knobs.loss, knobs.engine) == (
         None,
         None,
@@ -267,19 +267,19 @@ def test_computed_values_are_not_known_and_never_a_default() -> None:
         None,
         None,
     )
-    assert knobs.theirs["group"] == "num_generations=args.x"
+    assert knobs.user_settings["group"] == "num_generations=args.x"
 
 
 def test_a_wrong_type_is_not_known() -> None:
-    knobs = SETTINGS.knobs(
+    knobs = SETTINGS.translate(
         {"num_generations": "eight", "temperature": [1], "use_vllm": "perhaps", "beta": True, "loss_type": 3}
     )
     assert (knobs.group, knobs.temperature, knobs.engine, knobs.kl, knobs.loss) == (None,) * 5
 
 
 def test_what_a_trainer_s_state_holds_says_nothing_of_grpo() -> None:
-    knobs = SETTINGS.knobs({"max_steps": 100, "train_batch_size": 4, "num_train_epochs": 1})
-    assert (knobs.group, knobs.updates, knobs.temperature, knobs.theirs) == (None, None, None, {})
+    knobs = SETTINGS.translate({"max_steps": 100, "train_batch_size": 4, "num_train_epochs": 1})
+    assert (knobs.group, knobs.updates, knobs.temperature, knobs.user_settings) == (None, None, None, {})
 
 
 def test_what_a_call_hands_on_unseen_may_be_anything(tmp_path: Path) -> None:
@@ -288,33 +288,39 @@ def test_what_a_call_hands_on_unseen_may_be_anything(tmp_path: Path) -> None:
 
 
 def test_names_of_a_script_s_own_make_defaults_unknown() -> None:
-    knobs = SETTINGS.knobs(
+    knobs = SETTINGS.translate(
         {"num_generations": 4, "batch_size": 2, "grad_accum": 4, "generation_temperature_code": 0.7, "top_p_eval": 1}
     )
     assert (knobs.micro_batch, knobs.accumulation, knobs.updates, knobs.temperature, knobs.top_p) == (None,) * 5
-    siblings = SETTINGS.knobs(
+    siblings = SETTINGS.translate(
         {"num_generations": 4, "adam_epsilon": 1e-8, "epsilon_high": 0.3, "entropy_coef_max": 0.1}
     )
     assert (siblings.clip_low, siblings.entropy_bonus) == (0.2, 0.0)
 
 
 def test_defaults_that_earlier_versions_had_otherwise() -> None:
-    old = SETTINGS.knobs({"num_generations": 4, "max_prompt_length": 512, "use_vllm": True})
-    assert (old.loss, old.temperature, old.correct_mismatch, old.longest, old.kl) == (None, None, None, None, None)
-    new = SETTINGS.knobs({"num_generations": 4, "use_vllm": True})
+    old = SETTINGS.translate({"num_generations": 4, "max_prompt_length": 512, "use_vllm": True})
+    assert (old.loss, old.temperature, old.correct_mismatch, old.max_completion_length, old.kl) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
+    new = SETTINGS.translate({"num_generations": 4, "use_vllm": True})
     assert (new.loss, new.temperature, new.correct_mismatch) == ("dapo", 1.0, True)
 
 
 def test_with_cispo_epsilon_high_is_the_largest_ratio() -> None:
-    assert SETTINGS.knobs({"loss_type": "cispo", "epsilon_high": 5.0}).clip_high == 4.0
-    bare = SETTINGS.knobs({"loss_type": "cispo"})
+    assert SETTINGS.translate({"loss_type": "cispo", "epsilon_high": 5.0}).clip_high == 4.0
+    bare = SETTINGS.translate({"loss_type": "cispo"})
     assert bare.clip_high == pytest.approx(-0.8)  # 0.2 - 1: TRL falls back on epsilon
     assert bare.clip_low is None
 
 
 def test_rewards_that_are_shaped() -> None:
     def told(**settings: Any) -> tuple[bool | None, bool | None]:
-        knobs = SETTINGS.knobs({"num_generations": 4, **settings})
+        knobs = SETTINGS.translate({"num_generations": 4, **settings})
         return knobs.shaped_reward, knobs.length_penalty
 
     assert told() == (None, None)
@@ -331,8 +337,11 @@ def test_numbers_that_yaml_reads_as_text_count_as_what_they_say_and_are_told(tmp
         tmp_path, "num_generations: 4\nloss_type: grpo\nlearning_rate: 5e-06\nbeta: 1.0e-3\nrun_name: 1e5\n", "a.yaml"
     )
     assert knobs.learning_rate == 5e-6
-    assert knobs.texts == {"learning_rate": "5e-06"}
-    assert read(tmp_path, "trl grpo --num_generations 4 --loss_type grpo --learning_rate 5e-06\n", "run.sh").texts == {}
+    assert knobs.text_numbers == {"learning_rate": "5e-06"}
+    assert (
+        read(tmp_path, "trl grpo --num_generations 4 --loss_type grpo --learning_rate 5e-06\n", "run.sh").text_numbers
+        == {}
+    )
 
 
 def test_the_arguments_as_trl_saves_them_are_the_user_s_where_they_are_no_default(tmp_path: Path) -> None:
@@ -346,12 +355,12 @@ def test_the_arguments_as_trl_saves_them_are_the_user_s_where_they_are_no_defaul
         epsilon_high=0.28,
         gradient_accumulation_steps=2,
     )
-    knobs = SETTINGS.knobs(json.loads(made.to_json_string()))
+    knobs = SETTINGS.translate(json.loads(made.to_json_string()))
     assert (knobs.group, knobs.clip_high, knobs.updates) == (4, 0.28, 1.0)
-    assert {"group", "clip_high", "accumulation"} <= knobs.theirs.keys()
-    assert not {"entropy_share", "temperature", "entropy_target", "micro_batch"} & knobs.theirs.keys()
-    assert knobs.theirs["updates"] == "gradient_accumulation_steps=2"
-    assert (knobs.idle, knobs.clashes) == ((), ())
+    assert {"group", "clip_high", "accumulation"} <= knobs.user_settings.keys()
+    assert not {"entropy_share", "temperature", "entropy_target", "micro_batch"} & knobs.user_settings.keys()
+    assert knobs.user_settings["updates"] == "gradient_accumulation_steps=2"
+    assert (knobs.unused, knobs.conflicts) == ((), ())
 
 
 def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:

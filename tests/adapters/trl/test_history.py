@@ -23,7 +23,7 @@ from breadth.adapters.trl.history import (
     states_in,
 )
 from breadth.base.errors import BrokenFileError, UnsafeFileError
-from breadth.runs.schema import MetricRow, Remark, SeenSettings
+from breadth.runs.schema import LoggedConfig, MetricRow, Remark
 
 
 def log_row(step: int, **more: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_rows_settings_and_evaluations(tmp_path: Path) -> None:
         tmp_path / "trainer_state.json", state(rows, max_steps=100, args={"temperature": 0.7}, trial_params=None)
     )
     assert list(read_history(path)) == [
-        SeenSettings({"logging_steps": 5, "max_steps": 100, "temperature": 0.7}),
+        LoggedConfig({"logging_steps": 5, "max_steps": 100, "temperature": 0.7}),
         MetricRow({"loss": 0.1, "reward": 0.5, "entropy": 1.0, "epoch": 0.05}, 5),
         MetricRow({"loss": 0.05, "reward": 1.0, "entropy": 1.0, "epoch": 0.1}, 10),
         MetricRow({"loss": 0.1, "reward": 0.7, "epoch": 0.1}, 10, split="eval"),
@@ -205,7 +205,7 @@ def test_the_newest_history_is_read_again_when_the_file_has_changed(tmp_path: Pa
 def test_saved_arguments_are_settings(tmp_path: Path) -> None:
     path = tmp_path / ARGUMENTS_FILE
     path.write_text(json.dumps({"temperature": 0.9, "num_generations": 8, "output_dir": "out"}))
-    assert list(read_arguments(path)) == [SeenSettings({"temperature": 0.9, "num_generations": 8, "output_dir": "out"})]
+    assert list(read_arguments(path)) == [LoggedConfig({"temperature": 0.9, "num_generations": 8, "output_dir": "out"})]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from breadth.adapters.trl.importer import IMPORTER, TRL_READERS, log_rows, read_trl_console
 from breadth.base.errors import BreadthError, UnsafeFileError
 from breadth.runs.importing import import_files
-from breadth.runs.jsonl import LONGEST, head
+from breadth.runs.jsonl import MAX_ROW_BYTES, read_head
 from breadth.runs.reader import Run
 from breadth.runs.schema import MetricRow, Record, Remark
 from breadth.testing.importers import check_importer, check_records
@@ -84,7 +84,7 @@ def test_contract(samples: dict[str, Path]) -> None:
 
 
 def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
-    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {
+    assert {kind: IMPORTER.recognises(path, read_head(path)) for kind, path in samples.items()} == {
         kind: kind for kind in samples
     }
     assert TRL_READERS.keys() == samples.keys() | {"pickled arguments"}
@@ -100,7 +100,7 @@ def test_what_stands_before_the_first_row_does_not_matter(tmp_path: Path, start:
 def test_a_log_is_recognised_behind_a_megabyte_of_noise(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("INFO: still loading the weights\n" * 40_000 + CONSOLE)
-    assert IMPORTER.recognises(path, head(path)) == "console log"
+    assert IMPORTER.recognises(path, read_head(path)) == "console log"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_line_of_100_megabytes_is_left_out_with_a_remark(tmp_path: Path) -> No
     records = list(IMPORTER.read(path, "console log"))
     assert sum(isinstance(record, MetricRow) for record in records) == 10
     assert any("a single row of 105 MB" in getattr(record, "problem", "") for record in records)
-    assert LONGEST < 100 << 20
+    assert MAX_ROW_BYTES < 100 << 20
 
 
 @pytest.mark.parametrize("kind", ["trainer state", "log history", "console log", "arguments", "completions"])

@@ -28,7 +28,7 @@ def keywords(lines: tuple[str, ...]) -> dict[str, Any]:
 
 
 def patched(*changes: Change, **settings: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    lines = SETTINGS.patch(changes, SETTINGS.knobs({**USER, **settings}))
+    lines = SETTINGS.patch(changes, SETTINGS.translate({**USER, **settings}))
     return keywords(lines), lines
 
 
@@ -42,7 +42,7 @@ def patched(*changes: Change, **settings: Any) -> tuple[dict[str, Any], tuple[st
         (Change("entropy_bonus", 0.001), {"entropy_coef": 0.001}),
         (Change("entropy_share", 0.2), {"top_entropy_quantile": 0.2}),
         (Change("dual_clip", 3.0), {"delta": 3.0}),
-        (Change("longest", 1024), {"max_completion_length": 1024}),
+        (Change("max_completion_length", 1024), {"max_completion_length": 1024}),
         (Change("mask_truncated", True), {"mask_truncated_completions": True}),
         (Change("logs_rollouts", True), {"log_completions": True}),
         (Change("temperature", 1.0), {"temperature": 1.0}),
@@ -71,16 +71,16 @@ def test_the_real_class_takes_every_patch(tmp_path: Path) -> None:
         (Change("entropy_adaptive", True), Change("entropy_target", 0.35)),
         (Change("group", 8),),
         (Change("group", 16), Change("kl", 0.001)),
-        (Change("longest", 4096), Change("mask_truncated", True), Change("logs_rollouts", True)),
+        (Change("max_completion_length", 4096), Change("mask_truncated", True), Change("logs_rollouts", True)),
         (Change("top_p", 1.0), Change("top_k", 0), Change("repetition_penalty", 1.0), Change("temperature", 1.0)),
         (Change("sequence_ratio", True), Change("clip_low", 3e-4), Change("clip_high", 4e-4)),
-        (Change("filter_flat", True),),
+        (Change("dynamic_sampling", True),),
         (Change("prompts", 6),),
         (Change("entropy_share", 0.2), Change("entropy_bonus", 0.001), Change("dual_clip", 3.0)),
     ]
     for together in changes:
         made = trl.GRPOConfig(**{**BARE, **USER, "output_dir": str(tmp_path), **patched(*together)[0]})
-        knobs = SETTINGS.knobs({**USER, **patched(*together)[0]})
+        knobs = SETTINGS.translate({**USER, **patched(*together)[0]})
         assert made.num_generations == knobs.group
 
 
@@ -90,7 +90,7 @@ def test_a_patch_does_what_it_says_when_read_again() -> None:
         (Change("group", 8), "group", 8),
         (Change("clip_high", 0.3), "clip_high", 0.3),
     ]:
-        found = SETTINGS.knobs({**USER, **patched(change)[0]})
+        found = SETTINGS.translate({**USER, **patched(change)[0]})
         assert getattr(found, knob) == expected
         assert found.updates == (4 if knob == "updates" else 1)
 
@@ -119,7 +119,7 @@ def test_the_entropy_target_comes_with_skywork_s_steps_and_without_a_bonus_of_it
         "entropy_coef_max": 0.005,
         "entropy_target": 0.35,
     }
-    assert SETTINGS.knobs({**USER, **found}).clashes == ()
+    assert SETTINGS.translate({**USER, **found}).conflicts == ()
 
 
 def test_with_cispo_the_clip_is_a_cap() -> None:
@@ -127,7 +127,9 @@ def test_with_cispo_the_clip_is_a_cap() -> None:
 
 
 def test_longer_completions_need_room_in_vllm() -> None:
-    found = patched(Change("longest", 4096), use_vllm=True, vllm_max_model_length=3072, max_prompt_length=512)[0]
+    found = patched(
+        Change("max_completion_length", 4096), use_vllm=True, vllm_max_model_length=3072, max_prompt_length=512
+    )[0]
     assert found == {"max_completion_length": 4096, "vllm_max_model_length": 4608}
 
 
@@ -158,7 +160,7 @@ def test_what_remains_after_taking_out_is_accepted_by_our_trainer(tmp_path: Path
         "top_entropy_quantile": 0.5,
         "delta": 3.0,
     }
-    *_, comment = SETTINGS.patch([Change("chain", recipe)], SETTINGS.knobs(settings))
+    *_, comment = SETTINGS.patch([Change("chain", recipe)], SETTINGS.translate(settings))
     gone = comment.removeprefix("# take ").partition(" out of")[0].split(", ")
     kept = {name: value for name, value in settings.items() if name not in gone}
     check_arguments(trl.GRPOConfig(**{**BARE, "output_dir": str(tmp_path), **kept}), resolve_chain(recipe))
@@ -169,7 +171,7 @@ def test_dropping_flat_groups_is_a_chain_that_our_trainer_accepts(tmp_path: Path
     pytest.importorskip("torch")
     from breadth.adapters.trl.conflicts import check_arguments
 
-    words, lines = patched(Change("filter_flat", True))
+    words, lines = patched(Change("dynamic_sampling", True))
     assert words == {"loss_type": "dapo"}  # TRL's grpo divides by dropped responses too
     names: dict[str, Any] = {}
     exec("\n".join(line for line in lines if line.startswith("from ") and "GRPOTrainer" not in line), names)  # noqa: S102 - our own lines

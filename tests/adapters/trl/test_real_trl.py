@@ -17,8 +17,8 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from breadth.adapters.trl.importer import IMPORTER, TRL_SWITCHES
-from breadth.runs.importing import Imported, import_files
-from breadth.runs.names import match
+from breadth.runs.importing import ImportResult, import_files
+from breadth.runs.names import match_name
 from breadth.runs.reader import Run
 from breadth.runs.writer import problem_id
 
@@ -126,12 +126,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def imported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, Run]:
+def imported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportResult, Run]:
     target = tmp_path_factory.mktemp("imported") / "run"
     return import_files([trained.folder], target, importers=[IMPORTER]), Run.open(target)
 
 
-def test_every_number_logged_comes_back_to_the_last_digit(trained: Trained, imported: tuple[Imported, Run]) -> None:
+def test_every_number_logged_comes_back_to_the_last_digit(trained: Trained, imported: tuple[ImportResult, Run]) -> None:
     _, run = imported
     compared = 0
     for row in trained.history:
@@ -140,7 +140,7 @@ def test_every_number_logged_comes_back_to_the_last_digit(trained: Trained, impo
             theirs = name.removeprefix("eval_") if split == "eval" else name
             if name in ("step", "epoch"):
                 continue
-            found = match(theirs)
+            found = match_name(theirs)
             series = run.series(found[0] if found and run.header.names.get(found[0]) == theirs else theirs, split)
             ours = dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))[row["step"]]
             assert ours == value or (math.isnan(ours) and value is None), name
@@ -150,7 +150,7 @@ def test_every_number_logged_comes_back_to_the_last_digit(trained: Trained, impo
     assert run.series("reward", "eval").steps.tolist() == [3, 6]
 
 
-def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tuple[Imported, Run]) -> None:
+def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tuple[ImportResult, Run]) -> None:
     got, run = imported
     files = sorted((trained.folder / "completions").glob("*.parquet"))
     assert [file.name for file in files] == [f"completions_0000{step}.parquet" for step in range(1, STEPS + 1)]
@@ -172,7 +172,7 @@ def test_rollouts_are_those_of_the_parquet_files(trained: Trained, imported: tup
         assert ours["split"] == ("eval" if theirs["step"] in (3, 6) else "train")
 
 
-def test_groups_are_trls_own(imported: tuple[Imported, Run]) -> None:
+def test_groups_are_trls_own(imported: tuple[ImportResult, Run]) -> None:
     _, run = imported
     groups = run.query(
         'SELECT "group", count(*) AS rows, count(DISTINCT problem) AS of, max(sample) AS last FROM rollouts GROUP BY 1'
@@ -182,7 +182,7 @@ def test_groups_are_trls_own(imported: tuple[Imported, Run]) -> None:
     assert groups.column("last").to_pylist() == [GENERATIONS - 1] * 12
 
 
-def test_rewards_and_groups_explain_the_advantages(imported: tuple[Imported, Run]) -> None:
+def test_rewards_and_groups_explain_the_advantages(imported: tuple[ImportResult, Run]) -> None:
     """TRL: advantage = (reward - mean of the group) / (standard deviation of the group + 1e-4), in single precision."""
     _, run = imported
     rows = run.query(
@@ -194,7 +194,7 @@ def test_rewards_and_groups_explain_the_advantages(imported: tuple[Imported, Run
         assert row["advantage"] == pytest.approx(row["expected"], abs=1e-5)
 
 
-def test_mean_reward_of_the_rollouts_is_the_one_logged(trained: Trained, imported: tuple[Imported, Run]) -> None:
+def test_mean_reward_of_the_rollouts_is_the_one_logged(trained: Trained, imported: tuple[ImportResult, Run]) -> None:
     _, run = imported
     means = run.query(
         "SELECT step, avg(reward) AS mean FROM rollouts WHERE split = 'train' GROUP BY 1 ORDER BY 1"
@@ -205,7 +205,7 @@ def test_mean_reward_of_the_rollouts_is_the_one_logged(trained: Trained, importe
         assert row["mean"] == pytest.approx(logged[row["step"]], abs=1e-6)
 
 
-def test_the_settings_are_seen_and_the_pickle_is_refused(imported: tuple[Imported, Run]) -> None:
+def test_the_settings_are_seen_and_the_pickle_is_refused(imported: tuple[ImportResult, Run]) -> None:
     got, run = imported
     assert run.header.trainer == "trl"
     assert run.header.config["num_generations"] == GENERATIONS

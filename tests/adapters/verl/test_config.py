@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.configs import flat, table_of
+from breadth.adapters.configs import flatten_table, read_table
 from breadth.adapters.verl.config import CLIPPED, COVARIANCES, DEFAULTS, DUAL, FIELDS, GROUPED, MANAGERS, SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.runs.jsonl import head
+from breadth.runs.jsonl import read_head
 
 verl = pytest.importorskip("verl", reason="verl is not installed")
 
@@ -23,8 +23,10 @@ ADDED = {"actor_rollout_ref.rollout.repetition_penalty"}
 def tree() -> dict[str, Any]:
     """verl's whole configuration, by dotted path."""
     return dict(
-        flat(
-            table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)
+        flatten_table(
+            read_table(
+                Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True
+            )
         )
     )
 
@@ -66,7 +68,7 @@ BASE = {"actor_rollout_ref.rollout.n": 4}
 
 
 def idle(settings: dict[str, Any]) -> list[tuple[str, bool]]:
-    return [(one.setting, one.meant) for one in SETTINGS.knobs({**BASE, **settings}).idle]
+    return [(one.setting, one.intended) for one in SETTINGS.translate({**BASE, **settings}).unused]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +187,8 @@ def test_the_losses_of_verl_do_not_read_clip_ratio_as_it_is_configured() -> None
     ids=str,
 )
 def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.knobs({**BASE, **settings}).clashes
-    assert [one.weight for one in found] == ([] if weight is None else [weight])
+    found = SETTINGS.translate({**BASE, **settings}).conflicts
+    assert [one.consequence for one in found] == ([] if weight is None else [weight])
     if weight == "refused":
         _refused(settings)
 
@@ -207,13 +209,13 @@ def _refused(settings: dict[str, Any]) -> None:
 def read(folder: Path, text: str, name: str) -> TrainerConfig:
     path = folder / name
     path.write_text(text, encoding="utf-8")
-    assert SETTINGS.recognises(path, head(path))
-    return SETTINGS.knobs(SETTINGS.read(path))
+    assert SETTINGS.recognises(path, read_head(path))
+    return SETTINGS.translate(SETTINGS.read(path))
 
 
 def knobs(**settings: Any) -> TrainerConfig:
     """Return the knobs of settings of the actor."""
-    return SETTINGS.knobs(
+    return SETTINGS.translate(
         {f"{ACTOR}.{name}": value for name, value in settings.items()} | {f"{ACTOR}.strategy": "fsdp"}
     )
 
@@ -249,7 +251,12 @@ python3 -m verl.trainer.main_ppo \\
 def test_yaml_and_script_say_the_same(tmp_path: Path, name: str) -> None:
     found = read(tmp_path, FORMS[name], name)
     assert (found.group, found.prompts, found.mini_batch, found.updates) == (8, 64, 16, 4.0)
-    assert (found.learning_rate, found.longest, found.engine, found.estimator) == (1e-6, 1024, "vllm", "grpo")
+    assert (found.learning_rate, found.max_completion_length, found.engine, found.estimator) == (
+        1e-6,
+        1024,
+        "vllm",
+        "grpo",
+    )
     assert (found.clip_low, found.clip_high, found.clips, found.dual_clip, found.loss) == (
         0.2,
         0.28,
@@ -257,15 +264,15 @@ def test_yaml_and_script_say_the_same(tmp_path: Path, name: str) -> None:
         3.0,
         "vanilla",
     )
-    assert (found.kl, found.kl_given, found.filter_flat, found.correct_mismatch, found.logs_rollouts) == (
+    assert (found.kl, found.kl_given, found.dynamic_sampling, found.correct_mismatch, found.logs_rollouts) == (
         0.0,
         None,
         False,
         False,
         False,
     )
-    assert found.theirs["group"] == "actor_rollout_ref.rollout.n=8"
-    assert "clip_low" not in found.theirs
+    assert found.user_settings["group"] == "actor_rollout_ref.rollout.n=8"
+    assert "clip_low" not in found.user_settings
 
 
 def test_the_overrides_that_hydra_keeps_are_laid_over_what_nobody_knows(tmp_path: Path) -> None:
@@ -347,7 +354,7 @@ def test_a_log_that_prints_the_configuration_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_updates_a_generation(settings: dict[str, Any], updates: float | None) -> None:
-    assert SETTINGS.knobs({**settings, "actor_rollout_ref.rollout.n": 4}).updates == updates
+    assert SETTINGS.translate({**settings, "actor_rollout_ref.rollout.n": 4}).updates == updates
 
 
 def test_a_clip_ratio_by_itself_is_not_what_the_losses_read() -> None:
@@ -360,7 +367,7 @@ def test_a_clip_ratio_by_itself_is_not_what_the_losses_read() -> None:
 @pytest.mark.parametrize("switches", [(False, False), (True, False), (False, True), (True, True)])
 def test_the_price_of_leaving_the_reference_needs_a_switch(switches: tuple[bool, bool]) -> None:
     in_loss, in_reward = switches
-    found = SETTINGS.knobs(
+    found = SETTINGS.translate(
         {
             f"{ACTOR}.use_kl_loss": in_loss,
             f"{ACTOR}.kl_loss_coef": 0.02,
@@ -382,13 +389,13 @@ def test_the_price_of_leaving_the_reference_needs_a_switch(switches: tuple[bool,
     ],
 )
 def test_losses(mode: str, covariance: str, share: float | None, clips: bool | None) -> None:
-    found = SETTINGS.knobs({f"{ACTOR}.policy_loss.loss_mode": mode})
+    found = SETTINGS.translate({f"{ACTOR}.policy_loss.loss_mode": mode})
     assert (found.loss, found.covariance, found.covariance_share, found.clips) == (mode, covariance, share, clips)
 
 
 def test_a_chain_of_ours_goes_by_its_name_and_ranks_the_whole_batch() -> None:
     place = f"{ACTOR}.policy_loss"
-    found = SETTINGS.knobs({f"{place}.loss_mode": "breadth", f"{place}.chain": "kl_cov"})
+    found = SETTINGS.translate({f"{place}.loss_mode": "breadth", f"{place}.chain": "kl_cov"})
     assert (found.loss, found.covariance) == ("kl_cov", "")
 
 
@@ -409,7 +416,7 @@ def test_micro_batches_are_not_of_one_size_where_they_are_cut_by_tokens() -> Non
     ],
 )
 def test_a_penalty_for_length_acts_where_the_manager_reads_it(settings: dict[str, Any], penalised: bool | None) -> None:
-    found = SETTINGS.knobs({**settings, "actor_rollout_ref.rollout.n": 4})
+    found = SETTINGS.translate({**settings, "actor_rollout_ref.rollout.n": 4})
     assert found.length_penalty is penalised
     assert found.shaped_reward is (True if penalised else None)
 
@@ -427,9 +434,9 @@ def test_a_whole_configuration_is_the_user_s_where_it_is_no_default(tmp_path: Pa
         4.0,
         "gae",
     )
-    assert "clip_high" in found.theirs
-    assert not {"clip_low", "prompts", "kl_given", "temperature", "estimator"} & found.theirs.keys()
-    assert (found.idle, found.clashes) == ((), ())
+    assert "clip_high" in found.user_settings
+    assert not {"clip_low", "prompts", "kl_given", "temperature", "estimator"} & found.user_settings.keys()
+    assert (found.unused, found.conflicts) == ((), ())
 
 
 @pytest.mark.parametrize("text", ["actor_rollout_ref", "3 # actor_rollout_ref", "'actor_rollout_ref"])

@@ -25,7 +25,7 @@ from breadth.adapters.verl.importer import (
 )
 from breadth.base.errors import BreadthError
 from breadth.runs.importing import import_files
-from breadth.runs.jsonl import BLOCK, head
+from breadth.runs.jsonl import BLOCK_BYTES, read_head
 from breadth.runs.reader import Run
 from breadth.runs.schema import MetricRow, Record, Remark, RolloutBatch
 from breadth.runs.writer import problem_id
@@ -298,14 +298,14 @@ def test_validation_is_known_by_the_folders_name(tmp_path: Path, folder: str, sp
 
 
 def test_a_long_file_comes_in_blocks_and_places_go_on(tmp_path: Path) -> None:
-    count = 3 * BLOCK // 1000
+    count = 3 * BLOCK_BYTES // 1000
     path = tmp_path / "1.jsonl"
     with path.open("w") as file:
         for place in range(count):
             file.write(json.dumps(row(output="x" * 1000, input=str(place // 8))) + "\n")
     batches = [record for record in read_rollouts(path) if isinstance(record, RolloutBatch)]
     assert len(batches) >= 3
-    assert max(batch.table.nbytes for batch in batches) < 2 * BLOCK
+    assert max(batch.table.nbytes for batch in batches) < 2 * BLOCK_BYTES
     assert columns_of(list(batches))["sample"] == list(range(count))
 
 
@@ -392,7 +392,7 @@ def test_contract(samples: dict[str, Path]) -> None:
 
 
 def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
-    assert {kind: IMPORTER.recognises(path, head(path)) for kind, path in samples.items()} == {
+    assert {kind: IMPORTER.recognises(path, read_head(path)) for kind, path in samples.items()} == {
         kind: kind for kind in VERL_READERS
     }
     assert IMPORTER.current(list(samples.values())) == list(samples.values())
@@ -401,8 +401,8 @@ def test_each_kind_is_recognised(samples: dict[str, Path]) -> None:
 def test_rows_longer_than_what_is_seen_are_recognised(tmp_path: Path) -> None:
     path = tmp_path / "4.jsonl"
     path.write_text(json.dumps({"input": "p", "output": "word " * 50_000, "gts": "1", "score": 1.0, "step": 4}))
-    assert IMPORTER.recognises(path, head(path)) == "rollouts"
-    assert IMPORTER.recognises(tmp_path / "other.jsonl", head(path)) is None
+    assert IMPORTER.recognises(path, read_head(path)) == "rollouts"
+    assert IMPORTER.recognises(tmp_path / "other.jsonl", read_head(path)) is None
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_recognising_by_the_start(start: bytes, kind: str | None) -> None:
 def test_a_log_is_recognised_behind_a_megabyte_of_noise(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("(WorkerDict pid=9) loading shards\n" * 40_000 + CONSOLE)
-    assert IMPORTER.recognises(path, head(path)) == "console log"
+    assert IMPORTER.recognises(path, read_head(path)) == "console log"
 
 
 def test_a_whole_folder_imports(samples: dict[str, Path], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.configs import flat, table_of
+from breadth.adapters.configs import flatten_table, read_table
 from breadth.adapters.verl.config import SETTINGS
 from breadth.adapters.verl.patch import CHAIN
 from breadth.doctor.finding import Change
@@ -30,7 +30,7 @@ USER: dict[str, Any] = {
 
 
 def patched(*changes: Change, **settings: Any) -> tuple[str, ...]:
-    return SETTINGS.patch(changes, SETTINGS.knobs({**USER, **settings}))
+    return SETTINGS.patch(changes, SETTINGS.translate({**USER, **settings}))
 
 
 def overrides(lines: tuple[str, ...]) -> list[str]:
@@ -53,9 +53,15 @@ def chain(lines: tuple[str, ...]) -> str:
         (Change("updates", 128), [f"{ACTOR}.ppo_epochs=128"]),  # more than there are prompts
         (Change("kl", 0.001), [f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.001"]),
         (Change("learning_rate", 3e-7), [f"{ACTOR}.optim.lr=3e-07"]),
-        (Change("longest", 2048), ["data.max_response_length=2048", "actor_rollout_ref.rollout.max_model_len=2560"]),
-        (Change("longest", 1024), ["data.max_response_length=1024"]),
-        (Change("filter_flat", True), ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"]),
+        (
+            Change("max_completion_length", 2048),
+            ["data.max_response_length=2048", "actor_rollout_ref.rollout.max_model_len=2560"],
+        ),
+        (Change("max_completion_length", 1024), ["data.max_response_length=1024"]),
+        (
+            Change("dynamic_sampling", True),
+            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward"],
+        ),
         (Change("logs_rollouts", True), ["trainer.rollout_data_dir=rollouts"]),
         (Change("top_k", 0), ["actor_rollout_ref.rollout.top_k=-1"]),
         (Change("mask_truncated", True), []),  # verl has no such setting
@@ -78,7 +84,7 @@ def test_an_epoch_more_is_taken_back_where_mini_batches_do_it() -> None:
 
 def test_a_shaped_reward_is_filtered_by_accuracy() -> None:
     shaped = {"reward_model.overlong_buffer.enable": True, "reward_model.reward_manager": "dapo"}
-    assert overrides(patched(Change("filter_flat", True), **shaped))[1] == "algorithm.filter_groups.metric=acc"
+    assert overrides(patched(Change("dynamic_sampling", True), **shaped))[1] == "algorithm.filter_groups.metric=acc"
 
 
 CHANGES = [
@@ -90,14 +96,14 @@ CHANGES = [
     Change("prompts", 128),
     Change("learning_rate", 1e-7),
     Change("entropy_bonus", 0.0001),
-    Change("longest", 4096),
+    Change("max_completion_length", 4096),
     Change("temperature", 1.0),
     Change("top_p", 1.0),
     Change("top_k", 0),
     Change("repetition_penalty", 1.0),
     Change("dual_clip", 3.0),
-    Change("filter_flat", True),
-    Change("filter_flat", False),
+    Change("dynamic_sampling", True),
+    Change("dynamic_sampling", False),
     Change("correct_mismatch", True),
     Change("correct_mismatch", False),
     Change("logs_rollouts", True),
@@ -114,8 +120,10 @@ CHANGES = [
 def test_every_override_exists_in_verl_s_tree_and_plus_only_adds(change: Change) -> None:
     verl = pytest.importorskip("verl")
     tree = dict(
-        flat(
-            table_of(Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True)
+        flatten_table(
+            read_table(
+                Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True
+            )
         )
     )
     for line in overrides(patched(change)):
@@ -136,23 +144,23 @@ def test_hydra_composes_it_and_reading_it_again_says_what_was_meant(change: Chan
     config = composed(patched(change))
     from omegaconf import OmegaConf
 
-    found = SETTINGS.knobs(OmegaConf.to_container(config))
-    if change.knob in (
+    found = SETTINGS.translate(OmegaConf.to_container(config))
+    if change.setting in (
         "clip_high",
         "clip_low",
         "updates",
         "kl",
         "group",
-        "longest",
+        "max_completion_length",
         "top_p",
         "top_k",
         "dual_clip",
-        "filter_flat",
+        "dynamic_sampling",
         "length_penalty",
     ):
-        assert getattr(found, change.knob) == change.value
-    if change.knob in ("correct_mismatch", "logs_rollouts"):
-        assert getattr(found, change.knob) is change.value
+        assert getattr(found, change.setting) == change.value
+    if change.setting in ("correct_mismatch", "logs_rollouts"):
+        assert getattr(found, change.setting) is change.value
 
 
 def test_the_chain_that_holds_entropy_loads_with_the_user_s_clip_and_our_trainer_accepts_it() -> None:

@@ -22,7 +22,7 @@ from breadth.doctor.evidence.log_defects import (
     token_entropy,
 )
 from breadth.doctor.evidence.record import Evidence
-from breadth.runs.reader import Run, Series
+from breadth.runs.reader import MetricSeries, Run
 from breadth.runs.schema import Header, MetricPoint
 from breadth.runs.writer import RunWriter
 
@@ -57,7 +57,7 @@ def test_rows_that_are_printed_twice_are_no_restarts() -> None:
 
 def test_missing_steps_are_counted_against_the_usual_distance() -> None:
     steps = np.array([10, 20, 30, 40, 60, 70, 120, 130])
-    assert missing_steps(Series("entropy", steps, np.ones(8))) == {120: 40}  # 40 to 60 is one missing point
+    assert missing_steps(MetricSeries("entropy", steps, np.ones(8))) == {120: 40}  # 40 to 60 is one missing point
 
 
 def test_a_jump_is_measured_beyond_the_trend_and_taken_out() -> None:
@@ -65,13 +65,13 @@ def test_a_jump_is_measured_beyond_the_trend_and_taken_out() -> None:
     smooth = 2 * 0.3 ** (steps / 100) * noise(100)
     values = smooth * np.where(steps > 60, 5, 1)
     made = run([(int(step), float(value), int(step > 60), 0) for step, value in zip(steps, values, strict=True)])
-    found = jump_at_restart(made, Series("entropy", steps, values))
+    found = jump_at_restart(made, MetricSeries("entropy", steps, values))
     assert found is not None
     assert found.step == 61
     assert found.times.value == pytest.approx(5, rel=0.06)
     assert 5 in found.times
     assert found.first_is_untrained
-    assert remove_jump(Series("entropy", steps, values), found) == pytest.approx(smooth, rel=0.06)
+    assert remove_jump(MetricSeries("entropy", steps, values), found) == pytest.approx(smooth, rel=0.06)
 
 
 def test_steps_of_both_starts_are_compared() -> None:
@@ -90,7 +90,7 @@ def test_nothing_jumps_where_nothing_was_put_together() -> None:
     assert jump_at_restart(made, made.series("entropy")) is None
     assert jumps_near(made.series("entropy"), 62)
     assert not jumps_near(made.series("entropy"), 30)
-    assert not jumps_near(Series("reward", np.arange(4), np.arange(4.0)), 2)
+    assert not jumps_near(MetricSeries("reward", np.arange(4), np.arange(4.0)), 2)
 
 
 def test_zeros_do_not_reach_the_logarithm() -> None:

@@ -28,7 +28,7 @@ from breadth.doctor.evidence.mismatch import (
 from breadth.doctor.evidence.rollouts import trained_ends
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.runs.reader import Series
+from breadth.runs.reader import MetricSeries
 from breadth.runs.schema import EntropyKind
 
 P = np.array([0.6, 0.3, 0.1])
@@ -121,12 +121,12 @@ def test_the_samplers_log_probabilities_do_where_there_are_no_others(make: Any) 
     ("change", "knobs", "said"),
     [
         ({}, TrainerConfig(), ""),
-        ({}, TrainerConfig(filter_flat=True), "drawn anew"),
+        ({}, TrainerConfig(dynamic_sampling=True), "drawn anew"),
         ({"reward": [0.0, 1.0] * 200}, TrainerConfig(), "no group has equal rewards"),
-        ({"reward": [0.0, 1.0] * 200}, TrainerConfig(filter_flat=False), ""),
+        ({"reward": [0.0, 1.0] * 200}, TrainerConfig(dynamic_sampling=False), ""),
         ({"reward": [None] * 400}, TrainerConfig(), "no group has equal rewards"),
         ({"reward": [None] * 400, "advantage": [0.0] * 400}, TrainerConfig(), ""),
-        ({"logprobs": [[-1.0]] * 390 + [None] * 10}, TrainerConfig(filter_flat=False), "only 390 of 400"),
+        ({"logprobs": [[-1.0]] * 390 + [None] * 10}, TrainerConfig(dynamic_sampling=False), "only 390 of 400"),
     ],
 )
 def test_rollouts_chosen_by_their_outcome_are_noticed(
@@ -185,16 +185,18 @@ def test_the_proven_divergence_is_weighed_against_the_larger_entropy(make: Any, 
 
 def test_growth_is_read_from_factors(make: Any) -> None:
     steps = np.arange(100)
-    found = growth(Series("mismatch", steps, np.geomspace(0.001, 0.01, 100)))
+    found = growth(MetricSeries("mismatch", steps, np.geomspace(0.001, 0.01, 100)))
     assert found is not None
     # Medians of the first and last 12 points lie at 5.5 and 93.5 of 99: 10 ** (88 / 99) = 7.74.
     assert found.times.value == pytest.approx(7.74, rel=0.01)
     assert found.goes_on
-    stopped = growth(Series("mismatch", steps, np.concatenate([np.geomspace(0.001, 0.01, 30), np.full(70, 0.01)])))
+    stopped = growth(
+        MetricSeries("mismatch", steps, np.concatenate([np.geomspace(0.001, 0.01, 30), np.full(70, 0.01)]))
+    )
     assert stopped is not None
     assert not stopped.goes_on
-    assert growth(Series("mismatch", steps, np.linspace(-3, 96, 100))) is None
-    assert growth(Series("mismatch", steps[:12], np.linspace(1, 12, 12))) is None
+    assert growth(MetricSeries("mismatch", steps, np.linspace(-3, 96, 100))) is None
+    assert growth(MetricSeries("mismatch", steps[:12], np.linspace(1, 12, 12))) is None
 
 
 def test_temperatures_are_told_only_where_both_are_recorded(make: Any) -> None:

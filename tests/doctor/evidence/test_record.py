@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from breadth.base.settings import to_table
-from breadth.doctor.evidence.record import MARGIN, Evidence, clip_to_range, is_recorded, is_sweep, of_inference, windows
+from breadth.doctor.evidence.record import (
+    SCORE_MARGIN,
+    Evidence,
+    clip_to_range,
+    is_inference_run,
+    is_recorded_solve,
+    is_sweep,
+    rollout_windows,
+)
 from breadth.doctor.finding import CannotTell
 from breadth.inference.policy import Policy
 from breadth.measure.intervals import Interval
@@ -62,21 +70,21 @@ def test_switches_are_those_of_the_runs_trainer(make: Any) -> None:
 
 
 def test_an_eighth_at_each_end(run: Run) -> None:
-    start, end = windows(run)
+    start, end = rollout_windows(run)
     assert (start.name, start.first, start.last) == ("steps 1 to 2", 1, 2)
     assert (end.name, len(end.samples)) == ("steps 15 to 16", 16)
-    assert start.graded
+    assert start.is_graded
     assert start.classes[:4].tolist() == [0, 0, 1, 2]
     assert (start.classes == -1).sum() == 2
 
 
 def test_one_step_is_one_window_and_none_is_none(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path)
-    assert windows(Run.open(tmp_path)) == ()
+    assert rollout_windows(Run.open(tmp_path)) == ()
     writer.rollouts({"problem": ["a"], "reward": [None]}, 5)
-    (only,) = windows(Run.open(tmp_path))
+    (only,) = rollout_windows(Run.open(tmp_path))
     assert only.name == "step 5"
-    assert not only.graded
+    assert not only.is_graded
 
 
 @pytest.mark.parametrize(
@@ -122,13 +130,13 @@ def test_the_header_tells(
     tmp_path: Path, config: Any, trainer: str, files: tuple[str, ...], sweep: bool, recorded: bool
 ) -> None:
     run = opened(tmp_path / "run", config, trainer, files)
-    assert (is_sweep(run), is_recorded(run)) == (sweep, recorded)
-    assert of_inference(Evidence("x", run)) is (sweep or recorded)
+    assert (is_sweep(run), is_recorded_solve(run)) == (sweep, recorded)
+    assert is_inference_run(Evidence("x", run)) is (sweep or recorded)
 
 
 def test_a_bare_configuration_is_none() -> None:
-    assert not of_inference(Evidence("x", policy=Policy()))
+    assert not is_inference_run(Evidence("x", policy=Policy()))
 
 
 def test_the_margin_is_that_of_tuning() -> None:
-    assert MARGIN == choice.MARGIN
+    assert SCORE_MARGIN == choice.SCORE_MARGIN

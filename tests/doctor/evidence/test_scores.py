@@ -10,13 +10,13 @@ import pytest
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.scores import (
     component_name,
-    components,
-    evaluations,
-    held_out,
-    is_training,
-    no_rise,
+    count_evaluations,
+    eval_score_change,
+    excludes_rise,
+    is_training_run,
     parts,
-    worth_of_right,
+    reward_components,
+    reward_for_correct,
 )
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
@@ -42,14 +42,16 @@ E = np.linspace(0, 1, 12)
 )
 def test_the_telling_metric_is_taken(make: Any, names: tuple[str, ...], taken: str) -> None:
     # Every other one falls: the wrong choice would show.
-    found = held_out(make(reward=E, evals={name: 0.2 + (0.3 if name == taken else -0.1) * E for name in names}))
+    found = eval_score_change(
+        make(reward=E, evals={name: 0.2 + (0.3 if name == taken else -0.1) * E for name in names})
+    )
     assert found is not None
     assert found.name == taken
     assert found.verdict == "rising"
 
 
 def test_data_sets_are_averaged_at_the_steps_they_share(make: Any) -> None:
-    found = held_out(
+    found = eval_score_change(
         make(reward=E, evals={"val-core/a/acc/mean@1": 0.2 + 0.4 * E, "val-core/b/acc/mean@1": 0.6 - 0.2 * E[:10]})
     )
     assert found is not None
@@ -63,7 +65,7 @@ def test_graded_rollouts_at_two_steps_are_compared_problem_by_problem(make: Any)
     problems = [f"p{number}" for number in range(40) for _ in range(2)]
     before = [number % 2 == 0 for number in range(40) for _ in range(2)]
     after = [number % 2 == 0 or number < 20 for number in range(40) for _ in range(2)]
-    found = held_out(
+    found = eval_score_change(
         make(
             reward=E, held_out={1: {"problem": problems, "correct": before}, 9: {"problem": problems, "correct": after}}
         )
@@ -79,31 +81,31 @@ def test_graded_rollouts_at_many_steps_are_a_series(make: Any) -> None:
         step: {"problem": [f"p{place}" for place in range(20)], "correct": [place < 20 - step for place in range(20)]}
         for step in range(1, 13)
     }
-    found = held_out(make(held_out=rows))
+    found = eval_score_change(make(held_out=rows))
     assert found is not None
     assert found.verdict == "falling"
     assert found.change.value == pytest.approx(-9 / 20)  # from step 2 to step 11, the middles of three
 
 
 def test_nothing_held_out_is_none(make: Any) -> None:
-    assert held_out(make(reward=E)) is None
-    assert held_out(Evidence("nothing")) is None
-    assert held_out(make(reward=E, evals={"reward": [0.1, 0.2]})) is None
-    assert evaluations(make(reward=E, evals={"reward": [0.1, 0.2]})) == 2
+    assert eval_score_change(make(reward=E)) is None
+    assert eval_score_change(Evidence("nothing")) is None
+    assert eval_score_change(make(reward=E, evals={"reward": [0.1, 0.2]})) is None
+    assert count_evaluations(make(reward=E, evals={"reward": [0.1, 0.2]})) == 2
     once = {5: {"problem": ["a", "b"], "correct": [True, False]}}
-    assert held_out(make(reward=E, held_out=once)) is None
+    assert eval_score_change(make(reward=E, held_out=once)) is None
     other = {9: {"problem": ["c", "d"], "correct": [True, False]}}
-    assert held_out(make(reward=E, held_out=once | other)) is None
+    assert eval_score_change(make(reward=E, held_out=once | other)) is None
 
 
 def test_what_counts_as_training(make: Any, tmp_path: Any) -> None:
-    assert is_training(make(reward=E))
-    assert not is_training(Evidence("a configuration"))
+    assert is_training_run(make(reward=E))
+    assert not is_training_run(Evidence("a configuration"))
     rows = {"problem": ["a"], "correct": [True]}
-    assert is_training(make(rollouts={1: rows, 2: rows}))
-    assert not is_training(make(held_out={1: rows, 2: rows}))
+    assert is_training_run(make(rollouts={1: rows, 2: rows}))
+    assert not is_training_run(make(held_out={1: rows, 2: rows}))
     RunWriter(tmp_path / "sweep", Header(config={"plan": {}})).metrics(1, {"reward": 1.0})
-    assert not is_training(Evidence("a sweep", Run.open(tmp_path / "sweep")))
+    assert not is_training_run(Evidence("a sweep", Run.open(tmp_path / "sweep")))
 
 
 def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
@@ -115,9 +117,9 @@ def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
     assert level is not None
     assert up is not None
     assert hidden is not None
-    assert no_rise(level)
-    assert not no_rise(up)
-    assert not no_rise(hidden)
+    assert excludes_rise(level)
+    assert not excludes_rise(up)
+    assert not excludes_rise(hidden)
     assert make(reward=E).late("reward") is None  # six points in the second half
 
 
@@ -129,9 +131,9 @@ def test_components_are_those_of_the_reward(make: Any) -> None:
         "rewards/b_func/std": E,
         "rewards/short/mean": E[:4],
     }
-    assert [component_name(one.name) for one in components(make(**trl))] == ["a_func", "b_func"]
+    assert [component_name(one.name) for one in reward_components(make(**trl))] == ["a_func", "b_func"]
     tinker = {"reward": E, "env/all/correct": E, "env/all/format": E, "env/all/reward/total": E}
-    assert [component_name(one.name) for one in components(make(**tinker))] == ["correct", "format"]
+    assert [component_name(one.name) for one in reward_components(make(**tinker))] == ["correct", "format"]
     own = {
         "reward/correctness_f": E,
         "reward/compilable_g": E,
@@ -139,13 +141,13 @@ def test_components_are_those_of_the_reward(make: Any) -> None:
         "reward/std": E,
         "reward/total": E,
     }
-    assert [component_name(one.name) for one in components(make(**own))] == [
+    assert [component_name(one.name) for one in reward_components(make(**own))] == [
         "correctness_f",
         "compilable_g",
         "mean_of_all",
     ]
-    assert components(make(reward=E)) == ()
-    assert components(Evidence("nothing")) == ()
+    assert reward_components(make(reward=E)) == ()
+    assert reward_components(Evidence("nothing")) == ()
 
 
 def test_components_of_rollouts_are_averaged_by_step(make: Any) -> None:
@@ -158,7 +160,7 @@ def test_components_of_rollouts_are_averaged_by_step(make: Any) -> None:
         }
         for step in range(1, 10)
     }
-    found = components(make(rollouts=rows))
+    found = reward_components(make(rollouts=rows))
     assert [component_name(one.name) for one in found] == ['odd " name', "right"]
     assert found[0].values.tolist() == [2.0] * 9
     assert found[1].values == pytest.approx(np.arange(1, 10) / 20)
@@ -168,10 +170,10 @@ def test_what_right_is_worth_is_read_from_rollouts(make: Any) -> None:
     rows = {"problem": list("abcd"), "correct": [True, True, False, False], "reward": [1.7, 1.9, 0.2, 0.4]}
     found: Evidence = make(rollouts={1: rows})
     assert found.run is not None
-    assert worth_of_right(found.run) == pytest.approx(1.5)
+    assert reward_for_correct(found.run) == pytest.approx(1.5)
     plain: Evidence = make(rollouts={1: {"problem": ["a"], "correct": [True]}})
     assert plain.run is not None
-    assert worth_of_right(plain.run) is None
+    assert reward_for_correct(plain.run) is None
 
 
 T = np.linspace(0, 1, 64)

@@ -45,10 +45,10 @@ from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.measure.validate import IntArray
 from breadth.runs.reader import Run
-from breadth.runs.schema import Header, storable
+from breadth.runs.schema import Header, to_toml_value
 from breadth.runs.writer import RunWriter
 
 Answers = Sequence[Sequence[str | None]]
@@ -84,8 +84,8 @@ def recorded(folder: Path, answers: Answers, policy: Policy, truth: str | None =
 def swept(
     folder: Path, plain: Answers, forced: Answers, config: Callable[[Any], Any] = lambda table: table
 ) -> Evidence:
-    arms = (plain_arm((len(plain[0]),)), *forced_arms([64], PLAIN, len(forced[0])))
-    table = config(storable({"plan": to_table(SweepPlan(Policy(), arms, (1, min(2, len(plain[0]))), len(plain)))}))
+    arms = (plain_arm((len(plain[0]),)), *forced_arms([64], UNMARKED_THINKING, len(forced[0])))
+    table = config(to_toml_value({"plan": to_table(SweepPlan(Policy(), arms, (1, min(2, len(plain[0]))), len(plain)))}))
     writer = RunWriter(folder, Header(name="x", config=table))
     for step, answers in enumerate((plain, forced)):
         writer.rollouts(rollouts(answers, "0"), step, split="eval")

@@ -16,10 +16,10 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.measure.validate import IntArray
 from breadth.runs.reader import Run
-from breadth.runs.schema import Header, storable
+from breadth.runs.schema import Header, to_toml_value
 from breadth.runs.writer import RunWriter
 
 Swept = Callable[..., Evidence]
@@ -84,10 +84,10 @@ def swept(tmp_path: Path) -> Swept:
         tables = {budget: np.asarray(table, dtype=np.int64) for budget, table in sorted((forced or {}).items())}
         draws = next(iter(tables.values())).shape[1] if tables else 1
         kept = tuple(width for width in widths if width <= first.shape[1])
-        arms = (plain_arm((first.shape[1],)), *forced_arms(tables, PLAIN, draws))
+        arms = (plain_arm((first.shape[1],)), *forced_arms(tables, UNMARKED_THINKING, draws))
         plan = SweepPlan(Policy(sampling=sampling or Sampling()), arms, kept, len(first))
         folder = tmp_path / f"sweep{len(list(tmp_path.iterdir()))}"
-        writer = RunWriter(folder, Header(name="sweep", config=storable({"plan": to_table(plan)})))
+        writer = RunWriter(folder, Header(name="sweep", config=to_toml_value({"plan": to_table(plan)})))
         written, thought = texts or {}, thinking or {}
         rows = columns(
             first,

@@ -21,7 +21,7 @@ from breadth.inference.strategies.vote import Vote
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_said
-from breadth.tuning.result import Tuned
+from breadth.tuning.result import TuningResult
 
 FIVE_OF_EIGHT = np.tile([0, 0, 0, 0, 0, 1, 2, 3], (60, 1))
 SAME = np.repeat((np.arange(60) % 5 < 2).astype(np.int64)[:, None], 8, axis=1)
@@ -136,7 +136,7 @@ def draws(right: Any) -> PlainSamples:
     )
 
 
-def judged(*options: Any) -> Tuned:
+def judged(*options: Any) -> TuningResult:
     made = SimpleNamespace(
         options=[SimpleNamespace(scores=np.asarray(one, dtype=np.float64)) for one in options],
         evidence=SimpleNamespace(plan=SimpleNamespace(seed=0)),

@@ -16,7 +16,7 @@ NAME = "contradictory-settings"
 
 
 def checked(dialect: Any, settings: dict[str, Any]) -> Any:
-    return FINDING.check(Evidence("config", knobs=dialect.knobs(settings), dialect=dialect))
+    return FINDING.check(Evidence("config", config=dialect.knobs(settings), dialect=dialect))
 
 
 def test_it_keeps_the_contract() -> None:
@@ -33,7 +33,7 @@ def test_verl_left_at_one_response_a_prompt() -> None:
         found.headline
         == "1 contradiction stands in the settings: algorithm.adv_estimator=grpo; group left at its default."
     )
-    assert VERL.patch(found.prescriptions[0].changes, VERL.knobs({})) == ("actor_rollout_ref.rollout.n=8",)
+    assert VERL.patch(found.prescriptions[0].changes, VERL.translate({})) == ("actor_rollout_ref.rollout.n=8",)
 
 
 def test_several_are_listed_the_gravest_first() -> None:
@@ -51,7 +51,7 @@ def test_several_are_listed_the_gravest_first() -> None:
         "Exchange the two: 0.2 below, 0.28 above",
         "Draw rollouts from the whole distribution",
     ]
-    patch = TRL.patch(found.prescriptions[0].changes, TRL.knobs({}))
+    patch = TRL.patch(found.prescriptions[0].changes, TRL.translate({}))
     assert patch == ("GRPOConfig(epsilon=0.2, epsilon_high=0.28)",)
 
 

@@ -101,7 +101,7 @@ def test_prescriptions_fit_the_settings(make: Any) -> None:
             make(kl_reference=spread(JUMPS), reward=FLAT, knobs=TrainerConfig(kl=price, learning_rate=3e-6))
         )
         assert isinstance(found, Finding)
-        changes = {change.knob: change.value for one in found.prescriptions for change in one.changes}
+        changes = {change.setting: change.value for one in found.prescriptions for change in one.changes}
         assert changes["kl"] == wanted
         assert changes["learning_rate"] == pytest.approx(1e-6)
         assert any("before step" in one.action for one in found.prescriptions)

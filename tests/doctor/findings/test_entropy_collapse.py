@@ -154,7 +154,7 @@ def test_what_cannot_act_comes_with_what_lets_it(make: Any, around: Callable[...
         assert isinstance(found, Finding)
         assert found.prescriptions[0].action.startswith(first)
         clip = next(one for one in found.prescriptions if "clip" in one.action)
-        assert ("updates" in {change.knob for change in clip.changes}) == (knobs.updates == 1)
+        assert ("updates" in {change.setting for change in clip.changes}) == (knobs.updates == 1)
 
 
 def test_a_sum_over_tokens_gets_no_target_in_nats_a_token(make: Any, around: Callable[..., Any]) -> None:

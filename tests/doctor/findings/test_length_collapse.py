@@ -96,7 +96,7 @@ def test_what_is_missing_is_named_and_a_configuration_alone_is_not_asked(make: A
     found = FINDING.check(make(reward=T))
     assert isinstance(found, CannotTell)
     assert found.missing == "length is not logged"
-    assert FINDING.check(Evidence("a configuration", knobs=TrainerConfig())) is None
+    assert FINDING.check(Evidence("a configuration", config=TrainerConfig())) is None
 
 
 def test_empty_completions_and_stretches_without_numbers_do_no_harm(make: Any) -> None:

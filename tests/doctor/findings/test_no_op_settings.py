@@ -21,7 +21,7 @@ NAME = "no-op-settings"
 
 
 def trl(**settings: Any) -> Evidence:
-    return Evidence("config", knobs=TRL.knobs({"num_generations": 8, **settings}), dialect=TRL)
+    return Evidence("config", config=TRL.translate({"num_generations": 8, **settings}), dialect=TRL)
 
 
 def test_it_keeps_the_contract() -> None:
@@ -36,28 +36,28 @@ def test_clip_higher_on_policy_is_a_warning_with_the_setting_that_lets_it_act() 
     assert found.confidence == "certain"
     assert found.headline == "1 setting does nothing here: epsilon_high=0.28."
     assert [(fact.name, fact.value) for fact in found.evidence][-1] == ("updates a generation", 1.0)
-    assert TRL.patch(found.prescriptions[0].changes, trl(gradient_accumulation_steps=8).knobs) == (
+    assert TRL.patch(found.prescriptions[0].changes, trl(gradient_accumulation_steps=8).config) == (
         "GRPOConfig(steps_per_generation=32)",
     )
 
 
 def test_the_patch_it_prints_makes_it_go() -> None:
     settings = {"num_generations": 8, "epsilon_high": 0.28, "gradient_accumulation_steps": 8}
-    assert isinstance(FINDING.check(Evidence("config", knobs=TRL.knobs(settings))), Finding)
-    assert FINDING.check(Evidence("config", knobs=TRL.knobs({**settings, "steps_per_generation": 32}))) is None
+    assert isinstance(FINDING.check(Evidence("config", config=TRL.translate(settings))), Finding)
+    assert FINDING.check(Evidence("config", config=TRL.translate({**settings, "steps_per_generation": 32}))) is None
 
 
 def test_a_left_over_is_a_note() -> None:
     actor = "actor_rollout_ref.actor"
-    left = VERL.knobs({f"{actor}.kl_loss_coef": 0.001, f"{actor}.use_kl_loss": False})
-    found = FINDING.check(Evidence("config", knobs=left, dialect=VERL))
+    left = VERL.translate({f"{actor}.kl_loss_coef": 0.001, f"{actor}.use_kl_loss": False})
+    found = FINDING.check(Evidence("config", config=left, dialect=VERL))
     assert isinstance(found, Finding)
     check_said(found, NAME)
     assert found.severity is Severity.NOTE
     assert [one.action for one in found.prescriptions] == [
         "Take out what does nothing, or switch on what it is meant for"
     ]
-    relied = FINDING.check(Evidence("config", knobs=VERL.knobs({f"{actor}.kl_loss_coef": 0.001}), dialect=VERL))
+    relied = FINDING.check(Evidence("config", config=VERL.translate({f"{actor}.kl_loss_coef": 0.001}), dialect=VERL))
     assert isinstance(relied, Finding)
     assert relied.severity is Severity.WARNING
     assert VERL.patch(relied.prescriptions[0].changes, left) == (
@@ -77,7 +77,7 @@ def test_several_settings_are_one_finding() -> None:
 
 def test_what_it_cost_is_told_of_a_run(make: Any) -> None:
     found = FINDING.check(
-        make(reward=np.linspace(0, 1, 30), knobs=TRL.knobs({"num_generations": 8, "epsilon_high": 0.28}))
+        make(reward=np.linspace(0, 1, 30), knobs=TRL.translate({"num_generations": 8, "epsilon_high": 0.28}))
     )
     assert isinstance(found, Finding)
     assert found.cost == "Nothing of it was done in the 30 steps so far."
@@ -104,7 +104,7 @@ def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
     assert isinstance(found, CannotTell)
     check_said(found, NAME)
     assert found.switch_on == "the trainer's configuration file, named beside the log"
-    assert FINDING.check(make(reward=np.ones(20), knobs=TRL.knobs({"num_generations": 4}))) is None
+    assert FINDING.check(make(reward=np.ones(20), knobs=TRL.translate({"num_generations": 4}))) is None
     assert FINDING.check(make(rollouts={1: {"reward": [1.0], "problem": ["a"]}})) is None
     assert FINDING.check(Evidence("nothing")) is None
 
@@ -114,4 +114,4 @@ def test_clip_higher_without_the_number_of_updates_cannot_be_told() -> None:
     assert isinstance(found, CannotTell)
     assert found.missing == "how many updates a generation gets: epsilon_high=0.28 acts from two on"
     assert found.switch_on == "now gradient_accumulation_steps=args.accum"
-    assert FINDING.check(Evidence("config", knobs=TrainerConfig(clip_high=0.28))) is None
+    assert FINDING.check(Evidence("config", config=TrainerConfig(clip_high=0.28))) is None

@@ -98,7 +98,7 @@ def test_a_policy_that_draws_otherwise_says_nothing_about_the_sweep(swept: Any) 
 def test_what_cannot_act_on_the_server_is_not_prescribed(swept: Any) -> None:
     no_way = FINDING.check(swept(PLAIN, CURVE, server={"thinking_cap": "no", "prefix": "no"}))
     assert isinstance(no_way, Finding)
-    assert not any(change.knob == "thinking_budget" for one in no_way.prescriptions for change in one.changes)
+    assert not any(change.setting == "thinking_budget" for one in no_way.prescriptions for change in one.changes)
     outside = FINDING.check(swept(PLAIN, CURVE, server={"thinking_cap": "no", "prefix": "yes", "speculative": "yes"}))
     assert isinstance(outside, Finding)
     assert "budget-forcing" in outside.prescriptions[0].why

@@ -129,6 +129,6 @@ def test_what_is_missing_is_said(make: Any) -> None:
 
 
 def test_groups_that_were_drawn_anew_do_not_tell(make: Any) -> None:
-    found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SPLIT, 60)), knobs=TrainerConfig(filter_flat=True)))
+    found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SPLIT, 60)), knobs=TrainerConfig(dynamic_sampling=True)))
     assert isinstance(found, CannotTell)
     assert "drawn anew" in found.missing

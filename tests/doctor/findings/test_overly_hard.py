@@ -137,7 +137,7 @@ def test_a_few_easy_problems_keep_the_mean_up_and_most_groups_are_all_wrong_all_
 
 
 def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
-    knobs = TrainerConfig(group=8, filter_flat=True)
+    knobs = TrainerConfig(group=8, dynamic_sampling=True)
     found = FINDING.check(make(reward=drawn(0.01 + 0 * T), levels=(0.0, 1.0), knobs=knobs, trainer="verl"))
     assert isinstance(found, CannotTell)
     check_said(found, "overly-hard")
@@ -152,7 +152,7 @@ def test_without_levels_mixed_groups_settle_it_and_flat_ones_do_not(make: Any) -
 
 
 def test_it_says_what_is_missing(make: Any) -> None:
-    assert FINDING.check(Evidence("a configuration", knobs=TrainerConfig(group=8))) is None
+    assert FINDING.check(Evidence("a configuration", config=TrainerConfig(group=8))) is None
     found = FINDING.check(make(entropy=T))
     assert isinstance(found, CannotTell)
     assert found.missing == "reward is not logged"
@@ -171,7 +171,7 @@ def test_one_group_and_rollouts_drawn_once_prove_nothing(make: Any) -> None:
 
 
 def test_completions_that_are_cut_bring_the_cap_first(make: Any) -> None:
-    knobs = TrainerConfig(group=4, longest=512)
+    knobs = TrainerConfig(group=4, max_completion_length=512)
     found = FINDING.check(make(reward=0 * T, truncated=0.6 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
     plain = FINDING.check(make(reward=0 * T, truncated=0.01 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
     assert isinstance(found, Finding)

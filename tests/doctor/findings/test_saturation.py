@@ -13,7 +13,7 @@ from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.saturation import FINDING, Plateau, plateau
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.runs.reader import Series
+from breadth.runs.reader import MetricSeries
 from breadth.testing.findings import check_finding, check_said
 
 T = np.linspace(0, 1, 200)
@@ -108,7 +108,9 @@ NOISE = np.random.default_rng(0).normal(0, 1, 100)
 
 def found(values: Any) -> Plateau | None:
     """Look for a plateau of three quarters or half."""
-    return plateau(Series("reward", STEPS, np.asarray(values, dtype=np.float64)), (0.75, 0.5), clear=3.0, still=0.2)
+    return plateau(
+        MetricSeries("reward", STEPS, np.asarray(values, dtype=np.float64)), (0.75, 0.5), clear=3.0, still=0.2
+    )
 
 
 def test_by_hand() -> None:
@@ -136,4 +138,4 @@ def test_a_stretch_that_rises_or_falls_is_none() -> None:
 
 
 def test_too_few_points_are_none() -> None:
-    assert plateau(Series("reward", STEPS[:9], np.arange(9.0)), (0.75, 0.5), clear=3.0, still=0.2) is None
+    assert plateau(MetricSeries("reward", STEPS[:9], np.arange(9.0)), (0.75, 0.5), clear=3.0, still=0.2) is None

@@ -18,7 +18,7 @@ from breadth.testing.findings import check_finding, check_said
 
 NAME = "train-inference-mismatch"
 T = np.linspace(0, 1, 120)
-SAME = TrainerConfig(updates=1, filter_flat=False)
+SAME = TrainerConfig(updates=1, dynamic_sampling=False)
 
 
 def tokens(
@@ -80,7 +80,7 @@ def test_hotter_and_colder_are_told_apart_with_what_to_do(make: Any) -> None:
         "Draw rollouts from the whole distribution: top-p 1 in the place of 0.9"
     )
     assert not any("top-p" in one.action for one in hot.prescriptions)
-    assert {"correct_mismatch"} == {change.knob for change in hot.prescriptions[0].changes}
+    assert {"correct_mismatch"} == {change.setting for change in hot.prescriptions[0].changes}
 
 
 def test_a_falling_score_makes_it_critical_and_weights_make_it_milder(make: Any, around: Callable[..., Any]) -> None:
@@ -141,7 +141,7 @@ def test_rollouts_left_out_by_their_outcome_are_not_judged(make: Any) -> None:
         "entropy": np.full(logprobs.shape, entropy).tolist(),
     }
     assert (-logprobs - entropy).mean() > 0.1 * entropy
-    for knobs in (TrainerConfig(), TrainerConfig(filter_flat=True)):
+    for knobs in (TrainerConfig(), TrainerConfig(dynamic_sampling=True)):
         found = FINDING.check(run(make, rows, rows, knobs=knobs))
         assert isinstance(found, CannotTell)
         assert "outcome" in found.missing

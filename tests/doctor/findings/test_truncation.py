@@ -49,9 +49,11 @@ def test_a_single_bad_step_is_none(make: Any) -> None:
 
 
 def test_the_cap_is_doubled_in_the_users_words_and_the_cost_counted(make: Any) -> None:
-    found = FINDING.check(make(truncated=np.full(40, 0.25), knobs=TrainerConfig(longest=512, mask_truncated=True)))
+    found = FINDING.check(
+        make(truncated=np.full(40, 0.25), knobs=TrainerConfig(max_completion_length=512, mask_truncated=True))
+    )
     assert isinstance(found, Finding)
-    assert [one.changes for one in found.prescriptions] == [(Change("longest", 1024),)]
+    assert [one.changes for one in found.prescriptions] == [(Change("max_completion_length", 1024),)]
     assert found.cost == "Over the whole run 25% of the rollouts were cut."
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.diagnosis import diagnose
+from breadth.doctor.diagnosis import diagnose_run
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Check, Finding
 from breadth.doctor.findings import entropy_collapse, entropy_explosion
@@ -67,7 +67,7 @@ def test_a_jump_at_a_restart_takes_the_verdict_that_rests_on_it_back(
     found = FINDING.check(evidence)
     assert isinstance(found, Finding)
     check_said(found, "unreliable-metric")
-    assert found.voids == (void,)
+    assert found.invalidates == (void,)
     assert found.severity is Severity.WARNING
     assert "at step 71, where the run was started anew; reward and length did not" in found.headline
     checks: dict[str, Check] = {
@@ -75,7 +75,7 @@ def test_a_jump_at_a_restart_takes_the_verdict_that_rests_on_it_back(
         "entropy-explosion": entropy_explosion.FINDING,
         "unreliable-metric": FINDING,
     }
-    said = diagnose(evidence, checks)
+    said = diagnose_run(evidence, checks)
     assert [one.name for one in said.findings] == ["unreliable-metric"]
     assert void in {one.name for one in said.cannot_tell}
 
@@ -84,9 +84,9 @@ def test_a_collapse_that_is_there_without_the_jump_is_never_taken_back(make: Any
     evidence = restarted(make, seamed(around, 0.4, left=0.05))
     found = FINDING.check(evidence)
     assert isinstance(found, Finding)
-    assert found.voids == ()
+    assert found.invalidates == ()
     assert found.severity is Severity.NOTE
-    said = diagnose(evidence, {"entropy-collapse": entropy_collapse.FINDING, "unreliable-metric": FINDING})
+    said = diagnose_run(evidence, {"entropy-collapse": entropy_collapse.FINDING, "unreliable-metric": FINDING})
     assert said.findings[0].name == "entropy-collapse"
 
 
@@ -120,7 +120,7 @@ def test_a_fall_that_begins_at_a_restart_is_real(make: Any, around: Callable[...
 def test_where_a_point_stands_for_ten_steps_nothing_is_taken_back(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(restarted(make, seamed(around, 0.2), every=10))
     assert isinstance(found, Finding)
-    assert found.voids == ()
+    assert found.invalidates == ()
     assert found.severity is Severity.NOTE
 
 
@@ -150,7 +150,7 @@ def test_behind_missing_steps_a_jump_is_a_note_and_a_steady_fall_is_nothing(
     jumped = FINDING.check(holed(around(np.where(steps < 100, 0.8, 0.2), 0.01)))
     assert isinstance(jumped, Finding)
     check_said(jumped, "unreliable-metric")
-    assert (jumped.severity, jumped.voids) == (Severity.NOTE, ())
+    assert (jumped.severity, jumped.invalidates) == (Severity.NOTE, ())
     assert "behind 100 steps that are missing" in jumped.headline
     assert FINDING.check(holed(around(0.8 - 0.6 * steps / 220, 0.01))) is None
 
@@ -160,15 +160,15 @@ def test_more_nats_than_a_token_can_have_are_a_sum(make: Any, around: Callable[.
     found = FINDING.check(make(entropy=0.3 * length, length=length, reward=RISING))
     assert isinstance(found, Finding)
     check_said(found, "unreliable-metric")
-    assert (found.confidence, found.voids) == ("certain", ("entropy-collapse",))
+    assert (found.confidence, found.invalidates) == ("certain", ("entropy-collapse",))
     # Per token it collapses all the same here: then the verdict stays.
     both = FINDING.check(make(entropy=0.3 * 0.1**T * length, length=length, reward=RISING))
     assert isinstance(both, Finding)
-    assert both.voids == ()
+    assert both.invalidates == ()
     # Without a length beside it nothing better is known.
     alone = FINDING.check(make(entropy=0.3 * length, reward=RISING))
     assert isinstance(alone, Finding)
-    assert (alone.severity, alone.voids) == (Severity.NOTE, ())
+    assert (alone.severity, alone.invalidates) == (Severity.NOTE, ())
 
 
 def test_the_largest_vocabulary_decides_what_a_token_can_have() -> None:
@@ -179,7 +179,7 @@ def test_short_answers_are_told_by_going_with_the_length(make: Any, around: Call
     length = 20 * 0.2**T * np.exp(around(0 * T, 0.06))
     found = FINDING.check(make(entropy=0.15 * length * np.exp(around(0 * T, 0.02, 1)), length=length, reward=RISING))
     assert isinstance(found, Finding)
-    assert found.voids == ("entropy-collapse",)
+    assert found.invalidates == ("entropy-collapse",)
     assert "it is a sum over each sequence" in found.headline
 
 
@@ -218,7 +218,7 @@ def test_padding_that_is_averaged_in_is_found_at_its_step(make: Any) -> None:
     found = FINDING.check(make(entropy=padded, rollouts=rows))
     assert isinstance(found, Finding)
     check_said(found, "unreliable-metric")
-    assert (found.confidence, found.severity, found.voids) == ("certain", Severity.WARNING, ("entropy-collapse",))
+    assert (found.confidence, found.severity, found.invalidates) == ("certain", Severity.WARNING, ("entropy-collapse",))
     assert "from 1 to 0.3 times what the tokens in the rollouts have, at once by step 13" in found.headline
 
 
@@ -253,7 +253,7 @@ def test_a_sum_over_sequences_is_recognised_by_the_tokens(make: Any) -> None:
     found = FINDING.check(make(entropy=summed, rollouts=rows))
     assert isinstance(found, Finding)
     assert "as a sum over each sequence would be" in found.headline
-    assert found.voids == ("entropy-collapse",)
+    assert found.invalidates == ("entropy-collapse",)
 
 
 def test_without_entropy_there_is_nothing_to_doubt(make: Any) -> None:
@@ -268,7 +268,7 @@ LEVEL = np.full(60, 0.5)
 def test_nan_to_the_end_is_a_warning_with_the_step_to_go_back_to(make: Any, around: Any) -> None:
     reward = around(LEVEL, 0.01)
     reward[40:] = np.nan
-    (found,) = diagnose(make(entropy=around(LEVEL, 0.01), reward=reward), {"unreliable-metric": ARTEFACT}).findings
+    (found,) = diagnose_run(make(entropy=around(LEVEL, 0.01), reward=reward), {"unreliable-metric": ARTEFACT}).findings
     assert (found.severity, found.confidence) == (Severity.WARNING, "certain")
     assert found.headline == "NaN or infinity in the place of reward, from step 41 to the end."
     assert [fact.note for fact in found.evidence] == ["steps 41 to 60"]
@@ -297,7 +297,7 @@ def test_numbers_all_along_are_nothing(make: Any, around: Any) -> None:
     assert no_number(case) is None
     logged = case.trend("entropy")
     assert interleaved(case, logged) is None
-    assert diagnose(case, {"unreliable-metric": ARTEFACT}).clear == ("unreliable-metric",)
+    assert diagnose_run(case, {"unreliable-metric": ARTEFACT}).clear == ("unreliable-metric",)
 
 
 STEPS = np.arange(100)

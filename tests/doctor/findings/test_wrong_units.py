@@ -23,7 +23,7 @@ ACTOR = "actor_rollout_ref.actor"
 
 
 def checked(dialect: Any, settings: dict[str, Any]) -> Any:
-    return FINDING.check(Evidence("config", knobs=dialect.knobs(settings), dialect=dialect))
+    return FINDING.check(Evidence("config", config=dialect.knobs(settings), dialect=dialect))
 
 
 def trl(**settings: Any) -> Any:
@@ -87,7 +87,7 @@ def test_a_share_of_tokens_in_percent_as_the_paper_writes_it() -> None:
     assert isinstance(found, Finding)
     check_said(found, NAME)
     assert found.prescriptions[0].changes == (Change("covariance_share", 0.0002),)
-    knobs = VERL.knobs({f"{place}.loss_mode": "kl_cov"})
+    knobs = VERL.translate({f"{place}.loss_mode": "kl_cov"})
     assert VERL.patch(found.prescriptions[0].changes, knobs) == (f"{place}.kl_cov_ratio=0.0002",)
     assert checked(VERL, {f"{place}.loss_mode": "kl_cov", f"{place}.kl_cov_ratio": 0.002}) is None
 
@@ -100,7 +100,7 @@ def test_with_cispo_trl_takes_the_bound_for_the_weight_itself(settings: dict[str
     assert found.severity is Severity.WARNING
     cap = settings.get("epsilon_high", 0.2)
     assert f"cut to {cap:g}" in str(found.evidence[0].value)
-    assert TRL.patch(found.prescriptions[0].changes, TRL.knobs(settings)) == ("GRPOConfig(epsilon_high=5.0)",)
+    assert TRL.patch(found.prescriptions[0].changes, TRL.translate(settings)) == ("GRPOConfig(epsilon_high=5.0)",)
     assert (
         checked(VERL, {f"{ACTOR}.policy_loss.loss_mode": "cispo", f"{ACTOR}.clip_ratio_high": 0.28}) is None
     )  # verl bounds around 1

@@ -30,7 +30,7 @@ def _simulated(allocator: Allocator, chances: Sequence[float], budget: int, seed
             made, before = min(grant.draws, left), progress[grant.task]
             left -= made
             draws, solved = before.draws + made, before.solved + int(rng.binomial(made, chance_of[grant.task]))
-            progress[grant.task] = Progress(draws, judged=draws, solved=solved)
+            progress[grant.task] = Progress(draws, graded=draws, solved=solved)
         try:
             grants = allocation.send(progress)
         except StopIteration:

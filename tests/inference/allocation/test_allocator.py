@@ -8,48 +8,55 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.base.settings import dumps, loads
-from breadth.inference.allocation.allocator import ALLOCATORS, Allocator, Grant, Progress, moved, settled
+from breadth.inference.allocation.allocator import (
+    ALLOCATORS,
+    Allocator,
+    Grant,
+    Progress,
+    is_settled,
+    tasks_with_new_draws,
+)
 from breadth.inference.allocation.elimination import Elimination
 from breadth.inference.allocation.greedy import GreedyMarginal
 from breadth.inference.allocation.round_robin import RoundRobin
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
-FOUR_AGREE = Standing((4,), (0, 0, 0, 0))
+FOUR_AGREE = VoteState((4,), (0, 0, 0, 0))
 
 
 def is_settled(progress: Progress) -> bool:
-    return settled(progress, score=0.8, stop=BetaLead(), most=10)
+    return is_settled(progress, score=0.8, stop=BetaLead(), most=10)
 
 
 def test_an_unjudged_task_is_settled_by_its_vote() -> None:
-    assert not is_settled(Progress(3, standing=Standing((3,), (0, 0, 0))))  # P = 0.9375
-    assert is_settled(Progress(4, standing=FOUR_AGREE))  # P = 0.96875
+    assert not is_settled(Progress(3, vote_state=VoteState((3,), (0, 0, 0))))  # P = 0.9375
+    assert is_settled(Progress(4, vote_state=FOUR_AGREE))  # P = 0.96875
 
 
 def test_a_judged_task_is_settled_by_the_judge_alone() -> None:
-    assert not is_settled(Progress(4, judged=4, best=0.79, standing=FOUR_AGREE))
-    assert is_settled(Progress(4, judged=4, best=0.8))
-    assert is_settled(Progress(4, judged=4, solved=1))
-    assert not is_settled(Progress(4, judged=4))
+    assert not is_settled(Progress(4, graded=4, best=0.79, vote_state=FOUR_AGREE))
+    assert is_settled(Progress(4, graded=4, best=0.8))
+    assert is_settled(Progress(4, graded=4, solved=1))
+    assert not is_settled(Progress(4, graded=4))
 
 
 def test_the_most_draws_settle_anything() -> None:
-    assert is_settled(Progress(10, judged=10, best=0.1))
+    assert is_settled(Progress(10, graded=10, best=0.1))
     assert is_settled(Progress(10))
 
 
 def test_only_tasks_with_a_further_draw_have_moved() -> None:
     before = {"a": Progress(1), "b": Progress(1), "c": Progress(5)}
     now = {"a": Progress(2), "b": Progress(1), "c": Progress(6), "d": Progress(1)}
-    assert moved(before, now, (Grant("d"), Grant("b"), Grant("a"))) == ["d", "a"]
+    assert tasks_with_new_draws(before, now, (Grant("d"), Grant("b"), Grant("a"))) == ["d", "a"]
 
 
 def test_impossible_progress_is_refused() -> None:
     with pytest.raises(SettingsError, match="solved = 2"):
-        Progress(3, judged=1, solved=2)
+        Progress(3, graded=1, solved=2)
     with pytest.raises(SettingsError, match="draws = 1"):
-        Progress(1, judged=2)
+        Progress(1, graded=2)
     with pytest.raises(SettingsError, match="at least one draw"):
         Grant("a", 0)
 
@@ -73,7 +80,7 @@ def test_nothing_is_ever_granted_beyond_the_most(allocator: Allocator) -> None:
             assert len({grant.task for grant in grants}) == len(grants)
             for grant in grants:
                 draws[grant.task] += grant.draws
-            grants = allocation.send({task: Progress(count, judged=count) for task, count in draws.items()})
+            grants = allocation.send({task: Progress(count, graded=count) for task, count in draws.items()})
     assert draws == {"a": 5, "b": 5, "c": 5}
 
 

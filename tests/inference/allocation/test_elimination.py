@@ -10,19 +10,19 @@ import pytest
 from breadth.base.errors import SettingsError
 from breadth.inference.allocation.allocator import Grant, Progress
 from breadth.inference.allocation.elimination import Elimination
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 
 def test_solved_tasks_leave_and_the_others_go_on() -> None:
     allocation = Elimination(draws=2, score=0.9)(("a", "b", "c"))
     assert next(allocation) == (Grant("a", 2), Grant("b", 2), Grant("c", 2))
     progress = {
-        "a": Progress(2, judged=2, best=0.95),
-        "b": Progress(2, judged=2, best=0.5),
-        "c": Progress(2, standing=Standing((2,), (0, 0))),
+        "a": Progress(2, graded=2, best=0.95),
+        "b": Progress(2, graded=2, best=0.5),
+        "c": Progress(2, vote_state=VoteState((2,), (0, 0))),
     }
     assert allocation.send(progress) == (Grant("b", 2), Grant("c", 2))
-    progress |= {"b": Progress(4, judged=4, solved=1), "c": Progress(4, standing=Standing((4,), (0,) * 4))}
+    progress |= {"b": Progress(4, graded=4, solved=1), "c": Progress(4, vote_state=VoteState((4,), (0,) * 4))}
     with pytest.raises(StopIteration):
         allocation.send(progress)
 

@@ -48,18 +48,18 @@ def test_no_allocation_solves_more(chances: list[float], draws: int) -> None:
 def test_failed_draws_lower_the_chance() -> None:
     allocator = GreedyMarginal({"a": 0.6, "b": 0.5}, strength=2, wave=1)
     # a: (1.2 + 0) / (2 + 1) = 0.4 after a failure, below b's 0.5; then b: 1 / 3, below a again.
-    assert allocator.posterior_chance("a", Progress(1, judged=1)) == pytest.approx(0.4)
+    assert allocator.posterior_chance("a", Progress(1, graded=1)) == pytest.approx(0.4)
     allocation = allocator(("a", "b"))
     assert next(allocation) == (Grant("a"),)
-    assert allocation.send({"a": Progress(1, judged=1), "b": Progress()}) == (Grant("b"),)
-    assert allocation.send({"a": Progress(1, judged=1), "b": Progress(1, judged=1)}) == (Grant("a"),)
+    assert allocation.send({"a": Progress(1, graded=1), "b": Progress()}) == (Grant("b"),)
+    assert allocation.send({"a": Progress(1, graded=1), "b": Progress(1, graded=1)}) == (Grant("a"),)
     with pytest.raises(StopIteration):
-        allocation.send({"a": Progress(2, judged=2, solved=1), "b": Progress(2, judged=2, solved=1)})
+        allocation.send({"a": Progress(2, graded=2, solved=1), "b": Progress(2, graded=2, solved=1)})
 
 
 def test_a_task_nothing_is_known_of_has_a_uniform_prior() -> None:
     # Beta(1, 1): mean 1/2, after one failure 1/3, after a failure and a success 2/4.
-    progress = (Progress(), Progress(1, judged=1), Progress(2, judged=2, solved=1))
+    progress = (Progress(), Progress(1, graded=1), Progress(2, graded=2, solved=1))
     assert [GreedyMarginal().posterior_chance("a", one) for one in progress] == pytest.approx([1 / 2, 1 / 3, 1 / 2])
 
 

@@ -26,9 +26,9 @@ class ToCompletion(Allocator):
 def test_the_unsolved_go_back_to_the_end_of_the_queue() -> None:
     allocation = RoundRobin(width=2)(("a", "b", "c"))
     assert next(allocation) == (Grant("a"), Grant("b"))
-    progress = {"a": Progress(1, judged=1), "b": Progress(1, judged=1, solved=1), "c": Progress()}
+    progress = {"a": Progress(1, graded=1), "b": Progress(1, graded=1, solved=1), "c": Progress()}
     assert allocation.send(progress) == (Grant("c"), Grant("a"))
-    progress |= {"a": Progress(2, judged=2), "c": Progress(1, judged=1)}
+    progress |= {"a": Progress(2, graded=2), "c": Progress(1, graded=1)}
     assert allocation.send(progress) == (Grant("c"), Grant("a"))
 
 

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import betainc
 
 from breadth.base.errors import SettingsError
-from breadth.inference.stopping.beta_lead import BetaLead, beta_lead, ways_up_to
-from breadth.inference.voting import Standing
+from breadth.inference.stopping.beta_lead import BetaLead, beta_lead, binomial_sum
+from breadth.inference.voting import VoteState
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_numeric_integration_agrees() -> None:
 def test_the_lead_it_takes_to_stop() -> None:
     needed = {0: 4, 1: 5, 2: 6, 3: 6, 5: 7, 8: 9, 10: 9, 15: 11}
     for runner_up, lead in needed.items():
-        stops = [BetaLead().decided(Standing((runner_up + ahead, runner_up), (0,))) for ahead in range(lead + 1)]
+        stops = [BetaLead().is_decided(VoteState((runner_up + ahead, runner_up), (0,))) for ahead in range(lead + 1)]
         assert stops == [False] * lead + [True]
 
 
 def test_the_posterior_is_its_confidence() -> None:
-    assert BetaLead().posterior(Standing((2,), (0, 0))) == 0.875
+    assert BetaLead().posterior(VoteState((2,), (0, 0))) == 0.875
     assert BetaLead().basis
 
 
@@ -68,4 +68,4 @@ def test_thousands_of_votes_are_no_burden() -> None:
 def test_the_ways_to_toss_few_heads() -> None:
     for tosses in range(12):
         for most in range(-1, tosses + 1):
-            assert ways_up_to(most, tosses) == sum(comb(tosses, heads) for heads in range(most + 1))
+            assert binomial_sum(most, tosses) == sum(comb(tosses, heads) for heads in range(most + 1))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.beta_lead import beta_lead
 from breadth.inference.stopping.dirichlet import Dirichlet, largest_share
-from breadth.inference.stopping.rule import shortfall
-from breadth.inference.voting import Standing
+from breadth.inference.stopping.rule import samples_to_decide
+from breadth.inference.voting import VoteState
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_by_hand_for_two_one_one() -> None:
 
 
 def test_only_the_five_leading_answers_are_looked_at() -> None:
-    assert Dirichlet().posterior(Standing((9, 2, 1, 1, 1, 1, 1), (0,) * 16)) == largest_share(9, 2, 1, 1, 1)
+    assert Dirichlet().posterior(VoteState((9, 2, 1, 1, 1, 1, 1), (0,) * 16)) == largest_share(9, 2, 1, 1, 1)
     assert Dirichlet().basis
 
 
@@ -57,7 +57,7 @@ def test_a_threshold_of_one_is_refused() -> None:
 @given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=5), threshold=st.sampled_from([0.5, 0.8, 0.9, 0.95]))
 def test_bounds_decide_as_the_chance_does(counts: list[int], threshold: float) -> None:
     falling = tuple(sorted(counts, reverse=True))
-    assert Dirichlet(threshold).decided(Standing(falling, (0,) * sum(counts))) == (largest_share(*falling) >= threshold)
+    assert Dirichlet(threshold).is_decided(VoteState(falling, (0,) * sum(counts))) == (largest_share(*falling) >= threshold)
 
 
 def test_a_long_vote_needs_few_integrals() -> None:
@@ -65,7 +65,7 @@ def test_a_long_vote_needs_few_integrals() -> None:
     votes = np.random.default_rng(0).choice(5, 256, p=[0.3, 0.28, 0.2, 0.12, 0.1])
     for seen in range(1, 257):
         counts = tuple(sorted((count for count in np.bincount(votes[:seen]).tolist() if count), reverse=True))
-        shortfall(Dirichlet(), Standing(counts, tuple(votes[:seen].tolist())), 8)
+        samples_to_decide(Dirichlet(), VoteState(counts, tuple(votes[:seen].tolist())), 8)
     assert largest_share.cache_info().misses < 100  # of some 1,800 standings
 
 

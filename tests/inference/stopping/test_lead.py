@@ -10,27 +10,27 @@ from scipy.special import betainc, betaln
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.lead import Lead
 from breadth.inference.stopping.sprt import Sprt
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 
 def test_the_leader_must_be_so_far_ahead_of_the_second_whatever_the_rest() -> None:
-    assert not Lead().decided(Standing((2,), (0, 0)))
-    assert Lead().decided(Standing((3,), (0, 0, 0)))
-    assert not Lead().decided(Standing((9, 7, 7), (0,) * 23))
-    assert Lead().decided(Standing((9, 6, 6), (0,) * 21))
+    assert not Lead().is_decided(VoteState((2,), (0, 0)))
+    assert Lead().is_decided(VoteState((3,), (0, 0, 0)))
+    assert not Lead().is_decided(VoteState((9, 7, 7), (0,) * 23))
+    assert Lead().is_decided(VoteState((9, 6, 6), (0,) * 21))
 
 
 def test_the_constants_of_consol_need_a_lead_of_three_at_every_count() -> None:
     consol = Sprt(0.5001, 0.05, 1 - 0.05 - 0.000024)
     for second in range(100):
         for ahead in range(5):
-            standing = Standing(
+            standing = VoteState(
                 (second + ahead, second) if second else (ahead,) if ahead else (), (0,) * (2 * second + ahead)
             )
-            assert consol.decided(standing) == Lead(3).decided(standing)
+            assert consol.is_decided(standing) == Lead(3).is_decided(standing)
     # A = 4.80e-4 and a vote is worth 2.0e-4; its other side fires at a tie of 632 votes each.
     assert log((1 - consol.beta) / consol.alpha) == pytest.approx(4.80e-4, rel=2e-3)
-    assert not consol.decided(Standing((631, 631), (0,) * 1262))
+    assert not consol.is_decided(VoteState((631, 631), (0,) * 1262))
 
 
 def test_the_mixture_form_of_consol_needs_a_lead_of_three_as_well() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 
 from breadth.inference.stopping.never import Never
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 
 def test_a_thousand_equal_votes_do_not_stop_it() -> None:
-    assert not Never().decided(Standing((1000,), (0,) * 1000))
-    assert not Never().decided_along(Paths(np.zeros((1, 50), dtype=np.int32))).any()
-    assert Never().posterior(Standing((3,), (0, 0, 0))) is None
+    assert not Never().is_decided(VoteState((1000,), (0,) * 1000))
+    assert not Never().is_decided_along(Paths(np.zeros((1, 50), dtype=np.int32))).any()
+    assert Never().posterior(VoteState((3,), (0, 0, 0))) is None
     assert Never().basis == ""

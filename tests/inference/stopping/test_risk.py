@@ -16,7 +16,7 @@ from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stored_replay import replay
 from breadth.inference.stored_votes import StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 LIBRARY = ShapeLibrary.fit([[40], [38, 2], [30, 8, 2], [20, 14, 4, 2], [25, 15], [39, 1]] * 5)
 
@@ -36,7 +36,7 @@ def counts(classes: NDArray[np.int32]) -> list[list[int]]:
 
 def test_new_questions_of_the_same_kind_get_the_stated_risk_for_fewer_votes_than_beta() -> None:
     library = ShapeLibrary.fit(counts(questions(600, 1)))
-    new = StoredVotes.of_classes(questions(2500, 2))
+    new = StoredVotes.from_classes(questions(2500, 2))
     rules = {str(risk): AdaptiveVote(40, 1, Risk(risk, library)) for risk in (0.01, 0.02, 0.05)}
     beta = {f"beta {t}": AdaptiveVote(40, 1, BetaLead(t)) for t in (0.7, 0.8, 0.85, 0.88, 0.9, 0.92, 0.95, 0.97)}
     outcomes = replay(new, {**rules, **beta}, repeats=8).outcomes
@@ -59,7 +59,7 @@ def test_two_halves_of_real_votes(fixtures: Path) -> None:
     half = np.random.default_rng(0).permutation(len(classes)) % 2 == 0
     library = ShapeLibrary.fit(counts(classes[half]))
     rules = {str(risk): AdaptiveVote(40, 1, Risk(risk, library)) for risk in (0.01, 0.02, 0.05)}
-    outcomes = replay(StoredVotes.of_classes(classes[~half]), rules, repeats=20).outcomes
+    outcomes = replay(StoredVotes.from_classes(classes[~half]), rules, repeats=20).outcomes
     for name, outcome in outcomes.items():
         assert 1 - float(name) in outcome.agreement
 
@@ -68,26 +68,26 @@ def test_the_coin_chooses_the_table_once() -> None:
     rule = Risk(0.05, LIBRARY)
     share = rule.table.share
     assert 0 < share < 1
-    lax = rule.tossed(share / 2)
+    lax = rule.randomize(share / 2)
     assert isinstance(lax, LaxRisk)
-    assert lax.tossed(0.999) is lax
-    assert rule.tossed(share) is rule
+    assert lax.randomize(0.999) is lax
+    assert rule.randomize(share) is rule
     np.testing.assert_array_equal(lax.stops, rule.table.lax)
     assert np.count_nonzero(lax.stops & ~rule.stops) > 0
 
 
 def test_a_lead_that_cannot_be_overtaken_is_certain() -> None:
     rule = Risk(0.01, LIBRARY, 10)
-    assert rule.decided(Standing((5,), (0,) * 5)), "five of ten can at worst be tied, and a mode agrees"
-    assert rule.posterior(Standing((5,), (0,) * 5)) == 1
-    assert rule.decided(Standing((4, 3, 3), (0,) * 10)), "the full vote is in"
-    assert rule.posterior(Standing((9, 8), (0,) * 17)) == 1
-    assert not rule.decided(Standing((1, 1), (0, 1)))
+    assert rule.is_decided(VoteState((5,), (0,) * 5)), "five of ten can at worst be tied, and a mode agrees"
+    assert rule.posterior(VoteState((5,), (0,) * 5)) == 1
+    assert rule.is_decided(VoteState((4, 3, 3), (0,) * 10)), "the full vote is in"
+    assert rule.posterior(VoteState((9, 8), (0,) * 17)) == 1
+    assert not rule.is_decided(VoteState((1, 1), (0, 1)))
 
 
 def test_the_posterior_rises_with_the_lead_and_is_named() -> None:
     rule = Risk(0.02, LIBRARY)
-    chances = [rule.posterior(Standing((votes,), (0,) * votes)) or 0.0 for votes in (1, 2, 3, 4)]
+    chances = [rule.posterior(VoteState((votes,), (0,) * votes)) or 0.0 for votes in (1, 2, 3, 4)]
     assert chances == sorted(chances)
     assert "30 questions" in rule.basis
     assert "full vote of 40" in rule.basis
@@ -96,18 +96,18 @@ def test_the_posterior_rises_with_the_lead_and_is_named() -> None:
 def test_a_standing_the_library_never_met_goes_on_with_the_beta_posterior() -> None:
     # Only one answer, or with next to no chance a second one: three answers with nine votes each are never met.
     rule = Risk(0.02, ShapeLibrary(((1.0,),), (1.0,), (1.0,) + (0.0,) * 9, questions=10**9), 40)
-    strange = Standing((9, 9, 9), (0,) * 27)
+    strange = VoteState((9, 9, 9), (0,) * 27)
     field = rule.table.lattice
-    assert field.visits[field.number(np.array(9), np.array(9), np.array(9))] == 0
-    assert not rule.decided(strange)
+    assert field.visits[field.index(np.array(9), np.array(9), np.array(9))] == 0
+    assert not rule.is_decided(strange)
     assert rule.posterior(strange) == BetaLead().posterior(strange) == 0.5
 
 
 def test_without_a_library_it_is_the_beta_rule_and_says_so() -> None:
-    rule, standing = Risk(0.05), Standing((4,), (0,) * 4)
-    assert rule.decided(standing) == BetaLead(0.95).decided(standing)
+    rule, standing = Risk(0.05), VoteState((4,), (0,) * 4)
+    assert rule.is_decided(standing) == BetaLead(0.95).is_decided(standing)
     assert rule.posterior(standing) == BetaLead(0.95).posterior(standing)
-    assert rule.tossed(0.0) is rule
+    assert rule.randomize(0.0) is rule
     assert "no library" in rule.basis
 
 

@@ -11,12 +11,12 @@ import pytest
 from breadth.base.errors import BrokenFileError, MeasureError, SettingsError
 from breadth.inference.stopping.shape_library import (
     CONCENTRATIONS,
-    MOST_SHAPES,
-    RARE,
+    MAX_SHAPES,
+    RARE_ANSWERS,
     ShapeLibrary,
     novelty_likelihoods,
     shape_likelihoods,
-    spread_out,
+    add_rare_answers,
 )
 
 
@@ -86,7 +86,7 @@ def test_a_large_library_stays_small() -> None:
     rng = np.random.default_rng(1)
     counts = rng.multinomial(40, rng.dirichlet((3, 1, 1, 0.5, 0.5), 1500))
     library = ShapeLibrary.fit(counts.tolist())
-    assert len(library.shapes) <= MOST_SHAPES
+    assert len(library.shapes) <= MAX_SHAPES
     assert sum(library.weights) == pytest.approx(1, abs=1e-5)
 
 
@@ -100,9 +100,9 @@ def test_it_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_what_the_shares_lack_goes_to_rare_answers() -> None:
-    shares = spread_out((0.7, 0.18))
-    assert shares[2:].tolist() == pytest.approx([0.01] * RARE)
-    assert spread_out((0.75, 0.25)).tolist() == [0.75, 0.25] + [0.0] * RARE
+    shares = add_rare_answers((0.7, 0.18))
+    assert shares[2:].tolist() == pytest.approx([0.01] * RARE_ANSWERS)
+    assert add_rare_answers((0.75, 0.25)).tolist() == [0.75, 0.25] + [0.0] * RARE_ANSWERS
 
 
 @pytest.mark.parametrize(

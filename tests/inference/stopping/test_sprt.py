@@ -11,7 +11,7 @@ import pytest
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.sprt import Sprt
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 
 def test_what_a_vote_is_worth() -> None:
@@ -22,9 +22,9 @@ def test_what_a_vote_is_worth() -> None:
 
 def test_unanimity_stops_at_the_eighth_vote_and_a_tie_at_eleven_all() -> None:
     # 2.944 / 0.405 = 7.26, so 8; a tied pair is worth -0.288 and 2.944 / 0.288 = 10.2, so 11.
-    assert [Sprt().decided(Standing((votes,), (0,) * votes)) for votes in (7, 8)] == [False, True]
-    assert [Sprt().decided(Standing((votes, votes), (0, 1) * votes)) for votes in (10, 11)] == [False, True]
-    assert not Sprt(give_up=False).decided(Standing((200, 200), (0, 1) * 200))
+    assert [Sprt().is_decided(VoteState((votes,), (0,) * votes)) for votes in (7, 8)] == [False, True]
+    assert [Sprt().is_decided(VoteState((votes, votes), (0, 1) * votes)) for votes in (10, 11)] == [False, True]
+    assert not Sprt(give_up=False).is_decided(VoteState((200, 200), (0, 1) * 200))
 
 
 @pytest.mark.parametrize(("share", "bound"), [(0.5, 0.05), (0.75, 0.95)])
@@ -40,7 +40,7 @@ def test_the_error_rates_hold_when_the_leader_is_not_chosen_by_looking(share: fl
 
 def test_choosing_the_leader_by_looking_breaks_the_rates() -> None:
     votes = (np.random.default_rng(2).random((4000, 60)) < 0.5).astype(np.int32)
-    along = Sprt(give_up=True).decided_along(Paths(votes))
+    along = Sprt(give_up=True).is_decided_along(Paths(votes))
     first = along.argmax(axis=1)
     paths = Paths(votes)
     rows = np.arange(len(first))

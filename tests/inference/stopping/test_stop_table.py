@@ -9,20 +9,28 @@ import numpy as np
 import pytest
 
 from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary
-from breadth.inference.stopping.stop_table import NEW_PATHS, PATHS, Lattice, best_stops, expected, lattice, stop_table
+from breadth.inference.stopping.stop_table import (
+    PATHS_PER_CONCENTRATION,
+    PATHS_PER_SHAPE,
+    VoteLattice,
+    expected_outcome,
+    optimal_stop_table,
+    optimal_stops,
+    simulate_lattice,
+)
 
 MANY = 10**9
 """So many questions that none is unlike them."""
 
 
-def at(field: Lattice, *standing: int) -> int:
-    return int(field.number(*(np.array(part) for part in standing)))
+def at(field: VoteLattice, *standing: int) -> int:
+    return int(field.index(*(np.array(part) for part in standing)))
 
 
 def test_three_votes_by_hand() -> None:
     # Shares .6 and .4. The first vote is not the mode of three: .6 * .4^2 + .4 * .6^2 = .24; the second equals it: .52.
-    field = lattice(ShapeLibrary(((0.6, 0.4),), (1.0,), questions=MANY), 3)
-    error = 4 * np.sqrt(0.25 / PATHS)
+    field = simulate_lattice(ShapeLibrary(((0.6, 0.4),), (1.0,), questions=MANY), 3)
+    error = 4 * np.sqrt(0.25 / PATHS_PER_SHAPE)
     assert field.visits[at(field, 1, 0, 0)] == pytest.approx(1)
     assert field.loss[at(field, 1, 0, 0)] == pytest.approx(0.24, abs=error)
     assert field.visits[at(field, 2, 0, 0)] == pytest.approx(0.52, abs=error)
@@ -33,7 +41,7 @@ def test_three_votes_by_hand() -> None:
 
 def test_the_chances_are_those_of_counting_every_sequence() -> None:
     shape, most = (0.5, 0.3, 0.2), 6
-    field = lattice(ShapeLibrary((shape,), (1.0,), questions=MANY), most)
+    field = simulate_lattice(ShapeLibrary((shape,), (1.0,), questions=MANY), most)
     visits: dict[tuple[int, int, int], float] = defaultdict(float)
     losses: dict[tuple[int, int, int], float] = defaultdict(float)
     for sequence in product(range(3), repeat=most):
@@ -55,20 +63,22 @@ def test_the_chances_are_those_of_counting_every_sequence() -> None:
 def test_a_library_of_one_question_leaves_half_to_questions_unlike_it() -> None:
     # Two equal votes: certain for the shape, 1 / (1 + c) for a restaurant process.
     novelty = tuple(float(place == 5) for place in range(len(CONCENTRATIONS)))
-    field = lattice(ShapeLibrary(((1.0,),), (1.0,), novelty, questions=1), 4)
+    field = simulate_lattice(ShapeLibrary(((1.0,),), (1.0,), novelty, questions=1), 4)
     chance = 1 / 2 + 1 / 2 / (1 + CONCENTRATIONS[5])
-    assert field.visits[at(field, 2, 0, 0)] == pytest.approx(chance, abs=4 * 0.5 * np.sqrt(0.25 / NEW_PATHS))
+    assert field.visits[at(field, 2, 0, 0)] == pytest.approx(
+        chance, abs=4 * 0.5 * np.sqrt(0.25 / PATHS_PER_CONCENTRATION)
+    )
 
 
 def test_the_same_library_gives_the_same_draws() -> None:
     library = ShapeLibrary(((0.7, 0.2),), (1.0,), questions=20)
-    first = lattice(library, 5)
-    lattice.cache_clear()
-    np.testing.assert_array_equal(first.losses, lattice(library, 5).losses)
+    first = simulate_lattice(library, 5)
+    simulate_lattice.cache_clear()
+    np.testing.assert_array_equal(first.losses, simulate_lattice(library, 5).losses)
 
 
 def test_every_layer_is_a_chance() -> None:
-    field = lattice(ShapeLibrary.fit([[9, 1], [5, 3, 2], [10]]), 10)
+    field = simulate_lattice(ShapeLibrary.fit([[9, 1], [5, 3, 2], [10]]), 10)
     for here, onward, chance in field.layers[:-1]:
         np.testing.assert_allclose(chance.sum(axis=1), 1)
         assert np.all(field.visits[onward[chance > 0]] > 0)
@@ -80,43 +90,43 @@ LIBRARY = ShapeLibrary.fit([[40], [38, 2], [30, 8, 2], [20, 14, 4, 2], [25, 15],
 
 @pytest.mark.parametrize("price", [2.0, 5.0, 20.0, 200.0])
 def test_no_other_table_is_better_at_its_price(price: float) -> None:
-    field = lattice(LIBRARY, 4)
+    field = simulate_lattice(LIBRARY, 4)
     free = [int(number) for here, _, _ in field.layers[:-1] for number in here]
     best = np.inf
     for choice in product([False, True], repeat=len(free)):
         stops = np.zeros(len(field.loss), dtype=np.bool_)
         stops[free] = choice
         stops[field.layers[-1][0]] = True
-        risk, votes = expected(field, stops)
+        risk, votes = expected_outcome(field, stops)
         best = min(best, price * risk + votes)
-    risk, votes = expected(field, best_stops(field, price))
+    risk, votes = expected_outcome(field, optimal_stops(field, price))
     assert price * risk + votes == pytest.approx(best, abs=1e-9)
 
 
 @pytest.mark.parametrize("risk", [0.01, 0.02, 0.05, 0.1])
 def test_the_model_expects_the_stated_risk(risk: float) -> None:
-    table = stop_table(LIBRARY, 20, risk)
+    table = optimal_stop_table(LIBRARY, 20, risk)
     assert table.risk == pytest.approx(risk, abs=1e-9)
     assert 0 <= table.share <= 1
-    strict, lax = expected(table.lattice, table.strict), expected(table.lattice, table.lax)
+    strict, lax = expected_outcome(table.lattice, table.strict), expected_outcome(table.lattice, table.lax)
     assert strict[0] <= risk <= lax[0]
     assert lax[1] <= table.votes <= strict[1]
 
 
 def test_a_higher_risk_never_costs_more() -> None:
-    votes = [stop_table(LIBRARY, 20, risk).votes for risk in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)]
+    votes = [optimal_stop_table(LIBRARY, 20, risk).votes for risk in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)]
     assert votes == sorted(votes, reverse=True)
 
 
 def test_a_risk_above_that_of_one_vote_takes_one_vote() -> None:
-    table = stop_table(ShapeLibrary(((0.999,),), (1.0,), questions=10**9), 10, 0.2)
+    table = optimal_stop_table(ShapeLibrary(((0.999,),), (1.0,), questions=10**9), 10, 0.2)
     assert (table.votes, table.share) == (1, 0)
     assert table.risk < 0.01
 
 
 def test_at_the_dearest_price_only_certain_leads_stop() -> None:
-    field = lattice(LIBRARY, 10)
-    stops = best_stops(field, 1e9)
-    assert expected(field, stops)[0] == 0
-    assert stops[field.number(np.array(6), np.array(0), np.array(0))], "six of ten cannot be overtaken"
-    assert not stops[field.number(np.array(4), np.array(0), np.array(0))]
+    field = simulate_lattice(LIBRARY, 10)
+    stops = optimal_stops(field, 1e9)
+    assert expected_outcome(field, stops)[0] == 0
+    assert stops[field.index(np.array(6), np.array(0), np.array(0))], "six of ten cannot be overtaken"
+    assert not stops[field.index(np.array(4), np.array(0), np.array(0))]

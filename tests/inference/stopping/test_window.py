@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import MeasureError, SettingsError
-from breadth.inference.stopping.window import Window, expected_window_draws
+from breadth.inference.stopping.window import UnanimousWindow, expected_window_draws
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 
-def decided(votes: str, size: int = 3) -> bool:
+def is_decided(votes: str, size: int = 3) -> bool:
     labels = tuple(ord(vote) - ord("a") for vote in votes)
-    return Window(size).decided(Standing(tuple(sorted(map(labels.count, set(labels)), reverse=True)), labels))
+    return UnanimousWindow(size).is_decided(
+        VoteState(tuple(sorted(map(labels.count, set(labels)), reverse=True)), labels)
+    )
 
 
 def test_only_whole_windows_count() -> None:
@@ -26,7 +28,7 @@ def test_only_whole_windows_count() -> None:
 
 
 def test_a_vote_that_cannot_be_read_fills_no_place() -> None:
-    along = Window(3).decided_along(Paths(np.array([[0, -1, 0, -1, 0, 1]], dtype=np.int32)))
+    along = UnanimousWindow(3).is_decided_along(Paths(np.array([[0, -1, 0, -1, 0, 1]], dtype=np.int32)))
     assert along.tolist() == [[False, False, False, False, True, True]]
 
 
@@ -40,13 +42,13 @@ def test_the_draws_to_expect(shares: tuple[float, ...], draws: float) -> None:
 def test_the_draws_to_expect_are_those_of_simulated_votes() -> None:
     rng = np.random.default_rng(0)
     votes = rng.choice(2, size=(20_000, 40), p=(0.8, 0.2)).astype(np.int32)
-    along = Window(5).decided_along(Paths(votes))
+    along = UnanimousWindow(5).is_decided_along(Paths(votes))
     taken = np.where(along.any(axis=1), along.argmax(axis=1) + 1, 40)
     assert taken.mean() == pytest.approx(expected_window_draws((0.8, 0.2)), abs=4 * taken.std() / np.sqrt(len(taken)))
 
 
 def test_bad_windows_are_refused() -> None:
     with pytest.raises(SettingsError, match="size"):
-        Window(0)
+        UnanimousWindow(0)
     with pytest.raises(MeasureError, match="whole windows"):
         expected_window_draws((1.0,), size=7)

@@ -93,7 +93,7 @@ def test_it_gives_up_where_there_is_nothing_to_vote_on() -> None:
 def test_a_rule_may_toss_the_coin_of_the_task() -> None:
     @dataclass(frozen=True)
     class Fickle(Never):
-        def tossed(self, coin: float) -> StopRule:
+        def randomize(self, coin: float) -> StopRule:
             return Lead(1) if coin < 0.5 else self
 
     replies = [Candidate("A", "A", "A")] * 9

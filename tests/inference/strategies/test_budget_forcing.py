@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from breadth.base.errors import SettingsError
 from breadth.inference.records import Ask, Candidate, Sampling, Task
 from breadth.inference.strategies.budget_forcing import BudgetForcing
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.testing.strategies import Driven, check_strategy, drive
 
 TASK = Task(({"role": "user", "content": "6 * 7?"},), sampling=Sampling(max_tokens=1000))
@@ -102,13 +102,13 @@ def plain(ask: Ask, number: int) -> Candidate:
 
 
 def test_a_plain_model_answers_in_its_last_piece() -> None:
-    result = drive(BudgetForcing(cues=2, thinking=PLAIN), TASK, plain)
+    result = drive(BudgetForcing(cues=2, thinking=UNMARKED_THINKING), TASK, plain)
     assert result.answer.text == " The answer is 40.\nWait The answer is 41.\nWait The answer is 42."
     assert (result.answer.key, len(result.answer.candidates)) == ("42", 3)
 
 
 def test_a_plain_model_that_is_cut_answers_apart() -> None:
-    result = drive(BudgetForcing(maximum=5, thinking=PLAIN), TASK, plain)
+    result = drive(BudgetForcing(maximum=5, thinking=UNMARKED_THINKING), TASK, plain)
     assert result.answer.text == " The answer is 40.\nFinal Answer: The answer is 41."
     assert result.answer.key == "41"
 
@@ -171,7 +171,13 @@ def test_a_budget_that_dies_leaves_the_last_piece_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [BudgetForcing(), BudgetForcing(0, 30, 30), BudgetForcing(thinking=PLAIN), BudgetForcing(minimum=10**6)]
+    "strategy",
+    [
+        BudgetForcing(),
+        BudgetForcing(0, 30, 30),
+        BudgetForcing(thinking=UNMARKED_THINKING),
+        BudgetForcing(minimum=10**6),
+    ],
 )
 def test_the_contract(strategy: BudgetForcing) -> None:
     check_strategy(strategy)

@@ -10,14 +10,14 @@ from breadth.inference.records import Ask, Candidate, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.best_of_n import BestOfN
 from breadth.inference.strategies.budget_forcing import BudgetForcing
-from breadth.inference.strategies.cascade import Cascade, Stage
+from breadth.inference.strategies.cascade import Cascade, CascadeStage
 from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
 from breadth.testing.strategies import check_strategy, drive
 
 TASK = Task(({"role": "user", "content": "6 * 7?"},), model="medium")
-TWO = Cascade((Stage(Vote(4), "small"), Stage(Vote(3), "large")))
+TWO = Cascade((CascadeStage(Vote(4), "small"), CascadeStage(Vote(3), "large")))
 
 
 def by_model(small: str, large: str) -> dict[str, list[str]]:
@@ -49,14 +49,14 @@ def test_an_unsure_one_goes_on_and_its_votes_are_not_mixed_in() -> None:
 
 
 def test_the_threshold_is_the_stages_own() -> None:
-    lenient = Cascade((Stage(Vote(4), "small", 0.8), Stage(Vote(3), "large")))
+    lenient = Cascade((CascadeStage(Vote(4), "small", 0.8), CascadeStage(Vote(3), "large")))
     assert run(lenient, "1112", "233")[0] == "1"
-    exact = Cascade((Stage(Vote(4), "small", 0.96875), Stage(Vote(3), "large")))
+    exact = Cascade((CascadeStage(Vote(4), "small", 0.96875), CascadeStage(Vote(3), "large")))
     assert run(exact, "1111", "222")[0] == "1"
 
 
 def test_an_answer_without_confidence_goes_on() -> None:
-    cascade = Cascade((Stage(Revision(rounds=2), "small", 0.0), Stage(Vote(3), "large")))
+    cascade = Cascade((CascadeStage(Revision(rounds=2), "small", 0.0), CascadeStage(Vote(3), "large")))
     assert run(cascade, "11", "233")[0] == "3"
 
 
@@ -71,7 +71,7 @@ def test_a_stage_that_cannot_be_read_does_not_replace_one_that_can() -> None:
 
 
 def test_forked_runs_ask_the_stages_model_too() -> None:
-    cascade = Cascade((Stage(Split(2, Revision(rounds=2)), "small", 1.0), Stage(Vote(1))))
+    cascade = Cascade((CascadeStage(Split(2, Revision(rounds=2)), "small", 1.0), CascadeStage(Vote(1))))
     assert run(cascade, "1111", "")[1] == ["small"] * 4 + ["medium"]
 
 
@@ -87,7 +87,7 @@ def test_when_nothing_comes_it_says_why() -> None:
 
 def test_it_needs_what_its_stages_need() -> None:
     assert TWO.needs == frozenset()
-    assert Cascade((Stage(BestOfN()), Stage(BudgetForcing()))).needs == {"judge", "prefix"}
+    assert Cascade((CascadeStage(BestOfN()), CascadeStage(BudgetForcing()))).needs == {"judge", "prefix"}
 
 
 def test_it_is_written_as_a_table_of_stages() -> None:
@@ -96,7 +96,7 @@ def test_it_is_written_as_a_table_of_stages() -> None:
     assert loads(Cascade, text) == TWO
 
 
-@pytest.mark.parametrize("strategy", [TWO, Cascade((Stage(AdaptiveVote(3)), Stage(Split())))])
+@pytest.mark.parametrize("strategy", [TWO, Cascade((CascadeStage(AdaptiveVote(3)), CascadeStage(Split())))])
 def test_the_contract(strategy: Cascade) -> None:
     check_strategy(strategy)
 
@@ -105,4 +105,4 @@ def test_bad_settings_are_refused() -> None:
     with pytest.raises(SettingsError, match="stages"):
         Cascade(())
     with pytest.raises(SettingsError, match="confidence"):
-        Stage(Vote(), confidence=1.5)
+        CascadeStage(Vote(), confidence=1.5)

@@ -12,8 +12,8 @@ import pytest
 from breadth.base.errors import SettingsError
 from breadth.inference.halting import ClosedBrace, Phrase
 from breadth.inference.records import Ask, Candidate, Sampling, Task
-from breadth.inference.strategies.early_exit import EarlyExit, Trial, Tried
-from breadth.inference.thinking import PLAIN
+from breadth.inference.strategies.early_exit import EarlyExit, Trial, TrialLog
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.testing.strategies import check_strategy, drive
 
 CLOSE = "</think>"
@@ -73,12 +73,12 @@ def test_a_trial_is_greedy_short_and_not_independent() -> None:
 
 
 def test_what_the_trials_came_to() -> None:
-    tried = Tried()
-    tried.note([trial(1, 0.5, 0.5)], 0.5, sure=False)
-    tried.note([trial(1, 0.99)], 0.99, sure=True)
+    tried = TrialLog()
+    tried.record([trial(1, 0.5, 0.5)], 0.5, sure=False)
+    tried.record([trial(1, 0.99)], 0.99, sure=True)
     assert tried.figures == {"trials": 2, "trial_tokens": 5, "trial_confidence": 0.99, "exited": 1}
     assert not tried.notes
-    tried.note([trial()], None, sure=False)
+    tried.record([trial()], None, sure=False)
     assert "without log-probs" in tried.notes[0]
 
 
@@ -218,7 +218,7 @@ def test_a_model_that_stops_in_its_thinking_is_made_to_answer() -> None:
 
 def test_a_plain_model_that_stops_has_replied() -> None:
     answer = drive(
-        EarlyExit(thinking=PLAIN), TASK_of_early_exit, [Candidate("The answer is 7.", "7", "7", tokens=9)]
+        EarlyExit(thinking=UNMARKED_THINKING), TASK_of_early_exit, [Candidate("The answer is 7.", "7", "7", tokens=9)]
     ).answer
     assert (answer.key, answer.stopped) == ("7", "answered")
 
@@ -255,7 +255,7 @@ def test_a_plain_model_leaves_to_a_final_answer() -> None:
         Candidate("{42}", tokens=3, logprobs=np.zeros(3, dtype=np.float32)),
         Candidate(" 42", "42", "42", tokens=2),
     ]
-    answer = drive(EarlyExit(turns=("\n\n",), thinking=PLAIN), TASK_of_early_exit, replies).answer
+    answer = drive(EarlyExit(turns=("\n\n",), thinking=UNMARKED_THINKING), TASK_of_early_exit, replies).answer
     assert answer.text == "One.\nFinal Answer: 42"
     assert answer.key == "42"
 
@@ -269,7 +269,8 @@ def test_a_budget_that_dies_between_trials(budget: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [EarlyExit(), EarlyExit(thinking=PLAIN), EarlyExit(trial=Trial("geometric")), EarlyExit(trials=0)]
+    "strategy",
+    [EarlyExit(), EarlyExit(thinking=UNMARKED_THINKING), EarlyExit(trial=Trial("geometric")), EarlyExit(trials=0)],
 )
 def test_the_contract(strategy: EarlyExit) -> None:
     check_strategy(strategy)

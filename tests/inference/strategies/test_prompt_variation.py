@@ -30,7 +30,7 @@ def test_each_trace_has_its_own_lot() -> None:
     strategy = PromptVariation(THREE, AdaptiveVote(400, 8, Never()))
     drawn = prompts(drive(strategy, TASK, agreed))
     counts = Counter(map(repr, drawn))
-    assert counts.keys() == {repr(variant.of(TASK.prompt)) for variant in THREE}
+    assert counts.keys() == {repr(variant.apply(TASK.prompt)) for variant in THREE}
     # Uniform: 400 / 3 each with a standard deviation of 9.4.
     assert all(abs(count - 400 / 3) < 4 * 9.4 for count in counts.values())
     # Independent of one another: pairs of neighbours are alike in a third of the cases, not in none as in a rotation.

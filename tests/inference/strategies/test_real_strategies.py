@@ -14,7 +14,7 @@ from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.batch_exploration import BatchExploration
 from breadth.inference.strategies.best_of_n import BestOfN
 from breadth.inference.strategies.budget_forcing import BudgetForcing
-from breadth.inference.strategies.cascade import Cascade, Stage
+from breadth.inference.strategies.cascade import Cascade, CascadeStage
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategies.early_exit import EarlyExit, Trial
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
@@ -26,7 +26,7 @@ from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import STRATEGIES, Strategy
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.solve_context import Judgement, JudgeSampler
@@ -67,15 +67,15 @@ ON_THE_PLAIN_SERVER: dict[str, tuple[Strategy, Task]] = {
         OnlineConfidenceVote(4, 16, keep=0.01, consensus=1.0, trust=True, gauge=Gauge(window=4)),
         replace(TALK, reading=FirstLetter()),
     ),
-    "budget-forcing": (BudgetForcing(cues=0, minimum=12, maximum=12, thinking=PLAIN), TALK),
-    "early-exit": (EarlyExit(threshold=0.0, turns=(" ",), thinking=PLAIN), TALK),
+    "budget-forcing": (BudgetForcing(cues=0, minimum=12, maximum=12, thinking=UNMARKED_THINKING), TALK),
+    "early-exit": (EarlyExit(threshold=0.0, turns=(" ",), thinking=UNMARKED_THINKING), TALK),
     "parallel-thinking": (ParallelThinking(72, width=3), TASK),
     "revision": (Revision(rounds=2), TASK),
     "split": (Split(2, Revision(rounds=2)), TASK),
     "batch-exploration": (BatchExploration(batch=3, rounds=2), GREEDY),
     "prompt-variation": (PromptVariation(vote=AdaptiveVote(6, 6)), TASK),
-    "panel": (Panel(BudgetForcing(cues=0, minimum=6, maximum=6, thinking=PLAIN), 2), TALK),
-    "cascade": (Cascade((Stage(Single()), Stage(Vote(2)))), TASK),
+    "panel": (Panel(BudgetForcing(cues=0, minimum=6, maximum=6, thinking=UNMARKED_THINKING), 2), TALK),
+    "cascade": (Cascade((CascadeStage(Single()), CascadeStage(Vote(2)))), TASK),
 }
 
 

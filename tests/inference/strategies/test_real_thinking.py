@@ -9,7 +9,7 @@ from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.early_exit import EarlyExit
 from breadth.inference.strategies.parallel_thinking import ParallelThinking
 from breadth.inference.strategy import Strategy
-from breadth.inference.thinking import PLAIN
+from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import Driver, SolveResult
 
@@ -33,7 +33,7 @@ def solved(url: str, *strategies: Strategy) -> list[SolveResult]:
 
 
 def test_a_plain_model_thinks_exactly_so_long_and_is_made_to_answer(llama: str) -> None:
-    (result,) = solved(llama, BudgetForcing(cues=0, minimum=24, maximum=24, thinking=PLAIN))
+    (result,) = solved(llama, BudgetForcing(cues=0, minimum=24, maximum=24, thinking=UNMARKED_THINKING))
     first, answer = result.answer.candidates[0], result.answer.candidates[-1]
     assert result.answer.figures["thinking_tokens"] == 24
     assert answer.prefix == first.text.rstrip("\n") + "\nFinal Answer:"
@@ -53,8 +53,8 @@ def test_a_marked_model_thinks_exactly_so_long_and_is_made_to_answer(thinking_ll
 def test_a_sure_trial_ends_the_thinking_at_the_turn(llama: str) -> None:
     sure, never = solved(
         llama,
-        EarlyExit(threshold=0.0, turns=(",",), thinking=PLAIN),
-        EarlyExit(threshold=1.0, trials=1, turns=(",",), thinking=PLAIN),
+        EarlyExit(threshold=0.0, turns=(",",), thinking=UNMARKED_THINKING),
+        EarlyExit(threshold=1.0, trials=1, turns=(",",), thinking=UNMARKED_THINKING),
     )
     piece, trial, answer = sure.answer.candidates
     assert piece.finish == "halt"

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError, SettingsError
 from breadth.inference.records import Ask, Candidate, Task
-from breadth.inference.strategies.revision import INSTRUCTION, FlipMatrix, Revision, changes, flip_matrix
+from breadth.inference.strategies.revision import REVISION_INSTRUCTION, FlipMatrix, Revision, changes, count_flips
 from breadth.testing.strategies import check_strategy, drive
 
 
 def test_flips_by_hand() -> None:
     # Right R, wrong W: W R R W | R None R | (one answer, no step) | (none)
     chains: list[list[str | None]] = [["1", "4", "4", "5"], ["4", None, "4"], ["4"], []]
-    flips = flip_matrix(chains, ["4"] * 4)
+    flips = count_flips(chains, ["4"] * 4)
     assert flips == FlipMatrix(right_to_wrong=2, wrong_to_right=2, stayed_right=1, stayed_wrong=0)
     assert (flips.steps, flips.net) == (5, 0)
-    assert flip_matrix([["1", "2", "2"]], ["4"]) == FlipMatrix(stayed_wrong=2)
-    assert flip_matrix([], []) == FlipMatrix()
+    assert count_flips([["1", "2", "2"]], ["4"]) == FlipMatrix(stayed_wrong=2)
+    assert count_flips([], []) == FlipMatrix()
 
 
 @given(st.lists(st.lists(st.sampled_from(["4", "5", None]), min_size=1, max_size=6), max_size=4))
 def test_the_counts_sum_to_the_steps_and_the_net_is_the_gain(chains: list[list[str | None]]) -> None:
-    flips = flip_matrix(chains, ["4"] * len(chains))
+    flips = count_flips(chains, ["4"] * len(chains))
     assert flips.steps == sum(len(chain) - 1 for chain in chains)
     assert flips.net == sum((chain[-1] == "4") - (chain[0] == "4") for chain in chains)
 
@@ -39,7 +39,7 @@ def test_changes_and_returns() -> None:
 
 def test_each_chain_needs_its_truth() -> None:
     with pytest.raises(MeasureError, match="1 chains and 2 truths"):
-        flip_matrix([["4"]], ["4", "5"])
+        count_flips([["4"]], ["4", "5"])
 
 
 TASK = Task(({"role": "user", "content": "6 * 7?"},))
@@ -75,9 +75,9 @@ def test_each_round_shows_the_last_replies_with_the_instruction() -> None:
     assert last.prompt == (
         *TASK.prompt,
         {"role": "assistant", "content": "I say 2."},
-        {"role": "user", "content": INSTRUCTION},
+        {"role": "user", "content": REVISION_INSTRUCTION},
         {"role": "assistant", "content": "I say 3."},
-        {"role": "user", "content": INSTRUCTION},
+        {"role": "user", "content": REVISION_INSTRUCTION},
     )
     assert result.requests[0] == Ask(1)
 
@@ -87,7 +87,7 @@ def test_a_judges_words_are_shown_and_its_verdict_ends_the_chain() -> None:
     assert (result.answer.key, result.answer.stopped, len(result.answer.candidates)) == ("42", "solved", 2)
     revision = next(ask for ask in result.requests if isinstance(ask, Ask) and ask.prompt is not None)
     assert revision.prompt is not None
-    assert revision.prompt[-1] == {"role": "user", "content": f"Not 1.\n\n{INSTRUCTION}"}
+    assert revision.prompt[-1] == {"role": "user", "content": f"Not 1.\n\n{REVISION_INSTRUCTION}"}
 
 
 @settings(max_examples=40, deadline=None)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from breadth.lab.demo.conclusions import law, meaning, narrowing, overthinking, protection
-from breadth.lab.demo.results import DemoResults, Training
+from breadth.lab.demo.results import DemoResults
 from breadth.lab.evaluation.corners import Corners, Effect
+from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Curve, Severity, Verdict
 
@@ -138,8 +139,8 @@ LAWFUL = tuple(
 )
 
 
-def course(entropy: tuple[float, ...], reward: tuple[float, ...]) -> Training:
-    return Training(STEPS[: len(entropy)], reward, entropy, entropy, entropy)
+def course(entropy: tuple[float, ...], reward: tuple[float, ...]) -> TrainingLog:
+    return TrainingLog(STEPS[: len(entropy)], reward, entropy, planning=entropy, execution=entropy)
 
 
 def test_a_course_that_keeps_the_law(demo_results: DemoResults) -> None:

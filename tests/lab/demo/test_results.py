@@ -8,24 +8,12 @@ import numpy as np
 import pytest
 
 from breadth.lab import records
-from breadth.lab.courses.train_curve import TrainCurve
-from breadth.lab.demo.results import DemoResults, Forced, Training
+from breadth.lab.demo.results import DemoResults, Forced
 from breadth.lab.evaluation.evaluate import Evaluation
 from breadth.lab.sampling.batch import Drawn
 from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem
 from breadth.lab.task.vocabulary import words_of
-
-
-def test_a_curve_without_values_has_gaps() -> None:
-    curve = TrainCurve(
-        steps=[1, 2], passed=[0.5, 0.25], entropy=[0.5, None], planning=[0.25, None], execution=[None, 1.0]
-    )
-    went = Training.of(curve)
-    assert (went.steps, went.reward) == ((1, 2), (0.5, 0.25))
-    assert went.entropy[0] == 0.5
-    assert math.isnan(went.entropy[1])
-    assert math.isnan(went.execution[0])
 
 
 def test_forced_thinking_is_read_as_a_client_reads_it() -> None:
@@ -50,7 +38,7 @@ def test_forced_thinking_is_read_as_a_client_reads_it() -> None:
 
 def test_the_hump(demo_results: DemoResults) -> None:
     hump = demo_results.hump()
-    assert hump.positive  # twelve of sixteen problems solved at 16 tokens, none at 64
+    assert hump.is_positive  # twelve of sixteen problems solved at 16 tokens, none at 64
     assert hump.peak == 16
     assert hump.fall.value == 0.75
     assert demo_results.forced[1].accuracy_rate.value == 0.75

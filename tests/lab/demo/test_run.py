@@ -30,7 +30,7 @@ from breadth.lab.demo.run import (
 from breadth.lab.evaluation.evaluate import evaluate, measured
 from breadth.lab.grpo import TRAINED
 from breadth.lab.model.reasoner import load
-from breadth.lab.task.tasks import draw_tasks
+from breadth.lab.task.problems import draw_tasks
 from breadth.runs.reader import Run
 
 pytest.importorskip("trl", reason="the extra 'train' is not installed")

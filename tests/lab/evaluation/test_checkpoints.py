@@ -30,9 +30,8 @@ from breadth.lab.evaluation.checkpoints import (
 from breadth.lab.evaluation.evaluate import evaluate
 from breadth.lab.grpo import RUN, Course
 from breadth.lab.model.reasoner import Reasoner, load
-from breadth.lab.task.tasks import held_out
-from breadth.lab.trials.experiment import Bench, Done, Trial, bench_of
-from breadth.lab.trials.folder import done
+from breadth.lab.task.problems import held_out
+from breadth.lab.trials.experiment import Bench, Done, Trial, bench_of, done
 from breadth.lab.trials.runner import Watch, run_trials
 from breadth.measure.intervals import Interval
 from breadth.measure.transfer import transfer_gap

@@ -15,8 +15,7 @@ from breadth.lab.evaluation.evaluate import PLAIN, AtK, Evaluation, Measured, ev
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.batch import Drawn
 from breadth.lab.task.grammar import END, Role, parse
-from breadth.lab.task.problems import read_problem
-from breadth.lab.task.tasks import held_out
+from breadth.lab.task.problems import held_out, read_problem
 from breadth.lab.task.vocabulary import words_of
 from breadth.runs.reader import Run
 

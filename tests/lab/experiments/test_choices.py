@@ -21,7 +21,7 @@ def priced(price: float, voted: float, seed: int = 0) -> Done:
 
 
 def ended(name: str, early: float, late: float, voted: float) -> Done:
-    curve = {"steps": list(range(1, 41)), "passed": [early] * 20 + [late] * 20}
+    curve = {"steps": list(range(1, 41)), "reward": [early] * 20 + [late] * 20}
     return Done(
         Trial(name, "m:w"),
         {"train": curve, "beside": {"passed": 0.2, "voted": voted, "covered": 0.8, "tokens": 20.0}},

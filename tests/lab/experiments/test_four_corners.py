@@ -11,8 +11,7 @@ from breadth.lab.demo.plan import Plan
 from breadth.lab.demo.run import problems
 from breadth.lab.experiments.four_corners import CONFIRMATION, CORNERS, FourCorners
 from breadth.lab.model.reasoner import load
-from breadth.lab.trials.experiment import bench_of
-from breadth.lab.trials.folder import done
+from breadth.lab.trials.experiment import bench_of, done
 from breadth.lab.trials.runner import run_trials
 from breadth.report.sections import Table, Verdict
 

@@ -39,7 +39,7 @@ def test_smaller_courses_are_asked_for_by_field() -> None:
 
 
 EXPERIMENT = Remedies(looks=Looks(problems=4, samples=8))
-TRAIN = {"steps": [1, 2, 3, 4], "planning": [1.0, 0.8, 0.6, 0.4], "passed": [0.1, 0.2, 0.3, 0.4]}
+TRAIN = {"steps": [1, 2, 3, 4], "planning": [1.0, 0.8, 0.6, 0.4], "reward": [0.1, 0.2, 0.3, 0.4]}
 
 
 def look(rights: list[int], step: int = 4) -> dict[str, object]:

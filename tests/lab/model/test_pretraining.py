@@ -12,9 +12,8 @@ import pytest
 from breadth.base.errors import MissingExtraError, SettingsError
 from breadth.lab.model.pretraining import IGNORED, MIX, Lessons, pretrain
 from breadth.lab.model.reasoner import Reasoner, Shape
-from breadth.lab.task.facts import Facts
 from breadth.lab.task.problems import LEVELS, Problem, draw_problem, draw_problems
-from breadth.lab.task.teacher import Teacher, Written
+from breadth.lab.task.teacher import Facts, Teacher, Written
 from breadth.lab.task.vocabulary import words_of
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")

@@ -15,8 +15,7 @@ import pytest
 
 from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError, WriteError
 from breadth.lab.model.reasoner import HASHED, SUMS, TASK, Reasoner, Shape, build, check, load, save
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 pytest.importorskip("transformers", reason="the extra 'train' is not installed")

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from breadth.lab.model.reasoner import Reasoner, Shape, build
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,7 @@ from breadth.lab.sampling.batch import (
     draw_all,
     newcomers,
 )
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 
 MARKS = Marks(open=4, close=5, again=6, end=3)
 

@@ -13,8 +13,7 @@ from breadth.inference.records import Sampling
 from breadth.lab.model.reasoner import Reasoner, Shape, build
 from breadth.lab.sampling.batch import Job, Marks, begun
 from breadth.lab.sampling.network import STRIDE, Choice, Network, chosen, mixed, uniforms
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 

@@ -21,10 +21,9 @@ from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
 from breadth.lab.model.reasoner import Reasoner, Shape, build
 from breadth.lab.sampling.sampler import ReasonerSampler
-from breadth.lab.task.facts import Facts
 from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem
-from breadth.lab.task.teacher import Teacher
+from breadth.lab.task.teacher import Facts, Teacher
 from breadth.runtime.driver import Driver, solve_all
 from breadth.runtime.sampler import Meter, SampleRequest
 
@@ -134,7 +133,7 @@ def test_a_prefix_is_continued(memorised: Reasoner) -> None:
     for given in (words[:1], words[:4], words[:-1]):
         for gap in ("", " ", "\n"):
             rest = drawn(memorised, SampleRequest(QUESTION, greedy, prefix=" ".join(given) + gap))[0]
-            assert rest.whole.split() == words
+            assert rest.full_text.split() == words
             assert rest.text.startswith(" ") == (gap == "")
             assert (rest.reasoning, rest.thinking_tokens) == ("", 0)
             assert rest.prompt_tokens == 1 + len(QUESTION.split()) + len(given)

@@ -17,10 +17,8 @@ from breadth.lab.model.reasoner import Reasoner, Shape, build
 from breadth.lab.sampling.engine import Engine, Job, Token, draw_all
 from breadth.lab.server.replies import Entry, Listening, Piece, Replies, Writing
 from breadth.lab.server.requests import Wanted
-from breadth.lab.task.facts import Facts
-from breadth.lab.task.teacher import Teacher
-from breadth.lab.task.vocabulary import build_tokenizer
-from breadth.lab.task.wording import Wording, question_words
+from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.task.vocabulary import Wording, build_tokenizer, question_words
 from breadth.runtime.wire import CHAT_PATH, CHUNK_DECODER, COMPLETIONS_PATH, DONE_EVENT
 from breadth.testing.fake_server import until
 

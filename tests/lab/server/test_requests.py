@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from breadth.lab.server.requests import MOST_REPLIES, Wanted, read_wanted
-from breadth.lab.task.vocabulary import build_tokenizer
-from breadth.lab.task.wording import Wording
+from breadth.lab.task.vocabulary import Wording, build_tokenizer
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from breadth.base.errors import BrokenFileError, WriteError
-from breadth.lab.trials.experiment import Trial
-from breadth.lab.trials.folder import FOUND, found
-from breadth.lab.trials.runner import Failure, Watch, locked, run_trials
+from breadth.lab.trials.experiment import FOUND, Bench, Done, Trial, found, prepare, write_found
+from breadth.lab.trials.runner import RESULTS, Failure, Watch, finish, lesson_bar, locked, run_trials, trial_bar
+from breadth.report.sections import Fact, Facts, Page
 
 WORK = '''
 import os, signal, time
@@ -169,3 +172,63 @@ def still_counting(progress: list[Path]) -> bool:
     before = [path.read_text() for path in progress]
     time.sleep(0.5)
     return before != [path.read_text() for path in progress]
+
+
+TRIALS = [Trial(name, "m:w", units=10) for name in ("a", "b", "c")]
+
+
+def test_each_trial_that_ends_is_a_line_with_an_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(TRIALS, tmp_path)
+    write_found(tmp_path / "a", {}, 1.0)
+    with trial_bar(TRIALS, tmp_path) as watch:
+        watch.units(TRIALS[1], 5)
+        watch.ended(TRIALS[1], None)
+        watch.ended(TRIALS[2], Failure(TRIALS[2], "no luck", tmp_path))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("b ended; 2 of 3 trials, about ")
+    assert second == "c FAILED; 3 of 3 trials, about 0 s left"
+
+
+def test_lessons_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    with lesson_bar(600) as told:
+        for step in range(1, 601):
+            told(step, 1 / step)
+    assert capsys.readouterr().err.splitlines() == ["step 500 of 600, loss 0.002", "step 600 of 600, loss 0.002"]
+
+
+@dataclass(frozen=True)
+class Small:
+    name: str = "small"
+    statement: str = "Three trials."
+    seeds: int = 1
+
+    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+        return tuple(Trial(f"t{number}", "m:w", {"number": number}) for number in range(3))
+
+    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+        return Page("Small", [Facts("Found", [Fact(one.trial.name, one.result["value"]) for one in done])])
+
+
+def test_what_ended_failed_and_was_not_run(tmp_path: Path) -> None:
+    small, bench = Small(), Bench(1, weights="abc")
+    trials = small.trials(bench)
+    prepare(trials, tmp_path)
+    write_found(tmp_path / "t0", {"value": 5}, 3.0)
+    page = finish(
+        small, bench, tmp_path, [Failure(trials[1], "no luck", tmp_path / "log.txt")], "breadth lab run small"
+    )
+    written = json.loads((tmp_path / RESULTS).read_text())
+    assert {key: written[key] for key in ("experiment", "statement", "base", "seeds")} == {
+        "experiment": "small",
+        "statement": "Three trials.",
+        "base": "abc",
+        "seeds": 1,
+    }
+    states = [(row["name"], row["state"], row["seconds"], row["reason"], row["settings"]) for row in written["trials"]]
+    assert states == [
+        ("t0", "done", 3.0, None, {"number": 0}),
+        ("t1", "failed", None, "no luck", {"number": 1}),
+        ("t2", "not run", None, None, {"number": 2}),
+    ]
+    assert written["page"]["title"] == page.title == "Small"
+    assert '"value":5' in json.dumps(written["page"], separators=(",", ":"))

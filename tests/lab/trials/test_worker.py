@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.lab.trials.experiment import Trial
-from breadth.lab.trials.folder import FAILED, FOUND, LOG, found, prepare
+from breadth.lab.trials.experiment import FAILED, FOUND, LOG, Trial, found, prepare
 from breadth.lab.trials.worker import SPENT
 
 WORK = """

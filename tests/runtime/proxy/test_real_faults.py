@@ -158,7 +158,7 @@ def test_every_strategy_is_answered_or_refused_for_what_it_needs(serving: Any, n
             if name == "cascade":  # has no stages of its own
                 assert (got.status, "stages" in got.error["message"]) == (400, True)
                 return
-            missing = Policy.named(name).strategy.needs - served.proxy.sampler.offers
+            missing = Policy.parse(name).strategy.needs - served.proxy.sampler.offers
             assert (got.status, "error" in got.json) == ((400, True) if missing else (200, False)), got.raw
             assert all(need in got.error["message"] for need in missing)
             if not missing:

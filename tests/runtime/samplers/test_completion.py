@@ -349,7 +349,7 @@ def test_thinking_at_the_beginning_is_split_off(pieces: list[str], thinking: str
 
 def test_after_a_given_beginning_nothing_is_split() -> None:
     candidate = of("<think>", "hm", "</think>", "4", draw=SampleRequest("q", prefix="Well, "))
-    assert (candidate.reasoning, candidate.whole) == ("", "Well, <think>hm</think>4")
+    assert (candidate.reasoning, candidate.full_text) == ("", "Well, <think>hm</think>4")
     candidate = of("<think>", "hm", "</think>", "4")
     assert (candidate.reasoning, candidate.text, candidate.thinking_tokens) == ("hm", "4", 3)
 

@@ -160,7 +160,7 @@ async def _inline(server: FakeServer, sampler: OpenAISampler) -> None:
 def test_a_text_to_continue_with_log_probs_of_the_older_form() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         candidate = await sampler.sample(SampleRequest("2 + 2 =", TOP, prefix=" "), Meter())
-        assert (candidate.text, candidate.prefix, candidate.whole) == ("4 indeed", " ", " 4 indeed")
+        assert (candidate.text, candidate.prefix, candidate.full_text) == ("4 indeed", " ", " 4 indeed")
         assert server.requests[0].body["prompt"] == "2 + 2 = "
         assert candidate.logprobs is not None
         assert candidate.confidences is not None

@@ -73,7 +73,7 @@ def test_seeds_repeat_and_differ(llama: str) -> None:
 
 def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
     candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=8), prefix="One, two, three,"))
-    assert candidate.whole.startswith("One, two, three,")
+    assert candidate.full_text.startswith("One, two, three,")
     assert not candidate.text.startswith("One")
     assert "four" in candidate.text
 
@@ -164,7 +164,7 @@ def test_a_plain_text_is_continued(llama: str) -> None:
         ),
     )
     assert candidate.text.startswith(" 1")
-    assert candidate.whole.startswith(" 9, 10, 1")
+    assert candidate.full_text.startswith(" 9, 10, 1")
     assert candidate.logprobs is not None
     assert candidate.confidences is not None
     assert len(candidate.logprobs) == 4

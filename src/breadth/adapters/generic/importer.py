@@ -17,14 +17,14 @@ from breadth.adapters.generic.layout import (
     Layout,
     chart_names,
     check_mapping,
-    layout_of,
-    mapped_content,
-    obvious_layout,
+    choose_layout,
+    content_of_mapping,
+    infer_layout,
 )
-from breadth.adapters.generic.tables import Rows, glimpse, rows_of
+from breadth.adapters.generic.tables import NumberedRows, preview_table, read_rows
 from breadth.adapters.parse_values import MetricReader, RowReader, arrow_type, as_number, as_step, as_text, metric_rows
 from breadth.base.errors import UnknownFormatError
-from breadth.base.spelling import nearest
+from breadth.base.spelling import nearest_name
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id
 
@@ -67,14 +67,16 @@ class GenericImporter:
 
     def recognises(self, path: Path, start: bytes) -> str | None:
         """Look at the columns; with a mapping, a file is meant that has one of the columns it names, or one spelt much like it."""
-        seen = glimpse(path, start)
+        seen = preview_table(path, start)
         if seen is None:
             return None
-        layout = obvious_layout(seen.columns)
+        layout = infer_layout(seen.columns)
         if layout and (layout.content == "rollouts" or not self.mapping):
-            return f"{seen.form} {layout.content}"
-        meant = layout or not seen.columns or any(nearest(theirs, seen.columns) for theirs in self.mapping.values())
-        return f"{seen.form} {mapped_content(self.mapping)}" if meant else None
+            return f"{seen.format} {layout.content}"
+        meant = (
+            layout or not seen.columns or any(nearest_name(theirs, seen.columns) for theirs in self.mapping.values())
+        )
+        return f"{seen.format} {content_of_mapping(self.mapping)}" if meant else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: nothing is known about how these files belong together."""
@@ -84,7 +86,7 @@ class GenericImporter:
         """Yield the rows under our names; the first batch of rows decides what the columns are."""
         form, _, content = kind.partition(" ")
         table: MetricTable | RolloutTable | None = None
-        for found in rows_of(path, form):
+        for found in read_rows(path, form):
             if isinstance(found, Remark):
                 yield found
             elif batch := self._own(found):
@@ -92,22 +94,22 @@ class GenericImporter:
                 yield from table.records(batch)
         yield from table.remarks() if table else ()
 
-    def apart(self, path: Path, kind: str) -> dict[str, GenericImporter]:
+    def split_stacked_runs(self, path: Path, kind: str) -> dict[str, GenericImporter]:
         """Return who reads each run of a table that stacks several, by the run's name; empty for any other table."""
-        column, names = stacked(
-            batch for batch in rows_of(path, kind.partition(" ")[0]) if not isinstance(batch, Remark)
+        column, names = find_stacked_runs(
+            batch for batch in read_rows(path, kind.partition(" ")[0]) if not isinstance(batch, Remark)
         )
         return {name: replace(self, only=(column, name)) for name in names}
 
-    def _own(self, batch: Rows) -> Rows:
+    def _own(self, batch: NumberedRows) -> NumberedRows:
         if self.only is None:
             return batch
         column, name = self.only
         return [(number, row) for number, row in batch if column in row and as_text(row[column]) == name]
 
-    def _table(self, batch: Rows, path: Path, content: str) -> MetricTable | RolloutTable:
+    def _table(self, batch: NumberedRows, path: Path, content: str) -> MetricTable | RolloutTable:
         columns = dict.fromkeys(name for _, row in batch for name in row)
-        layout = layout_of(columns, self.mapping, content)
+        layout = choose_layout(columns, self.mapping, content)
         return RolloutTable(layout, batch, path) if content == "rollouts" else MetricTable(layout, columns, path)
 
 
@@ -115,18 +117,18 @@ IMPORTER = GenericImporter()
 """The importer in the catalogue."""
 
 
-RUNS = ("run", "run_id", "run_name", "run_file", "experiment", "exp_name")
+RUN_COLUMNS = ("run", "run_id", "run_name", "run_file", "experiment", "exp_name")
 """Columns that tell runs apart."""
-MODELS = ("model", "model_name", "model_alias")
+MODEL_COLUMNS = ("model", "model_name", "model_alias")
 """Columns that tell policies apart."""
-SUMMARIES = ("num_votes", "n_votes", "voting_method", "num_samples", "n_samples", "num_correct", "n_correct")
+SUMMARY_COLUMNS = ("num_votes", "n_votes", "voting_method", "num_samples", "n_samples", "num_correct", "n_correct")
 """Columns that only a summary of many samples has."""
-SHOWN = 3
-MOST = 50
+MAX_SHOWN_VALUES = 3
+MAX_STACKED_RUNS = 50
 """Runs of a table that are read one by one."""
 
 
-class Several:
+class DistinctValues:
     """Collects the different values of the columns that tell runs apart."""
 
     def __init__(self, columns: Iterable[str], wanted: Collection[str], path: Path) -> None:
@@ -139,55 +141,59 @@ class Several:
         """Take the values of a batch of rows."""
         for row in rows:
             for name in self.columns:
-                if row.get(name) is not None and len(self._seen[name]) <= SHOWN:
+                if row.get(name) is not None and len(self._seen[name]) <= MAX_SHOWN_VALUES:
                     self._seen[name].add(as_text(row[name])[:80])
 
     @property
     def found(self) -> str:
         """Say which column holds several values, and some of them; empty when none does."""
         name = next((name for name, values in self._seen.items() if len(values) > 1), None)
-        return f"{name!r}: {', '.join(sorted(self._seen[name])[:SHOWN])}, ..." if name else ""
+        return f"{name!r}: {', '.join(sorted(self._seen[name])[:MAX_SHOWN_VALUES])}, ..." if name else ""
 
     def refuse_several(self) -> None:
         """Raise when the rows belong to more than one run."""
         if self.found:
-            raise several_runs(self._path, self.found)
+            raise several_runs_error(self._path, self.found)
 
 
-def stacked(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]) -> tuple[str, list[str]]:
+def find_stacked_runs(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]) -> tuple[str, list[str]]:
     """Return the column by which a table's runs can be told apart and their names, in order; no names where it holds one, or too many."""
     seen: dict[str, dict[str, None]] = {}
     for batch in batches:
         for _, row in batch:
             for name in row:
-                if name.casefold() in RUNS and row[name] is not None and len(seen.setdefault(name, {})) <= MOST:
+                if (
+                    name.casefold() in RUN_COLUMNS
+                    and row[name] is not None
+                    and len(seen.setdefault(name, {})) <= MAX_STACKED_RUNS
+                ):
                     seen[name][as_text(row[name])] = None
-    column = next((name for name, values in seen.items() if 1 < len(values) <= MOST), "")
+    column = next((name for name, values in seen.items() if 1 < len(values) <= MAX_STACKED_RUNS), "")
     return column, list(seen.get(column, ()))
 
 
-def several_runs(path: Path, found: str) -> UnknownFormatError:
+def several_runs_error(path: Path, found: str) -> UnknownFormatError:
     """Return the refusal of a table that stacks runs."""
     return UnknownFormatError(
         path,
         f"holds rows of several runs ({found}); read as one, each would look like a restart of the one before.",
-        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MOST} runs of a table"
+        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MAX_STACKED_RUNS} runs of a table"
         " apart.",
     )
 
 
 def refuse_summaries(columns: Iterable[str], path: Path) -> None:
     """Raise when each row sums up many samples."""
-    name = next((name for name in columns if name.casefold() in SUMMARIES), None)
+    name = next((name for name in columns if name.casefold() in SUMMARY_COLUMNS), None)
     if name:
         raise UnknownFormatError(
             path, f"has one row for many samples (column {name!r}), not one for each.", "Import the single samples."
         )
 
 
-UNIX = 1e9
+MIN_UNIX_TIME = 1e9
 """No clock of a training run shows less (September 2001); smaller numbers are seconds since its start."""
-TRAIN = frozenset({"train", "training"})
+TRAIN_SPLITS = frozenset({"train", "training"})
 
 
 class MetricTable:
@@ -195,15 +201,17 @@ class MetricTable:
 
     def __init__(self, layout: Layout, columns: Collection[str], path: Path) -> None:
         self._path = path
-        self._step, self._time, self._split = (layout.theirs(name) for name in ("step", "time", "split"))
-        self._runs = Several((name for name in columns if name not in layout.columns), {*RUNS, *MODELS}, path)
+        self._step, self._time, self._split = (layout.their_name(name) for name in ("step", "time", "split"))
+        self._runs = DistinctValues(
+            (name for name in columns if name not in layout.columns), {*RUN_COLUMNS, *MODEL_COLUMNS}, path
+        )
         self._aside = {self._step, self._split, *self._runs.columns}
         self._names = self._chart(columns) or dict(layout.columns)
         self._taken = set(self._names.values())
         self._reader = MetricReader()
         self._without_step: list[int] = []
 
-    def records(self, rows: Rows) -> Iterator[Record]:
+    def records(self, rows: NumberedRows) -> Iterator[Record]:
         """Yield the metric rows of a batch."""
         self._runs.add(row for _, row in rows)
         self._runs.refuse_several()
@@ -227,7 +235,7 @@ class MetricTable:
         chart = chart_names(name for name in columns if name not in self._aside)
         runs = sorted({run for run, _ in chart.values()})
         if len(runs) > 1:
-            raise several_runs(self._path, f"{', '.join(runs[:3])}, ...")
+            raise several_runs_error(self._path, f"{', '.join(runs[:3])}, ...")
         self._aside |= {name for name in columns if chart and name not in chart}
         return {name: metric for name, (_, metric) in chart.items()}
 
@@ -236,7 +244,7 @@ class MetricTable:
         aside = self._aside if time is None else {*self._aside, self._time}
         figures = {self._name(name): value for name, value in row.items() if value is not None and name not in aside}
         values = self._reader.numbers(figures, number)
-        if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN:
+        if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN_SPLITS:
             return [MetricRow(values, step, time, "eval")] if values else []
         return metric_rows(values, step, time)
 
@@ -253,25 +261,25 @@ def unix_time(value: Any) -> float | None:
             value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
         seconds = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    return seconds if seconds is not None and UNIX < seconds < UNIX * 1000 else None
+    return seconds if seconds is not None and MIN_UNIX_TIME < seconds < MIN_UNIX_TIME * 1000 else None
 
 
-OWN = {"breadth/step": "step", "breadth/problem": "problem"}
+ADDED_COLUMNS = {"breadth/step": "step", "breadth/problem": "problem"}
 """Keys added to rows whose file has no such column; no file has columns of these names."""
-UNKNOWN = "unknown"
+UNKNOWN_PROBLEM = "unknown"
 """Problem of rows that do not say what they are about."""
-TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+BOOLEAN_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class RolloutTable:
     """Reads the batches of one table and keeps count of what was odd."""
 
-    def __init__(self, layout: Layout, batch: Rows, path: Path) -> None:
+    def __init__(self, layout: Layout, batch: NumberedRows, path: Path) -> None:
         columns = dict.fromkeys(name for _, row in batch for name in row)
         refuse_summaries((name for name in columns if name not in layout.columns), path)
         self._path, self._layout = path, layout
         self._step, self._split, self._problem, self._prompt = (
-            layout.theirs(name) for name in ("step", "split", "problem", "prompt")
+            layout.their_name(name) for name in ("step", "split", "problem", "prompt")
         )
         self._columns = {
             theirs: ours
@@ -280,19 +288,19 @@ class RolloutTable:
         }
         self._exact = [theirs for theirs, ours in self._columns.items() if not pa.types.is_floating(arrow_type(ours))]
         self._truths = [theirs for theirs, ours in self._columns.items() if pa.types.is_boolean(arrow_type(ours))]
-        self._runs = Several(columns, RUNS if self._step else (), path)
-        self._models = Several(columns, MODELS, path)
+        self._runs = DistinctValues(columns, RUN_COLUMNS if self._step else (), path)
+        self._models = DistinctValues(columns, MODEL_COLUMNS, path)
         self._without_step = self._without_problem = 0
 
-    def records(self, rows: Rows) -> Iterator[Record]:
+    def records(self, rows: NumberedRows) -> Iterator[Record]:
         """Yield the rollouts of a batch, training and evaluation apart."""
         for several in (self._runs, self._models):
             several.add(row for _, row in rows)
         self._runs.refuse_several()
-        parts: dict[Split, Rows] = {}
+        parts: dict[Split, NumberedRows] = {}
         for number, row in rows:
             parts.setdefault(self._split_of(row), []).append((number, self._prepared(row)))
-        reader = RowReader({**self._columns, **OWN}, frozenset({self._split} if self._split else ()))
+        reader = RowReader({**self._columns, **ADDED_COLUMNS}, frozenset({self._split} if self._split else ()))
         for split, part in parts.items():
             table, remarks = reader.table([row for _, row in part], self._path, [number for number, _ in part])
             yield from remarks
@@ -308,7 +316,7 @@ class RolloutTable:
         if self._without_problem:
             said.append(
                 f"{self._without_problem} rows do not say which problem they are about; they share the problem"
-                f" '{UNKNOWN}'."
+                f" '{UNKNOWN_PROBLEM}'."
             )
         if self._models.found:
             said.append(
@@ -319,7 +327,7 @@ class RolloutTable:
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:
         if self._split and row.get(self._split) is not None:
-            return "train" if as_text(row[self._split]).casefold() in TRAIN else "eval"
+            return "train" if as_text(row[self._split]).casefold() in TRAIN_SPLITS else "eval"
         return "train" if self._step else "eval"
 
     def _prepared(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,7 +338,7 @@ class RolloutTable:
                 del ready[name]
         for name in self._truths:
             if isinstance(ready.get(name), str):
-                ready[name] = TRUTHS.get(ready[name].strip().casefold(), ready[name])
+                ready[name] = BOOLEAN_WORDS.get(ready[name].strip().casefold(), ready[name])
         step = as_step(row.get(self._step)) if self._step else 0
         self._without_step += step is None
         ready[self._step or "breadth/step"] = step or 0
@@ -341,10 +349,10 @@ class RolloutTable:
     def _stand_in(self, row: Mapping[str, Any]) -> str:
         prompt = row.get(self._prompt) if self._prompt else None
         self._without_problem += prompt is None
-        return UNKNOWN if prompt is None else problem_id(as_text(prompt))
+        return UNKNOWN_PROBLEM if prompt is None else problem_id(as_text(prompt))
 
 
-def _fits(theirs: str, ours: str, batch: Rows) -> bool:
+def _fits(theirs: str, ours: str, batch: NumberedRows) -> bool:
     """Say whether a column may stand for a per-token one of ours: it must hold lists (a mean goes to ``extra``)."""
     first = next((row[theirs] for _, row in batch if row.get(theirs) is not None), None)
     return not pa.types.is_list(arrow_type(ours)) or first is None or isinstance(first, list)

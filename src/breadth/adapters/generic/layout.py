@@ -9,11 +9,11 @@ from typing import Literal
 
 from breadth.base.errors import SettingsError
 from breadth.base.spelling import suggestion
-from breadth.runs.names import METRICS
+from breadth.runs.names import METRIC_NAMES
 from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, ROLLOUT_TYPES
 
 Content = Literal["metrics", "rollouts"]
-STEPS = (
+STEP_NAMES = (
     "step",
     "global_step",
     "train/global_step",
@@ -24,7 +24,7 @@ STEPS = (
     "iter",
 )
 """Names of the step, best first: Weights & Biases' ``_step`` counts log calls, so the trainer's own comes before it."""
-TIMES = ("_timestamp", "timestamp", "wall_time", "time")
+TIME_NAMES = ("_timestamp", "timestamp", "wall_time", "time")
 ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
     "problem": ("question_id", "problem_id", "prompt_id", "example_id", "task_id", "qid"),
     "prompt": ("prompt", "question", "problem", "query", "input"),
@@ -50,13 +50,13 @@ ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("split", "token_ids", "logprobs", "old_logprobs", "entropy", "advantages", "mask")},
 }
 """Our column -> names that obviously mean it, best first."""
-GRADED = frozenset({"completion", "answer", "correct"})
+OUTCOME_COLUMNS = frozenset({"completion", "answer", "correct"})
 """At least one of these makes a row a rollout."""
-NAMED = frozenset({"problem", "prompt"})
+PROBLEM_COLUMNS = frozenset({"problem", "prompt"})
 """One of these says what the rollout is about."""
-ALLOWED = frozenset({*ROLLOUT_TYPES, *PROBLEM_SCHEMA.names, *METRICS, "time"} - {"extra"})
+MAPPABLE_NAMES = frozenset({*ROLLOUT_TYPES, *PROBLEM_SCHEMA.names, *METRIC_NAMES, "time"} - {"extra"})
 """Names a mapping may give."""
-CHART = re.compile(r"(.+) - (.+?)(__MIN|__MAX)?")
+CHART_COLUMN = re.compile(r"(.+) - (.+?)(__MIN|__MAX)?")
 """Columns of a chart exported from Weights & Biases: run, metric, and the ends of its band."""
 
 
@@ -71,7 +71,7 @@ class Layout:
     guess: str = ""
     """A choice made between two meanings, worth telling."""
 
-    def theirs(self, ours: str) -> str | None:
+    def their_name(self, ours: str) -> str | None:
         """Return their name of one of our columns."""
         return next((theirs for theirs, name in self.columns.items() if name == ours), None)
 
@@ -79,25 +79,26 @@ class Layout:
 def check_mapping(mapping: Mapping[str, str]) -> None:
     """Refuse a mapping whose left sides are no names of ours."""
     for ours in mapping:
-        if ours not in ALLOWED and not ours.startswith(REWARD_PREFIX):
+        if ours not in MAPPABLE_NAMES and not ours.startswith(REWARD_PREFIX):
             raise SettingsError(
-                f"A mapping gives '{ours}', which is no column or metric of ours.", suggestion(ours, ALLOWED, "names")
+                f"A mapping gives '{ours}', which is no column or metric of ours.",
+                suggestion(ours, MAPPABLE_NAMES, "names"),
             )
 
 
-def mapped_content(mapping: Mapping[str, str]) -> Content:
+def content_of_mapping(mapping: Mapping[str, str]) -> Content:
     """Say what a mapping describes: a grade, a text or a problem makes it rollouts."""
-    return "rollouts" if not (GRADED | NAMED).isdisjoint(mapping) else "metrics"
+    return "rollouts" if not (OUTCOME_COLUMNS | PROBLEM_COLUMNS).isdisjoint(mapping) else "metrics"
 
 
-def layout_of(columns: Collection[str], mapping: Mapping[str, str], content: str) -> Layout:
+def choose_layout(columns: Collection[str], mapping: Mapping[str, str], content: str) -> Layout:
     """Return what each column is; a mapping that names a column the file has not is an error."""
     for ours, theirs in mapping.items():
         if theirs not in columns:
             problem = f"The mapping says {ours}={theirs}, but the file has no column '{theirs}'."
             raise SettingsError(problem, suggestion(theirs, columns, "columns of the file"))
-    layout = _rollouts(columns, mapping) if content == "rollouts" else _metrics(columns, mapping)
-    if content == "rollouts" and NAMED.isdisjoint(layout.columns.values()):
+    layout = rollout_layout(columns, mapping) if content == "rollouts" else metric_layout(columns, mapping)
+    if content == "rollouts" and PROBLEM_COLUMNS.isdisjoint(layout.columns.values()):
         raise SettingsError(
             "These rows are rollouts, but nothing says which problem each is about.",
             "Add problem=COLUMN (an id) or prompt=COLUMN (the text).",
@@ -105,13 +106,13 @@ def layout_of(columns: Collection[str], mapping: Mapping[str, str], content: str
     return layout
 
 
-def obvious_layout(columns: Mapping[str, bool]) -> Layout | None:
+def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
     """Return the layout of a table by its columns' names alone (column -> whether it holds numbers), or None."""
-    rollouts = _rollouts(columns, {})
+    rollouts = rollout_layout(columns, {})
     found = set(rollouts.columns.values())
-    if found & NAMED and found & GRADED:
+    if found & PROBLEM_COLUMNS and found & OUTCOME_COLUMNS:
         return rollouts
-    metrics = _metrics(columns, {})
+    metrics = metric_layout(columns, {})
     numbers = [
         name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")
     ]
@@ -120,22 +121,22 @@ def obvious_layout(columns: Mapping[str, bool]) -> Layout | None:
 
 def chart_names(columns: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return column -> (run, metric) where every column is one of an exported chart; the ends of bands are left out."""
-    found = {name: CHART.fullmatch(name) for name in columns}
+    found = {name: CHART_COLUMN.fullmatch(name) for name in columns}
     if not found or not all(found.values()):
         return {}
     return {name: (match[1], match[2]) for name, match in found.items() if match and not match[3]}
 
 
-def _metrics(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
+def metric_layout(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
     found = {theirs: ours for ours, theirs in mapping.items()}
-    for ours, names in (("step", STEPS), ("time", TIMES), ("split", ("split",))):
+    for ours, names in (("step", STEP_NAMES), ("time", TIME_NAMES), ("split", ("split",))):
         _fill(found, ours, names, columns)
     return Layout("metrics", found)
 
 
-def _rollouts(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
+def rollout_layout(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
     found = {theirs: ours for ours, theirs in mapping.items()}
-    for ours, names in (("step", STEPS), *ROLLOUT_NAMES.items()):
+    for ours, names in (("step", STEP_NAMES), *ROLLOUT_NAMES.items()):
         _fill(found, ours, names, columns)
     if (
         "completion" in found.values()

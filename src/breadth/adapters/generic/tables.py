@@ -13,19 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.sniff import BOM, first_objects, leading_keys, parsed
+from breadth.adapters.sniff import BOM, first_objects, leading_keys, parse_json
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import LONGEST, json_rows, text_rows, unreadable
+from breadth.runs.jsonl import MAX_ROW_BYTES, read_error, read_json_rows, read_text_rows
 from breadth.runs.schema import Remark
 
 DELIMITERS = ",;\t|"
-BATCH = 8192
+MAX_BATCH_ROWS = 8192
 """Rows handed on at a time, at most."""
-BATCH_SIZE = 16 << 20
+MAX_BATCH_CHARACTERS = 16 << 20
 """Characters handed on at a time: a row of a reasoning model may have a hundred thousand."""
-LONGEST_RECORD = 16 << 20
+MAX_RECORD_LENGTH = 16 << 20
 """Characters of one row; beyond it a quote was opened and never closed."""
-MOST_REPAIRS = 20
+MAX_REPAIRS = 20
 """Quotes without an end that are passed over in one file; each costs reading what follows a second time."""
 TEXT_BOM = "\ufeff"
 CsvRows = list[tuple[int, dict[str, str | None]]]
@@ -46,15 +46,15 @@ def delimiter_of(line: str) -> str:
 
 def csv_rows(path: Path) -> Iterator[CsvRows | Remark]:
     """Yield rows a few thousand at a time; an empty cell is None."""
-    if csv.field_size_limit() < LONGEST_RECORD:
-        csv.field_size_limit(LONGEST_RECORD)  # a cell may hold a whole completion, the default is 128 KB
+    if csv.field_size_limit() < MAX_RECORD_LENGTH:
+        csv.field_size_limit(MAX_RECORD_LENGTH)  # a cell may hold a whole completion, the default is 128 KB
     table = _Table(path)
     rows: CsvRows = []
     size = 0
     for number, row in table.rows():
         rows.append((number, row))
         size += sum(len(cell) for cell in row.values() if cell)
-        if len(rows) >= BATCH or size >= BATCH_SIZE:
+        if len(rows) >= MAX_BATCH_ROWS or size >= MAX_BATCH_CHARACTERS:
             yield rows
             rows, size = [], 0
     yield rows
@@ -69,7 +69,7 @@ class _Lines:
         self.taken: list[tuple[int, str]] = []
         self.ended = False
         self._ahead: list[tuple[int, str]] = []
-        self._source = text_rows(path)
+        self._source = read_text_rows(path)
         self._size = 0
 
     def __iter__(self) -> _Lines:
@@ -77,7 +77,7 @@ class _Lines:
 
     def __next__(self) -> str:
         line = self._ahead.pop() if self._ahead else self._fresh()
-        if line is None or self._size > LONGEST_RECORD:
+        if line is None or self._size > MAX_RECORD_LENGTH:
             self.ended = True
             self._ahead += [line] if line else []
             raise StopIteration
@@ -126,7 +126,7 @@ class _Table:
         delimiter = delimiter_of(next(self.lines, ""))
         self.lines.take_back(0)
         reader = csv.reader(self.lines, delimiter=delimiter)
-        while len(self._unclosed) <= MOST_REPAIRS:
+        while len(self._unclosed) <= MAX_REPAIRS:
             self.lines.settle()
             cells = _next_record(reader)
             if cells is None and not self.lines.taken:
@@ -149,8 +149,8 @@ class _Table:
                 Remark(problem, str(self.path), self._uneven[0], "Quote cells that hold the delimiter or a line break.")
             )
         open_quote = "a quote is opened and never closed; the line was read as it stands."
-        said += [Remark(open_quote, str(self.path), row, "Close it.") for row in self._unclosed[:MOST_REPAIRS]]
-        if len(self._unclosed) > MOST_REPAIRS:
+        said += [Remark(open_quote, str(self.path), row, "Close it.") for row in self._unclosed[:MAX_REPAIRS]]
+        if len(self._unclosed) > MAX_REPAIRS:
             row = self._unclosed[-1]
             said.append(
                 Remark(
@@ -171,23 +171,23 @@ def _next_record(reader: Iterator[list[str]]) -> list[str] | None:
         return None
 
 
-Rows = list[tuple[int, dict[str, Any]]]
+NumberedRows = list[tuple[int, dict[str, Any]]]
 """Numbered rows, each column -> value."""
-LONGEST_NAME = 200
+MAX_COLUMN_NAME_LENGTH = 200
 """Characters of a column's name; a longer first line is no header."""
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class TablePreview:
     """What the start of a file shows."""
 
-    form: str
+    format: str
     """JSONL, JSON, CSV or Parquet."""
     columns: Mapping[str, bool]
     """Column -> whether its first values are numbers."""
 
 
-def glimpse(path: Path, start: bytes) -> Glimpse | None:
+def preview_table(path: Path, start: bytes) -> TablePreview | None:
     """Return a file's form and columns, or None when it is no file of rows."""
     text = start.removeprefix(BOM).lstrip()
     if text.startswith(b"PAR1"):
@@ -201,10 +201,10 @@ def glimpse(path: Path, start: bytes) -> Glimpse | None:
     return _csv_glimpse(text)
 
 
-def rows_of(path: Path, form: str) -> Iterator[Rows | Remark]:
+def read_rows(path: Path, form: str) -> Iterator[NumberedRows | Remark]:
     """Yield a file's rows in batches, and what was odd about it."""
     readers: dict[str, Callable[[Path], Iterator[Any]]] = {
-        "JSONL": json_rows,
+        "JSONL": read_json_rows,
         "JSON": _list_rows,
         "CSV": csv_rows,
         "Parquet": _parquet_rows,
@@ -212,7 +212,7 @@ def rows_of(path: Path, form: str) -> Iterator[Rows | Remark]:
     return readers[form](path)
 
 
-def is_number(value: Any) -> bool:
+def is_numeric(value: Any) -> bool:
     """Say whether a value, or the text of a cell, is a number."""
     if isinstance(value, str):
         try:
@@ -223,12 +223,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _glimpse_of(form: str, rows: list[dict[str, Any]]) -> Glimpse | None:
+def _glimpse_of(form: str, rows: list[dict[str, Any]]) -> TablePreview | None:
     columns: dict[str, bool] = {}
     for row in rows:
         for name, value in row.items():
-            columns[name] = columns.get(name, False) or is_number(value)
-    return Glimpse(form, columns) if columns else None
+            columns[name] = columns.get(name, False) or is_numeric(value)
+    return TablePreview(form, columns) if columns else None
 
 
 def _first_of_list(text: bytes) -> list[dict[str, Any]]:
@@ -240,40 +240,40 @@ def _first_of_list(text: bytes) -> list[dict[str, Any]]:
     return [first] if isinstance(first, dict) else []
 
 
-def _csv_glimpse(text: bytes) -> Glimpse | None:
+def _csv_glimpse(text: bytes) -> TablePreview | None:
     lines = text.decode("utf-8", errors="replace").splitlines()[:8]
     if not lines or "\0" in lines[0]:
         return None
     header = header_cells(lines[0])
-    if len(header) < 2 or max(map(len, header)) > LONGEST_NAME:
+    if len(header) < 2 or max(map(len, header)) > MAX_COLUMN_NAME_LENGTH:
         return None
     rows = [dict(zip(header, header_cells(line), strict=False)) for line in lines[1:]]
-    known = {name: any(is_number(row.get(name)) for row in rows) for name in header if name}
-    return Glimpse("CSV", known) if known else None
+    known = {name: any(is_numeric(row.get(name)) for row in rows) for name in header if name}
+    return TablePreview("CSV", known) if known else None
 
 
-def _parquet_glimpse(path: Path) -> Glimpse | None:
+def _parquet_glimpse(path: Path) -> TablePreview | None:
     """Return a Parquet file's columns; none at all where its end is missing, so that reading it says so."""
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError):
-        return Glimpse("Parquet", {}) if path.is_file() else None
+        return TablePreview("Parquet", {}) if path.is_file() else None
     numeric = {field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema}
-    return Glimpse("Parquet", numeric)
+    return TablePreview("Parquet", numeric)
 
 
-def _list_rows(path: Path) -> Iterator[Rows | Remark]:
+def _list_rows(path: Path) -> Iterator[NumberedRows | Remark]:
     try:
         size = path.stat().st_size
-        content = path.read_bytes() if size <= LONGEST else b""
+        content = path.read_bytes() if size <= MAX_ROW_BYTES else b""
     except OSError as error:
-        raise unreadable(path, error) from error
-    rows = parsed(content.removeprefix(BOM))
+        raise read_error(path, error) from error
+    rows = parse_json(content.removeprefix(BOM))
     if not isinstance(rows, list):
         what = (
             "is not a whole JSON list."
             if content
-            else f"has {size / 1e6:,.0f} MB; a JSON list is read up to {LONGEST / 1e6:,.0f} MB."
+            else f"has {size / 1e6:,.0f} MB; a JSON list is read up to {MAX_ROW_BYTES / 1e6:,.0f} MB."
         )
         raise BrokenFileError(
             path, what, "Write one JSON object per line (JSONL) instead: it can be read in parts and survives a crash."
@@ -284,7 +284,7 @@ def _list_rows(path: Path) -> Iterator[Rows | Remark]:
     yield [(number, row) for number, row in enumerate(rows, 1) if isinstance(row, dict)]
 
 
-def _parquet_rows(path: Path) -> Iterator[Rows | Remark]:
+def _parquet_rows(path: Path) -> Iterator[NumberedRows | Remark]:
     first = 1
     try:
         with pq.ParquetFile(path) as file:
@@ -303,4 +303,4 @@ def _parquet_rows(path: Path) -> Iterator[Rows | Remark]:
 def _batch_rows(metadata: Any) -> int:
     """Return how many rows to take at a time, so that a batch stays small however long its texts are."""
     size = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
-    return int(min(BATCH, max(1, BATCH_SIZE * metadata.num_rows // max(size, 1))))
+    return int(min(MAX_BATCH_ROWS, max(1, MAX_BATCH_CHARACTERS * metadata.num_rows // max(size, 1))))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from breadth.base.errors import StrategyError
-from breadth.doctor.trainer_config import ServerWords
+from breadth.doctor.trainer_config import ServerPatch
 from breadth.inference.records import Sampling
 from breadth.runtime.dialect import ServerDialect, ServerIdentity
 from breadth.runtime.sampler import SampleRequest
@@ -17,7 +17,7 @@ DRY = 0.8
 default.
 """
 
-SETTINGS = ServerWords(
+SETTINGS = ServerPatch(
     "llama-cpp",
     fields={
         "thinking_budget": lambda tokens: {"reasoning_budget_tokens": int(tokens)},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, flat, interpolated, spelled, table_of
+from breadth.adapters.configs import Settings, flatten_table, read_table, render_setting, resolve_references
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
@@ -29,15 +29,15 @@ FIELDS: Mapping[str, str] = {
     "temperature": "policy.generation.temperature",
     "top_p": "policy.generation.top_p",
     "top_k": "policy.generation.top_k",
-    "longest": CAP,
+    "max_completion_length": CAP,
     "mask_truncated": "grpo.overlong_filtering",
     "length_penalty": "grpo.reward_shaping.enabled",
-    "filter_flat": "grpo.use_dynamic_sampling",
+    "dynamic_sampling": "grpo.use_dynamic_sampling",
     "correct_mismatch": "loss_fn.use_importance_sampling_correction",
     "engine": "policy.generation.backend",
 }
 """Our knob -> NeMo-RL's setting."""
-PLAIN = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "longest"}
+PLAIN = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "max_completion_length"}
 """Knobs whose value is the setting's."""
 
 
@@ -56,14 +56,14 @@ class NemoRlSettings:
 
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the settings of a file by dotted path, references to one another put in."""
-        found = table_of(path, exponents=True)
+        found = read_table(path, exponents=True)
         if not isinstance(found, Mapping):
             raise BrokenFileError(path, "holds no table of settings.", "Give NeMo-RL's YAML.")
-        return interpolated(dict(flat(found)))
+        return resolve_references(dict(flatten_table(found)))
 
-    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
+    def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate what is set; NeMo-RL's own defaults stand in its YAML, not in its code, and are not supposed."""
-        own = interpolated(dict(flat(config)))
+        own = resolve_references(dict(flatten_table(config)))
         read = Settings(own)
         shaped = read.switch("grpo.reward_shaping.enabled")
         return TrainerConfig(
@@ -89,16 +89,16 @@ class NemoRlSettings:
             temperature=read.number(FIELDS["temperature"]),
             top_p=read.number(FIELDS["top_p"]),
             top_k=0 if FIELDS["top_k"] in own and own[FIELDS["top_k"]] is None else read.whole(FIELDS["top_k"]),
-            longest=read.whole(CAP),
+            max_completion_length=read.whole(CAP),
             context=read.whole(CONTEXT),
             mask_truncated=read.switch(FIELDS["mask_truncated"]),
             length_penalty=shaped,
-            filter_flat=read.switch(FIELDS["filter_flat"]),
+            dynamic_sampling=read.switch(FIELDS["dynamic_sampling"]),
             shaped_reward=True if shaped else None,
             correct_mismatch=read.switch(FIELDS["correct_mismatch"]),
             engine=read.text(FIELDS["engine"]),
             logs_rollouts=True,
-            theirs={knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own},
+            user_settings={knob: render_setting(name, own[name]) for knob, name in FIELDS.items() if name in own},
         )
 
     def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
@@ -120,14 +120,14 @@ def _updates(read: Settings) -> float | None:
 
 
 def _overrides(change: Change, knobs: TrainerConfig) -> tuple[str, ...]:
-    if change.knob == "updates":
+    if change.setting == "updates":
         if not knobs.prompts or not knobs.group:
             return ()
         return (f"policy.train_global_batch_size={max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}",)
-    if change.knob == "longest":
-        return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (knobs.longest_prompt or 0)}")
+    if change.setting == "max_completion_length":
+        return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (knobs.max_prompt_length or 0)}")
     value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
-    return (f"{FIELDS[change.knob]}={value}",) if change.knob in PLAIN else ()
+    return (f"{FIELDS[change.setting]}={value}",) if change.setting in PLAIN else ()
 
 
 SETTINGS = NemoRlSettings()

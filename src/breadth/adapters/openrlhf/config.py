@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, spelled
+from breadth.adapters.configs import Settings, render_setting
 from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
@@ -74,13 +74,13 @@ FIELDS: Mapping[str, str] = {
     "sequence_ratio": "actor.policy_loss_type",
     "temperature": "rollout.temperature",
     "top_p": "rollout.top_p",
-    "longest": "rollout.max_new_tokens",
-    "filter_flat": "algo.dynamic_filtering_enable",
+    "max_completion_length": "rollout.max_new_tokens",
+    "dynamic_sampling": "algo.dynamic_filtering_enable",
     "correct_mismatch": "algo.advantage.is_correction_enable",
     "length_penalty": "reward.overlong_buffer_len",
 }
 """Our knob -> OpenRLHF's flag."""
-SWITCHES = frozenset({"filter_flat", "correct_mismatch"})
+SWITCHES = frozenset({"dynamic_sampling", "correct_mismatch"})
 """Knobs that are flags without a value."""
 PLAIN = (
     frozenset(FIELDS)
@@ -108,7 +108,7 @@ class OpenRlhfSettings:
         """Return the flags of a script, spelled as there."""
         return script_arguments(path)
 
-    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
+    def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate, older names by what they are called now."""
         names = {OLDER.get(name, name): name for name in config}
         own = {name: config[spelling] for name, spelling in names.items()}
@@ -136,21 +136,23 @@ class OpenRlhfSettings:
             covariance="",
             temperature=read.number("rollout.temperature"),
             top_p=read.number("rollout.top_p"),
-            longest=read.whole("rollout.max_new_tokens"),
+            max_completion_length=read.whole("rollout.max_new_tokens"),
             length_penalty=True if read.number("reward.overlong_buffer_len") else None,
             shaped_reward=True if read.number("reward.overlong_buffer_len") else None,
-            filter_flat=read.switch("algo.dynamic_filtering_enable"),
+            dynamic_sampling=read.switch("algo.dynamic_filtering_enable"),
             filter_metric="score",
             correct_mismatch=read.switch("algo.advantage.is_correction_enable"),
             engine="vllm",
             logs_rollouts=False,
-            idle=tuple(_idle(read)),
-            theirs={knob: _flag(names[name], own[name]) for knob, name in FIELDS.items() if name in own},
+            unused=tuple(_idle(read)),
+            user_settings={knob: _flag(names[name], own[name]) for knob, name in FIELDS.items() if name in own},
         )
 
     def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
         """Word changes as flags, in the spelling of the user's script."""
-        older = bool(knobs.theirs) and not any("." in said.partition(" ")[0] for said in knobs.theirs.values())
+        older = bool(knobs.user_settings) and not any(
+            "." in said.partition(" ")[0] for said in knobs.user_settings.values()
+        )
         lines = dict.fromkeys(line for change in changes for line in _words(change, knobs, changes))
         back = {new: old for old, new in OLDER.items() if old != "generate_max_len"}
         return tuple(
@@ -163,7 +165,7 @@ def _flag(name: str, value: Any) -> str:
     if value is True:
         return f"--{name}"
     values = value if isinstance(value, list) else [value]
-    return spelled(f"--{name}", " ".join(str(one) for one in values)).replace("=", " ", 1).replace("'", "")
+    return render_setting(f"--{name}", " ".join(str(one) for one in values)).replace("=", " ", 1).replace("'", "")
 
 
 def _clips(read: Settings) -> tuple[float | None, float | None]:
@@ -186,29 +188,29 @@ def _updates(read: Settings) -> float | None:
 def _idle(read: Settings) -> Iterator[UnusedSetting]:
     if "actor.eps_clip" in read.own and "actor.eps_clip_low_high" in read.own:
         yield UnusedSetting(
-            _flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", meant=False
+            _flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", intended=False
         )
     if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:
         value = read.own["algo.dynamic_filtering_range"]
         yield UnusedSetting(
-            _flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", meant=True
+            _flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", intended=True
         )
 
 
 def _words(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> list[str]:
     """Return flags as ``name| value``."""
-    if change.knob in ("clip_low", "clip_high"):
-        wanted = {one.knob: one.value for one in together}
+    if change.setting in ("clip_low", "clip_high"):
+        wanted = {one.setting: one.value for one in together}
         low = wanted.get("clip_low", 0.2 if knobs.clip_low is None else knobs.clip_low)
         high = wanted.get("clip_high", low if knobs.clip_high is None else knobs.clip_high)
         return [f"actor.eps_clip_low_high| {low:g} {high:g}"]
-    if change.knob == "updates":
+    if change.setting == "updates":
         if not knobs.prompts or not knobs.group:
             return [f"train.max_epochs| {int(change.value)}"]
         return [f"train.batch_size| {max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}"]
-    if change.knob in SWITCHES:
-        return [f"{FIELDS[change.knob]}|"] if change.value else []
-    return [f"{FIELDS[change.knob]}| {_number(change.value)}"] if change.knob in PLAIN else []
+    if change.setting in SWITCHES:
+        return [f"{FIELDS[change.setting]}|"] if change.value else []
+    return [f"{FIELDS[change.setting]}| {_number(change.value)}"] if change.setting in PLAIN else []
 
 
 def _number(value: Any) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from breadth.adapters.parse_values import MetricReader, StepMerger, as_number, as_step, in_order, metric_rows
+from breadth.adapters.parse_values import MetricReader, StepMerger, as_number, as_step, metric_rows, order_by_prefix
 from breadth.adapters.prime_rl.rollouts import read_episodes, read_results, read_token_export
 from breadth.adapters.sniff import first_objects, leading_keys
-from breadth.runs.jsonl import json_rows
+from breadth.runs.jsonl import read_json_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
 CLOCKS = ("step", "time")
@@ -27,14 +27,14 @@ SHARED = ("time/step", "time/save_ckpt")
 def read_metrics(path: Path) -> Iterator[Record]:
     """Yield one row a step (and one for its evaluations), whoever logged what when."""
     reader, merger = MetricReader(), StepMerger()
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
         for number, row in block:
             for part in _rows(row, reader, number):
                 yield from (_ordered(done) for done in merger.add(part))
-    yield from (_ordered(done) for done in merger.rest())
+    yield from (_ordered(done) for done in merger.flush())
     yield from reader.remarks(path)
 
 
@@ -46,10 +46,10 @@ def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[Met
 
 
 def _ordered(row: MetricRow) -> MetricRow:
-    return MetricRow(in_order(row.values, FIRST), row.step, row.time, row.split)
+    return MetricRow(order_by_prefix(row.values, FIRST), row.step, row.time, row.split)
 
 
-METRICS = "metrics"
+METRICS_KIND = "metrics"
 EPISODES = "episodes"
 RESULTS = "evaluation results"
 TOKENS = "token export"
@@ -117,7 +117,7 @@ class PrimeRlImporter:
             return EPISODES
         if keys >= RESULT_KEYS:
             return RESULTS
-        return METRICS if any(_is_metrics(row) for row in first_objects(start)) else None
+        return METRICS_KIND if any(_is_metrics(row) for row in first_objects(start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Drop the effective episodes of a step where all of that step are there."""
@@ -130,7 +130,12 @@ class PrimeRlImporter:
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield what the file holds, in order."""
-        readers = {METRICS: read_metrics, EPISODES: read_episodes, RESULTS: read_results, TOKENS: read_token_export}
+        readers = {
+            METRICS_KIND: read_metrics,
+            EPISODES: read_episodes,
+            RESULTS: read_results,
+            TOKENS: read_token_export,
+        }
         return readers[kind](path)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, storable_name
-from breadth.runs.jsonl import json_rows
+from breadth.runs.jsonl import read_json_rows
 from breadth.runs.schema import REWARD_PREFIX, ROLLOUT_TYPES, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id
 
@@ -20,7 +20,7 @@ def conversation(turns: Iterable[Any]) -> str:
     )
 
 
-def spoken(completion: Any) -> str:
+def policy_text(completion: Any) -> str:
     """Return what the policy wrote: its own turns of a conversation, or a plain text as it is."""
     if not isinstance(completion, list) or not all(isinstance(turn, Mapping) for turn in completion):
         return as_text(completion)
@@ -50,23 +50,23 @@ def _call(call: Any) -> str:
     return as_text(body)
 
 
-Row = dict[str, Any]
+RolloutRow = dict[str, Any]
 """A rollout under our column names; other keys are kept as they are."""
-CUT = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "context_length")
+TRUNCATING_STOPS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "context_length")
 """Stop conditions under which verifiers calls a trace truncated."""
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 KEPT_DIGITS = 16
 """Of a task's content hash: enough to tell 10^8 problems apart."""
 
 
-def trace_rows(episode: Mapping[str, Any]) -> list[Row]:
+def trace_rows(episode: Mapping[str, Any]) -> list[RolloutRow]:
     """Return a row for each trace whose agent is trained; a judge's trace is no rollout of the policy."""
     traces = episode.get("traces")
     found = [trace for trace in traces if isinstance(trace, Mapping)] if isinstance(traces, list) else []
     return [_trace_row(trace, episode) for trace in found if _table(trace, "agent").get("trainable", True)]
 
 
-def _trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Row:
+def _trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> RolloutRow:
     task = _table(trace, "task") or _table(episode, "task")
     env = _table(episode, "env")
     origin = as_text(env.get("name") or env.get("id") or "") or None
@@ -84,7 +84,7 @@ def _trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> Row:
         "prompt": prompt,
         "reference": _table(task, "data").get("answer"),
         "origin": origin,
-        "completion": spoken([node["message"] for node in branch if node.get("sampled")]) if branch else None,
+        "completion": policy_text([node["message"] for node in branch if node.get("sampled")]) if branch else None,
         "advantage": _table(trace, "info").get("advantage"),
         "tokens": _written(trace, branch),
         "truncated": _truncated(trace),
@@ -135,9 +135,9 @@ def _task_id(task: Mapping[str, Any], origin: str | None, prompt: str | None) ->
     return f"{origin}/{short}" if origin else short
 
 
-def _rewards(trace: Mapping[str, Any]) -> Row:
+def _rewards(trace: Mapping[str, Any]) -> RolloutRow:
     """Return the total and its weighted parts; a part that was not scored is left out, a total of none is null."""
-    parts: Row = {}
+    parts: RolloutRow = {}
     for name, reward in _table(trace, "rewards").items():
         score = as_number(reward.get("score")) if isinstance(reward, Mapping) else None
         weight = as_number(reward.get("weight", 1.0)) if isinstance(reward, Mapping) else None
@@ -146,7 +146,7 @@ def _rewards(trace: Mapping[str, Any]) -> Row:
     return {**parts, "reward": sum(parts.values()) if parts else trace.get("reward")}
 
 
-def _token_columns(branch: Sequence[Mapping[str, Any]]) -> Row:
+def _token_columns(branch: Sequence[Mapping[str, Any]]) -> RolloutRow:
     """Return the per-token columns from the first sampled token on; nothing where the trace holds no tokens."""
     ids: list[Any] = []
     mask: list[bool] = []
@@ -163,7 +163,7 @@ def _token_columns(branch: Sequence[Mapping[str, Any]]) -> Row:
     if True not in mask:
         return {}
     start = mask.index(True)
-    columns: Row = {
+    columns: RolloutRow = {
         "token_ids": ids[start:],
         "mask": mask[start:],
         "old_logprobs": logprobs[start:],
@@ -190,10 +190,10 @@ def _truncated(trace: Mapping[str, Any]) -> bool | None:
     calls = [call for call in _list(trace, "calls") if isinstance(call, Mapping) and not call.get("error")]
     if trace.get("stop_condition") is None and not calls:
         return None
-    return trace.get("stop_condition") in CUT or bool(calls and calls[-1].get("finish_reason") == "length")
+    return trace.get("stop_condition") in TRUNCATING_STOPS or bool(calls and calls[-1].get("finish_reason") == "length")
 
 
-def _trace_rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> Row:
+def _trace_rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> RolloutRow:
     """Return what has no column and is worth keeping; timings, tools and configurations are not."""
     errors = [
         f"{as_text(error.get('type'))}: {as_text(error.get('message'))}"
@@ -211,9 +211,9 @@ def _trace_rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> Row:
     return {name: value for name, value in kept.items() if value}
 
 
-ORIGINS = ("env_name", "env_id", "task")
+ORIGIN_KEYS = ("env_name", "env_id", "task")
 """Where a row names its environment, best first."""
-USED = frozenset(
+USED_KEYS = frozenset(
     {
         "prompt",
         "completion",
@@ -231,17 +231,17 @@ USED = frozenset(
 """Keys that have a column, and timings and tools, which say nothing about the rollout."""
 
 
-def result_rows(record: Mapping[str, Any]) -> list[Row]:
+def result_rows(record: Mapping[str, Any]) -> list[RolloutRow]:
     """Return a row under our column names; its ``answer`` is the reference, and reward parts stay with the metrics."""
     prompt, completion = record.get("prompt"), record.get("completion")
     if prompt is None and completion is None:
         return []
-    origin = next((record[name] for name in ORIGINS if isinstance(record.get(name), str)), None)
+    origin = next((record[name] for name in ORIGIN_KEYS if isinstance(record.get(name), str)), None)
     text = None if prompt is None else conversation(prompt) if isinstance(prompt, list) else as_text(prompt)
-    row: Row = {
+    row: RolloutRow = {
         "problem": _example_id(record.get("example_id"), origin, text),
         "prompt": text,
-        "completion": None if completion is None else spoken(completion),
+        "completion": None if completion is None else policy_text(completion),
         "reference": record.get("answer"),
         "origin": origin,
         "reward": record.get("reward"),
@@ -264,11 +264,13 @@ def _output_tokens(record: Mapping[str, Any]) -> float | None:
     return as_number(usage["output_tokens"]) if isinstance(usage, Mapping) and "output_tokens" in usage else None
 
 
-def _result_rest(record: Mapping[str, Any], row: Row) -> Row:
+def _result_rest(record: Mapping[str, Any], row: RolloutRow) -> RolloutRow:
     """Return what has no column; metrics stand a second time at the top level, which is once too often."""
     metrics = record.get("metrics")
     twice = metrics if isinstance(metrics, Mapping) else {}
-    return {name: value for name, value in record.items() if name not in USED and name not in row and name not in twice}
+    return {
+        name: value for name, value in record.items() if name not in USED_KEYS and name not in row and name not in twice
+    }
 
 
 PER_TOKEN = {
@@ -281,13 +283,13 @@ PER_TOKEN = {
 }
 """Their list -> our column. The export's other lists follow from these."""
 TOKEN_COLUMNS = {name: name for name in (*PER_TOKEN.values(), "step", "problem", "origin", "tokens", "advantage")}
-KEPT = ("rank", "micro_step", "micro_sequence_idx", "export_sequence_idx")
+KEPT_KEYS = ("rank", "micro_step", "micro_sequence_idx", "export_sequence_idx")
 
 
 def read_token_export(path: Path) -> Iterator[Record]:
     """Yield the sequences of one rank and step; prompts are cut off, their tokens name the problem."""
     bad = 0
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
@@ -301,7 +303,7 @@ def read_token_export(path: Path) -> Iterator[Record]:
         yield Remark(f"{bad} rows hold no trained token, or lists of unequal length; left out.", str(path))
 
 
-def _token_row(record: Mapping[str, Any]) -> Row | None:
+def _token_row(record: Mapping[str, Any]) -> RolloutRow | None:
     columns = {ours: record[theirs] for theirs, ours in PER_TOKEN.items() if isinstance(record.get(theirs), list)}
     if (
         len({len(values) for values in columns.values()}) != 1
@@ -313,7 +315,7 @@ def _token_row(record: Mapping[str, Any]) -> Row | None:
     prompt = as_text(columns["token_ids"][:start])
     env = as_text(record.get("env_name") or "") or None
     return {
-        **{name: record[name] for name in KEPT if name in record},
+        **{name: record[name] for name in KEPT_KEYS if name in record},
         **{name: values[start:] for name, values in columns.items()},
         "step": as_step(record.get("step")) or 0,
         "problem": f"{env}/{problem_id(prompt)}" if env else problem_id(prompt),
@@ -329,8 +331,10 @@ def _common(advantages: list[Any] | None, mask: list[Any]) -> Any:
     return trained[0] if trained and all(value == trained[0] for value in trained) else None
 
 
-STEP = re.compile(r"step_(\d{1,15})")
-COLUMNS = {name: name for name in (*ROLLOUT_TYPES, "prompt", "reference", "origin") if name not in ("split", "extra")}
+STEP_FOLDER = re.compile(r"step_(\d{1,15})")
+TRACE_COLUMNS = {
+    name: name for name in (*ROLLOUT_TYPES, "prompt", "reference", "origin") if name not in ("split", "extra")
+}
 
 
 def read_episodes(path: Path) -> Iterator[Record]:
@@ -343,21 +347,21 @@ def read_results(path: Path) -> Iterator[Record]:
     return _read(path, result_rows)
 
 
-def step_of(path: Path) -> int | None:
+def folder_step(path: Path) -> int | None:
     """Return the step that a folder of the path names (``step_12``), the innermost one."""
-    found = (STEP.fullmatch(part) for part in reversed(path.parts))
+    found = (STEP_FOLDER.fullmatch(part) for part in reversed(path.parts))
     return next((int(step[1]) for step in found if step), None)
 
 
-def split_of(path: Path) -> Split | None:
+def folder_split(path: Path) -> Split | None:
     """Return which problems a file of prime-rl is about: its folders are ``step_N/{train,eval}/{all,effective}``."""
-    named = path.parts[-3] if step_of(path) is not None and len(path.parts) > 2 else None
+    named = path.parts[-3] if folder_step(path) is not None and len(path.parts) > 2 else None
     return "train" if named == "train" else "eval" if named == "eval" else None
 
 
-def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[Row]]) -> Iterator[Record]:
+def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[RolloutRow]]) -> Iterator[Record]:
     empty = 0
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
@@ -371,16 +375,16 @@ def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[Row]]) -> Iter
         )
 
 
-def _batches(rows: list[Row], path: Path, first: int) -> Iterator[Record]:
+def _batches(rows: list[RolloutRow], path: Path, first: int) -> Iterator[Record]:
     """Yield a batch for each split; the folder knows better than a record which step and split it is counted in."""
-    step, split = step_of(path), split_of(path)
-    parts: dict[Split, list[Row]] = {}
+    step, split = folder_step(path), folder_split(path)
+    parts: dict[Split, list[RolloutRow]] = {}
     for row in rows:
         own = row.pop("split", None)
         row["step"] = step if step is not None else row["step"] or 0
         parts.setdefault(split or own or "eval", []).append(row)
     for where, part in parts.items():
         rewards = {name: name for row in part for name in row if name.startswith(REWARD_PREFIX)}
-        table, remarks = RowReader({**COLUMNS, **rewards}).table(part, path, first)
+        table, remarks = RowReader({**TRACE_COLUMNS, **rewards}).table(part, path, first)
         yield from remarks
         yield RolloutBatch(table, where)

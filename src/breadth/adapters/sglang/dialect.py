@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from breadth.doctor.trainer_config import ServerWords
+from breadth.doctor.trainer_config import ServerPatch
 from breadth.inference.records import Sampling
 from breadth.runtime.dialect import ServerDialect, ServerIdentity
 from breadth.runtime.sampler import SampleRequest
 
-SETTINGS = ServerWords(
+SETTINGS = ServerPatch(
     "sglang",
     fields={
         "thinking_budget": lambda tokens: {"custom_params": {"thinking_budget": int(tokens)}},

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import IO
 
 from breadth.adapters.parse_values import StepMerger, as_step, metric_rows
-from breadth.runs.jsonl import unreadable
+from breadth.runs.jsonl import read_error
 from breadth.runs.schema import EntropyKind, Record, Remark
 
 HEADER = 12
@@ -77,7 +77,7 @@ def _records(path: Path) -> Iterator[bytes | Remark | None]:
         with path.open("rb") as file:
             yield from _framed(file, path)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
 def _framed(file: IO[bytes], path: Path) -> Iterator[bytes | Remark | None]:
@@ -258,7 +258,7 @@ class TensorBoardImporter:
             time = event.time if math.isfinite(event.time) and event.time > 0 else None
             for row in metric_rows(event.values, as_step(event.step), time):
                 yield from merger.add(row)
-        yield from merger.rest()
+        yield from merger.flush()
 
 
 IMPORTER = TensorBoardImporter()

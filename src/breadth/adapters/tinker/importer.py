@@ -14,14 +14,14 @@ from breadth.adapters.parse_values import (
     as_number,
     as_step,
     as_text,
-    in_order,
     is_held_out,
     metric_rows,
+    order_by_prefix,
 )
 from breadth.adapters.sniff import first_objects, leading_keys
-from breadth.runs.jsonl import json_rows
-from breadth.runs.names import match
-from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, SeenEntropy, Split
+from breadth.runs.jsonl import read_json_rows
+from breadth.runs.names import match_name
+from breadth.runs.schema import EntropyKind, LoggedEntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 
 SUMMARY_KEYS = frozenset({"schema_version", "split", "iteration", "group_idx", "traj_idx"})
 """Keys at the head of every summary."""
@@ -36,7 +36,7 @@ READER = RowReader(
 def read_summaries(path: Path) -> Iterator[Record]:
     """Yield the trajectories in blocks, training and evaluation apart."""
     versions: set[str] = set()
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
@@ -154,7 +154,7 @@ class TinkerImporter:
     )
     """What to set in ``tinker_cookbook.rl.train.Config``."""
 
-    def recognises(self, path: Path, start: bytes) -> str | None:
+    def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
         """Tell the two kinds apart by the keys of the first rows."""
         if leading_keys(start) >= SUMMARY_KEYS:
             return SUMMARIES
@@ -178,7 +178,7 @@ def _is_metrics(row: Mapping[str, Any]) -> bool:
 def _read_metrics(path: Path) -> Iterator[Record]:
     reader = MetricReader()
     entropies: set[str] = set()
-    for block in json_rows(path):
+    for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
@@ -187,7 +187,7 @@ def _read_metrics(path: Path) -> Iterator[Record]:
             yield from _rows(row, reader, number)
     yield from reader.remarks(path)
     if entropies and OWN_ENTROPY not in entropies:
-        yield SeenEntropy(EntropyKind())
+        yield LoggedEntropyKind(EntropyKind())
         yield _unknown_estimator(path, min(entropies))
 
 
@@ -197,13 +197,15 @@ def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[Met
     if MIXED in values:
         values["zero_variance_groups"] = 1 - values[MIXED]
     return metric_rows(
-        in_order(values, (PREFIX,)), as_step(row[key]) if key else None, as_number(row[TIME]) if TIME in row else None
+        order_by_prefix(values, (PREFIX,)),
+        as_step(row[key]) if key else None,
+        as_number(row[TIME]) if TIME in row else None,
     )
 
 
 def _is_entropy(name: str) -> bool:
     """Say whether a name of training (not of an evaluation) would be taken for the policy's entropy."""
-    found = match(name)
+    found = match_name(name)
     return found is not None and found[0] == "entropy" and not is_held_out(name)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, reward_columns, with_steps
+from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, fill_missing_steps, reward_columns
 from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
 from breadth.base.errors import BrokenFileError
 from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
@@ -111,7 +111,7 @@ def _read_batch(
     table, remarks = RowReader({**TRL_COLUMNS, **reward_columns(list(rewards))}).table(rows, path, first)
     yield from remarks
     named = as_step(path.stem.rpartition("_")[2]) or 0
-    table, unnumbered = with_steps(table, named)
+    table, unnumbered = fill_missing_steps(table, named)
     if unnumbered:
         yield Remark(f"{unnumbered} rows carry no step; taken as step {named}.", str(path), first)
     if rewards:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import EXPONENT, Settings, nearest, spelled, table_of
+from breadth.adapters.configs import EXPONENT, Settings, read_table, render_setting, shallowest_leaves
 from breadth.adapters.scripts import MAX_NOTEBOOK_BYTES, UNPACKED, call_keywords, script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
@@ -90,8 +90,8 @@ FIELDS: Mapping[str, str] = {
     "top_k": "top_k",
     "min_p": "min_p",
     "repetition_penalty": "repetition_penalty",
-    "longest": "max_completion_length",
-    "longest_prompt": "max_prompt_length",
+    "max_completion_length": "max_completion_length",
+    "max_prompt_length": "max_prompt_length",
     "context": "vllm_max_model_length",
     "mask_truncated": "mask_truncated_completions",
     "length_penalty": "reward_funcs",
@@ -129,14 +129,14 @@ def idle_settings(given: Settings) -> Iterator[UnusedSetting]:
     )
     yield from _by_loss(given)
     if given.switch("sync_ref_model") and given.number("beta") == 0:
-        yield UnusedSetting(given.says("sync_ref_model"), "no reference policy is kept at beta=0", meant=True)
+        yield UnusedSetting(given.describe("sync_ref_model"), "no reference policy is kept at beta=0", intended=True)
 
 
 def _behind(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[UnusedSetting]:
     """Yield settings whose switch is off; a switch that the file turns off itself says that they are left-overs."""
-    said = given.says(*(name for name in names if given.own.get(name) not in (None, False)))
+    said = given.describe(*(name for name in names if given.own.get(name) not in (None, False)))
     if said and given.switch(switch) is False:
-        yield UnusedSetting(said, why, meant=switch not in given.own)
+        yield UnusedSetting(said, why, intended=switch not in given.own)
 
 
 def _by_loss(given: Settings) -> Iterator[UnusedSetting]:
@@ -153,7 +153,7 @@ def _by_loss(given: Settings) -> Iterator[UnusedSetting]:
     for name, unused in unread.items():
         if unused and given.own.get(name) is not None:
             yield UnusedSetting(
-                given.says(name), f"loss_type={loss!r} does not read it", meant="loss_type" not in given.own
+                given.describe(name), f"loss_type={loss!r} does not read it", intended="loss_type" not in given.own
             )
 
 
@@ -162,11 +162,15 @@ def clashes(read: Settings, given: Settings) -> Iterator[Conflict]:
     group, rollouts = read.whole("num_generations"), read.whole("generation_batch_size")
     if rollouts and given.own.get("steps_per_generation") is not None and "generation_batch_size" in given.own:
         yield Conflict(
-            given.says("generation_batch_size", "steps_per_generation"), "TRL takes one of the two", weight="refused"
+            given.describe("generation_batch_size", "steps_per_generation"),
+            "TRL takes one of the two",
+            consequence="refused",
         )
     if group and rollouts and rollouts % group:
-        said = spelled("generation_batch_size", rollouts) + ", " + spelled("num_generations", group)
-        yield Conflict(said, f"{rollouts} rollouts of a generation make no whole groups of {group}", weight="refused")
+        said = render_setting("generation_batch_size", rollouts) + ", " + render_setting("num_generations", group)
+        yield Conflict(
+            said, f"{rollouts} rollouts of a generation make no whole groups of {group}", consequence="refused"
+        )
     yield from _adaptive(read, given)
     loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
     if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
@@ -175,9 +179,9 @@ def clashes(read: Settings, given: Settings) -> Iterator[Conflict]:
             " divided by"
         )
         yield Conflict(
-            given.says("loss_type", "scale_rewards"),
+            given.describe("loss_type", "scale_rewards"),
             f"{why} without scale_rewards='none' (arXiv 2503.20783)",
-            weight="slight",
+            consequence="slight",
         )
 
 
@@ -185,11 +189,13 @@ def _adaptive(read: Settings, given: Settings) -> Iterator[Conflict]:
     start, low, high = (read.number(name) for name in ("entropy_coef", "entropy_coef_min", "entropy_coef_max"))
     if not read.switch("use_adaptive_entropy") or start is None or low is None or high is None:
         return
-    said = given.says("entropy_coef", "entropy_coef_min", "entropy_coef_max")
+    said = given.describe("entropy_coef", "entropy_coef_min", "entropy_coef_max")
     if low > high:
-        yield Conflict(said, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", weight="wrong")
+        yield Conflict(said, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", consequence="wrong")
     elif start > high:
-        yield Conflict(said, f"the coefficient starts at {start:g}, above its largest value, {high:g}", weight="wrong")
+        yield Conflict(
+            said, f"the coefficient starts at {start:g}, above its largest value, {high:g}", consequence="wrong"
+        )
 
 
 CALLS = frozenset({"GRPOConfig"})
@@ -229,14 +235,14 @@ class TrlSettings:
             return call_keywords(path, CALLS)
         if path.suffix in SCRIPTS:
             return script_arguments(path)
-        found = table_of(path)
+        found = read_table(path)
         if not isinstance(found, Mapping):
             raise BrokenFileError(path, "holds no table of settings.", "Give what GRPOConfig is made from.")
-        return nearest(found)
+        return shallowest_leaves(found)
 
-    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
+    def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate; what is computed, or of another type than it should be, is not known."""
-        everything = nearest(config)
+        everything = shallowest_leaves(config)
         read = Settings(everything, _defaults(everything))
         given = Settings(_given(everything), read.defaults)
         loss = read.text("loss_type")
@@ -268,20 +274,20 @@ class TrlSettings:
             top_k=read.whole("top_k"),
             min_p=read.number("min_p"),
             repetition_penalty=read.number("repetition_penalty"),
-            longest=read.whole("max_completion_length"),
-            longest_prompt=read.whole("max_prompt_length"),
+            max_completion_length=read.whole("max_completion_length"),
+            max_prompt_length=read.whole("max_prompt_length"),
             context=read.whole("vllm_max_model_length"),
             mask_truncated=read.switch("mask_truncated_completions"),
             length_penalty=_penalised(read),
-            filter_flat=False,
+            dynamic_sampling=False,
             shaped_reward=_shaped(read),
             correct_mismatch=read.switch("vllm_importance_sampling_correction") if read.switch("use_vllm") else None,
             engine={True: "vllm", False: "hf", None: None}[read.switch("use_vllm")],
             logs_rollouts=read.switch("log_completions"),
-            idle=tuple(idle_settings(given)),
-            clashes=tuple(clashes(read, given)),
-            texts=_texts(given.own),
-            theirs=_theirs(given.own),
+            unused=tuple(idle_settings(given)),
+            conflicts=tuple(clashes(read, given)),
+            text_numbers=_texts(given.own),
+            user_settings=_theirs(given.own),
         )
 
     def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
@@ -389,8 +395,8 @@ def _texts(own: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _theirs(own: Mapping[str, Any]) -> dict[str, str]:
-    found = {knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own}
-    steps = Settings(own).says("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+    found = {knob: render_setting(name, own[name]) for knob, name in FIELDS.items() if name in own}
+    steps = Settings(own).describe("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
     return found | ({"updates": steps} if steps else {})
 
 

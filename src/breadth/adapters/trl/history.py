@@ -15,8 +15,8 @@ import orjson
 
 from breadth.adapters.parse_values import MetricReader, as_step
 from breadth.base.errors import BreadthError, BrokenFileError, UnsafeFileError
-from breadth.runs.jsonl import unreadable
-from breadth.runs.schema import MetricRow, Record, Remark, SeenSettings
+from breadth.runs.jsonl import read_error
+from breadth.runs.schema import LoggedConfig, MetricRow, Record, Remark
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EVAL_PREFIX = "eval_"
@@ -47,7 +47,7 @@ def read_history(path: Path) -> Iterator[Record]:
     """Yield the settings, the rows and what was odd about them."""
     history = load_history(path)
     if history.settings:
-        yield SeenSettings(history.settings)
+        yield LoggedConfig(history.settings)
     reader = MetricReader()
     for number, row in enumerate(history.rows, 1):
         yield metric_row(row, reader.numbers(_figures(row), number), as_step(row.get("step")))
@@ -108,7 +108,7 @@ def read_document(path: Path) -> str:
             )
         return path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
 
 
 def parse_json(text: str) -> Any:
@@ -261,7 +261,7 @@ PICKLED_ARGUMENTS = "training_args.bin"
 
 def read_arguments(path: Path) -> Iterator[Record]:
     """Yield the arguments as settings."""
-    yield SeenSettings(load_arguments(path))
+    yield LoggedConfig(load_arguments(path))
 
 
 def refuse_pickle(path: Path) -> Iterator[Record]:

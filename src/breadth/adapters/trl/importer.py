@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from breadth.adapters.parse_values import MetricReader, as_step, without_colour
-from breadth.adapters.sniff import BOM, far_start
+from breadth.adapters.parse_values import MetricReader, as_step, strip_colour
+from breadth.adapters.sniff import BOM, read_long_head
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.history import (
     PICKLED_ARGUMENTS,
@@ -26,7 +26,7 @@ from breadth.adapters.trl.history import (
     read_history,
     refuse_pickle,
 )
-from breadth.runs.jsonl import text_rows
+from breadth.runs.jsonl import read_text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
 PRINTED_DICT = re.compile(r"\{['\"][^{}]*\}")
@@ -47,7 +47,7 @@ def read_trl_console(path: Path) -> Iterator[Record]:
     counter = _StepCounter(_train_rows(newest_history(output_folder(path))))
     reader = MetricReader()
     number, text = 0, ""
-    for line in text_rows(path):
+    for line in read_text_rows(path):
         if isinstance(line, Remark):
             yield line
             continue
@@ -69,7 +69,7 @@ def log_rows(text: str) -> Iterator[dict[str, str]]:
     """Yield the log rows printed in a line, values as printed."""
     if "{" not in text:
         return
-    for found in PRINTED_DICT.finditer(without_colour(text)):
+    for found in PRINTED_DICT.finditer(strip_colour(text)):
         pairs = {single or double: value.strip("'\"") for single, double, value in PRINTED_PAIR.findall(found[0])}
         if "epoch" in pairs and not LOG_ROW_METRICS.isdisjoint(pairs):
             yield pairs
@@ -218,7 +218,7 @@ class TrlImporter:
             found = _json_kind(text)
             if found or text.startswith(b"{"):
                 return found
-        return "console log" if _has_log_row(far_start(path, start)) else None
+        return "console log" if _has_log_row(read_long_head(path, start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep the newest trainer state of each ``output_dir`` (every checkpoint holds a longer copy of one log) and refuse one pickle."""

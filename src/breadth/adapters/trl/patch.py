@@ -27,7 +27,7 @@ REPLACED = (
     "kl",
 )
 """Knobs that an objective of ours has in the place of TRL's."""
-PLAIN = frozenset(FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", "longest_prompt"}
+PLAIN = frozenset(FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", "max_prompt_length"}
 """Knobs whose value is the field's."""
 
 
@@ -44,16 +44,16 @@ def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, 
 
 
 def _worded(change: Change, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
-    if change.knob == "chain":
+    if change.setting == "chain":
         return {}, _objective(repr(str(change.value)), knobs)
-    if change.knob == "filter_flat":
+    if change.setting == "dynamic_sampling":
         return _drop_flat(knobs) if change.value else ({}, [])
-    if change.knob == "group":
+    if change.setting == "group":
         return _group(int(change.value), knobs)
     special = _special(change, knobs)
     if special is not None:
         return special, []
-    return ({FIELDS[change.knob]: change.value} if change.knob in PLAIN else {}), []
+    return ({FIELDS[change.setting]: change.value} if change.setting in PLAIN else {}), []
 
 
 def _special(change: Change, knobs: TrainerConfig) -> dict[str, Any] | None:
@@ -69,16 +69,16 @@ def _special(change: Change, knobs: TrainerConfig) -> dict[str, Any] | None:
         ),
         "sequence_ratio": lambda: {"importance_sampling_level": "sequence" if value else "token"},
         "engine": lambda: {"use_vllm": value == "vllm"},
-        "longest": lambda: _longest(int(value), knobs),
+        "max_completion_length": lambda: _longest(int(value), knobs),
     }
-    return words[change.knob]() if change.knob in words else None
+    return words[change.setting]() if change.setting in words else None
 
 
 def _updates(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
     """Take more optimizer steps on larger generations, each rollout once; where their size is fixed, go over them several times."""
-    if knobs.accumulation is None or "prompts" in knobs.theirs:
+    if knobs.accumulation is None or "prompts" in knobs.user_settings:
         return {"num_iterations": wanted}
-    once = {"num_iterations": 1} if "num_iterations" in knobs.theirs.get("updates", "") else {}
+    once = {"num_iterations": 1} if "num_iterations" in knobs.user_settings.get("updates", "") else {}
     return {"steps_per_generation": wanted * knobs.accumulation, **once}
 
 
@@ -88,7 +88,7 @@ def _adaptive(knobs: TrainerConfig) -> dict[str, Any]:
 
 
 def _longest(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
-    room = wanted + (knobs.longest_prompt or 0)
+    room = wanted + (knobs.max_prompt_length or 0)
     more = {"vllm_max_model_length": room} if knobs.context is not None and knobs.context < room else {}
     return {"max_completion_length": wanted, **more}
 
@@ -100,8 +100,8 @@ def _group(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]
     if (
         not micro
         or not accumulation
-        or "prompts" in knobs.theirs
-        or "steps_per_generation" in knobs.theirs.get("updates", "")
+        or "prompts" in knobs.user_settings
+        or "steps_per_generation" in knobs.user_settings.get("updates", "")
     ):
         return found, [
             f"# per_device_train_batch_size x steps_per_generation x processes must be a multiple of {wanted}"
@@ -113,7 +113,7 @@ def _group(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]
 def _objective(objective: str, knobs: TrainerConfig, imports: Sequence[str] = (), also: str = "") -> list[str]:
     lines = [*(imports or ["from breadth import BreadthGRPOTrainer"])]
     lines.append(f"trainer = BreadthGRPOTrainer(..., objective={objective}{also})  # in the place of GRPOTrainer")
-    theirs = [FIELDS[knob] for knob in REPLACED if knob in knobs.theirs and (knob != "kl" or knobs.kl)]
+    theirs = [FIELDS[knob] for knob in REPLACED if knob in knobs.user_settings and (knob != "kl" or knobs.kl)]
     if theirs and not imports:
         lines.append(f"# take {', '.join(theirs)} out of GRPOConfig: the objective has its own")
     return lines

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from breadth.adapters.trl.convert import ScoredCompletions
 from breadth.base import settings
-from breadth.runs.schema import EntropyKind, Header, storable
+from breadth.runs.schema import EntropyKind, Header, to_toml_value
 from breadth.runs.writer import RunWriter, problem_id
 from breadth.training.chain import Chain
 from breadth.training.records import Rollouts, not_none
@@ -21,7 +21,7 @@ class Recorder:
 
     def __init__(self, folder: Path, arguments: Any, chain: Chain, rank: int) -> None:
         kind = EntropyKind("exact", float(arguments.temperature), "token-mean", "response")
-        config = {"trl": storable(arguments.to_dict()), "breadth": settings.to_table(chain)}
+        config = {"trl": to_toml_value(arguments.to_dict()), "breadth": settings.to_table(chain)}
         self.writer = RunWriter(
             folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}, config=config), rank=rank
         )

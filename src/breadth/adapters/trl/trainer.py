@@ -34,7 +34,7 @@ from breadth.adapters.trl.convert import (
     to_rollouts,
 )
 from breadth.adapters.trl.recorder import Recorder
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.training.chain import Chain
 from breadth.training.mechanism import NoEffect, Stage
@@ -339,7 +339,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            with whole_file(folder / OBJECTIVE_FILE) as temporary:
+            with atomic_file(folder / OBJECTIVE_FILE) as temporary:
                 temporary.write_text(json.dumps(self.objective.state()), encoding="utf-8")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

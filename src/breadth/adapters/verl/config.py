@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from breadth.adapters.configs import Settings, flat, load_yaml, spelled, table_of
+from breadth.adapters.configs import Settings, flatten_table, load_yaml, read_table, render_setting
 from breadth.adapters.scripts import script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
@@ -79,10 +79,10 @@ FIELDS: Mapping[str, str] = {
     "top_p": f"{ROLLOUT}.top_p",
     "top_k": f"{ROLLOUT}.top_k",
     "repetition_penalty": f"{ROLLOUT}.repetition_penalty",
-    "longest": "data.max_response_length",
-    "longest_prompt": "data.max_prompt_length",
+    "max_completion_length": "data.max_response_length",
+    "max_prompt_length": "data.max_prompt_length",
     "context": f"{ROLLOUT}.max_model_len",
-    "filter_flat": "algorithm.filter_groups.enable",
+    "dynamic_sampling": "algorithm.filter_groups.enable",
     "filter_metric": "algorithm.filter_groups.metric",
     "correct_mismatch": "algorithm.rollout_correction.rollout_is",
     "engine": f"{ROLLOUT}.name",
@@ -124,13 +124,15 @@ def idle_settings(read: Settings) -> Iterator[UnusedSetting]:
     yield from _clip_ratio(read)
     yield from _by_loss(read)
     threshold = "algorithm.rollout_correction.rollout_is_threshold"
-    if threshold in read.own and read.off("algorithm.rollout_correction.rollout_is"):
+    if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
         said = "algorithm.rollout_correction.rollout_is" in read.own
-        yield UnusedSetting(read.says(threshold), "rollout_is names no weights to be cut at it", meant=not said)
+        yield UnusedSetting(read.describe(threshold), "rollout_is names no weights to be cut at it", intended=not said)
     penalty = next((name for name in OVERLONG[:3] if read.switch(name)), None)
     manager = manager_of(read)
     if penalty is not None and manager == "naive":
-        yield UnusedSetting(read.says(penalty), "the reward manager naive does not read it; dapo does", meant=True)
+        yield UnusedSetting(
+            read.describe(penalty), "the reward manager naive does not read it; dapo does", intended=True
+        )
 
 
 def manager_of(read: Settings) -> str | None:
@@ -143,7 +145,7 @@ def _behind(read: Settings, name: str, switch: str, other: str) -> Iterator[Unus
     """Yield a coefficient whose switch is off; it is a left-over where the file turns it off itself, or prices the same by the other."""
     if name in read.own and read.number(name) and read.switch(switch) is False:
         why = f"{switch.rpartition('.')[2]} is off" + ("" if switch in read.own else " unless it is set")
-        yield UnusedSetting(read.says(name), why, meant=switch not in read.own and not read.switch(other))
+        yield UnusedSetting(read.describe(name), why, intended=switch not in read.own and not read.switch(other))
 
 
 def _clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
@@ -156,7 +158,7 @@ def _clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
     if low is not None and high is not None and value not in (low, high):
         why = f"verl's losses read clip_ratio_low and clip_ratio_high, which are {low:g} and {high:g} here"
         yield UnusedSetting(
-            read.says(both), why, meant=f"{both}_low" not in read.own and f"{both}_high" not in read.own
+            read.describe(both), why, intended=f"{both}_low" not in read.own and f"{both}_high" not in read.own
         )
 
 
@@ -177,7 +179,7 @@ def _by_loss(read: Settings) -> Iterator[UnusedSetting]:
     for name, unused in unread.items():
         if unused and name in read.own:
             yield UnusedSetting(
-                read.says(name), f"loss_mode={mode} does not read it", meant=f"{LOSS}.loss_mode" not in read.own
+                read.describe(name), f"loss_mode={mode} does not read it", intended=f"{LOSS}.loss_mode" not in read.own
             )
 
 
@@ -185,9 +187,9 @@ def clashes(read: Settings) -> Iterator[Conflict]:
     """Yield settings that verl refuses together, or that its own documentation says do not go together."""
     if read.switch(KL_LOSS) and read.switch(KL_REWARD):
         yield Conflict(
-            read.says(KL_LOSS, KL_REWARD),
+            read.describe(KL_LOSS, KL_REWARD),
             "leaving the reference is paid for twice, in the loss and in the reward",
-            weight="slight",
+            consequence="slight",
         )
     yield from _batches(read)
     averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
@@ -200,7 +202,9 @@ def clashes(read: Settings) -> Iterator[Conflict]:
             "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
             " divided by"
         )
-        yield Conflict(read.says(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", weight="slight")
+        yield Conflict(
+            read.describe(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", consequence="slight"
+        )
 
 
 def _batches(read: Settings) -> Iterator[Conflict]:
@@ -208,12 +212,12 @@ def _batches(read: Settings) -> Iterator[Conflict]:
     prompts, mini, group = read.whole(whole), read.whole(part), read.whole(f"{ROLLOUT}.n")
     dynamic = read.switch(f"{ACTOR}.use_dynamic_bsz")
     if prompts and mini and whole in read.own:
-        yield from _mini_batches(read.says(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own)
+        yield from _mini_batches(read.describe(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own)
     gpus = _gpus(read)
     if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
-        said = read.says(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
+        said = read.describe(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
         yield Conflict(
-            said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", weight="refused"
+            said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", consequence="refused"
         )
 
 
@@ -224,13 +228,13 @@ def _mini_batches(said: str, prompts: int, mini: int, *, dynamic: bool | None, g
             f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a"
             " generation"
         )
-        yield Conflict(said, why, weight="refused" if dynamic is False else "wrong" if given else "slight")
+        yield Conflict(said, why, consequence="refused" if dynamic is False else "wrong" if given else "slight")
     elif given and prompts % mini:
         why = (
             f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short, or filled with"
             " padding"
         )
-        yield Conflict(said, why, weight="slight")
+        yield Conflict(said, why, consequence="slight")
 
 
 def _gpus(read: Settings) -> int | None:
@@ -255,9 +259,9 @@ class VerlSettings:
             return _from_table(path)
         return {name: value for name, value in script_arguments(path).items() if name.startswith(ROOTS) or name == BASE}
 
-    def knobs(self, config: Mapping[str, Any]) -> TrainerConfig:
+    def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate; what is not a value, such as an expression, is not known."""
-        everything = dict(flat(config))
+        everything = dict(flatten_table(config))
         read = Settings(everything, DEFAULTS if _known_base(everything) else {})
         given = Settings(_given(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
@@ -290,20 +294,20 @@ class VerlSettings:
             top_p=read.number(f"{ROLLOUT}.top_p"),
             top_k=_top_k(read),
             repetition_penalty=read.number(f"{ROLLOUT}.repetition_penalty"),
-            longest=read.whole("data.max_response_length"),
-            longest_prompt=read.whole("data.max_prompt_length"),
+            max_completion_length=read.whole("data.max_response_length"),
+            max_prompt_length=read.whole("data.max_prompt_length"),
             context=read.whole(f"{ROLLOUT}.max_model_len"),
             mask_truncated=False,
             length_penalty=penalised,
-            filter_flat=read.switch("algorithm.filter_groups.enable"),
+            dynamic_sampling=read.switch("algorithm.filter_groups.enable"),
             filter_metric=read.text("algorithm.filter_groups.metric"),
             shaped_reward=penalised or None,
             correct_mismatch=_corrects(read),
             engine=read.text(f"{ROLLOUT}.name"),
             logs_rollouts=_logs(read),
-            idle=tuple(idle_settings(given)),
-            clashes=tuple(clashes(given)),
-            theirs=_theirs(given.own),
+            unused=tuple(idle_settings(given)),
+            conflicts=tuple(clashes(given)),
+            user_settings=_theirs(given.own),
         )
 
     def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
@@ -315,7 +319,7 @@ class VerlSettings:
 
 def _from_table(path: Path) -> dict[str, Any]:
     """Read a table, or the list of overrides that Hydra keeps."""
-    found = table_of(path, exponents=True)
+    found = read_table(path, exponents=True)
     if isinstance(found, list):
         pairs = (str(one).lstrip("+").partition("=") for one in found)
         return {BASE: "not in this file"} | {
@@ -325,7 +329,7 @@ def _from_table(path: Path) -> dict[str, Any]:
         raise BrokenFileError(
             path, "holds neither a table nor a list of overrides.", "Give verl's YAML, or Hydra's overrides.yaml."
         )
-    return dict(flat(found))
+    return dict(flatten_table(found))
 
 
 def _plain(text: str) -> Any:
@@ -398,17 +402,17 @@ def _corrects(read: Settings) -> bool | None:
     name = "algorithm.rollout_correction.rollout_is"
     if read.number(f"{ACTOR}.tis_imp_ratio_cap"):
         return True
-    return None if name not in read.own and not read.defaults else not read.off(name)
+    return None if name not in read.own and not read.defaults else not read.is_off(name)
 
 
 def _logs(read: Settings) -> bool | None:
     name = "trainer.rollout_data_dir"
-    return None if name not in read.own and not read.defaults else not read.off(name)
+    return None if name not in read.own and not read.defaults else not read.is_off(name)
 
 
 def _theirs(own: Mapping[str, Any]) -> dict[str, str]:
-    found = {knob: spelled(name, own[name]) for knob, name in FIELDS.items() if name in own}
-    steps = Settings(own).says("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+    found = {knob: render_setting(name, own[name]) for knob, name in FIELDS.items() if name in own}
+    steps = Settings(own).describe("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
     return found | ({"updates": steps} if steps else {})
 
 

@@ -16,12 +16,12 @@ from breadth.adapters.parse_values import (
     RowReader,
     as_step,
     as_text,
+    fill_missing_steps,
     reward_columns,
-    with_steps,
-    without_colour,
+    strip_colour,
 )
-from breadth.adapters.sniff import BOM, far_start, first_objects
-from breadth.runs.jsonl import json_blocks, json_rows, text_rows
+from breadth.adapters.sniff import BOM, first_objects, read_long_head
+from breadth.runs.jsonl import read_json_blocks, read_json_rows, read_text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 
 PRINTED_STEP = re.compile(r"(?:^|[\s\])}])step:(\d{1,15}) - (?=[^\s:]+:)")
@@ -34,7 +34,7 @@ HELD_OUT_METRICS = ("val-", "val/")
 def read_verl_console(path: Path) -> Iterator[Record]:
     """Yield the metrics of a console log, whatever stands around them."""
     reader = MetricReader()
-    for line in text_rows(path):
+    for line in read_text_rows(path):
         if isinstance(line, Remark):
             yield line
             continue
@@ -50,7 +50,7 @@ def read_file_log(path: Path) -> Iterator[Record]:
     """Yield the metrics of the ``file`` logger: ``{"step": n, "data": {...}}`` a line."""
     reader = MetricReader()
     odd: list[int] = []
-    for rows in json_rows(path):
+    for rows in read_json_rows(path):
         if isinstance(rows, Remark):
             yield rows
             continue
@@ -69,7 +69,7 @@ def printed_row(line: str) -> tuple[int, dict[str, str]] | None:
     """Return the step and the values as printed of a console line, or None when it holds no metrics."""
     if "step:" not in line:
         return None
-    text = without_colour(line)
+    text = strip_colour(line)
     found = PRINTED_STEP.search(text)
     if not found:
         return None
@@ -128,7 +128,7 @@ def read_rollouts(path: Path) -> Iterator[Record]:
     """Yield a dump in batches of about 1 MB of text."""
     split = dump_split(path)
     named = as_step(path.stem)
-    for block in json_blocks(path):
+    for block in read_json_blocks(path):
         if isinstance(block, Remark):
             yield block
         else:
@@ -149,7 +149,7 @@ def read_rollout_block(
     _normalise_values(rows, keys)
     table, remarks = row_reader(rows, keys).table(rows, path, numbers)
     yield from remarks
-    table, unnumbered = with_steps(table, named or 0)
+    table, unnumbered = fill_missing_steps(table, named or 0)
     if unnumbered:
         step = "0" if named is None else f"{named}, from the file's name"
         yield Remark(f"{unnumbered} rows carry no step; taken as step {step}.", str(path), numbers[0])
@@ -259,7 +259,7 @@ class VerlImporter:
         text = start.removeprefix(BOM).lstrip()
         if text.startswith(b"{"):
             return _json_kind(path, text)
-        return "console log" if PRINTED_ROW.search(far_start(path, start)) else None
+        return "console log" if PRINTED_ROW.search(read_long_head(path, start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: no file of verl's repeats another."""
@@ -280,7 +280,7 @@ def _json_kind(path: Path, text: bytes) -> str | None:
 
 def _is_dump(path: Path, text: bytes) -> bool:
     """Look for the keys of a dump in the first row; trust its first key and the file's name where the row is longer than what is seen."""
-    rows = first_objects(text, most=4)
+    rows = first_objects(text, limit=4)
     if rows:
         return rows[0].keys() >= DUMP_KEYS and not rows[0].keys().isdisjoint(("step", "gts"))
     return bool(DUMP_START.match(text) and DUMP_NAME.fullmatch(path.name))

@@ -19,7 +19,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from breadth.adapters.verl.conflicts import refuse_without_trainer
 from breadth.adapters.verl.registration import LOSS_MODE, LOSS_SETTINGS_PATH, register_loss
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.base.errors import BrokenFileError, MechanismError, SettingsError
 from breadth.training import ranks
 from breadth.training.chain import Chain
@@ -235,7 +235,7 @@ STATES_FILE = "breadth.json"
 def save_states(folder: Path, states: Mapping[str, Any]) -> None:
     """Write the state of each stage, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / STATES_FILE) as temporary:
+    with atomic_file(folder / STATES_FILE) as temporary:
         temporary.write_bytes(orjson.dumps(dict(states), option=orjson.OPT_INDENT_2))
 
 

@@ -9,7 +9,7 @@ from breadth.adapters.verl.config import ACTOR, COVARIANCES, FIELDS, GROUPED, LO
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 
-PLAIN = frozenset(FIELDS) - {"kl", "kl_given", "covariance", "filter_metric", "longest_prompt", "estimator"}
+PLAIN = frozenset(FIELDS) - {"kl", "kl_given", "covariance", "filter_metric", "max_prompt_length", "estimator"}
 """Knobs whose value is the setting's."""
 MOST = 100_000
 """Prompts of a mini-batch that are tried at most: nobody has more."""
@@ -20,7 +20,7 @@ CHAIN = "/absolute/path/of/chain.toml"
 def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
     """Return one override a line; a chain's file follows, behind a comment that says so."""
     overrides = [line for change in changes for line in _overrides(change, knobs, changes)]
-    target = next((change for change in changes if change.knob == "entropy_target"), None)
+    target = next((change for change in changes if change.setting == "entropy_target"), None)
     chain = [] if target is None else ["# chain.toml:", *_target_chain(float(target.value), knobs)]
     return (*dict.fromkeys(overrides), *chain)
 
@@ -31,19 +31,19 @@ def _overrides(change: Change, knobs: TrainerConfig, together: Sequence[Change])
         "updates": lambda: _updates(int(value), _prompts(knobs, together), knobs),
         "kl": lambda: (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef={value:g}"),
         "correct_mismatch": lambda: _correction() if value else ("algorithm.rollout_correction.rollout_is=null",),
-        "filter_flat": lambda: _filter(knobs) if value else ("algorithm.filter_groups.enable=False",),
+        "dynamic_sampling": lambda: _filter(knobs) if value else ("algorithm.filter_groups.enable=False",),
         "chain": lambda: _recipe(str(value), knobs),
         "entropy_target": lambda: (*_ours(CHAIN, knobs), *_no_bonus(knobs)),
         "logs_rollouts": lambda: (f"trainer.rollout_data_dir={'rollouts' if value is True else value or 'null'}",),
-        "longest": lambda: _longest(int(value), knobs),
+        "max_completion_length": lambda: _longest(int(value), knobs),
         "length_penalty": lambda: _penalty(knobs) if value else (),
         "covariance_share": lambda: (f"{LOSS}.{knobs.loss}_ratio={_hydra(value)}",) if knobs.covariance else (),
         "top_k": lambda: (f"{ROLLOUT}.top_k={value or -1}",),
         "repetition_penalty": lambda: (f"++{ROLLOUT}.repetition_penalty={_hydra(value)}",),
     }
-    if change.knob in words:
-        return words[change.knob]()
-    return (f"{FIELDS[change.knob]}={_hydra(value)}",) if change.knob in PLAIN else ()
+    if change.setting in words:
+        return words[change.setting]()
+    return (f"{FIELDS[change.setting]}={_hydra(value)}",) if change.setting in PLAIN else ()
 
 
 def _hydra(value: Any) -> str:
@@ -51,14 +51,14 @@ def _hydra(value: Any) -> str:
 
 
 def _prompts(knobs: TrainerConfig, together: Sequence[Change]) -> int | None:
-    wanted = next((change.value for change in together if change.knob == "prompts"), knobs.prompts)
+    wanted = next((change.value for change in together if change.setting == "prompts"), knobs.prompts)
     return None if wanted is None else int(wanted)
 
 
 def _updates(wanted: int, prompts: int | None, knobs: TrainerConfig) -> tuple[str, ...]:
     """Cut a generation into about as many mini-batches, all of one size; where it is too small, go over it several times."""
     sizes = [size for size in range(1, min((prompts or 0) // max(wanted, 1), MOST) + 1) if (prompts or 0) % size == 0]
-    once = (f"{ACTOR}.ppo_epochs=1",) if "ppo_epochs" in knobs.theirs.get("updates", "") else ()
+    once = (f"{ACTOR}.ppo_epochs=1",) if "ppo_epochs" in knobs.user_settings.get("updates", "") else ()
     return (f"{ACTOR}.ppo_mini_batch_size={sizes[-1]}", *once) if sizes else (f"{ACTOR}.ppo_epochs={wanted}",)
 
 
@@ -81,7 +81,7 @@ def _filter(knobs: TrainerConfig) -> tuple[str, ...]:
 
 
 def _longest(wanted: int, knobs: TrainerConfig) -> tuple[str, ...]:
-    room = wanted + (knobs.longest_prompt or 0)
+    room = wanted + (knobs.max_prompt_length or 0)
     more = (f"{ROLLOUT}.max_model_len={room}",) if knobs.context is not None and knobs.context < room else ()
     return (f"data.max_response_length={wanted}", *more)
 
@@ -89,12 +89,12 @@ def _longest(wanted: int, knobs: TrainerConfig) -> tuple[str, ...]:
 def _penalty(knobs: TrainerConfig) -> tuple[str, ...]:
     """Let verl's dapo manager score responses, which alone reads a penalty for length; with DAPO's, where none is set up."""
     manager = "reward.reward_manager.name=dapo"
-    if knobs.length_penalty is not None or knobs.longest is None:
+    if knobs.length_penalty is not None or knobs.max_completion_length is None:
         return (manager,)
     place = "++reward.reward_kwargs"
-    numbers = {"enable": True, "len": max(1, knobs.longest // 4), "penalty_factor": 1.0, "log": False}
+    numbers = {"enable": True, "len": max(1, knobs.max_completion_length // 4), "penalty_factor": 1.0, "log": False}
     lines = [f"{place}.overlong_buffer_cfg.{name}={value}" for name, value in numbers.items()]
-    return (manager, *lines, f"{place}.max_resp_len={knobs.longest}")
+    return (manager, *lines, f"{place}.max_resp_len={knobs.max_completion_length}")
 
 
 def _recipe(recipe: str, knobs: TrainerConfig) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from breadth.doctor.trainer_config import ServerWords
+from breadth.doctor.trainer_config import ServerPatch
 from breadth.inference.records import Sampling
 from breadth.runtime.dialect import ServerDialect, ServerIdentity
 from breadth.runtime.sampler import SampleRequest
@@ -15,7 +15,7 @@ LOOP = {"min_pattern_size": 50, "max_pattern_size": 200, "min_count": 4}
 """Four turns of a passage of 50 to 200 tokens: what our own loop guard ends, 200 tokens of one passage over and over.
 """
 
-SETTINGS = ServerWords(
+SETTINGS = ServerPatch(
     "vllm",
     fields={
         "thinking_budget": lambda tokens: {"thinking_token_budget": int(tokens)},

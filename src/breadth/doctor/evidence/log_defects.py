@@ -13,10 +13,10 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.measure.change_points import MIN_SIDE_POINTS, ChangePoint, find_change_points
 from breadth.measure.intervals import Interval, normal_quantile
 from breadth.measure.linear_fit import robust_slope
-from breadth.measure.trends import Trend, factor_trend
+from breadth.measure.trends import Trend, log_trend
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.runs.outcomes import rollout_steps
-from breadth.runs.reader import Run, Series
+from breadth.runs.reader import MetricSeries, Run
 
 _AT_ONCE = 0.75
 # Share of a jump that the first point behind a seam must have made: that point was drawn by the checkpoint's own
@@ -59,14 +59,14 @@ def restart_steps(run: Run, name: str) -> tuple[int, ...]:
     return found if len(found) * 2 * MIN_SIDE_POINTS <= len(steps) else ()
 
 
-def missing_steps(series: Series) -> dict[int, int]:
+def missing_steps(series: MetricSeries) -> dict[int, int]:
     """Return the steps before which others are missing, with how many: more than one point where points come at even distances."""
     ahead = np.diff(series.steps)
     usual = float(np.median(ahead)) if len(ahead) else 0.0
     return {int(series.steps[place + 1]): int(ahead[place] - usual) for place in np.flatnonzero(ahead > 2 * usual)}
 
 
-def jump_at_restart(run: Run, series: Series) -> Discontinuity | None:
+def jump_at_restart(run: Run, series: MetricSeries) -> Discontinuity | None:
     """Return the largest jump of a positive metric that stands exactly at a seam and was made at once; None where there is none.
 
     Judged on the logarithm. No update lies between a checkpoint and the first point behind a restart, so a policy
@@ -77,7 +77,7 @@ def jump_at_restart(run: Run, series: Series) -> Discontinuity | None:
     places = missing_steps(series) | dict.fromkeys(restart_steps(run, series.name), 0)
     if not places or len(steps) < 2 * MIN_SIDE_POINTS:
         return None
-    logs = Series(series.name, steps, np.log(values))
+    logs = MetricSeries(series.name, steps, np.log(values))
     jumps = find_change_points(steps, logs.values).jumps
     found = [
         (step, one)
@@ -101,7 +101,7 @@ def jump_at_restart(run: Run, series: Series) -> Discontinuity | None:
     )
 
 
-def jumps_near(series: Series, step: int) -> bool:
+def jumps_near(series: MetricSeries, step: int) -> bool:
     """Say whether a metric jumps within a few points of a step."""
     if len(series) < 2 * MIN_SIDE_POINTS:
         return False
@@ -110,12 +110,12 @@ def jumps_near(series: Series, step: int) -> bool:
     return any(abs(int(np.searchsorted(series.steps, one.step)) - place) <= MIN_SIDE_POINTS // 2 for one in jumps)
 
 
-def remove_jump(series: Series, seam: Discontinuity) -> FloatArray:
+def remove_jump(series: MetricSeries, seam: Discontinuity) -> FloatArray:
     """Return the values with what lies behind a seam scaled so that the level goes on where it was."""
     return np.where(series.steps < seam.step, series.values, series.values / seam.times.value)
 
 
-def _made_there(logs: Series, step: int, jump: ChangePoint) -> bool:
+def _made_there(logs: MetricSeries, step: int, jump: ChangePoint) -> bool:
     """Say whether a jump stands at a step, give or take a point that noise moves it by, and the first point has made most of it."""
     place = int(np.searchsorted(logs.steps, step))
     if abs(place - int(np.searchsorted(logs.steps, jump.step))) > 1 or not 0 < place < len(logs):
@@ -129,7 +129,7 @@ def factor(logs: Interval) -> Interval:
     return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.level, logs.method)
 
 
-def _pace(logs: Series, step: int) -> float:
+def _pace(logs: MetricSeries, step: int) -> float:
     """Return the larger change a step on either side; infinite where one of them is too short to tell."""
     sides = [logs.steps < step, logs.steps >= step]
     slopes = [robust_slope(logs.steps[side], logs.values[side]).interval().value for side in sides]
@@ -237,7 +237,7 @@ def nan_runs(evidence: Evidence) -> list[NanRun]:
     return sorted(found, key=lambda one: (not one.to_the_end, -one.points))
 
 
-def _longest(series: Series) -> Iterator[NanRun]:
+def _longest(series: MetricSeries) -> Iterator[NanRun]:
     """Yield the stretch at the end, or else the longest; nothing where no number was ever logged: from that, nothing can be told."""
     odd = ~np.isfinite(series.values)
     if not odd.any() or odd.all():
@@ -293,7 +293,7 @@ def per_length(evidence: Evidence) -> PerLength | None:
     left = up - slope * across
     reach = normal_quantile(0.95) * float(np.sqrt(left @ left / max(len(left) - 2, 1) / power))
     exponent = Interval(slope, slope - reach, slope + reach, 0.95, "least squares on differences of logarithms")
-    return PerLength(exponent, factor_trend(steps[good], above[good] / below[good]))
+    return PerLength(exponent, log_trend(steps[good], above[good] / below[good]))
 
 
 MOST_STEPS = 64
@@ -324,12 +324,12 @@ class TokenEntropy:
     @property
     def trend(self) -> Trend:
         """Where the mean over tokens started and where it is."""
-        return factor_trend(self.steps, self.per_token)
+        return log_trend(self.steps, self.per_token)
 
     @property
     def apart(self) -> Trend:
         """Logged over counted: level where both tell the same story, whatever the factor."""
-        return factor_trend(self.steps, self.logged / self.per_token)
+        return log_trend(self.steps, self.logged / self.per_token)
 
     @property
     def summed(self) -> bool:

@@ -13,9 +13,9 @@ from breadth.doctor.evidence.record import Evidence, Window
 from breadth.doctor.evidence.rollouts import MIN_CLUSTERS, Ends, Kept, TokenSums, kept, token_sums
 from breadth.doctor.finding import SEVERITIES, Confidence
 from breadth.measure.intervals import UNBOUNDED, Interval, Resamples, resample
-from breadth.measure.trends import Trend, factor_trend
+from breadth.measure.trends import Trend, log_trend
 from breadth.report.sections import Fact, Severity
-from breadth.runs.reader import Run, Series
+from breadth.runs.reader import MetricSeries, Run
 
 Bound: TypeAlias = Callable[[float], float]
 
@@ -48,7 +48,7 @@ def divergence_of_entropy(evidence: Evidence, found: Trend) -> Interval | None:
     The larger, because a policy that has become sure of nearly everything has little entropy and the same rounding
     errors.
     """
-    unit, entropy = proven_divergence(evidence.logged("mismatch")), evidence.trend("entropy")
+    unit, entropy = proven_divergence(evidence.logged_name("mismatch")), evidence.trend("entropy")
     if unit is None or entropy is None:
         return None
     scale = max(entropy.start, entropy.end, key=lambda one: one.value)
@@ -68,7 +68,7 @@ class Growth:
     """Whether it rises over the second half of the run too."""
 
 
-def growth(series: Series) -> Growth | None:
+def growth(series: MetricSeries) -> Growth | None:
     """Return how many times its start a metric is; by its logarithm, as it grows by factors.
 
     None where it is not above 0 throughout.
@@ -76,14 +76,14 @@ def growth(series: Series) -> Growth | None:
     half = len(series) // 2
     if half < FEWEST_POINTS or series.values.min() <= 0:
         return None
-    whole, since = factor_trend(series.steps, series.values), factor_trend(series.steps[half:], series.values[half:])
+    whole, since = log_trend(series.steps, series.values), log_trend(series.steps[half:], series.values[half:])
     return None if whole.ratio is None else Growth(whole.ratio, whole.verdict == since.verdict == "rising")
 
 
 def temperatures(evidence: Evidence) -> tuple[float, float] | None:
     """Return the temperatures that entropies were taken at and rollouts drawn at; None unless both are recorded."""
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
-    scored, drawn = None if kind is None else kind.temperature, evidence.knobs.temperature
+    scored, drawn = None if kind is None else kind.temperature, evidence.config.temperature
     return None if scored is None or drawn is None else (scored, drawn)
 
 
@@ -148,7 +148,7 @@ def selection(evidence: Evidence, run: Run, window: Window) -> str:
     Of a problem that is solved 95 times in 100 only the groups with a failure survive a filter for flat groups, and
     failures are what surprises.
     """
-    if evidence.knobs.filter_flat:
+    if evidence.config.dynamic_sampling:
         return "groups without a difference in reward were drawn anew, and what is left was chosen by its outcome"
     column = "logprobs" if "logprobs" in run.columns else "old_logprobs"
     found: Kept = kept(run, window, column)
@@ -157,7 +157,7 @@ def selection(evidence: Evidence, run: Run, window: Window) -> str:
             f"only {found.told:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may"
             " depend on the outcome"
         )
-    if evidence.knobs.filter_flat is None and not found.flat:
+    if evidence.config.dynamic_sampling is None and not found.flat:
         return (
             "no group has equal rewards or advantages, so groups may have been left out by their outcome, and nothing"
             " says they were not"
@@ -189,8 +189,8 @@ def by_metric(evidence: Evidence, share: float, times: float) -> Looked:
     """Look at the logged metric: a divergence above a share of the entropy, or growth to so many times the start that goes on."""
     found, series = evidence.trend("mismatch"), evidence.series("mismatch")
     if found is None or series is None:
-        return evidence.lacks("", "mismatch").missing
-    theirs, proven, grown = evidence.logged("mismatch"), divergence_of_entropy(evidence, found), growth(series)
+        return evidence.missing_metric("", "mismatch").missing
+    theirs, proven, grown = evidence.logged_name("mismatch"), divergence_of_entropy(evidence, found), growth(series)
     facts = _metric_facts(evidence, found, proven, grown)
     if proven is None and grown is None:
         return f"{theirs} can be compared neither with the entropy nor with its own start"
@@ -225,7 +225,7 @@ def by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: f
     harmless = _temperatures_explain(evidence, sign) or not (sure or _came_up(run, ends, found.share, allowed))
     return Proof(
         Severity.NOTE if harmless else _severity(evidence, beyond=True),
-        "strong" if sure and evidence.knobs.on_policy and not harmless else "likely",
+        "strong" if sure and evidence.config.on_policy and not harmless else "likely",
         f"Tokens are {abs(found.share.value):.0%} {'more' if sign > 0 else 'less'} surprising than their own entropy"
         " allows",
         _token_facts(evidence, found, ends),
@@ -235,12 +235,17 @@ def by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: f
 
 def _metric_facts(evidence: Evidence, found: Trend, proven: Interval | None, grown: Growth | None) -> tuple[Fact, ...]:
     facts = [
-        Fact("difference at the start", found.start, "", f"{evidence.steps('mismatch')}: median of the first eighth"),
+        Fact(
+            "difference at the start",
+            found.start,
+            "",
+            f"{evidence.describe_steps('mismatch')}: median of the first eighth",
+        ),
         Fact("difference now", found.end, "", "median of the last eighth"),
     ]
     if grown is not None:
         facts.append(Fact("times the start", grown.times))
-    unit = proven_divergence(evidence.logged("mismatch"))
+    unit = proven_divergence(evidence.logged_name("mismatch"))
     if proven is not None and unit is not None:
         facts.append(
             Fact(
@@ -264,7 +269,7 @@ def by_both(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> Looked:
     fact = Fact(
         "divergence, of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}"
     )
-    return Proof(_severity(evidence, beyond=True), "strong" if evidence.knobs.on_policy else "likely", said, (fact,))
+    return Proof(_severity(evidence, beyond=True), "strong" if evidence.config.on_policy else "likely", said, (fact,))
 
 
 def _came_up(run: Run, ends: Ends, now: Interval, allowed: float) -> bool:
@@ -283,9 +288,9 @@ def _severity(evidence: Evidence, *, beyond: bool) -> Severity:
     """Worse where the score falls, milder where the difference is weighed away."""
     falls = any(
         score is not None and score.verdict == "falling"
-        for score in (evidence.trend("reward"), evidence.late("reward"))
+        for score in (evidence.trend("reward"), evidence.late_trend("reward"))
     )
-    level = 2 - int(beyond) - int(falls) + int(bool(evidence.knobs.correct_mismatch))
+    level = 2 - int(beyond) - int(falls) + int(bool(evidence.config.correct_mismatch))
     return SEVERITIES[min(level, 2)]
 
 
@@ -311,6 +316,6 @@ def _token_facts(evidence: Evidence, found: Surprise, ends: Ends) -> tuple[Fact,
             "the same, so they explain nothing" if known[0] == known[1] else "they differ, which alone may be all of it"
         )
         facts.append(Fact("temperature of entropies, of rollouts", f"{known[0]:g}, {known[1]:g}", "", why))
-    if evidence.knobs.top_p is not None and evidence.knobs.top_p < 1:
-        facts.append(Fact("top-p of the rollouts", evidence.knobs.top_p, "", evidence.knobs.given("top_p")))
+    if evidence.config.top_p is not None and evidence.config.top_p < 1:
+        facts.append(Fact("top-p of the rollouts", evidence.config.top_p, "", evidence.config.describe("top_p")))
     return tuple(facts)

@@ -15,15 +15,15 @@ from breadth.doctor.finding import CannotTell
 from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
 from breadth.measure.answers import answer_classes
 from breadth.measure.intervals import Interval
-from breadth.measure.trends import Trend, factor_trend, trend
+from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.outcomes import Samples, rollout_steps, samples
-from breadth.runs.reader import Run, Series
+from breadth.runs.outcomes import Samples, read_samples, rollout_steps
+from breadth.runs.reader import MetricSeries, Run
 
 if TYPE_CHECKING:
     from breadth.inference.policy import Policy
-    from breadth.tuning.result import Tuned
+    from breadth.tuning.result import TuningResult
 
 
 MIN_POINTS = 8
@@ -40,7 +40,7 @@ class Evidence:
     """What people call it."""
     run: Run | None = None
     """Its metrics and rollouts; None where there is a configuration only."""
-    knobs: TrainerConfig = field(default_factory=TrainerConfig)
+    config: TrainerConfig = field(default_factory=TrainerConfig)
     """Its settings."""
     dialect: ConfigDialect | None = None
     """Who words changes to them; None where the trainer is not known."""
@@ -52,7 +52,7 @@ class Evidence:
     """The inference policy in use."""
     _trends: dict[tuple[str, str], Trend | None] = field(default_factory=dict, repr=False)
 
-    def series(self, name: str, split: str = "train") -> Series | None:
+    def series(self, name: str, split: str = "train") -> MetricSeries | None:
         """Return a metric's finite values by step; None where it was not logged."""
         if self.run is None or name not in self.run.metric_names(split):
             return None
@@ -66,43 +66,43 @@ class Evidence:
             self._trends[name, split] = None if found is None or len(found) < MIN_POINTS else _trend(name, found)
         return self._trends[name, split]
 
-    def logged(self, name: str) -> str:
+    def logged_name(self, name: str) -> str:
         """Return the trainer's own name of a metric."""
         return name if self.run is None else self.run.header.names.get(name, name)
 
-    def steps(self, name: str) -> str:
+    def describe_steps(self, name: str) -> str:
         """Say which steps a metric covers."""
         found = self.series(name)
-        return "" if found is None else f"{self.logged(name)}, steps {found.steps[0]:,} to {found.steps[-1]:,}"
+        return "" if found is None else f"{self.logged_name(name)}, steps {found.steps[0]:,} to {found.steps[-1]:,}"
 
     @cached_property
-    def tuned(self) -> Tuned | None:
+    def sweep_result(self) -> TuningResult | None:
         """What a sweep of `breadth tune` came to; None where the run is none, or too little of it is there."""
         if self.run is None or "plan" not in self.run.header.config:
             return None
-        from breadth.tuning.result import tuned
+        from breadth.tuning.result import analyze_sweep
 
         try:
-            return tuned(self.run)
+            return analyze_sweep(self.run)
         except BreadthError:
             return None
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
         """The start and the end of its rollouts; empty where there are none."""
-        return () if self.run is None else windows(self.run)
+        return () if self.run is None else rollout_windows(self.run)
 
-    def late(self, name: str) -> Trend | None:
+    def late_trend(self, name: str) -> Trend | None:
         """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
         found = self.series(name)
         half = 0 if found is None else len(found) // 2
         return (
             None
             if found is None or half < MIN_POINTS
-            else _trend(name, Series(name, found.steps[half:], found.values[half:]))
+            else _trend(name, MetricSeries(name, found.steps[half:], found.values[half:]))
         )
 
-    def switch(self, name: str) -> str:
+    def logging_hint(self, name: str) -> str:
         """Return what the run's own trainer must be told to log something; empty where that is not known."""
         if self.run is None:
             return ""
@@ -111,24 +111,24 @@ class Evidence:
         except CatalogueError:
             return ""
 
-    def lacks(self, finding: str, metric: str) -> CannotTell:
+    def missing_metric(self, finding: str, metric: str) -> CannotTell:
         """Return that a finding cannot be judged for want of a metric, or of enough of it."""
         found = self.series(metric)
         if found is None and self.run is not None and (rows := len(self.run.series(metric))):
             return CannotTell(
                 finding,
-                f"{self.logged(metric)} is logged at {rows} steps, and at none as a number",
+                f"{self.logged_name(metric)} is logged at {rows} steps, and at none as a number",
                 "find out why it is NaN",
             )
         if found is None:
-            return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.switch(metric))
+            return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.logging_hint(metric))
         return CannotTell(
             finding,
-            f"{self.logged(metric)} has {len(found)} usable points; {MIN_POINTS} are needed",
+            f"{self.logged_name(metric)} has {len(found)} usable points; {MIN_POINTS} are needed",
             "log more often, or train on",
         )
 
-    def crossed(self, name: str, level: float, *, below: bool) -> int | None:
+    def first_step_past(self, name: str, level: float, *, below: bool) -> int | None:
         """Return the first step from which on the running median of five stays past a level to the end; None where it does not."""
         found = self.series(name)
         if found is None or len(found) < MIN_POINTS:
@@ -142,8 +142,8 @@ class Evidence:
         return int(found.steps[0 if not len(inside) else inside[-1] + 1])
 
 
-def _trend(name: str, found: Series) -> Trend:
-    judged = (factor_trend if name in LOG_SCALE_METRICS else trend)(found.steps, found.values)
+def _trend(name: str, found: MetricSeries) -> Trend:
+    judged = (log_trend if name in LOG_SCALE_METRICS else trend)(found.steps, found.values)
     return replace(judged, start=clip_to_range(name, judged.start), end=clip_to_range(name, judged.end))
 
 
@@ -174,12 +174,12 @@ class Window:
         return answer_classes(self.samples.answers)
 
     @cached_property
-    def graded(self) -> bool:
+    def is_graded(self) -> bool:
         """Whether every rollout is known to be right or wrong."""
-        return bool(len(self.samples)) and not bool(np.isnan(self.samples.right).any())
+        return bool(len(self.samples)) and not bool(np.isnan(self.samples.correct).any())
 
 
-def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
+def rollout_windows(run: Run, split: str = "train") -> tuple[Window, ...]:
     """Return the first and the last eighth of the steps with rollouts; one window when there are too few steps for two.
 
     A run without rollouts of training, such as one that `solve` recorded, is read by its held-out ones.
@@ -199,7 +199,7 @@ def windows(run: Run, split: str = "train") -> tuple[Window, ...]:
 def _window(run: Run, steps: IntArray, when: str, split: str) -> Window:
     first, last = int(steps[0]), int(steps[-1])
     name = f"step {first}" if first == last else f"steps {first} to {last}"
-    return Window(name, when, first, last, samples(run, first, last, split), split)
+    return Window(name, when, first, last, read_samples(run, first, last, split), split)
 
 
 METRIC_BOUNDS = {
@@ -224,24 +224,24 @@ MAX_TEXTS_PER_WINDOW = 400
 """Completions read of each window: enough for shares to within five points, little enough to take a second."""
 
 
-ALARM = 0.005
+FALSE_ALARM_RATE = 0.005
 """Chance of an alarm that one check may take where nothing is wrong: ten checks look at a sweep, and all of them together may alarm one
 healthy sweep in twenty."""
-MARGIN = 0.05
+SCORE_MARGIN = 0.05
 """Difference of scores below which two policies are as good as each other: what `breadth tune` accepts to lose for
 fewer tokens.
 """
-PAIR = 2
+TIED_WIDTH = 2
 """Width of a vote that is never looked at: two that differ are a tie, so that it scores as one draw does, for twice the
 tokens.
 """
-TUNE = "breadth tune URL --tasks FILE --out FOLDER"
+TUNE_COMMAND = "breadth tune URL --tasks FILE --out FOLDER"
 """What measures what a run folder does not hold."""
 
 
-def of_inference(evidence: Evidence) -> bool:
+def is_inference_run(evidence: Evidence) -> bool:
     """Say whether a run is a sweep or was recorded by `solve`; a bare configuration and a training run are not."""
-    return evidence.run is not None and (is_sweep(evidence.run) or is_recorded(evidence.run))
+    return evidence.run is not None and (is_sweep(evidence.run) or is_recorded_solve(evidence.run))
 
 
 def is_sweep(run: Run) -> bool:
@@ -249,7 +249,7 @@ def is_sweep(run: Run) -> bool:
     return "plan" in run.header.config and not _imported(run)
 
 
-def is_recorded(run: Run) -> bool:
+def is_recorded_solve(run: Run) -> bool:
     """Say whether a run folder was recorded while answering under a policy; trainers have a section ``policy`` without a strategy."""
     policy = run.header.config.get("policy")
     return isinstance(policy, Mapping) and "strategy" in policy and not is_sweep(run) and not _imported(run)

@@ -10,13 +10,13 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from breadth.doctor.evidence.record import Evidence, Window, of_inference, windows
-from breadth.doctor.evidence.scores import is_training
+from breadth.doctor.evidence.record import Evidence, Window, is_inference_run, rollout_windows
+from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CannotTell
 from breadth.measure.coverage import pass_at_k
 from breadth.measure.intervals import Bounds, Columns, Interval, quotient, resample
 from breadth.measure.validate import FloatArray, IntArray
-from breadth.runs.outcomes import rightness
+from breadth.runs.outcomes import correctness_sql
 from breadth.runs.reader import Run
 
 Names = npt.NDArray[np.object_]
@@ -59,37 +59,37 @@ class Ends:
 
 def trains(evidence: Evidence) -> bool:
     """Say whether this is a training run, be it by rollouts of several checkpoints alone."""
-    return is_training(evidence) or trained_ends(evidence) is not None
+    return is_training_run(evidence) or trained_ends(evidence) is not None
 
 
 @lru_cache(maxsize=1)
 def trained_ends(evidence: Evidence) -> Ends | None:
     """Return both ends of the rollouts that were trained on (of the held-out ones where only those are there); None without two steps."""
-    found = () if of_inference(evidence) else evidence.windows
+    found = () if is_inference_run(evidence) else evidence.windows
     return Ends(*found) if len(found) == 2 else None
 
 
 @lru_cache(maxsize=1)
 def asked_ends(evidence: Evidence) -> Ends | None:
     """Return both ends of the held-out rollouts, which ask the same problems again; of the trained ones where there are none."""
-    if evidence.run is None or of_inference(evidence):
+    if evidence.run is None or is_inference_run(evidence):
         return None
-    found = windows(evidence.run, "eval")
+    found = rollout_windows(evidence.run, "eval")
     return Ends(*found) if len(found) == 2 else trained_ends(evidence)
 
 
 def lacks_rollouts(evidence: Evidence, finding: str, what: str = "", switch: str = "rollouts") -> CannotTell:
     """Return that a finding cannot be judged for want of rollouts at two steps, or of ``what`` each of them should hold."""
     if evidence.run is None or not evidence.run.rollout_files:
-        return CannotTell(finding, "rollouts were not recorded", evidence.switch("rollouts"))
+        return CannotTell(finding, "rollouts were not recorded", evidence.logging_hint("rollouts"))
     if trained_ends(evidence) is None:
         return CannotTell(finding, "rollouts of one step only are recorded, and a start cannot be told from an end")
-    return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.switch(switch))
+    return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.logging_hint(switch))
 
 
 def lacks_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | None:
     """Return that a finding cannot be judged for want of grades or of answers at either end; None where both are there."""
-    if not (ends.start.graded and ends.now.graded):
+    if not (ends.start.is_graded and ends.now.is_graded):
         return lacks_rollouts(evidence, finding, "grade, or not all of them", "correct")
     if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
         return lacks_rollouts(evidence, finding, "answer that can be read", "answer")
@@ -103,7 +103,7 @@ def token_switch(evidence: Evidence) -> str:
         "trl": _TRL_TOKENS,
         "generic": "write the lists 'logprobs' and 'entropy' beside every completion: one number a token, in nats",
     }
-    return evidence.switch("logprobs") or ours.get(trainer, "")
+    return evidence.logging_hint("logprobs") or ours.get(trainer, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,9 +233,9 @@ def read_completions(run: Run, window: Window) -> Completions:
     from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW
 
     table = run.query(
-        f"""SELECT coalesce(problem, '') AS problem, completion, CAST({rightness(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
+        f"""SELECT coalesce(problem, '') AS problem, completion, CAST({correctness_sql(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
             WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
-            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",
+            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",  # noqa: S608 - column names are ours
         *_place(window),
     )
     texts = table.column("completion").to_pylist()
@@ -285,7 +285,7 @@ def shift(start: tuple[Names, FloatArray], now: tuple[Names, FloatArray], bounds
 @lru_cache(maxsize=1)
 def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
     """Return k and how pass@k changed, k being the size of the smaller groups; None where the outcome is not known."""
-    if ends is None or not (ends.start.graded and ends.now.graded):
+    if ends is None or not (ends.start.is_graded and ends.now.is_graded):
         return None
     both = [_groups(window) for window in (ends.start, ends.now)]
     most = min(int(np.bincount(drawn).argmax()) for _, drawn, _ in both)
@@ -301,7 +301,7 @@ def _groups(window: Window) -> tuple[Names, IntArray, IntArray]:
     """Return problem, rollouts and right ones of each group."""
     samples = window.samples
     _, first, place = np.unique(samples.groups, return_index=True, return_inverse=True)
-    right = np.bincount(place, samples.right).astype(np.int64)
+    right = np.bincount(place, samples.correct).astype(np.int64)
     return _objects(samples.names)[samples.problems[first]], np.bincount(place).astype(np.int64), right
 
 

@@ -13,22 +13,22 @@ from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.measure.trends import Trend, Verdict, trend
 from breadth.measure.validate import FloatArray, IntArray
-from breadth.runs.outcomes import Outcomes, outcomes, rightness
-from breadth.runs.reader import Run, Series
+from breadth.runs.outcomes import Outcomes, correctness_sql, count_outcomes
+from breadth.runs.reader import MetricSeries, Run
 from breadth.runs.schema import REWARD_PREFIX
 
-CORRECT = re.compile(
+CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate)?|tests?)(?![a-z@])"
 )
 """Names that mean: is the answer right."""
-_HELD_OUT = (CORRECT, re.compile(r"(?:mean|avg)@"), re.compile(r"reward|score"))
+_HELD_OUT = (CORRECTNESS_NAMES, re.compile(r"(?:mean|avg)@"), re.compile(r"reward|score"))
 # Which held-out number is taken: one about right and wrong where there is one, then a mean of any, then the reward.
 _NO_SCORE = re.compile(
     r"(?:best|worst|maj)@|pass@(?!1(?!\d))|(?<![a-z])(?:std|min|max|len|length|tokens?|entropy|kl|loss|time|format|turns|clip[a-z]*|"
     r"truncated|count|zero|runtime|second)(?![a-z])"
 )
 # Held-out numbers that are none about how well: spreads, lengths, votes, bookkeeping.
-RELEVANT = 0.1
+RELEVANT_SHARE = 0.1
 """Share of the start that a change must reach to matter, as in `breadth.measure.trends`."""
 _COMPONENT = re.compile(
     r"(?:^|/)(?:rewards|env/all|reward(?!/(?:mean|avg|total|all|raw|sum|std|min|max)\b))/(?P<name>(?!reward/total$)[^/]+(?:/[^/]+)*?)(?:/mean)?$"
@@ -37,7 +37,7 @@ _SPREAD = re.compile(r"(?:^|[/_])(?:std|min|max)$")
 
 
 @dataclass(frozen=True)
-class Moved:
+class ScoreChange:
     """How far a score has moved over the run."""
 
     name: str
@@ -56,7 +56,7 @@ class Moved:
     """What it was read from."""
 
 
-def is_training(evidence: Evidence) -> bool:
+def is_training_run(evidence: Evidence) -> bool:
     """Say whether the evidence is of a training run: metrics or rollouts of training, and no sweep of an inference policy."""
     run = evidence.run
     if run is None or "plan" in run.header.config:
@@ -69,7 +69,7 @@ def is_training(evidence: Evidence) -> bool:
     )
 
 
-def held_out(evidence: Evidence) -> Moved | None:
+def eval_score_change(evidence: Evidence) -> ScoreChange | None:
     """Return how the held-out score has moved: by its logged metric, else by graded rollouts; None where neither is there.
 
     Of several metrics those about right and wrong are taken, averaged over data sets. Where there are rollouts at a few
@@ -77,40 +77,50 @@ def held_out(evidence: Evidence) -> Moved | None:
     """
     logged = _logged(evidence)
     if logged is not None and len(logged) >= MIN_POINTS:
-        return moved(logged, f"{len(logged)} evaluations, steps {logged.steps[0]:,} to {logged.steps[-1]:,}")
-    graded = None if evidence.run is None else outcomes(evidence.run, "eval")
+        return score_change(logged, f"{len(logged)} evaluations, steps {logged.steps[0]:,} to {logged.steps[-1]:,}")
+    graded = None if evidence.run is None else count_outcomes(evidence.run, "eval")
     if graded is None:
         return None
-    right = right_by_step(graded)
-    return moved(right, f"held-out rollouts at {len(right)} steps") if len(right) >= MIN_POINTS else _between(graded)
+    right = accuracy_by_step(graded)
+    return (
+        score_change(right, f"held-out rollouts at {len(right)} steps")
+        if len(right) >= MIN_POINTS
+        else _between(graded)
+    )
 
 
-def evaluations(evidence: Evidence) -> int:
+def count_evaluations(evidence: Evidence) -> int:
     """Count the steps that have a held-out score of any kind."""
     logged = _logged(evidence)
     return 0 if logged is None else len(logged)
 
 
-def moved(series: Series, where: str) -> Moved:
+def score_change(series: MetricSeries, where: str) -> ScoreChange:
     """Return how a series has moved; it needs eight points."""
     found = trend(series.steps, series.values)
-    return Moved(series.name, found.start.value, found.end.value, found.change, found.verdict, found.relevant, where)
+    return ScoreChange(
+        series.name, found.start.value, found.end.value, found.change, found.verdict, found.relevant_change, where
+    )
 
 
-def no_rise(score: Trend | Moved) -> bool:
+def excludes_rise(score: Trend | ScoreChange) -> bool:
     """Say whether a rise that would matter is excluded."""
-    return score.verdict in ("flat", "falling") or (score.verdict != "rising" and score.change.high < score.relevant)
+    return score.verdict in ("flat", "falling") or (
+        score.verdict != "rising" and score.change.high < score.relevant_change
+    )
 
 
-def right_by_step(graded: Outcomes) -> Series:
+def accuracy_by_step(graded: Outcomes) -> MetricSeries:
     """Return the share of right rollouts at each step."""
     steps, place = np.unique(graded.steps, return_inverse=True)
-    return Series("share of right rollouts", steps, np.bincount(place, graded.right) / np.bincount(place, graded.drawn))
+    return MetricSeries(
+        "share of right rollouts", steps, np.bincount(place, graded.correct) / np.bincount(place, graded.graded)
+    )
 
 
-def worth_of_right(run: Run) -> float | None:
+def reward_for_correct(run: Run) -> float | None:
     """Return how much more reward a right rollout gets than a wrong one; None where rollouts do not say."""
-    right = rightness(run)
+    right = correctness_sql(run)
     if right is None or "reward" not in run.columns:
         return None
     sql = f"SELECT regr_slope(reward, CAST({right} AS DOUBLE)) AS worth FROM rollouts WHERE split = 'train'"  # noqa: S608 - column names are ours
@@ -118,7 +128,7 @@ def worth_of_right(run: Run) -> float | None:
     return worth
 
 
-def components(evidence: Evidence) -> tuple[Series, ...]:
+def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
     """Return what the reward is made of, by step, under the trainer's own names; empty where it is one number."""
     run = evidence.run
     if run is None:
@@ -138,7 +148,7 @@ def component_name(name: str) -> str:
     return (found["name"] if found else name.removeprefix(REWARD_PREFIX)).removesuffix("/mean")
 
 
-def _logged(evidence: Evidence) -> Series | None:
+def _logged(evidence: Evidence) -> MetricSeries | None:
     """Return the logged held-out score: of the most telling kind, averaged over data sets at the steps that have them all."""
     names = () if evidence.run is None else evidence.run.metric_names("eval")
     names = tuple(name for name in names if not _NO_SCORE.search(name.casefold()))
@@ -149,7 +159,7 @@ def _logged(evidence: Evidence) -> Series | None:
     return None
 
 
-def _averaged(several: Sequence[Series]) -> Series | None:
+def _averaged(several: Sequence[MetricSeries]) -> MetricSeries | None:
     if not several:
         return None
     steps = several[0].steps
@@ -157,16 +167,16 @@ def _averaged(several: Sequence[Series]) -> Series | None:
         steps = np.intersect1d(steps, one.steps)
     values = np.mean([one.values[np.isin(one.steps, steps)] for one in several], axis=0)
     name = several[0].name if len(several) == 1 else f"the mean of {len(several)} held-out scores"
-    return Series(name, steps, values)
+    return MetricSeries(name, steps, values)
 
 
-def _between(graded: Outcomes) -> Moved | None:
+def _between(graded: Outcomes) -> ScoreChange | None:
     """Compare the first and the last step that were graded, problem by problem; None where they share no problem."""
     if not len(graded) or graded.steps[0] == graded.steps[-1]:
         return None
-    first, last = (graded.at(graded.steps[[end]]) for end in (0, -1))
+    first, last = (graded.select_steps(graded.steps[[end]]) for end in (0, -1))
     before, after = (
-        dict(zip(one.problems.tolist(), (one.right / one.drawn).tolist(), strict=True)) for one in (first, last)
+        dict(zip(one.problems.tolist(), (one.correct / one.graded).tolist(), strict=True)) for one in (first, last)
     )
     both = [problem for problem in before if problem in after]
     if not both:
@@ -176,10 +186,12 @@ def _between(graded: Outcomes) -> Moved | None:
     verdict: Verdict = "rising" if change.low > 0 else "falling" if change.high < 0 else "cannot tell"
     where = f"the same {len(both)} problems at steps {first.steps[0]:,} and {last.steps[0]:,}"
     level = float(start.mean())
-    return Moved("share of right rollouts", level, float(end.mean()), change, verdict, RELEVANT * level, where)
+    return ScoreChange(
+        "share of right rollouts", level, float(end.mean()), change, verdict, RELEVANT_SHARE * level, where
+    )
 
 
-def _from_rollouts(run: Run) -> Iterable[Series]:
+def _from_rollouts(run: Run) -> Iterable[MetricSeries]:
     names = sorted(name for name in run.columns if name.startswith(REWARD_PREFIX))
     if len(names) < 2:
         return
@@ -188,7 +200,7 @@ def _from_rollouts(run: Run) -> Iterable[Series]:
     table = run.query(f"SELECT step, {means} FROM rollouts WHERE split = 'train' GROUP BY step ORDER BY step")  # noqa: S608 - names are quoted
     for name in names:
         values = np.array([np.nan if value is None else value for value in table[name].to_pylist()], dtype=np.float64)
-        found = Series(name, table["step"].to_numpy(), values).finite
+        found = MetricSeries(name, table["step"].to_numpy(), values).finite
         if len(found) >= MIN_POINTS:
             yield found
 
@@ -199,12 +211,12 @@ _ADDS_UP = 0.99
 
 
 @dataclass(frozen=True)
-class Part:
+class RewardPart:
     """One component of the reward, or the share of right rollouts where those are graded."""
 
     name: str
     """What it is called, safe to print."""
-    moved: Moved
+    change: ScoreChange
     """How far it has moved."""
     weight: float
     """What a unit of it adds to the reward; 1 where that is not known."""
@@ -216,12 +228,12 @@ class Part:
     """Whether it has risen over the second half of the run too."""
 
 
-def parts(evidence: Evidence) -> tuple[Part, ...]:
+def parts(evidence: Evidence) -> tuple[RewardPart, ...]:
     """Return the components of the reward, and the grades of rollouts where the reward is more than those."""
-    found, reward = components(evidence), evidence.series("reward")
+    found, reward = reward_components(evidence), evidence.series("reward")
     if reward is None:
         return ()
-    gain = moved(reward, "").change.value
+    gain = score_change(reward, "").change.value
     weights = _weights(reward, found)
     made_of = [
         _part(one, None if weights is None else weight, gain)
@@ -231,27 +243,29 @@ def parts(evidence: Evidence) -> tuple[Part, ...]:
     return (*made_of, *([] if graded is None else [graded]))
 
 
-def _part(series: Series, weight: float | None, gain: float, *, name: str = "", counts: bool | None = None) -> Part:
+def _part(
+    series: MetricSeries, weight: float | None, gain: float, *, name: str = "", counts: bool | None = None
+) -> RewardPart:
     own = name or component_name(series.name)
-    change = moved(series, f"steps {series.steps[0]:,} to {series.steps[-1]:,}")
+    change = score_change(series, f"steps {series.steps[0]:,} to {series.steps[-1]:,}")
     half = len(series) // 2
     later = trend(series.steps[half:], series.values[half:]).verdict if len(series) >= 2 * MIN_POINTS else "cannot tell"
-    means_right = CORRECT.search(own.casefold()) is not None if counts is None else counts
+    means_right = CORRECTNESS_NAMES.search(own.casefold()) is not None if counts is None else counts
     share = None if weight is None or not gain else weight * change.change.value / gain
-    return Part(_safe(own), change, 1.0 if weight is None else weight, share, means_right, later == "rising")
+    return RewardPart(_safe(own), change, 1.0 if weight is None else weight, share, means_right, later == "rising")
 
 
-def _graded(evidence: Evidence, gain: float) -> Part | None:
+def _graded(evidence: Evidence, gain: float) -> RewardPart | None:
     """Return the share of right rollouts as a part, unless the reward is nothing else."""
     run = evidence.run
-    graded = None if run is None or len(run.header.reward_levels) == 2 else outcomes(run)
-    right = None if graded is None else right_by_step(graded)
+    graded = None if run is None or len(run.header.reward_levels) == 2 else count_outcomes(run)
+    right = None if graded is None else accuracy_by_step(graded)
     if run is None or right is None or len(right) < MIN_POINTS:
         return None
-    return _part(right, worth_of_right(run), gain, name="the share of right rollouts", counts=True)
+    return _part(right, reward_for_correct(run), gain, name="the share of right rollouts", counts=True)
 
 
-def _weights(reward: Series, found: Sequence[Series]) -> list[float] | None:
+def _weights(reward: MetricSeries, found: Sequence[MetricSeries]) -> list[float] | None:
     """Read the weights from the log: the reward is a weighted sum at every step; None where it turns out to be none."""
     steps = reward.steps
     for one in found:
@@ -266,7 +280,7 @@ def _weights(reward: Series, found: Sequence[Series]) -> list[float] | None:
     return [float(weight) for weight in weights] if spread > 0 and missed <= (1 - _ADDS_UP) * spread else None
 
 
-def _at(series: Series, steps: IntArray) -> FloatArray:
+def _at(series: MetricSeries, steps: IntArray) -> FloatArray:
     return series.values[np.isin(series.steps, steps)]
 
 

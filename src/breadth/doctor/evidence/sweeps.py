@@ -11,7 +11,7 @@ import orjson
 
 from breadth.base.errors import BreadthError
 from breadth.base.settings import from_table, to_table
-from breadth.doctor.evidence.record import TUNE, Evidence, is_recorded, is_sweep
+from breadth.doctor.evidence.record import TUNE_COMMAND, Evidence, is_recorded_solve, is_sweep
 from breadth.doctor.finding import CannotTell
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
@@ -30,9 +30,9 @@ from breadth.measure.intervals import Interval, curve_intervals
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
 from breadth.runs.reader import Run
-from breadth.tuning.choice import FEWEST, RISK
+from breadth.tuning.choice import MIN_QUESTIONS, RISK
 from breadth.tuning.evidence import ArmEvidence
-from breadth.tuning.result import Tuned
+from breadth.tuning.result import TuningResult
 
 MOST_TEXTS = 1000
 """Texts of an arm that are read: a share of them is then known to three points, and reading them takes seconds."""
@@ -104,12 +104,12 @@ class ArmTexts:
     """Tokens of each."""
 
 
-def sweep(evidence: Evidence) -> Tuned | None:
+def sweep(evidence: Evidence) -> TuningResult | None:
     """Return what a sweep came to; None where the run is none, and where its folder is not as `breadth tune` leaves it."""
     if evidence.run is None or not is_sweep(evidence.run):
         return None
     try:
-        return evidence.tuned
+        return evidence.sweep_result
     except (
         BreadthError,
         ArithmeticError,
@@ -134,14 +134,18 @@ def plain_samples(evidence: Evidence, finding: str) -> PlainSamples | CannotTell
             "the same breadth tune command: it goes on from there",
         )
     if judged is None and policy is None:
-        return CannotTell(finding, "the policy that run.toml names cannot be read", TUNE) if is_recorded(run) else None
+        return (
+            CannotTell(finding, "the policy that run.toml names cannot be read", TUNE_COMMAND)
+            if is_recorded_solve(run)
+            else None
+        )
     found = _plain(judged) if judged is not None else _recorded(run, policy)
-    if found is None or found.questions < FEWEST:
+    if found is None or found.questions < MIN_QUESTIONS:
         number = 0 if found is None else found.questions
         return CannotTell(
             finding,
-            f"{number} questions with samples are there; {FEWEST} are needed",
-            f"{TUNE}, fifty questions or more",
+            f"{number} questions with samples are there; {MIN_QUESTIONS} are needed",
+            f"{TUNE_COMMAND}, fifty questions or more",
         )
     return found
 
@@ -177,13 +181,20 @@ def extra(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _plain(judged: Tuned) -> PlainSamples:
+def _plain(judged: TuningResult) -> PlainSamples:
     found, plan = judged.evidence, judged.evidence.plan
     plain = found.plain
     where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain draws"
     widths = tuple(sorted({1, *plan.widths}))
     return PlainSamples(
-        plain.classes, plain.worth, plain.tokens, plain.confidences, widths, found.labelled, plan.policy.sampling, where
+        plain.classes,
+        plain.scores,
+        plain.tokens,
+        plain.confidences,
+        widths,
+        found.labelled,
+        plan.policy.sampling,
+        where,
     )
 
 
@@ -318,7 +329,7 @@ def policy_in_use(evidence: Evidence) -> Policy | None:
 def recorded_policy(run: Run) -> Policy | None:
     """Return the policy of a run that the inference loop recorded; None where it is no such run, or the policy cannot be read."""
     try:
-        return from_table(Policy, run.header.config["policy"], "policy") if is_recorded(run) else None
+        return from_table(Policy, run.header.config["policy"], "policy") if is_recorded_solve(run) else None
     except (BreadthError, AttributeError, TypeError, ValueError):
         return None
 
@@ -368,7 +379,7 @@ def in_use(evidence: Evidence, drawn: PlainSamples, finding: str) -> InUse | Can
     other = [] if judged is None else drawn_otherwise(policy, judged.evidence.plan.policy)
     if other:
         missing = f"the sweep was not drawn as the policy in use draws: {', '.join(other)}"
-        return CannotTell(finding, missing, f"{TUNE} --policy FILE, with the policy in use")
+        return CannotTell(finding, missing, f"{TUNE_COMMAND} --policy FILE, with the policy in use")
     if spent.budget is not None:
         return _forced(spent, judged, finding)
     if spent.width > drawn.each:
@@ -376,7 +387,7 @@ def in_use(evidence: Evidence, drawn: PlainSamples, finding: str) -> InUse | Can
             f"the policy in use draws up to {spent.width}; of every question {drawn.each} comparable samples are there"
         )
         return CannotTell(
-            finding, missing, f"{TUNE} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}"
+            finding, missing, f"{TUNE_COMMAND} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}"
         )
     return _stopping(spent, policy, drawn) if spent.early else vote_of(drawn, spent.width)
 
@@ -386,14 +397,14 @@ def vote_of(drawn: PlainSamples, width: int) -> InUse:
     return InUse(Spending(width), drawn.votes([width])[:, 0], width * float(drawn.tokens.mean()))
 
 
-def _forced(spent: Spending, judged: Tuned | None, finding: str) -> InUse | CannotTell:
+def _forced(spent: Spending, judged: TuningResult | None, finding: str) -> InUse | CannotTell:
     arms = () if judged is None else judged.evidence.serial
     arm = next((arm for arm in arms if arm.arm.budget == spent.budget), None)
     if arm is None:
         there = ", ".join(f"{one.arm.budget:,}" for one in arms) or "none"
         missing = f"the policy in use forces {spent.name}; budgets measured: {there}"
-        return CannotTell(finding, missing, f"{TUNE} --budgets {spent.budget}")
-    return InUse(spent, arm.worth.mean(axis=1), float(arm.tokens.mean()))
+        return CannotTell(finding, missing, f"{TUNE_COMMAND} --budgets {spent.budget}")
+    return InUse(spent, arm.scores.mean(axis=1), float(arm.tokens.mean()))
 
 
 def _stopping(spent: Spending, policy: Policy, drawn: PlainSamples) -> InUse:
@@ -401,7 +412,7 @@ def _stopping(spent: Spending, policy: Policy, drawn: PlainSamples) -> InUse:
 
     A weighing by confidence is left out.
     """
-    votes = StoredVotes.of_classes(drawn.classes, correct=drawn.worth, tokens=drawn.tokens)
+    votes = StoredVotes.from_classes(drawn.classes, correct=drawn.worth, tokens=drawn.tokens)
     strategy = policy.strategy if isinstance(policy.strategy, AdaptiveVote) else AdaptiveVote(spent.width)
     played = replay(votes, {"in use": strategy}).outcomes["in use"].by_question
     return InUse(spent, played["accuracy"], float((played["started"] * drawn.tokens.mean(axis=1)).mean()))

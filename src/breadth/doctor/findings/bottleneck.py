@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from breadth.base.errors import MeasureError
-from breadth.doctor.evidence.record import TUNE, Evidence, of_inference
-from breadth.doctor.evidence.sweeps import PlainSamples
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
-from breadth.measure.extrapolation import Extrapolation, extrapolate_pass_at_k
+from breadth.doctor.evidence.record import TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
-from breadth.tuning.choice import FOLDS
-from breadth.tuning.result import Tuned
 
 if TYPE_CHECKING:
     from breadth.doctor.evidence.sweeps import InUse, PlainSamples
-    from breadth.tuning.result import Tuned
+    from breadth.measure.extrapolation import Extrapolation
+    from breadth.tuning.result import TuningResult
 
 
 _NAME = "bottleneck"
@@ -54,9 +51,9 @@ class Bottleneck:
     """Times the draws to which what is out of reach is carried on: beyond that the two fits are a bracket and no more
     (`breadth.measure.extrapolation`)."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Set the two numbers against each other."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import InUse, in_use, plain_samples, sweep, vote_of
 
@@ -64,21 +61,21 @@ class Bottleneck:
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         if judged is None:
-            return CannotTell(_NAME, "other policies than the recorded one were not measured", TUNE)
+            return CannotTell(_NAME, "other policies than the recorded one were not measured", TUNE_COMMAND)
         if not drawn.labelled or drawn.each < 2:
             missing = (
                 "right answers are not known"
                 if not drawn.labelled
                 else "one draw of a question says nothing of what more would reach"
             )
-            return CannotTell(_NAME, missing, f"{TUNE}, with right answers in FILE and --widths 1,2,4,8")
+            return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with right answers in FILE and --widths 1,2,4,8")
         used = in_use(evidence, drawn, _NAME)
         known = isinstance(used, InUse)
         now = used if isinstance(used, InUse) else vote_of(drawn, 1)
         return _finding(limits(judged, drawn, now.scores, self.further), drawn, judged, now, known=known)
 
 
-def _finding(found: Limits, drawn: PlainSamples, judged: Tuned, now: InUse, *, known: bool) -> Finding:
+def _finding(found: Limits, drawn: PlainSamples, judged: TuningResult, now: InUse, *, known: bool) -> Finding:
     who = f"the policy in use ({now.spending.name})" if known else "one plain draw"
     return Finding(
         _NAME,
@@ -141,7 +138,7 @@ def _further(found: Limits) -> tuple[Fact, ...]:
     return (Fact(f"out of reach of {found.draws:,} draws, foretold", found.further, "%", note),)
 
 
-def _prescriptions(found: Limits, judged: Tuned) -> tuple[Prescription, ...]:
+def _prescriptions(found: Limits, judged: TuningResult) -> tuple[Prescription, ...]:
     option = judged.choice.option
     policy = Prescription(
         f"Use what the sweep chose: {option.name}",
@@ -200,7 +197,7 @@ class Limits:
     """
 
 
-def limits(judged: Tuned, drawn: PlainSamples, scores: FloatArray, times: int) -> Limits:
+def limits(judged: TuningResult, drawn: PlainSamples, scores: FloatArray, times: int) -> Limits:
     """Split what is missing; ``scores`` are those of the policy in use, ``times`` how much further to carry on."""
     best = cross_fitted_best(np.column_stack([one.scores for one in judged.options]), judged.evidence.plan.seed)
     reached = drawn.reached(drawn.each)
@@ -214,6 +211,8 @@ def limits(judged: Tuned, drawn: PlainSamples, scores: FloatArray, times: int) -
 
 def cross_fitted_best(table: FloatArray, seed: int = 0) -> FloatArray:
     """Return each question's score under the option that is best on the other four fifths of the questions (questions x options)."""
+    from breadth.tuning.choice import FOLDS
+
     fold = np.random.default_rng(seed).permutation(len(table)) % FOLDS
     picks = np.array([int(np.argmax(table[fold != part].mean(axis=0))) for part in range(FOLDS)])
     return np.asarray(table[np.arange(len(table)), picks[fold]])
@@ -225,6 +224,8 @@ def foretold(drawn: PlainSamples, draws: int) -> Interval | None:
     The test: made from the first half of each question's draws, what they foretell for all draws must hold what those
     came to.
     """
+    from breadth.measure.extrapolation import extrapolate_pass_at_k
+
     half = drawn.each // 2
     if half < 2:
         return None

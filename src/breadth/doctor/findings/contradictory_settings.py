@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Finding, Loop, Outcome
+from breadth.doctor.finding import CheckResult, Finding, Loop
 from breadth.doctor.lint import contradictions, headline, proof, remedies_of, severity
 
 
@@ -28,7 +28,7 @@ class ContradictorySettings:
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Go through the rules; a configuration that is not known contradicts nothing."""
         points = tuple(contradictions(evidence))
         if not points:

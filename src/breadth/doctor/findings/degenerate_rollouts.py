@@ -22,7 +22,7 @@ from breadth.doctor.evidence.rollouts import (
     trained_ends,
     trains,
 )
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 
@@ -63,7 +63,7 @@ class DegenerateRollouts:
     most: float = 0.5
     """Share above which it is critical: most of what is trained on is no reasoning."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Run the detectors on texts of both ends."""
         if evidence.run is None or not trains(evidence):
             return None

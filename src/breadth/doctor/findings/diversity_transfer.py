@@ -18,7 +18,7 @@ from breadth.doctor.evidence.rollouts import (
     lacks_rollouts,
     trains,
 )
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
 
@@ -51,7 +51,7 @@ class DiversityTransfer:
     half: float = 0.5
     """Share from which on it is a warning: more is gone than left."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare distinct answers on unsolved problems with the start."""
         if not trains(evidence):
             return None
@@ -105,13 +105,13 @@ def _names(window: Window) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
 def _arm(window: Window) -> ArmSamples:
     from breadth.measure.transfer import ArmSamples
 
-    return ArmSamples(_names(window), window.classes, window.samples.right == 1)
+    return ArmSamples(_names(window), window.classes, window.samples.correct == 1)
 
 
 def _unsolved(ends: Ends) -> int:
     """Count the problems that both ends asked and neither solved."""
     asked = set(ends.start.samples.names) & set(ends.now.samples.names)
-    solved = (set(_names(window)[window.samples.right == 1].tolist()) for window in (ends.start, ends.now))
+    solved = (set(_names(window)[window.samples.correct == 1].tolist()) for window in (ends.start, ends.now))
     return len(asked.difference(*solved))
 
 

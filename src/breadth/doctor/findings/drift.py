@@ -9,11 +9,11 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import is_training, no_rise
-from breadth.doctor.finding import Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.scores import excludes_rise, is_training_run
+from breadth.doctor.finding import CheckResult, Finding, Loop, Prescription
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
-from breadth.runs.reader import Series
+from breadth.runs.reader import MetricSeries
 
 NAMES = {"kl_reference": "the reference policy", "kl_old": "the policy that sampled"}
 """Divergences that are judged, and from whom each is."""
@@ -49,22 +49,22 @@ class Drift:
     """Price times divergence above which it is drift whatever the pace: advantages have a spread of one within a group, so the
     penalty at a token is then the larger part of what moves it."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare the end with what the earlier pace explains."""
-        if not is_training(evidence):
+        if not is_training_run(evidence):
             return None
         judged = [name for name in NAMES if evidence.trend(name) is not None]
         found = [one for one in (self._judged(evidence, name) for name in judged) if one is not None]
         if found or judged:
             return found[0] if found else None
-        return evidence.lacks("drift", "kl_reference")
+        return evidence.missing_metric("drift", "kl_reference")
 
     def _judged(self, evidence: Evidence, name: str) -> Finding | None:
         series, now = evidence.series(name), evidence.trend(name)
         if series is None or now is None or now.end.low <= self.least:
             return None
         explained = max(min(_continued(series, share) for share in self.earlier), self.least / self.beyond)
-        price = (evidence.knobs.kl or 0.0) * now.end.low if name == "kl_reference" else 0.0
+        price = (evidence.config.kl or 0.0) * now.end.low if name == "kl_reference" else 0.0
         if now.end.low <= self.beyond * explained and price <= self.outweighs:
             return None
         times = (
@@ -73,8 +73,8 @@ class Drift:
             else ""
         )
         paid = f"{price:.2g} of penalty a token, against advantages of about 1" if price > self.outweighs else ""
-        score = evidence.late("reward")
-        step = evidence.crossed(name, self.beyond * explained, below=False) if times else None
+        score = evidence.late_trend("reward")
+        step = evidence.first_step_past(name, self.beyond * explained, below=False) if times else None
         return Finding(
             "drift",
             _severity(score),
@@ -90,7 +90,7 @@ class Drift:
         )
 
 
-def _continued(series: Series, share: float) -> float:
+def _continued(series: MetricSeries, share: float) -> float:
     """Return the divergence to be expected at the end, at most, if the distance had grown on as it did in an earlier stretch."""
     begin, stop, eighth = len(series) // 8, int(share * len(series)), max(3, len(series) // 8)
     if stop - begin < MIN_POINTS:
@@ -104,7 +104,7 @@ def _continued(series: Series, share: float) -> float:
 
 def _severity(score: Trend | None) -> Severity:
     """Judge by the score over the second half: a fall is critical, a rise excluded a warning, anything else a note."""
-    if score is None or not no_rise(score):
+    if score is None or not excludes_rise(score):
         return Severity.NOTE
     return Severity.CRITICAL if score.verdict == "falling" else Severity.WARNING
 
@@ -120,7 +120,9 @@ def _beside(score: Trend | None) -> str:
 
 def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: Trend | None) -> tuple[Fact, ...]:
     facts = [
-        Fact("divergence at the start", now.start, "nats", f"{evidence.steps(name)}: median of the first eighth"),
+        Fact(
+            "divergence at the start", now.start, "nats", f"{evidence.describe_steps(name)}: median of the first eighth"
+        ),
         Fact("divergence now", now.end, "nats", "median of the last eighth"),
     ]
     if np.isfinite(explained):
@@ -132,8 +134,8 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
                 "at most, with its square root growing on as it did",
             )
         )
-    if evidence.knobs.kl:
-        facts.append(Fact("price of a nat", evidence.knobs.kl, "", evidence.knobs.given("kl")))
+    if evidence.config.kl:
+        facts.append(Fact("price of a nat", evidence.config.kl, "", evidence.config.describe("kl")))
     rate = evidence.trend("learning_rate")
     if rate is not None:
         facts.append(Fact("learning rate", f"{rate.start.value:.2g} to {rate.end.value:.2g}", "", rate.verdict))

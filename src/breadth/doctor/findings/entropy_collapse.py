@@ -10,7 +10,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Confidence, Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
 from breadth.measure.entropy_law import LawFit
 from breadth.measure.intervals import Interval
@@ -46,18 +46,18 @@ class EntropyCollapse:
     spent: float = 0.1
     """Share below which it is critical: with 93 % used they had 94 %."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start."""
         entropy = evidence.trend("entropy")
         if entropy is None:
-            return evidence.lacks("entropy-collapse", "entropy")
+            return evidence.missing_metric("entropy-collapse", "entropy")
         if entropy.ratio is None:
             return CannotTell(
                 "entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it"
             )
         if not self.shows(entropy):
             return None
-        score = evidence.late("reward")
+        score = evidence.late_trend("reward")
         law = _law(evidence)
         return Finding(
             "entropy-collapse",
@@ -101,7 +101,7 @@ def _confidence(evidence: Evidence) -> Confidence:
 
 
 def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | None) -> tuple[Fact, ...]:
-    where = evidence.steps("entropy")
+    where = evidence.describe_steps("entropy")
     facts = [
         Fact("entropy at the start", entropy.start, "nats", f"{where}: median of the first eighth"),
         Fact("entropy now", entropy.end, "nats", "median of the last eighth"),
@@ -146,7 +146,7 @@ def _law_facts(law: LawFit | None) -> list[Fact]:
 def _cost(evidence: Evidence, level: float) -> str:
     """Say what the steps since entropy was half gone have brought."""
     step, score, entropy = (
-        evidence.crossed("entropy", level, below=True),
+        evidence.first_step_past("entropy", level, below=True),
         evidence.series("reward"),
         evidence.series("entropy"),
     )
@@ -162,15 +162,15 @@ def _cost(evidence: Evidence, level: float) -> str:
 
 
 def _prescriptions(evidence: Evidence, entropy: Trend, floor: float) -> tuple[Prescription, ...]:
-    step = evidence.crossed("entropy", floor * entropy.start.value, below=True)
+    step = evidence.first_step_past("entropy", floor * entropy.start.value, below=True)
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     per_token = kind is not None and kind.aggregation == "token-mean"
     wanted = [
-        prescriptions.clip_higher(evidence) if not evidence.knobs.on_policy else None,
+        prescriptions.clip_higher(evidence) if not evidence.config.on_policy else None,
         prescriptions.hold_entropy(entropy.start.value) if per_token else None,
         prescriptions.anchor(evidence),
         prescriptions.kl_cov(evidence),
-        prescriptions.clip_higher(evidence) if evidence.knobs.on_policy else None,
+        prescriptions.clip_higher(evidence) if evidence.config.on_policy else None,
         None if step is None else prescriptions.go_back(step),
     ]
     return tuple(one for one in wanted if one is not None)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
@@ -34,11 +34,11 @@ class EntropyExplosion:
     """Times the start that is a warning whatever the score does, and critical where it falls: twice the nats square the number of choices
     at every token."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start, and look at the score beside it."""
         entropy = evidence.trend("entropy")
         if entropy is None:
-            return evidence.lacks("entropy-explosion", "entropy")
+            return evidence.missing_metric("entropy-explosion", "entropy")
         if entropy.ratio is None:
             return CannotTell(
                 "entropy-explosion", "entropy is not clearly above zero at the start: it cannot be compared with it"
@@ -46,7 +46,7 @@ class EntropyExplosion:
         if not self.shows(entropy):
             return None
         score = evidence.trend("reward")
-        step = evidence.crossed("entropy", self.risen * entropy.start.value, below=False)
+        step = evidence.first_step_past("entropy", self.risen * entropy.start.value, below=False)
         return Finding(
             "entropy-explosion",
             self._severity(entropy, score),
@@ -83,7 +83,12 @@ def _beside(score: Trend | None) -> str:
 
 def _facts(evidence: Evidence, entropy: Trend, score: Trend | None) -> tuple[Fact, ...]:
     facts = [
-        Fact("entropy at the start", entropy.start, "nats", f"{evidence.steps('entropy')}: median of the first eighth"),
+        Fact(
+            "entropy at the start",
+            entropy.start,
+            "nats",
+            f"{evidence.describe_steps('entropy')}: median of the first eighth",
+        ),
         Fact("entropy now", entropy.end, "nats", "median of the last eighth"),
     ]
     if entropy.ratio is not None:
@@ -109,7 +114,7 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
 def _two_engines(evidence: Evidence) -> bool:
     """Say whether a sampler of its own draws, or is seen to disagree with the trainer."""
     apart = evidence.trend("mismatch")
-    return evidence.knobs.engine in ("vllm", "sglang") or (apart is not None and apart.verdict == "rising")
+    return evidence.config.engine in ("vllm", "sglang") or (apart is not None and apart.verdict == "rising")
 
 
 FINDING = EntropyExplosion()

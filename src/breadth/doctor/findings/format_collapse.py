@@ -25,7 +25,7 @@ from breadth.doctor.evidence.rollouts import (
     trained_ends,
     trains,
 )
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.intervals import Columns, Interval, resample
 from breadth.measure.response_style import FORMATS, surface_format
 from breadth.measure.validate import FloatArray
@@ -95,7 +95,7 @@ class FormatCollapse:
     one: float = 0.9
     """Share that one format surely has now: where `breadth.measure.response_style` calls it a takeover."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare the formats of texts of both ends."""
         if not trains(evidence):
             return None

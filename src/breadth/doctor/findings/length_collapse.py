@@ -9,12 +9,12 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import Moved, held_out, is_training, no_rise
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, excludes_rise, is_training_run
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.degeneracy import run_collapse
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
-from breadth.runs.reader import Run, Series
+from breadth.runs.reader import MetricSeries, Run
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class LengthCollapse:
     """Share of the start below which, for sure, it is a collapse: the gate of `breadth.measure.degeneracy`; the published case went
     to 0.09, and learning to stop in time rarely takes more than half."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare the mean length with its start, and look at the scores beside it."""
-        if not is_training(evidence):
+        if not is_training_run(evidence):
             return None
         series = _lengths(evidence)
         if series is None or len(series) < MIN_POINTS:
@@ -46,7 +46,7 @@ class LengthCollapse:
         length = trend(series.steps, series.values)
         if length.ratio is None or length.verdict != "falling" or length.ratio.high >= self.short:
             return None
-        score, beside = evidence.trend("reward"), held_out(evidence)
+        score, beside = evidence.trend("reward"), eval_score_change(evidence)
         step = run_collapse(series.steps, np.maximum(series.values, 1e-9)).length_collapse
         return Finding(
             "length-collapse",
@@ -63,25 +63,25 @@ class LengthCollapse:
         )
 
 
-def _lengths(evidence: Evidence) -> Series | None:
+def _lengths(evidence: Evidence) -> MetricSeries | None:
     logged = evidence.series("length")
     if logged is not None and len(logged) >= MIN_POINTS:
         return logged
     return logged if evidence.run is None or "tokens" not in evidence.run.columns else _counted(evidence.run)
 
 
-def _counted(run: Run) -> Series:
+def _counted(run: Run) -> MetricSeries:
     """Return the mean tokens of the rollouts of each step."""
     table = run.query(
         "SELECT step, avg(tokens) AS mean FROM rollouts WHERE split = 'train' AND tokens > 0 GROUP BY step ORDER BY"
         " step"
     )
-    return Series("length", table["step"].to_numpy(), table["mean"].to_numpy().astype(np.float64))
+    return MetricSeries("length", table["step"].to_numpy(), table["mean"].to_numpy().astype(np.float64))
 
 
-def _lacking(evidence: Evidence, series: Series | None) -> Outcome:
+def _lacking(evidence: Evidence, series: MetricSeries | None) -> CheckResult:
     if series is None or evidence.series("length") is not None:
-        return evidence.lacks("length-collapse", "length")
+        return evidence.missing_metric("length-collapse", "length")
     return CannotTell(
         "length-collapse",
         f"rollouts with a number of tokens are there at {len(series)} steps; {MIN_POINTS} are needed",
@@ -89,14 +89,14 @@ def _lacking(evidence: Evidence, series: Series | None) -> Outcome:
     )
 
 
-def _severity(score: Trend | None, beside: Moved | None) -> Severity:
+def _severity(score: Trend | None, beside: ScoreChange | None) -> Severity:
     """Judge by the scores beside it: a fall is the worst, a rise excluded a warning, anything else a note."""
     if (score is not None and score.verdict == "falling") or (beside is not None and beside.verdict == "falling"):
         return Severity.CRITICAL
-    return Severity.WARNING if any(no_rise(one) for one in (score, beside) if one is not None) else Severity.NOTE
+    return Severity.WARNING if any(excludes_rise(one) for one in (score, beside) if one is not None) else Severity.NOTE
 
 
-def _beside(score: Trend | None, beside: Moved | None) -> str:
+def _beside(score: Trend | None, beside: ScoreChange | None) -> str:
     words = {"rising": "rises", "falling": "falls", "flat": "stays where it was", "cannot tell": "shows no rise"}
     said = [f"the reward {words[score.verdict]}"] if score is not None else []
     said += [f"the held-out score {words[beside.verdict]}"] if beside is not None else []
@@ -104,9 +104,9 @@ def _beside(score: Trend | None, beside: Moved | None) -> str:
 
 
 def _facts(
-    evidence: Evidence, series: Series, length: Trend, score: Trend | None, beside: Moved | None
+    evidence: Evidence, series: MetricSeries, length: Trend, score: Trend | None, beside: ScoreChange | None
 ) -> tuple[Fact, ...]:
-    where = evidence.steps("length") or f"rollouts, steps {series.steps[0]:,} to {series.steps[-1]:,}"
+    where = evidence.describe_steps("length") or f"rollouts, steps {series.steps[0]:,} to {series.steps[-1]:,}"
     facts = [
         Fact("mean length at the start", length.start, "tokens", f"{where}: median of the first eighth"),
         Fact("mean length now", length.end, "tokens", "median of the last eighth"),

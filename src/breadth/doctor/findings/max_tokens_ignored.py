@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from breadth.doctor.evidence.record import Evidence, of_inference
-from breadth.doctor.finding import Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import Evidence, is_inference_run
+from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class MaxTokensIgnored:
     most: int = 20_000
     """Samples looked at: one in a thousand that breaks its cap is then seen twenty times."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Count samples that are too long; else believe the probe."""
-        counted = self._counted(evidence) if of_inference(evidence) else None
+        counted = self._counted(evidence) if is_inference_run(evidence) else None
         return counted or _probed(evidence)
 
     def _counted(self, evidence: Evidence) -> Finding | None:

@@ -12,7 +12,7 @@ from typing import ClassVar
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import trains
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.doctor.findings.format_collapse import FormatShift, format_shift
 from breadth.measure.answer_extraction import stated_answer
@@ -42,7 +42,7 @@ class NarrowDataFormat:
     nearly: float = 0.9
     """Share of the data that surely has one format: where `breadth.measure.response_style` calls it a takeover."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Tell the formats of the training data apart."""
         if not evidence.data:
             return _nothing_given(evidence)
@@ -78,7 +78,7 @@ class NarrowDataFormat:
         )
 
 
-def _nothing_given(evidence: Evidence) -> Outcome:
+def _nothing_given(evidence: Evidence) -> CheckResult:
     if not trains(evidence):
         return None
     return CannotTell(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Confidence, Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.lint import Point, headline, inert_points, proof, remedies_of, severity
 from breadth.report.sections import Fact
 
@@ -32,7 +32,7 @@ class NoOpSettings:
     causes: ClassVar[tuple[str, ...]] = ()
     of_server: ClassVar[bool] = True
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Go through the rules."""
         points = tuple(inert_points(evidence))
         if points:
@@ -41,10 +41,10 @@ class NoOpSettings:
 
 
 def _found(evidence: Evidence, points: tuple[Point, ...]) -> Finding:
-    knobs, remedies = evidence.knobs, remedies_of(points)
-    drifting = any(change.knob == "updates" for one in remedies for change in one.changes)
+    knobs, remedies = evidence.config, remedies_of(points)
+    drifting = any(change.setting == "updates" for one in remedies for change in one.changes)
     updates = (
-        [Fact("updates a generation", knobs.updates, "", f"{knobs.given('updates')}; all else at its default")]
+        [Fact("updates a generation", knobs.updates, "", f"{knobs.describe('updates')}; all else at its default")]
         if drifting and knobs.updates is not None
         else []
     )
@@ -64,7 +64,7 @@ def _found(evidence: Evidence, points: tuple[Point, ...]) -> Finding:
 
 def _confidence(evidence: Evidence) -> Confidence:
     """Arithmetic on settings is certain; what was seen of entropies and servers is what was seen so far."""
-    seen = evidence.knobs.entropy_adaptive or evidence.policy is not None
+    seen = evidence.config.entropy_adaptive or evidence.policy is not None
     return "strong" if seen else "certain"
 
 
@@ -87,21 +87,23 @@ def _leftovers(points: tuple[Point, ...]) -> tuple[Prescription, ...]:
 
 def _unknown(evidence: Evidence) -> CannotTell | None:
     """Say what is missing: a run's settings, or how many updates a generation gets where a clip depends on it."""
-    knobs = evidence.knobs
+    knobs = evidence.config
     if (
         knobs.updates is None
-        and "clip_high" in knobs.theirs
+        and "clip_high" in knobs.user_settings
         and (knobs.clip_high or 0) > (knobs.clip_low or 0.2)
         and knobs.clips
     ):
-        missing = f"how many updates a generation gets: {knobs.given('clip_high')} acts from two on"
-        return CannotTell(NAME, missing, f"now {knobs.theirs['updates']}" if "updates" in knobs.theirs else "")
+        missing = f"how many updates a generation gets: {knobs.describe('clip_high')} acts from two on"
+        return CannotTell(
+            NAME, missing, f"now {knobs.user_settings['updates']}" if "updates" in knobs.user_settings else ""
+        )
     trained = (
         evidence.run is not None
         and "plan" not in evidence.run.header.config
         and bool(evidence.run.metric_names("train"))
     )
-    if trained and not knobs.theirs:
+    if trained and not knobs.user_settings:
         return CannotTell(
             NAME, "the run's settings are not known", "the trainer's configuration file, named beside the log"
         )

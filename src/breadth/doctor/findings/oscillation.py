@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from breadth.base.errors import MeasureError
-from breadth.doctor.evidence.record import ALARM, Evidence, of_inference
-from breadth.doctor.evidence.sweeps import ArmTexts, arm_texts, policy_in_use, spending
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import FALSE_ALARM_RATE, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval
-from breadth.measure.oscillation import stated_in, trace_oscillations
-from breadth.measure.paired_tests import paired_difference
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.doctor.evidence.sweeps import ArmTexts
 
 _NAME = "oscillation"
 
@@ -36,13 +36,13 @@ class Oscillation:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("over-thinking", "repetition-loops")
 
-    alarm: float = ALARM
+    alarm: float = FALSE_ALARM_RATE
     """Chance of the same without any harm, over all arms together, from which down it is said; ten checks share the one healthy sweep in
     twenty that may be alarmed."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Follow the answers of every arm."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import plain_samples
 
@@ -174,6 +174,8 @@ class Restated:
 
 def restated(evidence: Evidence) -> tuple[Restated, ...]:
     """Follow the stated answers of every arm whose texts state any."""
+    from breadth.doctor.evidence.sweeps import arm_texts, policy_in_use, spending
+
     policy = policy_in_use(evidence)
     spent = None if policy is None else spending(policy, 1.0)
     budget = None if spent is None else spent.budget
@@ -190,13 +192,19 @@ def rise(arms: Sequence[Restated]) -> tuple[Interval, float]:
 
 
 def _followed(arm: ArmTexts, *, used: bool) -> Restated | None:
+    from breadth.measure.oscillation import extract_restatements, trace_oscillations
+
     try:
-        traced = trace_oscillations(stated_in(arm.texts, arm.truths))
+        traced = trace_oscillations(extract_restatements(arm.texts, arm.truths))
     except MeasureError:
         return None
     where = traced.traces.astype(np.int64)
     lost, changed, right = (np.zeros(len(arm.texts)) for _ in range(3))
-    lost[where], changed[where], right[where] = traced.lost - traced.found, traced.changes > 0, traced.final_right
+    lost[where], changed[where], right[where] = (
+        traced.right_to_wrong - traced.wrong_to_right,
+        traced.changes > 0,
+        traced.final_right,
+    )
     _, owner, each = np.unique(arm.owners, return_inverse=True, return_counts=True)
     given_up, share = (np.bincount(owner, values) / each for values in (lost, changed))
     return Restated(
@@ -204,8 +212,8 @@ def _followed(arm: ArmTexts, *, used: bool) -> Restated | None:
         arm.budget,
         used,
         len(arm.texts),
-        int(traced.lost.sum()),
-        int(traced.found.sum()),
+        int(traced.right_to_wrong.sum()),
+        int(traced.wrong_to_right.sum()),
         mean_interval(given_up, bounds=(-1.0, 1.0)),
         _one_sided(given_up),
         mean_interval(share, bounds=(0.0, 1.0)),
@@ -216,4 +224,6 @@ def _followed(arm: ArmTexts, *, used: bool) -> Restated | None:
 
 def _one_sided(values: FloatArray) -> float:
     """Return the chance of so large a mean if signs were as likely either way; 1 where the mean is not above zero."""
+    from breadth.measure.paired_tests import paired_difference
+
     return paired_difference(values, np.zeros(len(values))).p_value / 2 if values.mean() > 0 else 1.0

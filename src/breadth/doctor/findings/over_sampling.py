@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import MARGIN, PAIR, TUNE, Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import SCORE_MARGIN, TIED_WIDTH, TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class OverSampling:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("vote-without-diversity",)
 
-    margin: float = MARGIN
+    margin: float = SCORE_MARGIN
     """Loss of score that must be ruled out: what `breadth tune` accepts to lose for fewer tokens."""
     half: float = 0.5
     """Share of the tokens from which on it is a warning: more is then paid for nothing than for something."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look for the narrowest vote that is enough."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import in_use, plain_samples, vote_of
 
@@ -49,17 +49,17 @@ class OverSampling:
             return used
         known, wide = used is not None, vote_of(drawn, drawn.widths[-1]) if used is None else used
         affordable = min(wide.tokens / max(float(drawn.tokens.mean()), 1e-9), wide.spending.width)
-        narrower = [width for width in drawn.widths if width < affordable and width != PAIR]
+        narrower = [width for width in drawn.widths if width < affordable and width != TIED_WIDTH]
         if not narrower:
             return None
         return self._judged(drawn, wide, narrower, known=known)
 
-    def _judged(self, drawn: PlainSamples, wide: InUse, narrower: list[int], *, known: bool) -> Outcome:
+    def _judged(self, drawn: PlainSamples, wide: InUse, narrower: list[int], *, known: bool) -> CheckResult:
         from breadth.doctor.evidence.sweeps import together
-        from breadth.tuning.choice import RISK, improvements
+        from breadth.tuning.choice import RISK, improvement_p_values
 
         gaps = drawn.votes(narrower) - wide.scores[:, None]
-        bounds, gains = together(gaps), improvements(-gaps)
+        bounds, gains = together(gaps), improvement_p_values(-gaps)
         for width, bound, chance in zip(narrower, bounds, gains.tolist(), strict=True):
             if bound.low > -self.margin and chance > RISK:
                 return self._finding(drawn, wide, (width, bound), known=known)
@@ -68,7 +68,7 @@ class OverSampling:
         missing = (
             f"{drawn.questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
         )
-        return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
+        return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
 
     def _finding(self, drawn: PlainSamples, wide: InUse, enough: tuple[int, Interval], *, known: bool) -> Finding:
         width, bound = enough

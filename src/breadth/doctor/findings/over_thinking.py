@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import ALARM, TUNE, Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import FALSE_ALARM_RATE, TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
     from breadth.doctor.evidence.sweeps import Spending
     from breadth.measure.paired_tests import HumpTest
     from breadth.tuning.evidence import ArmEvidence
-    from breadth.tuning.result import Tuned
+    from breadth.tuning.result import TuningResult
 
 _NAME = "over-thinking"
 
@@ -34,13 +34,13 @@ class OverThinking:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("repetition-loops",)
 
-    alarm: float = ALARM
+    alarm: float = FALSE_ALARM_RATE
     """Chance of such a fall without any from which down it is a warning; ten checks share the one healthy sweep in twenty that may be
     alarmed. Above it, up to the 5 % of the test itself, it is a note."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Test the curve up to what the policy in use thinks."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import plain_samples, sweep
 
@@ -48,17 +48,17 @@ class OverThinking:
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         if judged is None:
-            return CannotTell(_NAME, "thinking was not varied in this run", TUNE)
+            return CannotTell(_NAME, "thinking was not varied in this run", TUNE_COMMAND)
         spent = _spending(evidence, judged)
         arms = _curve(judged, spent)
         if len(arms) < 2:
             return (
-                CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE} --budgets")
+                CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
                 if spent is None
                 else None
             )
         test = _tested(arms, judged)
-        if test.positive:
+        if test.is_positive:
             return self._finding(evidence, judged, arms, test, spent)
         return (
             None
@@ -67,7 +67,12 @@ class OverThinking:
         )
 
     def _finding(
-        self, evidence: Evidence, judged: Tuned, arms: Sequence[ArmEvidence], test: HumpTest, spent: Spending | None
+        self,
+        evidence: Evidence,
+        judged: TuningResult,
+        arms: Sequence[ArmEvidence],
+        test: HumpTest,
+        spent: Spending | None,
     ) -> Finding:
         best = test.accuracies.index(max(test.accuracies))
         peak, last = arms[best], arms[-1]
@@ -82,7 +87,7 @@ class OverThinking:
             Severity.WARNING if test.p_value <= self.alarm else Severity.NOTE,
             "strong",
             "inference",
-            f"{start}: {judged.evidence.scored} falls {fall}.",
+            f"{start}: {judged.evidence.score_name} falls {fall}.",
             _facts(judged, arms, test),
             f"On new questions thinking {_at(last)} scores at least as much as at {peak.arm.budget or 0:,}.",
             f"{more:,.0f} tokens a question more than at the best budget, for {100 * test.fall.value:.1f} points less.",
@@ -90,7 +95,7 @@ class OverThinking:
         )
 
 
-def _spending(evidence: Evidence, judged: Tuned) -> Spending | None:
+def _spending(evidence: Evidence, judged: TuningResult) -> Spending | None:
     """Return what the policy in use pays for; None where that is not known, or it draws otherwise than the sweep."""
     from breadth.doctor.evidence.sweeps import drawn_otherwise, policy_in_use, spending
 
@@ -100,7 +105,7 @@ def _spending(evidence: Evidence, judged: Tuned) -> Spending | None:
     return spending(policy, float(judged.evidence.plain.tokens.mean()))
 
 
-def _curve(judged: Tuned, spent: Spending | None) -> tuple[ArmEvidence, ...]:
+def _curve(judged: TuningResult, spent: Spending | None) -> tuple[ArmEvidence, ...]:
     """Return the arms to compare, what is in use last; the forced ones where nothing is known to be."""
     serial, plain = judged.evidence.serial, judged.evidence.plain
     if spent is None:
@@ -112,13 +117,15 @@ def _curve(judged: Tuned, spent: Spending | None) -> tuple[ArmEvidence, ...]:
     return (*shorter, plain) if spent.width == 1 else ()
 
 
-def _tested(arms: Sequence[ArmEvidence], judged: Tuned) -> HumpTest:
+def _tested(arms: Sequence[ArmEvidence], judged: TuningResult) -> HumpTest:
     import numpy as np
 
     from breadth.measure.paired_tests import hump_test
 
     budgets = [float(arm.tokens.mean()) if arm.arm.budget is None else arm.arm.budget for arm in arms]
-    return hump_test(budgets, np.column_stack([arm.worth.mean(axis=1) for arm in arms]), seed=judged.evidence.plan.seed)
+    return hump_test(
+        budgets, np.column_stack([arm.scores.mean(axis=1) for arm in arms]), seed=judged.evidence.plan.seed
+    )
 
 
 def _at(arm: ArmEvidence) -> str:
@@ -127,7 +134,7 @@ def _at(arm: ArmEvidence) -> str:
     )
 
 
-def _facts(judged: Tuned, arms: Sequence[ArmEvidence], test: HumpTest) -> tuple[Fact, ...]:
+def _facts(judged: TuningResult, arms: Sequence[ArmEvidence], test: HumpTest) -> tuple[Fact, ...]:
     questions = (
         f"{len(judged.evidence.questions)} questions, {len(arms)} budgets; each end is a one-sided bound at 95 %"
     )
@@ -144,7 +151,9 @@ def _facts(judged: Tuned, arms: Sequence[ArmEvidence], test: HumpTest) -> tuple[
     )
 
 
-def _prescriptions(evidence: Evidence, judged: Tuned, peak: ArmEvidence, last: ArmEvidence) -> tuple[Prescription, ...]:
+def _prescriptions(
+    evidence: Evidence, judged: TuningResult, peak: ArmEvidence, last: ArmEvidence
+) -> tuple[Prescription, ...]:
     pair = next((one for one in judged.equal if one.budget == last.arm.budget and one.width > 1), None)
     vote = (
         None
@@ -159,7 +168,7 @@ def _prescriptions(evidence: Evidence, judged: Tuned, peak: ArmEvidence, last: A
         )
     )
     held = _held(evidence, peak, last)
-    first = vote is not None and pair is not None and pair.parallel.value > float(peak.worth.mean())
+    first = vote is not None and pair is not None and pair.parallel.value > float(peak.scores.mean())
     return tuple(one for one in ((vote, held) if first else (held, vote)) if one is not None)
 
 
@@ -171,7 +180,7 @@ def _held(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Prescript
         return None
     budget = peak.arm.budget or 0
     why = (
-        f"It scored {100 * float(peak.worth.mean() - last.worth.mean()):.1f} points more here than thinking"
+        f"It scored {100 * float(peak.scores.mean() - last.scores.mean()):.1f} points more here than thinking"
         f" {_at(last)}."
     )
     why += (

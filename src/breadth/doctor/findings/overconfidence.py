@@ -21,7 +21,7 @@ from breadth.doctor.evidence.rollouts import (
     shift,
     trains,
 )
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.diversity import AnswerCounts, count_answers
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -53,7 +53,7 @@ class Overconfidence:
     admitted: float = 0.05
     """Share of problems above which, for sure, it is worth a word: the errors that such a vote admits."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare how often rollouts agree on one wrong answer with the start."""
         if not trains(evidence):
             return None
@@ -103,7 +103,7 @@ class Overconfidence:
 
 def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
     lacking = lacks_answers(evidence, NAME, ends)
-    if lacking is None and ends.now.split == "train" and evidence.knobs.filter_flat:
+    if lacking is None and ends.now.split == "train" and evidence.config.dynamic_sampling:
         return CannotTell(
             NAME,
             "groups that agree were drawn anew, so they are not among the rollouts",
@@ -119,7 +119,7 @@ def _agreement(ends: Ends, agree: int, *, right: bool) -> Shift:
 def _agreeing(window: Window, agree: int, *, right: bool) -> tuple[Names, FloatArray]:
     """Return problem of each group large enough, and the chance that so many of its rollouts share one answer, right or wrong."""
     samples = window.samples
-    side = samples.right == 1 if right else samples.right == 0
+    side = samples.correct == 1 if right else samples.correct == 0
     counted: AnswerCounts = count_answers(samples.groups, np.where(side, window.classes, -1))
     alike, drawn = counted.counts.astype(np.float64), counted.samples.astype(np.float64)
     ways = np.prod([np.maximum(alike - taken, 0) for taken in range(agree)], axis=0)

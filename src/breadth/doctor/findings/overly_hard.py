@@ -9,12 +9,12 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import is_training, right_by_step
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.scores import accuracy_by_step, is_training_run
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval, quotient, resample
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
-from breadth.runs.outcomes import Outcomes, outcomes
+from breadth.runs.outcomes import Outcomes, count_outcomes
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class OverlyHard:
     warns.
     """
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Count groups that are all wrong, and see whether the score rises."""
-        if evidence.run is None or not is_training(evidence):
+        if evidence.run is None or not is_training_run(evidence):
             return None
-        graded = outcomes(evidence.run)
+        graded = count_outcomes(evidence.run)
         score, width = _score(evidence, graded)
         if score is not None and score.verdict == "rising":
             return None
@@ -84,11 +84,11 @@ class OverlyHard:
 
     def _by_score(self, evidence: Evidence) -> Hardness | CannotTell | None:
         """Bound the share of all-wrong groups by the score, where that has two values and no group is drawn anew."""
-        reward, group = evidence.trend("reward"), evidence.knobs.group
+        reward, group = evidence.trend("reward"), evidence.config.group
         levels = () if evidence.run is None else evidence.run.header.reward_levels
         if reward is None:
-            return evidence.lacks("overly-hard", "reward")
-        if len(levels) == 2 and group and group > 1 and not evidence.knobs.filter_flat:
+            return evidence.missing_metric("overly-hard", "reward")
+        if len(levels) == 2 and group and group > 1 and not evidence.config.dynamic_sampling:
             return bounded(reward.end, levels, group)
         flat = evidence.trend("zero_variance_groups")
         if flat is not None and flat.end.high < self.half:
@@ -97,7 +97,7 @@ class OverlyHard:
             "whether groups are all wrong is not logged: rollouts with a grade, or with a reward of two values, would"
             " show it"
         )
-        return CannotTell("overly-hard", needed, evidence.switch("rollouts"))
+        return CannotTell("overly-hard", needed, evidence.logging_hint("rollouts"))
 
     def _found(self, evidence: Evidence, hard: Hardness, score: Trend) -> Finding:
         share = hard.share.value
@@ -131,7 +131,7 @@ class OverlyHard:
 
 def _score(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:
     """Return the trend of the share of right rollouts, which no bonus for form can move, else of the reward; and what right is worth."""
-    right = None if graded is None else right_by_step(graded)
+    right = None if graded is None else accuracy_by_step(graded)
     if right is not None and len(right) >= MIN_POINTS:
         return trend(right.steps, right.values), 1.0
     levels = () if evidence.run is None else evidence.run.header.reward_levels
@@ -148,7 +148,7 @@ def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]
     if hard.start is not None:
         facts.append(Fact("before", hard.start, "%", "counted in the first half"))
     facts.append(
-        Fact("rollouts of a prompt", hard.group, "", evidence.knobs.given("group") if evidence.knobs.group else "")
+        Fact("rollouts of a prompt", hard.group, "", evidence.config.describe("group") if evidence.config.group else "")
     )
     facts.append(Fact("rollouts that are right", hard.chance, "%"))
     facts.append(
@@ -156,7 +156,7 @@ def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]
             "change of the score",
             score.change,
             "",
-            f"{score.verdict}, {evidence.steps('reward') or 'by graded rollouts'}",
+            f"{score.verdict}, {evidence.describe_steps('reward') or 'by graded rollouts'}",
         )
     )
     return tuple(facts)
@@ -194,19 +194,19 @@ class Hardness:
 
 def counted(graded: Outcomes | None) -> Hardness | None:
     """Count in the first and the second half of the steps; None where no group of two or more is graded."""
-    if graded is None or not (graded.drawn > 1).any():
+    if graded is None or not (graded.graded > 1).any():
         return None
-    several = graded.drawn > 1
-    groups = Outcomes(graded.steps[several], graded.problems[several], graded.drawn[several], graded.right[several])
+    several = graded.graded > 1
+    groups = Outcomes(graded.steps[several], graded.problems[several], graded.graded[several], graded.correct[several])
     steps = np.unique(groups.steps)
     half = len(steps) // 2
-    early, late = groups.at(steps[:half]), groups.at(steps[half:])
+    early, late = groups.select_steps(steps[:half]), groups.select_steps(steps[half:])
     several_steps = len(steps) > 1
     return Hardness(
         _all_wrong(late),
         _all_wrong(early) if several_steps else None,
-        float(late.right.sum() / late.drawn.sum()),
-        float(np.median(late.drawn)),
+        float(late.correct.sum() / late.graded.sum()),
+        float(np.median(late.graded)),
         len(late),
         _rise(early, late) if several_steps else None,
     )
@@ -229,17 +229,17 @@ def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
 def _all_wrong(groups: Outcomes) -> Interval:
     """Average the groups of a problem first: they are not independent."""
     _, place = np.unique(groups.problems.astype(str), return_inverse=True)
-    return mean_interval(np.bincount(place, groups.right == 0) / np.bincount(place), bounds=(0.0, 1.0))
+    return mean_interval(np.bincount(place, groups.correct == 0) / np.bincount(place), bounds=(0.0, 1.0))
 
 
 def _rise(early: Outcomes, late: Outcomes) -> Interval:
     """Compare shares of right rollouts, whole problems resampled: counts say more than medians of a few small shares."""
     zeros = np.zeros(len(early)), np.zeros(len(late))
     columns = {
-        "right 0": np.concatenate([early.right, zeros[1]]),
-        "drawn 0": np.concatenate([early.drawn, zeros[1]]),
-        "right 1": np.concatenate([zeros[0], late.right]),
-        "drawn 1": np.concatenate([zeros[0], late.drawn]),
+        "right 0": np.concatenate([early.correct, zeros[1]]),
+        "drawn 0": np.concatenate([early.graded, zeros[1]]),
+        "right 1": np.concatenate([zeros[0], late.correct]),
+        "drawn 1": np.concatenate([zeros[0], late.graded]),
     }
     found = resample(columns, np.concatenate([early.problems, late.problems]).astype(str))
     return found.interval(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class ProcessedLogprobs:
     causes: ClassVar[tuple[str, ...]] = ()
     of_server: ClassVar[bool] = True
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look at what the probe of the server found."""
-        if evidence.server is None and not of_inference(evidence):
+        if evidence.server is None and not is_inference_run(evidence):
             return None
         said = (evidence.server or {}).get("logprobs", "unknown")
         sampling, looks = _drawing(evidence)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import ALARM, MARGIN, Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import FALSE_ALARM_RATE, SCORE_MARGIN, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class RepetitionLoops:
     few: float = 0.01
     """Share above which, for sure, it is worth a word: a vote of eight then meets a loop on one question in thirteen.
     """
-    many: float = MARGIN
+    many: float = SCORE_MARGIN
     """Share above which it is a warning: a loop has no answer, so its share is score lost, and `breadth tune` counts
     five points.
     """
-    alarm: float = ALARM
+    alarm: float = FALSE_ALARM_RATE
     """Chance with which each bound may be wrong; ten checks share the one healthy sweep in twenty that may be alarmed.
     """
     warm: float = 0.6
@@ -49,9 +49,9 @@ class RepetitionLoops:
     repetition.
     """
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Count completions that end in a loop."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import arm_texts, plain_samples, policy_in_use, spending
 

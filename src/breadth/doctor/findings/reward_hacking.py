@@ -8,8 +8,16 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import Moved, Part, evaluations, held_out, is_training, no_rise, parts
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.scores import (
+    RewardPart,
+    ScoreChange,
+    count_evaluations,
+    eval_score_change,
+    excludes_rise,
+    is_training_run,
+    parts,
+)
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
@@ -38,16 +46,16 @@ class RewardHacking:
     something else.
     """
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Set the reward's rise beside that of held-out scores and of its components."""
-        if not is_training(evidence):
+        if not is_training_run(evidence):
             return None
         reward = evidence.trend("reward")
         if reward is None:
-            return evidence.lacks("reward-hacking", "reward")
+            return evidence.missing_metric("reward-hacking", "reward")
         if reward.verdict != "rising" or reward.change.low <= 0:
             return None
-        beside = held_out(evidence)
+        beside = eval_score_change(evidence)
         if beside is not None and self._stays(evidence, reward, beside):
             return self._by_held_out(evidence, reward, beside)
         if beside is not None and beside.verdict == "rising" and beside.name != "reward":
@@ -56,13 +64,13 @@ class RewardHacking:
         counts = [one for one in made_of if one.counts]
         if counts and self._behind(reward, made_of):
             return self._by_components(evidence, reward, made_of)
-        if any(one.moved.verdict == "rising" for one in counts) or (beside is not None and beside.verdict == "rising"):
+        if any(one.change.verdict == "rising" for one in counts) or (beside is not None and beside.verdict == "rising"):
             return None
         if made_of and not counts and beside is None:
             return _unnamed(evidence, reward, made_of, self.part * reward.change.low)
         return _unknown(evidence, beside, counts)
 
-    def _stays(self, evidence: Evidence, reward: Trend, beside: Moved) -> bool:
+    def _stays(self, evidence: Evidence, reward: Trend, beside: ScoreChange) -> bool:
         """Say whether the held-out score has stayed behind: by how much where it has the reward's units, else only if it does not rise."""
         if beside.verdict == "rising":
             return False
@@ -70,17 +78,17 @@ class RewardHacking:
         alike = beside.name == "reward" or set(levels) == {0.0, 1.0}
         if alike and beside.verdict != "falling":
             return beside.change.high < self.part * reward.change.low and beside.end < reward.end.value
-        return no_rise(beside)
+        return excludes_rise(beside)
 
-    def _behind(self, reward: Trend, made_of: tuple[Part, ...]) -> bool:
+    def _behind(self, reward: Trend, made_of: tuple[RewardPart, ...]) -> bool:
         """Say whether what means right explains less than half of the rise; where weights are not known, whether something else rises."""
         counts, others = [one for one in made_of if one.counts], [one for one in made_of if not one.counts]
-        most = sum(max(one.weight * end for end in (one.moved.change.low, one.moved.change.high)) for one in counts)
+        most = sum(max(one.weight * end for end in (one.change.change.low, one.change.change.high)) for one in counts)
         weighed = all(one.share is not None for one in made_of)
-        other = weighed or any(one.moved.verdict == "rising" for one in others)
-        return other and all(one.moved.verdict != "rising" for one in counts) and most < self.part * reward.change.low
+        other = weighed or any(one.change.verdict == "rising" for one in others)
+        return other and all(one.change.verdict != "rising" for one in counts) and most < self.part * reward.change.low
 
-    def _by_held_out(self, evidence: Evidence, reward: Trend, beside: Moved) -> Finding:
+    def _by_held_out(self, evidence: Evidence, reward: Trend, beside: ScoreChange) -> Finding:
         falls = beside.verdict == "falling"
         return Finding(
             "reward-hacking",
@@ -97,22 +105,22 @@ class RewardHacking:
             _prescriptions(evidence),
         )
 
-    def _by_components(self, evidence: Evidence, reward: Trend, made_of: tuple[Part, ...]) -> Finding:
+    def _by_components(self, evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...]) -> Finding:
         counts = [one for one in made_of if one.counts]
         leader = max(
             (one for one in made_of if not one.counts),
-            key=lambda one: one.share or one.moved.change.value,
+            key=lambda one: one.share or one.change.change.value,
             default=None,
         )
         first = leader is not None and FORM.search(leader.name.casefold()) is not None and leader.still_rises
-        falls = any(one.moved.verdict == "falling" for one in counts)
+        falls = any(one.change.verdict == "falling" for one in counts)
         by = "" if leader is None or leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
         return Finding(
             "reward-hacking",
             Severity.CRITICAL if falls else Severity.NOTE if first else Severity.WARNING,
             "strong" if all(one.share is not None for one in made_of) else "likely",
             "training",
-            f"The reward has risen by {reward.change.value:.2g}{by}; {counts[0].name} has {_said(counts[0].moved)}.",
+            f"The reward has risen by {reward.change.value:.2g}{by}; {counts[0].name} has {_said(counts[0].change)}.",
             (_gain(evidence, reward), *(_component(one) for one in made_of)),
             "The component that means right rises, or a held-out score does.",
             "" if leader is None else "The gain so far is of another kind than what the run is for.",
@@ -120,24 +128,24 @@ class RewardHacking:
         )
 
 
-def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[Part, ...], least: float) -> Finding | CannotTell:
+def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...], least: float) -> Finding | CannotTell:
     """Say which component stays where it was while the reward rises, where no name tells what it means: the user knows."""
-    still = [one for one in made_of if one.moved.verdict != "rising" and one.weight * one.moved.change.high < least]
-    rising = [one for one in made_of if one.moved.verdict == "rising"]
+    still = [one for one in made_of if one.change.verdict != "rising" and one.weight * one.change.change.high < least]
+    rising = [one for one in made_of if one.change.verdict == "rising"]
     if not still or not rising:
         return CannotTell(
             "reward-hacking",
             "the reward rises, and no component's name says that it means right",
             "name it, e.g. accuracy",
         )
-    leader = max(rising, key=lambda one: one.share or one.moved.change.value)
+    leader = max(rising, key=lambda one: one.share or one.change.change.value)
     by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
     return Finding(
         "reward-hacking",
         Severity.NOTE,
         "likely",
         "training",
-        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has {_said(still[0].moved)}.",
+        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has {_said(still[0].change)}.",
         (_gain(evidence, reward), *(_component(one) for one in made_of)),
         f"{still[0].name} is not what the run is for.",
         "If that component is what the run is for, nothing of it was gained so far.",
@@ -145,7 +153,7 @@ def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[Part, ...], least
     )
 
 
-def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> CannotTell:
+def _unknown(evidence: Evidence, beside: ScoreChange | None, counts: list[RewardPart]) -> CannotTell:
     if beside is not None:
         missing = f"the reward rises, and whether {beside.name} does is hidden by noise: {beside.change.value:+.2g} "
         return CannotTell(
@@ -154,11 +162,15 @@ def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> Ca
             "evaluate more problems",
         )
     if counts:
-        change = counts[0].moved.change
-        said = "does not, nor does any other component that is logged" if no_rise(counts[0].moved) else "may or may not"
+        change = counts[0].change.change
+        said = (
+            "does not, nor does any other component that is logged"
+            if excludes_rise(counts[0].change)
+            else "may or may not"
+        )
         missing = f"the reward rises, {counts[0].name} {said}: a change of [{change.low:+.2g}, {change.high:+.2g}]"
         return CannotTell("reward-hacking", missing, "log every component of the reward, or evaluate held-out problems")
-    had = evaluations(evidence)
+    had = count_evaluations(evidence)
     missing = "the reward rises, and nothing beside it is logged that it could be compared with"
     missing = (
         f"the reward rises, and a held-out score is logged at {had} steps; {MIN_POINTS} are needed" if had else missing
@@ -166,26 +178,26 @@ def _unknown(evidence: Evidence, beside: Moved | None, counts: list[Part]) -> Ca
     return CannotTell(
         "reward-hacking",
         missing,
-        evidence.switch("eval") or f"evaluate held-out problems at {MIN_POINTS} steps or more",
+        evidence.logging_hint("eval") or f"evaluate held-out problems at {MIN_POINTS} steps or more",
     )
 
 
-def _said(one: Moved) -> str:
+def _said(one: ScoreChange) -> str:
     verb = {"falling": "fallen", "flat": "stayed where it was"}.get(one.verdict, "not followed")
     return f"{verb} ({one.start:.3g} to {one.end:.3g})"
 
 
 def _gain(evidence: Evidence, reward: Trend) -> Fact:
-    return Fact("rise of the reward", reward.change, "", f"{evidence.steps('reward')}: last eighth less first")
+    return Fact("rise of the reward", reward.change, "", f"{evidence.describe_steps('reward')}: last eighth less first")
 
 
-def _component(one: Part) -> Fact:
+def _component(one: RewardPart) -> Fact:
     share = "its weight is not known" if one.share is None else f"{one.share:.0%} of the rise"
     return Fact(
         f"change of {one.name}",
-        one.moved.change,
+        one.change.change,
         "",
-        f"{one.moved.verdict}, {share}{', means right' if one.counts else ''}",
+        f"{one.change.verdict}, {share}{', means right' if one.counts else ''}",
     )
 
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import is_training
-from breadth.doctor.finding import CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.scores import is_training_run
+from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
 from breadth.measure.intervals import Interval
 from breadth.measure.series import robust_sd
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
-from breadth.runs.reader import Series
+from breadth.runs.reader import MetricSeries
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Saturation:
     """Share of the way from the lowest to the highest reward above which, for sure, it is solved: ScaleRL retires problems from a pass
     rate of 0.9 on, MiniMax-M1 trains on none above it."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look for a level stretch up to the end."""
-        if evidence.run is None or not is_training(evidence):
+        if evidence.run is None or not is_training_run(evidence):
             return None
         score, series = evidence.trend("reward"), evidence.series("reward")
         if score is None or series is None:
-            return evidence.lacks("saturation", "reward")
+            return evidence.missing_metric("saturation", "reward")
         levels = evidence.run.header.reward_levels
         if len(levels) == 2 and score.end.low > min(levels) + self.solved * (max(levels) - min(levels)):
             return _solved(evidence, score, max(levels))
@@ -65,7 +65,7 @@ class Saturation:
             missing = (
                 f"the score has stood still since step {flat.step:,}; whether entropy is used up or left is not logged"
             )
-            return CannotTell("saturation", missing, evidence.switch("entropy"))
+            return CannotTell("saturation", missing, evidence.logging_hint("entropy"))
         if COLLAPSE.shows(entropy):
             return None
         return self._found(evidence, score, flat, entropy)
@@ -96,7 +96,7 @@ def _solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
         f"The score is {score.end.value:.3g} of at most {highest:g}: these problems are solved and have little left to"
         " teach.",
         (
-            Fact("reward now", score.end, "", f"{evidence.steps('reward')}: median of the last eighth"),
+            Fact("reward now", score.end, "", f"{evidence.describe_steps('reward')}: median of the last eighth"),
             Fact("highest reward", highest),
         ),
         "Held-out problems of the same kind are solved far less often.",
@@ -115,15 +115,20 @@ def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...
             "rise before",
             flat.rise,
             "",
-            f"{evidence.steps('reward')}: medians of the level stretch and of the first steps",
+            f"{evidence.describe_steps('reward')}: medians of the level stretch and of the first steps",
         ),
         Fact("change over the level stretch", flat.change, "", f"a rise of {flat.excluded:.2g} is excluded"),
-        Fact("entropy left of the start", entropy.ratio, "%", evidence.steps("entropy")),
+        Fact("entropy left of the start", entropy.ratio, "%", evidence.describe_steps("entropy")),
     ]
     starved = evidence.trend("zero_variance_groups")
     if starved is not None:
         facts.append(
-            Fact("groups without a difference in reward", starved.end, "%", evidence.steps("zero_variance_groups"))
+            Fact(
+                "groups without a difference in reward",
+                starved.end,
+                "%",
+                evidence.describe_steps("zero_variance_groups"),
+            )
         )
     return tuple(facts)
 
@@ -158,7 +163,7 @@ class Plateau:
     """The change over the stretch that is excluded, both ways."""
 
 
-def plateau(series: Series, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
+def plateau(series: MetricSeries, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
     """Return the first of the stretches (shares of the series, up to its end) that is level; None where none is, or nothing rose before.
 
     It rose when the level lies more than ``clear`` standard deviations of a single point above the start, and is level
@@ -175,7 +180,7 @@ def plateau(series: Series, stretches: Sequence[float], *, clear: float, still: 
         found, span = trend(steps, values, relevant=still * rise), float(steps[-1] - steps[0])
         slope = found.slope
         by_slope = Interval(span * slope.value, span * slope.low, span * slope.high, slope.level, slope.method)
-        level = [one for one in (by_slope, found.change) if max(-one.low, one.high) < found.relevant]
-        if level and max(abs(by_slope.value), abs(found.change.value)) < found.relevant:
-            return Plateau(int(steps[0]), share, rise, level[0], found.relevant)
+        level = [one for one in (by_slope, found.change) if max(-one.low, one.high) < found.relevant_change]
+        if level and max(abs(by_slope.value), abs(found.change.value)) < found.relevant_change:
+            return Plateau(int(steps[0]), share, rise, level[0], found.relevant_change)
     return None

@@ -9,7 +9,7 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.mismatch import Looked, Proof, by_both, by_entropy, by_metric, temperatures
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import token_switch, trained_ends, trains
-from breadth.doctor.finding import SEVERITIES, CannotTell, Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import SEVERITIES, CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.runs.reader import Run
 
 NAME = "train-inference-mismatch"
@@ -44,7 +44,7 @@ class TrainInferenceMismatch:
     """Entropy that the tokens read must hold: a token of one chance in 20,000 takes 10 nats, so even a policy that is unsure by such rare
     surprises alone has shown a hundred of them, and an interval from resampling can be believed."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look in all three ways and report the worst of what they prove."""
         if evidence.run is None or not trains(evidence):
             return None
@@ -54,16 +54,16 @@ class TrainInferenceMismatch:
         )
         if proofs:
             return _finding(evidence, proofs)
-        if None in looked or evidence.knobs.engine == "hf":
+        if None in looked or evidence.config.engine == "hf":
             return None
         reasons = dict.fromkeys(one for one in looked if isinstance(one, str))
-        return CannotTell(NAME, "; ".join(reasons), evidence.switch("mismatch") or token_switch(evidence))
+        return CannotTell(NAME, "; ".join(reasons), evidence.logging_hint("mismatch") or token_switch(evidence))
 
     def _by_tokens(self, evidence: Evidence, run: Run) -> tuple[Looked, ...]:
         ends = trained_ends(evidence)
         if ends is None or not {"logprobs", "old_logprobs"} & run.columns:
             return ("log-probabilities of the tokens are not recorded",)
-        allowed = self.share * max(1.0, evidence.knobs.updates or 1.0)
+        allowed = self.share * max(1.0, evidence.config.updates or 1.0)
         return by_entropy(evidence, run, ends, allowed, self.nats), by_both(evidence, run, ends, allowed)
 
 
@@ -92,7 +92,7 @@ def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
 
 
 def _prescriptions(evidence: Evidence, sign: int) -> tuple[Prescription, ...]:
-    known, two_engines = temperatures(evidence), evidence.knobs.engine != "hf"
+    known, two_engines = temperatures(evidence), evidence.config.engine != "hf"
     wanted = [
         prescriptions.same_temperature(*known) if known is not None and known[0] != known[1] else None,
         prescriptions.whole_distribution(evidence) if sign < 0 else None,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Finding, Loop, Outcome
+from breadth.doctor.finding import CheckResult, Finding, Loop
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
@@ -31,11 +31,11 @@ class Truncation:
     different things.
     """
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look at the share of completions cut in the last eighth of the run."""
         cut = evidence.trend("truncated")
         if cut is None:
-            return evidence.lacks("truncation", "truncated")
+            return evidence.missing_metric("truncation", "truncated")
         if cut.end.low <= self.touched:
             return None
         return Finding(
@@ -62,12 +62,17 @@ def _since(cut: Trend) -> str:
 
 def _facts(evidence: Evidence, cut: Trend) -> tuple[Fact, ...]:
     facts = [
-        Fact("cut at the start", cut.start, "%", f"{evidence.steps('truncated')}: median of the first eighth"),
+        Fact("cut at the start", cut.start, "%", f"{evidence.describe_steps('truncated')}: median of the first eighth"),
         Fact("cut now", cut.end, "%", "median of the last eighth"),
     ]
-    if evidence.knobs.longest is not None:
+    if evidence.config.max_completion_length is not None:
         facts.append(
-            Fact("longest completion allowed", evidence.knobs.longest, "tokens", evidence.knobs.given("longest"))
+            Fact(
+                "longest completion allowed",
+                evidence.config.max_completion_length,
+                "tokens",
+                evidence.config.describe("max_completion_length"),
+            )
         )
     length = evidence.trend("length")
     if length is not None:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import ALARM, MARGIN, PAIR, TUNE, Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import (
+    FALSE_ALARM_RATE,
+    SCORE_MARGIN,
+    TIED_WIDTH,
+    TUNE_COMMAND,
+    Evidence,
+    is_inference_run,
+)
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -27,15 +34,15 @@ class UnderSampling:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
-    alarm: float = ALARM
+    alarm: float = FALSE_ALARM_RATE
     """Chance of such a gain where there is none; ten checks share the one healthy sweep in twenty that may be alarmed.
     """
-    margin: float = MARGIN
+    margin: float = SCORE_MARGIN
     """Gain from which on, for sure, it is a warning: below it `breadth tune` does not count a difference."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look for a wider vote that gains."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import in_use, plain_samples
 
@@ -47,7 +54,7 @@ class UnderSampling:
             return CannotTell(_NAME, "which policy is in use is not known", "its policy.toml, given beside the sweep")
         if isinstance(used, CannotTell):
             return used
-        wider = [width for width in drawn.widths if width > max(used.spending.width, PAIR)]
+        wider = [width for width in drawn.widths if width > max(used.spending.width, TIED_WIDTH)]
         return self._widest(drawn, used) if not wider else self._judged(drawn, used, wider)
 
     def _widest(self, drawn: PlainSamples, used: InUse) -> CannotTell | None:
@@ -57,23 +64,25 @@ class UnderSampling:
         before = [width for width in drawn.widths if 2 * width <= used.spending.width][-1:]
         if before and together(used.scores[:, None] - drawn.votes(before))[0].high < self.margin:
             return None
-        wanted = 2 * max(used.spending.width, PAIR)
+        wanted = 2 * max(used.spending.width, TIED_WIDTH)
         return CannotTell(
             _NAME,
             f"no vote wider than {used.spending.width} was measured",
-            f"{TUNE} --widths 1,{used.spending.width},{wanted}",
+            f"{TUNE_COMMAND} --widths 1,{used.spending.width},{wanted}",
         )
 
-    def _judged(self, drawn: PlainSamples, used: InUse, wider: list[int]) -> Outcome:
+    def _judged(self, drawn: PlainSamples, used: InUse, wider: list[int]) -> CheckResult:
         from breadth.doctor.evidence.sweeps import together
-        from breadth.tuning.choice import improvements
+        from breadth.tuning.choice import improvement_p_values
 
         gaps = drawn.votes(wider) - used.scores[:, None]
         gains = [
-            width for width, chance in zip(wider, improvements(gaps).tolist(), strict=True) if chance <= self.alarm
+            width
+            for width, chance in zip(wider, improvement_p_values(gaps).tolist(), strict=True)
+            if chance <= self.alarm
         ]
         if gains:
-            return self._finding(drawn, used, _cheapest(drawn, gains), float(improvements(gaps).min()))
+            return self._finding(drawn, used, _cheapest(drawn, gains), float(improvement_p_values(gaps).min()))
         open_ = max(bound.high for bound in together(gaps))
         if open_ < self.margin:
             return None
@@ -81,7 +90,7 @@ class UnderSampling:
             f"{drawn.questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show"
             " none"
         )
-        return CannotTell(_NAME, missing, f"{TUNE}, with more questions")
+        return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
 
     def _finding(self, drawn: PlainSamples, used: InUse, width: int, chance: float) -> Finding:
         from breadth.measure.intervals import mean_interval

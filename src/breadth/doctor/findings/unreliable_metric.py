@@ -20,13 +20,13 @@ from breadth.doctor.evidence.log_defects import (
     token_entropy,
 )
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import is_training
-from breadth.doctor.finding import Confidence, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.scores import is_training_run
+from breadth.doctor.finding import CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
 from breadth.doctor.prescriptions import go_back, smaller_rate
 from breadth.measure.change_points import find_change_points
-from breadth.measure.trends import Trend, factor_trend
+from breadth.measure.trends import Trend, log_trend
 from breadth.report.sections import Fact, Severity
 
 
@@ -59,9 +59,9 @@ class UnreliableMetric:
     use, is 12.48.
     """
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Set the logged entropy beside everything that could contradict it."""
-        if evidence.run is None or not is_training(evidence):
+        if evidence.run is None or not is_training_run(evidence):
             return None
         broken, logged = no_number(evidence), evidence.trend("entropy")
         if logged is None or (broken is not None and broken.severity is Severity.WARNING):
@@ -127,13 +127,13 @@ def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
     if any(jumps_near(one, seam.step) for one in others):
         return None  # the policy or its settings are another from there on, and so is its entropy
     # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
-    better = factor_trend(series.steps, remove_jump(series, seam)) if seam.first_is_untrained and others else None
+    better = log_trend(series.steps, remove_jump(series, seam)) if seam.first_is_untrained and others else None
     where = f"behind {seam.hole:,} steps that are missing" if seam.hole else "where the run was started anew"
     head = (
         f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
     )
     sure: Confidence = "strong" if seam.twice >= MIN_POINTS and not seam.hole else "likely"
-    calm = " and ".join(evidence.logged(one.name) for one in others)
+    calm = " and ".join(evidence.logged_name(one.name) for one in others)
     head += f"; {calm} did not" if others else "; nothing is logged beside it that would show whether the policy did"
     return _finding(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
 
@@ -155,7 +155,7 @@ def _finding(
                 "logged entropy",
                 f"{logged.start.value:.3g} to {logged.end.value:.3g}",
                 "nats",
-                evidence.steps("entropy"),
+                evidence.describe_steps("entropy"),
             ),
             *facts,
         ),
@@ -174,7 +174,7 @@ def _of_length(evidence: Evidence, beside: PerLength | None) -> tuple[Fact, ...]
             "exponent of entropy in length, step by step",
             beside.exponent,
             "",
-            f"1 is a sum; {evidence.steps('length')}",
+            f"1 is a sum; {evidence.describe_steps('length')}",
         )
     ]
     return (
@@ -194,7 +194,7 @@ def _of_seam(seam: Discontinuity, better: Trend | None) -> tuple[Fact, ...]:
 
 
 def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
-    setting = evidence.switch("entropy per token")
+    setting = evidence.logging_hint("entropy per token")
     why = "Then entropy is counted from the tokens themselves, the same way all the time" + (
         f": {setting}." if setting else "."
     )
@@ -215,7 +215,7 @@ def no_number(evidence: Evidence) -> Finding | None:
         return None
     last = [one for one in found if one.to_the_end and one.name != "grad_norm"]
     begin = min(one.first for one in last or found)
-    names = ", ".join(evidence.logged(one.name) for one in last or found)
+    names = ", ".join(evidence.logged_name(one.name) for one in last or found)
     where = f"from step {begin:,} to the end" if last else f"for a while from step {begin:,} on"
     return Finding(
         "unreliable-metric",
@@ -225,7 +225,7 @@ def no_number(evidence: Evidence) -> Finding | None:
         f"NaN or infinity in the place of {names}, {where}.",
         tuple(
             Fact(
-                evidence.logged(one.name),
+                evidence.logged_name(one.name),
                 f"no number at {one.points:,} points",
                 "",
                 f"steps {one.first:,} to {one.last:,}",

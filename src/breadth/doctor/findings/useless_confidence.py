@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import TUNE, Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class UselessConfidence:
     """AUROC that would be of use: keeping the surer half of the completions then lifts the share of right ones from 50 % to 57 % (normal
     scores 0.36 deviations apart); less is not worth the votes thrown away."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Rank the completions of each question by confidence."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         import numpy as np
 
@@ -47,24 +47,26 @@ class UselessConfidence:
             return drawn
         if not np.isfinite(drawn.confidences).any():
             missing = "the policy in use weighs by confidence, and no confidences are there to judge it by"
-            return CannotTell(_NAME, missing, f"{TUNE} --logprobs") if weighs else None
+            return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs") if weighs else None
         return self._judged(_gate(drawn), drawn, weighs=weighs)
 
-    def _judged(self, gate: ConfidenceGate | None, drawn: PlainSamples, *, weighs: bool) -> Outcome:
-        from breadth.inference.confidence import FEWEST
+    def _judged(self, gate: ConfidenceGate | None, drawn: PlainSamples, *, weighs: bool) -> CheckResult:
+        from breadth.inference.confidence import MIN_GATE_QUESTIONS
 
         if gate is not None and gate.open:
             return None
-        if gate is None or gate.questions < FEWEST:
+        if gate is None or gate.questions < MIN_GATE_QUESTIONS:
             number = 0 if gate is None else gate.questions
-            missing = f"{number} questions have right and wrong completions with confidences; {FEWEST} are needed"
-            return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with questions that are sometimes solved")
+            missing = (
+                f"{number} questions have right and wrong completions with confidences; {MIN_GATE_QUESTIONS} are needed"
+            )
+            return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with questions that are sometimes solved")
         if gate.within.high >= self.useful:
             missing = (
                 f"AUROC within questions is {gate.within.value:.2f} ({gate.within.low:.2f} to {gate.within.high:.2f}):"
                 " useful or not"
             )
-            return CannotTell(_NAME, missing, f"{TUNE} --logprobs, with more questions")
+            return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with more questions")
         return self._finding(gate, drawn, weighs=weighs)
 
     def _finding(self, gate: ConfidenceGate, drawn: PlainSamples, *, weighs: bool) -> Finding:

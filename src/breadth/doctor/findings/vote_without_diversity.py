@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import MARGIN, PAIR, TUNE, Evidence, of_inference
-from breadth.doctor.finding import CannotTell, Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.evidence.record import SCORE_MARGIN, TIED_WIDTH, TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class VoteWithoutDiversity:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
-    margin: float = MARGIN
+    margin: float = SCORE_MARGIN
     """Difference of scores that counts: what `breadth tune` accepts to lose for fewer tokens.
 
     Below it a vote is one draw, a perfect
@@ -44,21 +44,21 @@ class VoteWithoutDiversity:
     2203.11171).
     """
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Compare every vote with one draw, and both with what a perfect selector would reach."""
-        if not of_inference(evidence):
+        if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import plain_samples, together
 
         drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
-        widths = [width for width in drawn.widths if width > PAIR]
+        widths = [width for width in drawn.widths if width > TIED_WIDTH]
         if not widths:
             return CannotTell(
                 _NAME,
                 f"{drawn.each} comparable samples of a question are there; votes begin at three",
-                f"{TUNE} --widths 1,4,8",
+                f"{TUNE_COMMAND} --widths 1,4,8",
             )
         if drawn.unread > self.unread:
             return CannotTell(
@@ -70,7 +70,7 @@ class VoteWithoutDiversity:
             return CannotTell(
                 _NAME,
                 "right answers are not known: draws that agree may all be right",
-                f"{TUNE}, with right answers in FILE",
+                f"{TUNE_COMMAND}, with right answers in FILE",
             )
         gaps = together(drawn.votes(widths) - drawn.votes([1]))
         same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)

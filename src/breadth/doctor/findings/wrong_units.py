@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Change, Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.lint import Point, headline, proof, remedies_of, severity
 from breadth.doctor.trainer_config import TrainerConfig
 
@@ -44,13 +44,13 @@ class WrongUnits:
     most_nats: float = 12.5
     """Entropy of a token at most: the logarithm of 262,144, the largest vocabulary in use."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Hold every number against what it could be."""
         trainer = None if evidence.dialect is None else evidence.dialect.trainer
         points = (
-            *self._percents(evidence.knobs),
-            *self._ratios(evidence.knobs, trainer),
-            *self._others(evidence.knobs),
+            *self._percents(evidence.config),
+            *self._ratios(evidence.config, trainer),
+            *self._others(evidence.config),
         )
         if not points:
             return None
@@ -78,7 +78,7 @@ class WrongUnits:
         }
         for knob, most in {**bounds, "clip_high": self.widest_clip}.items():
             value = getattr(knobs, knob)
-            ours = knob in knobs.theirs or (knob == "covariance_share" and value is not None)
+            ours = knob in knobs.user_settings or (knob == "covariance_share" and value is not None)
             if (
                 not ours
                 or value is None
@@ -86,7 +86,7 @@ class WrongUnits:
                 or (knob.startswith("clip") and (knobs.clips is False or _caps(knobs)))
             ):
                 continue
-            said = knobs.theirs.get(knob, f"the share of {knobs.covariance}, {value:g}")
+            said = knobs.user_settings.get(knob, f"the share of {knobs.covariance}, {value:g}")
             why = (
                 f"{value:g} is read as a fraction: at most {most:g} makes sense; in percent it would be {value / 100:g}"
             )
@@ -98,7 +98,7 @@ class WrongUnits:
             and _caps(knobs)
             and knobs.clip_high is not None
             and knobs.clip_high < 0
-            and "loss" in knobs.theirs
+            and "loss" in knobs.user_settings
         ):
             cap = 1 + knobs.clip_high
             why = (
@@ -106,14 +106,14 @@ class WrongUnits:
                 " ScaleRL takes 5"
             )
             yield Point(
-                f"{knobs.given('loss')}; epsilon_high={cap:g}",
+                f"{knobs.describe('loss')}; epsilon_high={cap:g}",
                 why,
                 grave=True,
                 remedy=_instead("clip_high", 4.0, "arXiv 2510.13786"),
             )
         wide = knobs.clip_high is not None and knobs.clip_high > self.sequence_clip
         if knobs.sequence_ratio and wide and knobs.clips and not _caps(knobs):
-            said = knobs.theirs.get("sequence_ratio", knobs.given("loss"))
+            said = knobs.user_settings.get("sequence_ratio", knobs.describe("loss"))
             why = (
                 f"the ratio of a whole response hardly leaves 1, and is clipped {knobs.clip_high:g} away from it; GSPO"
                 " takes 0.0004"
@@ -129,20 +129,28 @@ class WrongUnits:
             yield Point(said, why, grave=False, remedy=remedy)
 
     def _others(self, knobs: TrainerConfig) -> Iterator[Point]:
-        if "temperature" in knobs.theirs and knobs.temperature is not None and knobs.temperature >= self.hottest:
+        if "temperature" in knobs.user_settings and knobs.temperature is not None and knobs.temperature >= self.hottest:
             why = f"at a temperature of {knobs.temperature:g} tokens are drawn nearly at random"
             yield Point(
-                knobs.given("temperature"), why, grave=True, remedy=_instead("temperature", knobs.temperature / 100)
+                knobs.describe("temperature"), why, grave=True, remedy=_instead("temperature", knobs.temperature / 100)
             )
-        if "longest" in knobs.theirs and knobs.longest is not None and knobs.longest < self.shortest:
-            yield Point(knobs.given("longest"), f"a completion of {knobs.longest} tokens holds no answer", grave=True)
+        if (
+            "max_completion_length" in knobs.user_settings
+            and knobs.max_completion_length is not None
+            and knobs.max_completion_length < self.shortest
+        ):
+            yield Point(
+                knobs.describe("max_completion_length"),
+                f"a completion of {knobs.max_completion_length} tokens holds no answer",
+                grave=True,
+            )
         if knobs.entropy_target is not None and knobs.entropy_target > self.most_nats:
             why = (
                 f"no token has an entropy of {knobs.entropy_target:g} nats: the largest vocabularies end at"
                 f" {self.most_nats:g}"
             )
-            yield Point(knobs.given("entropy_target"), why, grave=True)
-        for name, text in knobs.texts.items():
+            yield Point(knobs.describe("entropy_target"), why, grave=True)
+        for name, text in knobs.text_numbers.items():
             why = (
                 f"YAML 1.1 reads {text} as text, not as a number; TRL's command line turns it into one, GRPOConfig by"
                 " itself does not"

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Finding, Loop, Outcome, Prescription
+from breadth.doctor.finding import CheckResult, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
-from breadth.runs.outcomes import Outcomes, outcomes
+from breadth.runs.outcomes import Outcomes, count_outcomes
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class ZeroVarianceGroups:
     """Share above which it is critical: a step then learns from less than a fifth of what it draws, and takes five times as many
     rollouts as one without flat groups."""
 
-    def check(self, evidence: Evidence) -> Outcome:
+    def check(self, evidence: Evidence) -> CheckResult:
         """Look at the share of flat groups in the last eighth of the run."""
         flat = evidence.trend("zero_variance_groups")
         if flat is None:
-            return evidence.lacks("zero-variance-groups", "zero_variance_groups")
+            return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
         if flat.end.low <= self.half:
             return None
         side = _side(evidence)
@@ -72,7 +72,7 @@ class _Side:
 def _side(evidence: Evidence) -> _Side | None:
     """Say on which side flat groups lie: counted in the last eighth of the rollouts, else by a two-valued score."""
     if evidence.run is not None and evidence.windows:
-        graded = outcomes(evidence.run, evidence.windows[-1].split)
+        graded = count_outcomes(evidence.run, evidence.windows[-1].split)
         found = None if graded is None else _counted(graded, evidence.windows[-1].first)
         if found is not None:
             return found
@@ -86,8 +86,11 @@ def _side(evidence: Evidence) -> _Side | None:
 
 def _counted(graded: Outcomes, first: int) -> _Side | None:
     late = graded.steps >= first
-    several = late & (graded.drawn > 1)
-    wrong, right = int((several & (graded.right == 0)).sum()), int((several & (graded.right == graded.drawn)).sum())
+    several = late & (graded.graded > 1)
+    wrong, right = (
+        int((several & (graded.correct == 0)).sum()),
+        int((several & (graded.correct == graded.graded)).sum()),
+    )
     return _Side(wrong / (wrong + right), counted=True) if wrong + right else None
 
 
@@ -103,15 +106,15 @@ def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | Non
             "flat groups at the start",
             start,
             "%",
-            f"{evidence.steps('zero_variance_groups')}: median of the first eighth",
+            f"{evidence.describe_steps('zero_variance_groups')}: median of the first eighth",
         ),
         Fact("flat groups now", end, "%", "median of the last eighth"),
     ]
     if side is not None:
         how = "counted in the last eighth of the rollouts" if side.counted else "by the reward, which has two values"
         facts.append(Fact("of them all wrong", side.wrong, "%", how))
-    if evidence.knobs.group is not None:
-        facts.append(Fact("rollouts of a prompt", evidence.knobs.group, "", evidence.knobs.given("group")))
+    if evidence.config.group is not None:
+        facts.append(Fact("rollouts of a prompt", evidence.config.group, "", evidence.config.describe("group")))
     return tuple(facts)
 
 

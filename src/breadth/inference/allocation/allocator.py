@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 from breadth.base.catalogue import Catalogue
 from breadth.base.checks import require
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 
 ALLOCATORS = Catalogue(
     "allocators",
@@ -42,20 +42,20 @@ class Progress:
 
     draws: int = 0
     """Draws that have ended, failed ones included."""
-    judged: int = 0
+    graded: int = 0
     """Candidates that a judge has looked at; 0 when nobody judges, so that only votes can tell."""
     solved: int = 0
     """Candidates that a judge holds for right."""
     best: float | None = None
     """Highest score a judge gave; None without scores."""
-    standing: Standing = Standing()
+    vote_state: VoteState = VoteState()
     """Where the vote stands."""
     tokens: int = 0
     """Tokens written for it."""
 
     def __post_init__(self) -> None:
-        require(self, "solved", 0 <= self.solved <= self.judged, "at most as many as were judged")
-        require(self, "draws", self.draws >= self.judged, "at least as many as were judged")
+        require(self, "solved", 0 <= self.solved <= self.graded, "at most as many as were judged")
+        require(self, "draws", self.draws >= self.graded, "at least as many as were judged")
 
 
 Round: TypeAlias = tuple[Grant, ...]
@@ -81,7 +81,7 @@ class Allocator(ABC):
         """Return the allocation over these tasks; names are unique."""
 
 
-def settled(progress: Progress, *, score: float, stop: StopRule, most: int) -> bool:
+def is_settled(progress: Progress, *, score: float, stop: StopRule, most: int) -> bool:
     """Say whether a task gets no more: it had its most draws, a judge is content, or, unjudged, its vote is decided.
 
     A judge is content with a candidate it holds for right, or gave the score. A vote never settles what is judged:
@@ -89,11 +89,11 @@ def settled(progress: Progress, *, score: float, stop: StopRule, most: int) -> b
     """
     if progress.draws >= most or progress.solved:
         return True
-    if progress.judged:
+    if progress.graded:
         return progress.best is not None and progress.best >= score
-    return stop.decided(progress.standing)
+    return stop.is_decided(progress.vote_state)
 
 
-def moved(before: Mapping[str, Progress], now: Mapping[str, Progress], granted: Round) -> list[str]:
+def tasks_with_new_draws(before: Mapping[str, Progress], now: Mapping[str, Progress], granted: Round) -> list[str]:
     """Return the tasks of a round that got at least one draw, in its order: the others cannot be drawn for any more."""
     return [grant.task for grant in granted if now[grant.task].draws > before.get(grant.task, Progress()).draws]

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from breadth.base.checks import require
-from breadth.inference.allocation.allocator import Allocation, Allocator, Grant, Progress, moved, settled
+from breadth.inference.allocation.allocator import (
+    Allocation,
+    Allocator,
+    Grant,
+    Progress,
+    is_settled,
+    tasks_with_new_draws,
+)
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule
 
@@ -59,7 +66,7 @@ class GreedyMarginal(Allocator):
         active = list(tasks)
         while granted := self._wave(active, now):
             before, now = now, dict((yield granted))  # a copy: the driver may keep writing into its own
-            dead = {grant.task for grant in granted} - set(moved(before, now, granted))
+            dead = {grant.task for grant in granted} - set(tasks_with_new_draws(before, now, granted))
             active = [name for name in active if name not in dead and not self._settled(now[name])]
 
     def posterior_chance(self, name: str, progress: Progress) -> float:
@@ -68,7 +75,7 @@ class GreedyMarginal(Allocator):
         return (prior + progress.solved) / (self.strength + progress.draws)
 
     def _settled(self, progress: Progress) -> bool:
-        return settled(progress, score=self.score, stop=self.stop, most=self.most)
+        return is_settled(progress, score=self.score, stop=self.stop, most=self.most)
 
     def _wave(self, active: Sequence[str], now: Mapping[str, Progress]) -> tuple[Grant, ...]:
         chances = {name: self.posterior_chance(name, now[name]) for name in active}

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from breadth.base.checks import require
-from breadth.inference.allocation.allocator import Allocation, Allocator, Grant, Progress, moved, settled
+from breadth.inference.allocation.allocator import (
+    Allocation,
+    Allocator,
+    Grant,
+    Progress,
+    is_settled,
+    tasks_with_new_draws,
+)
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule
 
@@ -47,7 +54,7 @@ class RoundRobin(Allocator):
             now = dict((yield granted))  # a copy: the driver may keep writing into its own
             queue.extend(
                 name
-                for name in moved(seen, now, granted)
-                if not settled(now[name], score=self.score, stop=self.stop, most=self.most)
+                for name in tasks_with_new_draws(seen, now, granted)
+                if not is_settled(now[name], score=self.score, stop=self.stop, most=self.most)
             )
             seen = now

@@ -10,8 +10,8 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stored_votes import Paths, looked_up
-from breadth.inference.voting import Standing
+from breadth.inference.stored_votes import Paths, map_combinations
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 
@@ -34,11 +34,11 @@ class BetaLead(StopRule):
     def __post_init__(self) -> None:
         require(self, "threshold", 0.5 <= self.threshold < 1, "a probability from 0.5 to below 1")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Compare the leader with the runner-up."""
         return standing.total > 0 and beta_lead(standing.leader, standing.runner_up) >= self.threshold
 
-    def posterior(self, standing: Standing) -> float | None:
+    def posterior(self, standing: VoteState) -> float | None:
         """Return P; None without votes."""
         return beta_lead(standing.leader, standing.runner_up) if standing.total else None
 
@@ -47,9 +47,9 @@ class BetaLead(StopRule):
         """Say where the posterior comes from."""
         return "leader against runner-up, uniform prior"
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Look the pairs of counts up in a table."""
-        chances = looked_up(beta_lead, paths.leader, paths.runner_up)
+        chances = map_combinations(beta_lead, paths.leader, paths.runner_up)
         return np.asarray((chances >= self.threshold) & (paths.total > 0))
 
 
@@ -58,13 +58,13 @@ def beta_lead(first: int, second: int) -> float:
     """Return 1 - I_1/2(first + 1, second + 1), the chance that the leader's share of the two exceeds one half."""
     # I_1/2(a, b) with whole a, b is a binomial tail: P(Binomial(a + b - 1, 1/2) >= a).
     draws = first + second + 1
-    return ways_up_to(first, draws) / (1 << draws)
+    return binomial_sum(first, draws) / (1 << draws)
 
 
-def ways_up_to(most: int, tosses: int) -> int:
+def binomial_sum(most: int, tosses: int) -> int:
     """Return in how many ways so many tosses of a coin give ``most`` heads or fewer, exactly; a millisecond for a thousand tosses."""
     if 2 * most >= tosses:  # the other side has fewer terms
-        return (1 << tosses) - ways_up_to(tosses - most - 1, tosses)
+        return (1 << tosses) - binomial_sum(tosses - most - 1, tosses)
     ways, term = 0, 1
     for heads in range(most + 1):
         ways += term

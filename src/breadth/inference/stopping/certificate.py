@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breadth.base.checks import require
-from breadth.inference.stopping.beta_lead import ways_up_to
+from breadth.inference.stopping.beta_lead import binomial_sum
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stored_votes import Paths, looked_up
-from breadth.inference.voting import Standing
+from breadth.inference.stored_votes import Paths, map_combinations
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
-FIRST_PRICE = 3.0
+FIRST_ANSWER_THRESHOLD = 3.0
 """Evidence times risk that the first answer to appear needs; each later one needs twice as much as the one before."""
 
 
@@ -48,46 +48,46 @@ class Certificate(StopRule):
     def __post_init__(self) -> None:
         require(self, "risk", 0 < self.risk < 1, "a probability between 0 and 1")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Compare the evidence with the price of the leader's place in order of appearance."""
         if not standing.total:
             return False
-        return self._certified(standing.leader, standing.runner_up, leader_place(standing.arrivals))
+        return self._certified(standing.leader, standing.runner_up, answers_before_leader(standing.arrivals))
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Look counts and place up in a table."""
-        known = looked_up(self._certified, paths.leader, paths.runner_up, leader_places(paths))
+        known = map_combinations(self._certified, paths.leader, paths.runner_up, answers_before_leader_along(paths))
         return np.asarray(known & (paths.total > 0))
 
     def _certified(self, first: int, second: int, place: int) -> bool:
-        return evidence(first, second) * self.risk * 2.0**-place >= FIRST_PRICE
+        return pair_evidence(first, second) * self.risk * 2.0**-place >= FIRST_ANSWER_THRESHOLD
 
 
 @lru_cache(maxsize=1 << 16)
-def evidence(first: int, second: int) -> float:
+def pair_evidence(first: int, second: int) -> float:
     """Return the wealth for the first of two answers, E above; 1 without votes."""
     # The integral over (1/2, 1) is B(a, b) P(Binomial(n + 1, 1/2) <= first), n = first + second; 1/B = (n + 1) C(n,
     # first).
     votes = first + second
     try:
-        return ways_up_to(first, votes + 1) / ((votes + 1) * comb(votes, first))
+        return binomial_sum(first, votes + 1) / ((votes + 1) * comb(votes, first))
     except OverflowError:  # a thousand votes for one answer
         return inf
 
 
-def leader_place(arrivals: Sequence[int]) -> int:
+def answers_before_leader(arrivals: Sequence[int]) -> int:
     """Return how many other answers appeared before the leading one did; of equal leaders the first to appear."""
     counts = list(Counter(arrivals).values())  # in order of appearance
     return counts.index(max(counts))
 
 
-def leader_places(paths: Paths) -> NDArray[np.int32]:
-    """Return `leader_place` after each draw; of equal leaders any: none of them is certified."""
+def answers_before_leader_along(paths: Paths) -> NDArray[np.int32]:
+    """Return `answers_before_leader` after each draw; of equal leaders any: none of them is certified."""
     rows = np.arange(len(paths.classes))
     place_of = np.full((len(rows), max(int(paths.classes.max(initial=-1)) + 1, 1)), -1, dtype=np.int32)
     answers, leading = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.int32)
     along = np.zeros(paths.classes.shape, dtype=np.int32)
-    for draw, label in paths.by_draw():
+    for draw, label in paths.iterate_draws():
         new = (label >= 0) & (paths.earlier[:, draw] == 0)
         place_of[rows[new], label[new]] = answers[new]
         answers += new

@@ -12,8 +12,8 @@ import numpy as np
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import beta_lead
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stored_votes import KEPT, Paths, looked_up
-from breadth.inference.voting import Standing
+from breadth.inference.stored_votes import TOP_COUNTS, Paths, map_combinations
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray, FloatArray
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -38,22 +38,22 @@ class Dirichlet(StopRule):
     def __post_init__(self) -> None:
         require(self, "threshold", 0.5 <= self.threshold < 1, "a probability from 0.5 to below 1")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Compare the leader with the four that follow it."""
-        return standing.total > 0 and self._reached(*standing.counts[:KEPT])
+        return standing.total > 0 and self._reached(*standing.counts[:TOP_COUNTS])
 
-    def posterior(self, standing: Standing) -> float | None:
+    def posterior(self, standing: VoteState) -> float | None:
         """Return the chance that the leader has the largest share; None without votes."""
-        return largest_share(*standing.counts[:KEPT]) if standing.total else None
+        return largest_share(*standing.counts[:TOP_COUNTS]) if standing.total else None
 
     @property
     def basis(self) -> str:
         """Say where the posterior comes from."""
         return "leader against the next four, uniform prior"
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Work each set of five counts out once."""
-        return np.asarray(looked_up(self._reached, *np.moveaxis(paths.ranked, 2, 0)) & (paths.total > 0))
+        return np.asarray(map_combinations(self._reached, *np.moveaxis(paths.top_counts, 2, 0)) & (paths.total > 0))
 
     def _reached(self, *counts: int) -> bool:
         """Compare the chance with the threshold; the integral is needed only where bounds do not tell."""

@@ -10,7 +10,7 @@ import numpy as np
 from breadth.base.checks import require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 
@@ -33,10 +33,10 @@ class Lead(StopRule):
     def __post_init__(self) -> None:
         require(self, "votes", self.votes >= 1, "at least one vote")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Compare the leader with the runner-up."""
         return standing.leader - standing.runner_up >= self.votes
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Do the same in one subtraction."""
         return np.asarray(paths.leader - paths.runner_up >= self.votes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 
@@ -19,11 +19,11 @@ class Never(StopRule):
 
     by_counts: ClassVar[bool] = True
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Say no."""
         del standing
         return False
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Say no everywhere."""
         return np.zeros(paths.classes.shape, dtype=np.bool_)

@@ -11,9 +11,9 @@ from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.stop_table import StopTable, stop_table
+from breadth.inference.stopping.stop_table import StopTable, optimal_stop_table
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 
@@ -26,7 +26,7 @@ class Risk(StopRule):
     by backward induction, with the price of a disagreement set so that the model's disagreement is the stated one. The
     model is the library's shapes (maximum likelihood from stored votes) and, with chance 1 / (questions + 1), a
     question unlike them; that share keeps thirty questions from promising what they cannot show. Where stopping at one
-    frequent standing (2 to 0, say) is too much and going on too little, the task's coin decides (`tossed`), so the risk
+    frequent standing (2 to 0, say) is too much and going on too little, the task's coin decides (`randomize`), so the risk
     is met and not undercut at a cost; a strategy that tosses none goes on. Ours; closest are the optimal Bayesian rule
     (arXiv 2602.05395, see `Shapes`), which bounds the chance question by question and knows no last vote, and the
     Lagrangian allocation of arXiv 2604.14853. On stored votes, library from other questions, a stated 1, 2 and 5 %
@@ -52,47 +52,47 @@ class Risk(StopRule):
         require(self, "risk", 0 < self.risk < 0.5, "a share between 0 and 0.5")
         require(self, "most", 2 <= self.most <= 128, "a number of votes from 2 to 128")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Look the standing up."""
         if self.library.empty:
-            return self._without.decided(standing)
+            return self._fallback.is_decided(standing)
         if not 0 < standing.total < self.most:
             return standing.total > 0
         return bool(self.stops[self._number(standing)])
 
-    def posterior(self, standing: Standing) -> float | None:
+    def posterior(self, standing: VoteState) -> float | None:
         """Return the chance that the leader is a mode of the full vote; None without votes."""
         if self.library.empty or not standing.total:
-            return self._without.posterior(standing)
+            return self._fallback.posterior(standing)
         if standing.total >= self.most:
             return 1.0
         field, number = self.table.lattice, self._number(standing)
-        return 1 - float(field.loss[number]) if field.loss[number] < 1 else self._without.posterior(standing)
+        return 1 - float(field.loss[number]) if field.loss[number] < 1 else self._fallback.posterior(standing)
 
     @property
     def basis(self) -> str:
         """Say where the posterior comes from."""
         if self.library.empty:
-            return f"no library of past questions: {self._without.basis}"
+            return f"no library of past questions: {self._fallback.basis}"
         return (
             f"chance to be the answer of the full vote of {self.most}, by a library of {self.library.questions}"
             " questions"
         )
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Look all standings up at once."""
         if self.library.empty:
-            return self._without.decided_along(paths)
+            return self._fallback.is_decided_along(paths)
         inside = (paths.total > 0) & (paths.total < self.most)
         parts = (np.where(inside, part, 0).astype(np.int64) for part in (paths.leader, paths.runner_up, paths.rest))
-        return np.asarray((self.stops[self.table.lattice.number(*parts)] & inside) | (paths.total >= self.most))
+        return np.asarray((self.stops[self.table.lattice.index(*parts)] & inside) | (paths.total >= self.most))
 
     def prepare(self) -> None:
         """Work the table out."""
         if not self.library.empty:
             _ = self.table
 
-    def tossed(self, coin: float) -> Risk:
+    def randomize(self, coin: float) -> Risk:
         """Return the lax rule for its share of the tasks, the strict one for the others."""
         lax = not self.library.empty and coin < self.table.share
         return LaxRisk(self.risk, self.library, self.most) if lax else self
@@ -108,13 +108,13 @@ class Risk(StopRule):
 
         Needs a library.
         """
-        return stop_table(self.library, self.most, self.risk)
+        return optimal_stop_table(self.library, self.most, self.risk)
 
     @property
-    def _without(self) -> BetaLead:
+    def _fallback(self) -> BetaLead:
         return BetaLead(1 - self.risk)
 
-    def _number(self, standing: Standing) -> int:
+    def _number(self, standing: VoteState) -> int:
         size = self.most + 1
         return (standing.leader * size + standing.runner_up) * size + standing.rest
 
@@ -123,7 +123,7 @@ class Risk(StopRule):
 class LaxRisk(Risk):
     """The same risk for the tasks whose coin fell on the lax side: it stops where the next cheaper table does."""
 
-    def tossed(self, coin: float) -> Risk:
+    def randomize(self, coin: float) -> Risk:
         """Return itself: the coin has fallen."""
         del coin
         return self

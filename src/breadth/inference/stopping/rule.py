@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from breadth.base.catalogue import Catalogue
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ STOP_RULES = Catalogue(
         "beta-lead": "breadth.inference.stopping.beta_lead:BetaLead",
         "dirichlet": "breadth.inference.stopping.dirichlet:Dirichlet",
         "lead": "breadth.inference.stopping.lead:Lead",
-        "window": "breadth.inference.stopping.window:Window",
+        "window": "breadth.inference.stopping.window:UnanimousWindow",
         "sprt": "breadth.inference.stopping.sprt:Sprt",
         "certificate": "breadth.inference.stopping.certificate:Certificate",
         "shapes": "breadth.inference.stopping.shapes:Shapes",
@@ -44,10 +44,10 @@ class StopRule(ABC):
     """
 
     @abstractmethod
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Say whether to stop drawing. Never true before the first vote."""
 
-    def posterior(self, standing: Standing) -> float | None:
+    def posterior(self, standing: VoteState) -> float | None:
         """Return the chance, by this rule's own model, that the leader is what the model answers most often; None without a model."""
         del standing
         return None
@@ -57,7 +57,7 @@ class StopRule(ABC):
         """Say in a few words where the posterior comes from."""
         return ""
 
-    def tossed(self, coin: float) -> StopRule:
+    def randomize(self, coin: float) -> StopRule:
         """Return the rule for a task with this coin (0 to below 1, drawn once a task): itself, unless it treats some tasks differently."""
         del coin
         return self
@@ -66,30 +66,30 @@ class StopRule(ABC):
         """Work out beforehand what would hold up an event loop at the first vote, a table say; it works without, later."""
 
     @abstractmethod
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Say the same after every vote of many recorded votes at once: (paths, draws), equal to ``decided`` at each."""
 
 
-def leading(arrivals: Sequence[int]) -> int:
+def leading_answer(arrivals: Sequence[int]) -> int:
     """Return the answer with the most votes, of equal ones the first to appear; 0 before the first vote."""
     counts = Counter(arrivals)
     return max(counts, key=counts.__getitem__, default=0)
 
 
-def shortfall(rule: StopRule, standing: Standing, most: int) -> int:
+def samples_to_decide(rule: StopRule, standing: VoteState, most: int) -> int:
     """Return how many further votes could decide the vote at the earliest, if all went to the leader; ``most`` if more than that.
 
     Starting more draws than this wastes them in the best case (the batching of arXiv 2503.17587).
     """
-    label = leading(standing.arrivals)
+    label = leading_answer(standing.arrivals)
     for extra in range(1, most):
         counts = (standing.leader + extra, *standing.counts[1:])
-        if rule.decided(replace(standing, counts=counts, arrivals=standing.arrivals + (label,) * extra)):
+        if rule.is_decided(replace(standing, counts=counts, arrivals=standing.arrivals + (label,) * extra)):
             return extra
     return most
 
 
-def coin(name: str, seed: int) -> float:
+def task_uniform(name: str, seed: int) -> float:
     """Return a number from 0 to below 1, uniform over tasks and always the same for one task."""
     digest = hashlib.blake2b(f"coin\0{seed}\0{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)

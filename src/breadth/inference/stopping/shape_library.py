@@ -19,7 +19,7 @@ CONCENTRATIONS: tuple[float, ...] = tuple(float(value) for value in np.geomspace
 """Concentrations of the restaurant processes that stand for questions unlike those of a library: from one answer to a
 hundred.
 """
-_LEAST = 1e-12
+_MIN_SHARE = 1e-12
 # Share of an answer that a shape does not have: a question with more answers than a shape is unlikely, not impossible.
 
 
@@ -35,7 +35,7 @@ def shape_likelihoods(counts: Sequence[Sequence[int]], shares: FloatArray) -> Fl
         votes[row, : len(vector)] = sorted(vector, reverse=True)
     falling = np.zeros((len(shares), width))
     falling[:, : shares.shape[1]] = -np.sort(-shares, axis=1)
-    logs = np.log(np.maximum(falling, _LEAST))
+    logs = np.log(np.maximum(falling, _MIN_SHARE))
     swaps = np.where(falling[:, 0] > falling[:, 1], (votes[:, :1] - votes[:, 1:2]) * (logs[:, 1] - logs[:, 0]), -np.inf)
     answers = np.count_nonzero(votes, axis=1)
     return _scaled(votes @ logs.T + np.log1p(np.exp(swaps)) + _ways(falling)[:, answers].T)
@@ -66,17 +66,17 @@ def _scaled(logs: FloatArray) -> FloatArray:
     return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 
-RARE = 12
+RARE_ANSWERS = 12
 """Rare answers over which what a shape's shares lack to one is spread."""
-MOST_SHAPES = 64
+MAX_SHAPES = 64
 """Shapes a library keeps: the maximum-likelihood mixture of 1,300 questions has about so many of any weight."""
-MOST_VECTORS = 400
+MAX_COUNT_VECTORS = 400
 """Different counts of votes that become candidates; more are thinned evenly."""
-UNSEEN = (0.05, 0.5, 2.0)
+UNSEEN_VOTES = (0.05, 0.5, 2.0)
 """Votes added for answers not seen, one candidate each: how much of a question is still unseen is left to the
 likelihood.
 """
-ROUNDS = 200
+EM_STEPS = 200
 """Steps of the fit; weights move by less than 1e-3 after them."""
 
 
@@ -141,11 +141,11 @@ class ShapeLibrary:
         vectors, repeats = sorted(votes), np.array([votes[vector] for vector in sorted(votes)], dtype=np.float64)
         thinned = [
             vectors[place]
-            for place in np.unique(np.linspace(0, len(vectors) - 1, MOST_VECTORS).round().astype(int)).tolist()
+            for place in np.unique(np.linspace(0, len(vectors) - 1, MAX_COUNT_VECTORS).round().astype(int)).tolist()
         ]
-        shapes = sorted({_smoothed(vector, unseen) for vector in thinned for unseen in UNSEEN})
-        likelihoods = shape_likelihoods(vectors, np.array([spread_out(shape) for shape in _padded(shapes)]))
-        heaviest = np.sort(np.argsort(-_mixture(likelihoods, repeats), kind="stable")[:MOST_SHAPES])
+        shapes = sorted({_smoothed(vector, unseen) for vector in thinned for unseen in UNSEEN_VOTES})
+        likelihoods = shape_likelihoods(vectors, np.array([add_rare_answers(shape) for shape in _padded(shapes)]))
+        heaviest = np.sort(np.argsort(-_mixture(likelihoods, repeats), kind="stable")[:MAX_SHAPES])
         # Fitted again, so that the questions of shapes that were dropped go to those they are likest.
         weights = _mixture(likelihoods[:, heaviest], repeats)
         kept = [
@@ -171,10 +171,10 @@ class ShapeLibrary:
         settings.dump(self, path)
 
 
-def spread_out(shape: Sequence[float]) -> FloatArray:
+def add_rare_answers(shape: Sequence[float]) -> FloatArray:
     """Return the shares of all answers of a shape: its own, as given, then the rare ones (0 each where nothing is left)."""
     left = max(0.0, 1.0 - sum(shape))
-    return np.array([*shape, *[left / RARE if left > 1e-9 else 0.0] * RARE])
+    return np.array([*shape, *[left / RARE_ANSWERS if left > 1e-9 else 0.0] * RARE_ANSWERS])
 
 
 def _is_shape(shape: Sequence[float]) -> bool:
@@ -195,7 +195,7 @@ def _padded(shapes: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
 def _mixture(likelihoods: FloatArray, repeats: FloatArray, spare: float = 0.0) -> FloatArray:
     """Return the weights of components (columns) that make the questions (rows, counted ``repeats`` times) likeliest."""
     weights = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
-    for _ in range(ROUNDS):
+    for _ in range(EM_STEPS):
         shares = likelihoods * weights
         shares *= (repeats / shares.sum(axis=1))[:, None]
         weights = shares.sum(axis=0) + spare

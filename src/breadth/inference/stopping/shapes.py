@@ -13,9 +13,9 @@ import numpy as np
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stopping.shape_library import ShapeLibrary, spread_out
-from breadth.inference.stored_votes import Paths, looked_up
-from breadth.inference.voting import Standing
+from breadth.inference.stopping.shape_library import ShapeLibrary, add_rare_answers
+from breadth.inference.stored_votes import Paths, map_combinations
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
 
@@ -44,11 +44,11 @@ class Shapes(StopRule):
     def __post_init__(self) -> None:
         require(self, "delta", 0 < self.delta <= 0.5, "a probability above 0 and at most 0.5")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Compare the posterior with its bound."""
         return standing.total > 0 and self._chance(standing.leader, standing.runner_up, standing.rest) >= 1 - self.delta
 
-    def posterior(self, standing: Standing) -> float | None:
+    def posterior(self, standing: VoteState) -> float | None:
         """Return the chance that the leader is the most frequent answer; None without votes."""
         return self._chance(standing.leader, standing.runner_up, standing.rest) if standing.total else None
 
@@ -56,12 +56,12 @@ class Shapes(StopRule):
     def basis(self) -> str:
         """Say where the posterior comes from."""
         if self.library.empty:
-            return f"no library of past questions: {self._without.basis}"
+            return f"no library of past questions: {self._fallback.basis}"
         return f"answer shapes of {self.library.questions or len(self.library.shapes)} past questions"
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Work each standing out once."""
-        chances = looked_up(self._chance, paths.leader, paths.runner_up, paths.rest)
+        chances = map_combinations(self._chance, paths.leader, paths.runner_up, paths.rest)
         return np.asarray((chances >= 1 - self.delta) & (paths.total > 0))
 
     def _chance(self, leader: int, runner_up: int, rest: int) -> float:
@@ -69,10 +69,10 @@ class Shapes(StopRule):
         if known is not None:
             return known
         # The votes of the rest tell the Beta rule nothing.
-        return self._without.posterior(Standing((leader, runner_up), (0,) * (leader + runner_up))) or 0.0
+        return self._fallback.posterior(VoteState((leader, runner_up), (0,) * (leader + runner_up))) or 0.0
 
     @property
-    def _without(self) -> BetaLead:
+    def _fallback(self) -> BetaLead:
         return BetaLead(1 - self.delta)
 
 
@@ -92,14 +92,14 @@ def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: i
     all terms are positive.
     """
     if runner_up == 0:
-        every, modal = _unanimous(kinds(library), leader)
+        every, modal = _unanimous(group_shares(library), leader)
     else:
         every, modal = _assigned(_pairs(library, runner_up, _length(rest)), leader, rest)
     return modal / every if every > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
+class ShareGroups:
     """A library's answers, those of equal share in a shape taken together, largest share first; padded with kinds of no answers."""
 
     shares: FloatArray
@@ -111,7 +111,7 @@ class Kinds:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class LeaderPairs:
     """All ways to name a leader and a runner-up with ``votes``, one row a shape and a pair of kinds."""
 
     votes: int
@@ -131,25 +131,25 @@ class Pairs:
 
 
 @lru_cache(maxsize=16)
-def kinds(library: ShapeLibrary) -> Kinds:
+def group_shares(library: ShapeLibrary) -> ShareGroups:
     """Group the answers of each shape by equal shares."""
-    counted = [Counter(share for share in spread_out(shape).tolist() if share > 0) for shape in library.shapes]
+    counted = [Counter(share for share in add_rare_answers(shape).tolist() if share > 0) for shape in library.shapes]
     width = max(map(len, counted))
     shares, sizes = np.zeros((len(counted), width)), np.zeros((len(counted), width), dtype=np.int64)
     for row, sizes_of in enumerate(counted):
         falling = sorted(sizes_of, reverse=True)
         shares[row, : len(falling)] = falling
         sizes[row, : len(falling)] = [sizes_of[share] for share in falling]
-    return Kinds(shares, sizes, np.array(library.weights))
+    return ShareGroups(shares, sizes, np.array(library.weights))
 
 
-def _unanimous(every: Kinds, leader: int) -> tuple[float, float]:
+def _unanimous(every: ShareGroups, leader: int) -> tuple[float, float]:
     """Weigh a standing where all votes are for one answer."""
     weight = every.weights[:, None] * every.sizes * every.shares**leader
     return float(weight.sum()), float(weight[:, 0].sum())
 
 
-def _assigned(pairs: Pairs, leader: int, rest: int) -> tuple[float, float]:
+def _assigned(pairs: LeaderPairs, leader: int, rest: int) -> tuple[float, float]:
     """Return the weight of all assignments and of those where a most frequent answer leads."""
     series = pairs.tied if leader == pairs.votes else pairs.series
     weight = pairs.weights * pairs.leader**leader * pairs.runner_up**pairs.votes * series[:, rest]
@@ -162,9 +162,9 @@ def _length(rest: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _pairs(library: ShapeLibrary, votes: int, most: int) -> Pairs:
+def _pairs(library: ShapeLibrary, votes: int, most: int) -> LeaderPairs:
     """Work out the series of every pair of kinds up to a rest of ``most``."""
-    every = kinds(library)
+    every = group_shares(library)
     nodes, weights = _nodes(most // votes + 1)
     powers = [_powers(every, kind, votes, most, nodes) for kind in range(every.shares.shape[1])]
     rows: list[tuple[FloatArray, ...]] = []
@@ -179,10 +179,10 @@ def _pairs(library: ShapeLibrary, votes: int, most: int) -> Pairs:
             rows.append((every.weights * ways, leads, every.shares[:, one], every.shares[:, two], series, tied))
     columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
     used = columns[0] > 0
-    return Pairs(votes, *(column[used] for column in columns))
+    return LeaderPairs(votes, *(column[used] for column in columns))
 
 
-def _powers(every: Kinds, kind: int, votes: int, most: int, nodes: FloatArray) -> list[FloatArray]:
+def _powers(every: ShareGroups, kind: int, votes: int, most: int, nodes: FloatArray) -> list[FloatArray]:
     """Return the series of all, all but one and all but two answers of a kind: (shapes, nodes, rest)."""
     steps = np.arange(most + 1)
     ratio = np.where(steps > 0, every.shares[:, kind, None] / np.maximum(steps, 1), 1.0)

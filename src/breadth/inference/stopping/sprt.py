@@ -10,8 +10,8 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stored_votes import Paths, looked_up
-from breadth.inference.voting import Standing
+from breadth.inference.stored_votes import Paths, map_combinations
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 
@@ -48,13 +48,13 @@ class Sprt(StopRule):
         require(self, "beta", 0 < self.beta < 1, "a probability between 0 and 1")
         require(self, "beta", self.alpha + self.beta < 1, "less than 1 - alpha")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Compare the ratio with both ends of the test."""
         return standing.total > 0 and self._ended(standing.leader, standing.runner_up)
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Look the pairs of counts up in a table."""
-        return np.asarray(looked_up(self._ended, paths.leader, paths.runner_up) & (paths.total > 0))
+        return np.asarray(map_combinations(self._ended, paths.leader, paths.runner_up) & (paths.total > 0))
 
     def _ended(self, first: int, second: int) -> bool:
         ratio = self.log_ratio(first, second)

@@ -9,18 +9,18 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary, spread_out
-from breadth.inference.stored_votes import Paths, Reels, StoredVotes
+from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary, add_rare_answers
+from breadth.inference.stored_votes import Paths, ReplayOrders, StoredVotes
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
-PATHS = 2000
+PATHS_PER_SHAPE = 2000
 """Simulated votes of each shape: standings that one question in ten thousand reaches are still met some ten times."""
-NEW_PATHS = 5000
+PATHS_PER_CONCENTRATION = 5000
 """Simulated votes of each concentration of the questions unlike any shape."""
 
 
 @dataclass(frozen=True, eq=False)
-class Lattice:
+class VoteLattice:
     """Where a vote of ``most`` may stand and go: standings are (leader, runner-up, rest), numbered by `number`."""
 
     most: int
@@ -59,13 +59,13 @@ class Lattice:
             layers.append((here, np.where(weight > 0, here[:, None] + steps, here[:, None]), chance))
         return layers
 
-    def number(self, leader: IntArray, runner_up: IntArray, rest: IntArray) -> IntArray:
+    def index(self, leader: IntArray, runner_up: IntArray, rest: IntArray) -> IntArray:
         """Return the number of a standing."""
         return np.asarray((leader * self.size + runner_up) * self.size + rest)
 
 
 @lru_cache(maxsize=8)
-def lattice(library: ShapeLibrary, most: int) -> Lattice:
+def simulate_lattice(library: ShapeLibrary, most: int) -> VoteLattice:
     """Simulate votes of a library's shapes and, with chance 1 / (questions + 1), of questions unlike them.
 
     The draws are always the same. Two seconds for 64 shapes and 40 votes, once in a process.
@@ -73,15 +73,15 @@ def lattice(library: ShapeLibrary, most: int) -> Lattice:
     cells = (most + 1) ** 3
     visits, losses, grows = np.zeros(cells), np.zeros(cells), np.zeros((cells, 3))
     for votes, weight in _simulated(library, most):
-        paths = Reels(votes, np.broadcast_to(np.arange(most), (len(votes.classes), 1, most)).astype(np.int64))
+        paths = ReplayOrders(votes, np.broadcast_to(np.arange(most), (len(votes.classes), 1, most)).astype(np.int64))
         here = _numbers(paths.paths, most + 1)
         each = weight / len(here)
         visits += each * np.bincount(here.ravel(), minlength=cells)
-        losses += each * np.bincount(here.ravel(), (1 - paths.agreeing).ravel(), minlength=cells)
+        losses += each * np.bincount(here.ravel(), (1 - paths.agreement).ravel(), minlength=cells)
         step = here[:, 1:] - here[:, :-1]
         for kind, size in enumerate(((most + 1) ** 2, most + 1, 1)):
             grows[:, kind] += each * np.bincount(here[:, :-1][step == size], minlength=cells)
-    return Lattice(most, visits, losses, grows)
+    return VoteLattice(most, visits, losses, grows)
 
 
 def _numbers(paths: Paths, size: int) -> IntArray:
@@ -94,30 +94,30 @@ def _simulated(library: ShapeLibrary, most: int) -> Iterator[tuple[StoredVotes, 
     rng = np.random.default_rng(0)
     known, total = library.questions / (library.questions + 1), sum(library.weights)
     for shape, weight in zip(library.shapes, library.weights, strict=True):
-        shares = spread_out(shape)
+        shares = add_rare_answers(shape)
         edges = np.cumsum(shares[shares > 0]) / shares.sum()
-        votes = np.searchsorted(edges[:-1], rng.random((PATHS, most)), side="right")
-        yield StoredVotes.of_classes(votes), known * weight / total
+        votes = np.searchsorted(edges[:-1], rng.random((PATHS_PER_SHAPE, most)), side="right")
+        yield StoredVotes.from_classes(votes), known * weight / total
     novelty = library.novelty or (1.0,) * len(CONCENTRATIONS)
     for concentration, weight in zip(CONCENTRATIONS, novelty, strict=True):
-        yield StoredVotes.of_classes(_restaurant(concentration, most, rng)), (1 - known) * weight / sum(novelty)
+        yield StoredVotes.from_classes(_restaurant(concentration, most, rng)), (1 - known) * weight / sum(novelty)
 
 
 def _restaurant(concentration: float, most: int, rng: np.random.Generator) -> NDArray[np.int32]:
     """Simulate votes in which the next repeats an earlier one drawn at random, or is new: a Chinese-restaurant process."""
-    votes = np.zeros((NEW_PATHS, most), dtype=np.int32)
-    answers = np.ones(NEW_PATHS, dtype=np.int32)
-    rows = np.arange(NEW_PATHS)
+    votes = np.zeros((PATHS_PER_CONCENTRATION, most), dtype=np.int32)
+    answers = np.ones(PATHS_PER_CONCENTRATION, dtype=np.int32)
+    rows = np.arange(PATHS_PER_CONCENTRATION)
     for draw in range(1, most):
-        new = rng.random(NEW_PATHS) * (concentration + draw) < concentration
-        votes[:, draw] = np.where(new, answers, votes[rows, rng.integers(0, draw, NEW_PATHS)])
+        new = rng.random(PATHS_PER_CONCENTRATION) * (concentration + draw) < concentration
+        votes[:, draw] = np.where(new, answers, votes[rows, rng.integers(0, draw, PATHS_PER_CONCENTRATION)])
         answers += new
     return votes
 
 
-HIGHEST_PRICE = 1e6
+MAX_PRICE = 1e6
 """Votes that one disagreement may be worth at most; at this price only certain leads stop."""
-HALVINGS = 30
+BISECTION_STEPS = 30
 """Steps of the search for the price: it is then exact to a hundred-millionth."""
 
 
@@ -125,7 +125,7 @@ HALVINGS = 30
 class StopTable:
     """Where to stop: a strict table, and a lax one that is used for a share of the questions, so that the risk is met on the spot."""
 
-    lattice: Lattice
+    lattice: VoteLattice
     """The chances it rests on."""
     strict: BoolArray
     """Whether to stop at each standing, with at most the stated risk."""
@@ -140,7 +140,7 @@ class StopTable:
 
 
 @lru_cache(maxsize=64)
-def stop_table(library: ShapeLibrary, most: int, risk: float) -> StopTable:
+def optimal_stop_table(library: ShapeLibrary, most: int, risk: float) -> StopTable:
     """Return the table for a stated risk.
 
     For a price of one disagreement in votes the best table follows by backward induction: stop where the chance that
@@ -149,23 +149,23 @@ def stop_table(library: ShapeLibrary, most: int, risk: float) -> StopTable:
     frequent standing (2 to 0, say) changes sides; the two tables around the jump are then mixed over questions, which
     is what optimal rules under a constraint do.
     """
-    field = lattice(library, most)
-    low, high = 0.0, np.log(HIGHEST_PRICE)
-    lax, strict = best_stops(field, 1.0), best_stops(field, HIGHEST_PRICE)
-    for _ in range(HALVINGS):
+    field = simulate_lattice(library, most)
+    low, high = 0.0, np.log(MAX_PRICE)
+    lax, strict = optimal_stops(field, 1.0), optimal_stops(field, MAX_PRICE)
+    for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
-        stops = best_stops(field, float(np.exp(middle)))
-        if expected(field, stops)[0] > risk:
+        stops = optimal_stops(field, float(np.exp(middle)))
+        if expected_outcome(field, stops)[0] > risk:
             low, lax = middle, stops
         else:
             high, strict = middle, stops
-    (most_risk, few), (least_risk, many) = expected(field, lax), expected(field, strict)
+    (most_risk, few), (least_risk, many) = expected_outcome(field, lax), expected_outcome(field, strict)
     share = float(np.clip((risk - least_risk) / (most_risk - least_risk), 0, 1)) if most_risk > least_risk else 0.0
     met, votes = least_risk + share * (most_risk - least_risk), many + share * (few - many)
     return StopTable(field, strict, lax, share, met, votes)
 
 
-def best_stops(field: Lattice, price: float) -> BoolArray:
+def optimal_stops(field: VoteLattice, price: float) -> BoolArray:
     """Return where to stop when one disagreement is worth ``price`` votes. Standings that were never met go on."""
     cost = price * field.loss
     stops = field.loss == 0
@@ -179,7 +179,7 @@ def best_stops(field: Lattice, price: float) -> BoolArray:
     return np.asarray(stops)
 
 
-def expected(field: Lattice, stops: BoolArray) -> tuple[float, float]:
+def expected_outcome(field: VoteLattice, stops: BoolArray) -> tuple[float, float]:
     """Return the disagreement and the votes to expect of a table, by the model."""
     mass = np.zeros(len(field.loss))
     mass[field.layers[0][0]] = 1.0

@@ -11,12 +11,12 @@ from breadth.base.checks import require
 from breadth.base.errors import MeasureError
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
-from breadth.inference.voting import Standing
+from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 
 @dataclass(frozen=True)
-class Window(StopRule):
+class UnanimousWindow(StopRule):
     """Cut the votes into windows of ``size``; stop when all votes of one whole window are the same.
 
     arXiv 2401.10480 (ESC), whose window of five is the default. A vote without a readable answer fills no place in a
@@ -32,19 +32,19 @@ class Window(StopRule):
     def __post_init__(self) -> None:
         require(self, "size", self.size >= 1, "at least one vote")
 
-    def decided(self, standing: Standing) -> bool:
+    def is_decided(self, standing: VoteState) -> bool:
         """Look for a whole window of one answer."""
         votes = standing.arrivals
         whole = range(self.size, len(votes) + 1, self.size)
         return any(len(set(votes[end - self.size : end])) == 1 for end in whole)
 
-    def decided_along(self, paths: Paths) -> BoolArray:
+    def is_decided_along(self, paths: Paths) -> BoolArray:
         """Carry the length of the last run of equal votes along."""
         along = np.zeros(paths.classes.shape, dtype=np.bool_)
         last = np.full(len(along), -1, dtype=np.int32)
         run = np.zeros(len(along), dtype=np.int32)
         reached = np.zeros(len(along), dtype=np.bool_)
-        for draw, label in paths.by_draw():
+        for draw, label in paths.iterate_draws():
             voting = label >= 0
             run = np.where(voting, np.where(label == last, run + 1, 1), run)
             last = np.where(voting, label, last)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from breadth.base.checks import require
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.rule import StopRule, coin, shortfall
+from breadth.inference.stopping.rule import StopRule, samples_to_decide, task_uniform
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, majority
 
@@ -47,26 +47,26 @@ class AdaptiveVote(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Draw and count."""
-        stop = self.stop.tossed(coin(task.name, task.seed))
+        stop = self.stop.randomize(task_uniform(task.name, task.seed))
         poll = Poll(task)
         asked = 0
         while True:
-            wanted = min(shortfall(stop, poll.standing, self.width), self.most - len(poll.seen))
+            wanted = min(samples_to_decide(stop, poll.state, self.width), self.most - len(poll.seen))
             more = max(0, min(wanted - (asked - len(poll.seen)), self.most - asked))
             asked += more
             arrived: list[Candidate] = yield Ask(more, wait=1)
             poll.add(arrived)
-            if stop.decided(poll.standing):
-                return decided_answer(poll, stop, "agreed")
+            if stop.is_decided(poll.state):
+                return majority_with_confidence(poll, stop, "agreed")
             if not arrived or len(poll.seen) >= self.most:
-                return decided_answer(poll, stop, "most" if asked >= self.most else "budget")
+                return majority_with_confidence(poll, stop, "most" if asked >= self.most else "budget")
             if len(poll.seen) >= self.unread and not poll.arrivals:
-                return decided_answer(poll, stop, "unread")
+                return majority_with_confidence(poll, stop, "unread")
 
 
-def decided_answer(poll: Poll, stop: StopRule, stopped: str) -> Answer:
+def majority_with_confidence(poll: Poll, stop: StopRule, stopped: str) -> Answer:
     """Return the majority with the stop rule's posterior as its confidence, or the Beta posterior where the rule has none."""
     answer = majority(poll)
-    rule = stop if stop.posterior(poll.standing) is not None else BetaLead()
-    confidence = rule.posterior(poll.standing) if answer.votes else None
+    rule = stop if stop.posterior(poll.state) is not None else BetaLead()
+    confidence = rule.posterior(poll.state) if answer.votes else None
     return replace(answer, confidence=confidence, basis=rule.basis if confidence is not None else "", stopped=stopped)

@@ -9,16 +9,16 @@ from breadth.base.checks import require
 from breadth.inference.prompts import with_suffix
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, best_scored, judged, majority, worth
+from breadth.inference.voting import Poll, best_scored, judge_score, majority, request_scores
 
-LISTING = (
+LISTING_PROMPT = (
     "Others have already arrived at these answers: {answers}. They may be right or wrong. Find a different approach, "
     "or confirm one of them by an independent method."
 )
 
-LONGEST = 200
+MAX_ANSWER_CHARACTERS = 200
 """Characters of an answer that are told."""
 
 
@@ -46,7 +46,7 @@ class BatchExploration(Strategy):
     """What a candidate's score loses when all others give the same answer."""
     judge: str = ""
     """Judge that scores the candidates; empty for none."""
-    listing: str = LISTING
+    listing: str = LISTING_PROMPT
     """How the answers are told; {answers} stands for them."""
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class BatchExploration(Strategy):
         stopped = "most"
         for _ in range(self.rounds):
             drawn: list[Candidate] = yield self._ask(poll)
-            poll.add((yield from judged(drawn, self.judge)))
+            poll.add((yield from request_scores(drawn, self.judge)))
             solved = any(candidate.solved for candidate in poll.seen)
             if solved or not drawn:
                 stopped = "solved" if solved else "budget"
@@ -74,15 +74,17 @@ class BatchExploration(Strategy):
         ranked = sorted(poll.members, key=len, reverse=True)[: self.listed]
         if not ranked:
             return Ask(self.batch)
-        told = self.listing.replace("{answers}", "; ".join((group[0].answer or "")[:LONGEST] for group in ranked))
+        told = self.listing.replace(
+            "{answers}", "; ".join((group[0].answer or "")[:MAX_ANSWER_CHARACTERS] for group in ranked)
+        )
         return Ask(self.batch, prompt=with_suffix(poll.task.prompt, told), independent=False, purpose="exploration")
 
     def _best(self, poll: Poll) -> Answer:
-        if self.judge and any(worth(candidate) is not None for candidate in poll.seen):
+        if self.judge and any(judge_score(candidate) is not None for candidate in poll.seen):
             return best_scored(poll, self._utility(poll))
         notes = ("No judge scored the candidates: the plain vote decided.",) * bool(self.judge and poll.seen)
         if all(candidate.independent for candidate in poll.seen):
-            answer = decided_answer(poll, Never(), "")
+            answer = majority_with_confidence(poll, Never(), "")
         else:
             answer = majority(poll)
             notes += (
@@ -97,7 +99,7 @@ class BatchExploration(Strategy):
         share = {id(candidate): (len(group) - 1) / len(poll.seen) for group in poll.members for candidate in group}
 
         def utility(candidate: Candidate) -> float | None:
-            score = worth(candidate)
+            score = judge_score(candidate)
             return None if score is None else score - self.penalty * share.get(id(candidate), 0.0)
 
         return utility

@@ -8,9 +8,9 @@ from typing import ClassVar
 from breadth.base.checks import require
 from breadth.inference.records import Answer, Ask, Candidate, Judge, Run, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, best_scored, weighted_best, worth
+from breadth.inference.voting import Poll, best_scored, judge_score, weighted_best
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class BestOfN(Strategy):
         return replace(self._chosen(poll), stopped=stopped)
 
     def _chosen(self, poll: Poll) -> Answer:
-        failed = sum(worth(candidate) is None for candidate in poll.seen if candidate.key is not None)
+        failed = sum(judge_score(candidate) is None for candidate in poll.seen if candidate.key is not None)
         if failed and failed == len(poll.arrivals):
-            answer = decided_answer(poll, Never(), "")
+            answer = majority_with_confidence(poll, Never(), "")
             return replace(answer, notes=(*answer.notes, "The judge scored no completion: the plain vote decided."))
-        answer = (weighted_best if self.weighted and poll.arrivals else best_scored)(poll, worth)
+        answer = (weighted_best if self.weighted and poll.arrivals else best_scored)(poll, judge_score)
         note = (
             f"The judge scored {len(poll.arrivals) - failed} of {len(poll.arrivals)} completions; the others could not"
             " win."

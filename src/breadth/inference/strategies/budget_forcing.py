@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from breadth.base.checks import require
 from breadth.inference.records import Ask, Candidate, Request, Run, Task
 from breadth.inference.strategy import Strategy
-from breadth.inference.thinking import Ending, Thinking, Trace
+from breadth.inference.thinking import Thinking, ThinkingEnd, ThinkingTrace
 
 ANSWER_TOKENS = 100
 """Tokens of the reply that thinking leaves for the answer where no maximum is given (s1's evaluation)."""
-PATIENCE = 3
+MAX_EMPTY_CUES = 3
 """Cues in a row that may come to nothing before the model is taken to have done thinking."""
 
 
@@ -55,7 +55,7 @@ class BudgetForcing(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Think, then answer."""
-        trace = Trace(task, self.thinking)
+        trace = ThinkingTrace(task, self.thinking)
         ending, cues = yield from self._think(trace)
         figures = {"cues": float(cues), "thinking_tokens": float(trace.tokens), "forced": float(ending == "cut")}
         notes = (f"The model thought {trace.tokens} tokens, fewer than the {self.minimum} asked for.",) * (
@@ -63,25 +63,27 @@ class BudgetForcing(Strategy):
         )
         complete = ending == "reply" or (ending == "closed" and not self.thinking.close)
         if ending in ("closed", "cut") and not complete:
-            trace.text = self.thinking.cut(trace.text) if ending == "cut" else self.thinking.closed(trace.text)
+            trace.text = (
+                self.thinking.cut_thinking(trace.text) if ending == "cut" else self.thinking.close_thinking(trace.text)
+            )
             complete = yield from trace.draw_answer()
         return trace.answer(complete, notes, **figures)
 
-    def _think(self, trace: Trace) -> Generator[Request, Any, tuple[Ending, int]]:
+    def _think(self, trace: ThinkingTrace) -> Generator[Request, Any, tuple[ThinkingEnd, int]]:
         cap, cues, idle = self._cap(trace.task), 0, 0
         while trace.tokens < cap:
-            sampling = self.thinking.sampling(trace.task.sampling, cap - trace.tokens)
+            sampling = self.thinking.limit_sampling(trace.task.sampling, cap - trace.tokens)
             drawn: list[Candidate] = yield Ask(
                 1, prefix=trace.text, sampling=sampling, independent=False, purpose="thinking"
             )
             if not drawn:
                 return "nothing", cues
-            piece = trace.take(drawn[0], self.thinking.thought(drawn[0]))
+            piece = trace.take(drawn[0], self.thinking.thinking_text(drawn[0]))
             idle = 0 if piece.tokens else idle + 1
             if piece.finish != "stop":
                 return ("cut" if piece.finish in ("length", "halt") else "reply"), cues
             enough = cues >= self.cues and trace.tokens >= self.minimum
-            if enough or trace.tokens >= cap or idle > PATIENCE:
+            if enough or trace.tokens >= cap or idle > MAX_EMPTY_CUES:
                 return "closed", cues
             trace.text += self.thinking.cue
             cues += 1

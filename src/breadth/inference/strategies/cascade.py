@@ -11,7 +11,7 @@ from breadth.inference.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Stage:
+class CascadeStage:
     """One step of a cascade."""
 
     strategy: Strategy
@@ -38,7 +38,7 @@ class Cascade(Strategy):
     asked again.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[CascadeStage, ...]
     """What to try, cheapest first."""
 
     def __post_init__(self) -> None:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from breadth.base.checks import require
-from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, keep_threshold, rule
+from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, check_gate, keep_threshold
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import beta_lead
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, class_weights, majority
 
-BASIS = "leader against runner-up among the completions kept, each counted once, uniform prior"
+WEIGHTED_VOTE_BASIS = "leader against runner-up among the completions kept, each counted once, uniform prior"
 """Where the confidence of a weighted vote comes from."""
 
 
@@ -46,7 +46,7 @@ class WeightedPoll:
         everything = sum(self.totals.values())
         return max(self.totals.values()) / everything if everything else 0.0
 
-    def shortfall(self, share: float, most: int) -> int:
+    def samples_to_decide(self, share: float, most: int) -> int:
         """Return how many further votes of mean weight could bring the leader to a share at the earliest; ``most`` if more than that."""
         everything = sum(self.totals.values())
         if not everything:
@@ -65,10 +65,10 @@ class WeightedPoll:
             return answer
         counts = class_weights(self.poll)
         rest = max((int(count) for key, count in counts.items() if key != answer.key), default=0)
-        return replace(answer, confidence=beta_lead(int(counts[answer.key]), rest), basis=BASIS)
+        return replace(answer, confidence=beta_lead(int(counts[answer.key]), rest), basis=WEIGHTED_VOTE_BASIS)
 
 
-WEIGHTS = ("confidence", "rank", "equal")
+WEIGHT_KINDS = ("confidence", "rank", "equal")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ConfidenceVote(Strategy):
     def __post_init__(self) -> None:
         require(self, "n", self.n >= 1, "at least one draw")
         require(self, "keep", 0 < self.keep <= 1, "a share above 0 and at most 1")
-        require(self, "weights", self.weights in WEIGHTS, "one of " + ", ".join(WEIGHTS))
+        require(self, "weights", self.weights in WEIGHT_KINDS, "one of " + ", ".join(WEIGHT_KINDS))
         require(self, "trust", not (self.trust and self.gate is not None), "false beside a gate, for the gate decides")
 
     @property
@@ -111,11 +111,11 @@ class ConfidenceVote(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Draw, sift and count."""
-        ruling = rule(self.gate, self.gauge, model=task.model, trust=self.trust)
+        ruling = check_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
         if not ruling.open:
             plain: Answer = yield from Vote(self.n)(task)
             return replace(plain, notes=(*plain.notes, ruling.note))
-        drawn: list[Candidate] = yield Ask(self.n, sampling=self.gauge.asked(task.sampling))
+        drawn: list[Candidate] = yield Ask(self.n, sampling=self.gauge.with_logprobs(task.sampling))
         answer = self._sifted(task, drawn)
         notes = (*answer.notes, ruling.note) if answer.figures else answer.notes
         return replace(
@@ -125,7 +125,9 @@ class ConfidenceVote(Strategy):
     def _sifted(self, task: Task, drawn: list[Candidate]) -> Answer:
         voters = [candidate for candidate in drawn if candidate.key is not None]
         sure = {
-            place: score for place, candidate in enumerate(voters) if not math.isnan(score := self.gauge.of(candidate))
+            place: score
+            for place, candidate in enumerate(voters)
+            if not math.isnan(score := self.gauge.confidence_of(candidate))
         }
         if not sure or 2 * len(sure) < len(voters):
             return plain_vote(task, drawn, len(voters) - len(sure))
@@ -135,7 +137,7 @@ class ConfidenceVote(Strategy):
         for place, weight in zip(kept, self._weights(list(kept.values())), strict=True):
             votes.add(voters[place], weight)
         answer = votes.answer()
-        notes = answer.notes + unweighed(len(voters) - len(sure), drawn)
+        notes = answer.notes + missing_confidence_notes(len(voters) - len(sure), drawn)
         return replace(answer, notes=notes, figures={"threshold": threshold, "kept": len(kept)})
 
     def _weights(self, scores: list[float]) -> list[float]:
@@ -148,12 +150,12 @@ def plain_vote(task: Task, drawn: list[Candidate], missing: int) -> Answer:
     """Return the plain vote of completions whose confidences did not come, and say so."""
     poll = Poll(task)
     poll.add(drawn)
-    answer = decided_answer(poll, Never(), "")
+    answer = majority_with_confidence(poll, Never(), "")
     note = f"{missing} completions with an answer came without token confidences: the plain vote decided."
     return replace(answer, notes=(*answer.notes, note) if missing else answer.notes)
 
 
-def unweighed(missing: int, drawn: Sequence[Candidate]) -> tuple[str, ...]:
+def missing_confidence_notes(missing: int, drawn: Sequence[Candidate]) -> tuple[str, ...]:
     """Say how many completions could not vote for want of a confidence, and how many had one tenth or more of their tokens clipped."""
     few = f"{missing} completions with an answer came without token confidences and did not vote."
     clipped = sum(candidate.message.get("clipped_logprobs", 0) * 10 > candidate.tokens for candidate in drawn)

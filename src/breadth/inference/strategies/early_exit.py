@@ -12,11 +12,11 @@ from breadth.base.checks import require
 from breadth.inference.halting import ClosedBrace, Phrase
 from breadth.inference.records import Ask, Candidate, Request, Run, Task
 from breadth.inference.strategy import Strategy
-from breadth.inference.thinking import Ending, Thinking, Trace, on_new_line
+from breadth.inference.thinking import Thinking, ThinkingEnd, ThinkingTrace, on_new_line
 
-OPENING = "**Final Answer**\n\\boxed"
+TRIAL_PREFIX = "**Final Answer**\n\\boxed"
 """What a trial continues, on a line of its own (DEER's)."""
-MEASURES = ("mean", "geometric", "min")
+TRIAL_MEASURES = ("mean", "geometric", "min")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trial:
     """Tokens at most."""
 
     def __post_init__(self) -> None:
-        require(self, "measure", self.measure in MEASURES, "one of " + ", ".join(MEASURES))
+        require(self, "measure", self.measure in TRIAL_MEASURES, "one of " + ", ".join(TRIAL_MEASURES))
         require(self, "tokens", self.tokens >= 2, "at least two tokens, for the first is the brace")
 
     def ask(self, task: Task, text: str, close: str) -> Ask:
@@ -44,7 +44,7 @@ class Trial:
         )
         halt = Phrase((close,)) if self._must_close(close) else ClosedBrace()
         return Ask(
-            1, prefix=on_new_line(text) + OPENING, sampling=sampling, halt=halt, independent=False, purpose="trial"
+            1, prefix=on_new_line(text) + TRIAL_PREFIX, sampling=sampling, halt=halt, independent=False, purpose="trial"
         )
 
     def confidence(self, trial: Candidate, close: str) -> float | None:
@@ -56,13 +56,15 @@ class Trial:
         if self._must_close(close) and close not in said and not (trial.reasoning and trial.text):
             return 0.0
         logprobs = np.asarray(trial.logprobs, dtype=float)[1:]
-        return summary(logprobs, self.measure) if logprobs.size and not np.isnan(logprobs).any() else 0.0
+        return (
+            summarize_probabilities(logprobs, self.measure) if logprobs.size and not np.isnan(logprobs).any() else 0.0
+        )
 
     def _must_close(self, close: str) -> bool:
         return self.measure == "geometric" and bool(close)
 
 
-def summary(logprobs: np.ndarray[tuple[int, ...], np.dtype[np.float64]], measure: str) -> float:
+def summarize_probabilities(logprobs: np.ndarray[tuple[int, ...], np.dtype[np.float64]], measure: str) -> float:
     """Return the mean, the geometric mean or the least of the probabilities."""
     if measure == "geometric":
         return float(np.exp(logprobs.mean()))
@@ -70,7 +72,7 @@ def summary(logprobs: np.ndarray[tuple[int, ...], np.dtype[np.float64]], measure
 
 
 @dataclass
-class Tried:
+class TrialLog:
     """What the trials of one run came to."""
 
     trials: int = 0
@@ -84,7 +86,7 @@ class Tried:
     confidence: float = 0.0
     """How sure the last was."""
 
-    def note(self, drawn: list[Candidate], confidence: float | None, *, sure: bool) -> None:
+    def record(self, drawn: list[Candidate], confidence: float | None, *, sure: bool) -> None:
         """Take the last trial in."""
         self.trials += len(drawn)
         self.tokens += sum(trial.tokens for trial in drawn)
@@ -110,7 +112,7 @@ class Tried:
         }
 
 
-MARGIN = 50
+CLOSE_MARGIN_TOKENS = 50
 """Thinking tokens so near to the limit that it is closed instead of tried (DEER's); half the limit where that is less.
 """
 
@@ -154,12 +156,12 @@ class EarlyExit(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Think until a trial is sure, then answer."""
-        trace, tried = Trace(task, self.thinking), Tried()
+        trace, tried = ThinkingTrace(task, self.thinking), TrialLog()
         ending = yield from self._think(trace, tried)
         complete = ending == "reply" or (ending == "closed" and (yield from trace.draw_answer()))
         return trace.answer(complete, tried.notes, **tried.figures)
 
-    def _think(self, trace: Trace, tried: Tried) -> Generator[Request, Any, Ending]:
+    def _think(self, trace: ThinkingTrace, tried: TrialLog) -> Generator[Request, Any, ThinkingEnd]:
         """Draw thinking and say how it ended; where it is closed the answer is to be drawn behind the trace."""
         usual = trace.task.sampling
         limit = int(self.share * usual.max_tokens)
@@ -179,30 +181,32 @@ class EarlyExit(Strategy):
             if self.thinking.close and self.thinking.close in trace.text:
                 return "closed"
             before = self._before_turn(trace, piece) if piece.finish == "halt" else trace.text
-            late = piece.finish != "halt" or trace.tokens >= limit - min(MARGIN, limit // 2)
+            late = piece.finish != "halt" or trace.tokens >= limit - min(CLOSE_MARGIN_TOKENS, limit // 2)
             if late or (yield from self._sure(trace, tried, before)):
                 trace.text = before
                 break
-        trace.text = self.thinking.closed(trace.text) if self.thinking.close else self.thinking.cut(trace.text)
+        trace.text = (
+            self.thinking.close_thinking(trace.text) if self.thinking.close else self.thinking.cut_thinking(trace.text)
+        )
         return "closed"
 
-    def _is_reply(self, trace: Trace, piece: Candidate) -> bool:
+    def _is_reply(self, trace: ThinkingTrace, piece: Candidate) -> bool:
         """Say whether a piece ended the reply; one that ends in the middle of thinking has answered nothing yet."""
         if piece.finish == "stop":
             return not self.thinking.close or self.thinking.close in trace.text
         return piece.finish not in ("halt", "length")
 
-    def _sure(self, trace: Trace, tried: Tried, before: str) -> Generator[Request, Any, bool]:
+    def _sure(self, trace: ThinkingTrace, tried: TrialLog, before: str) -> Generator[Request, Any, bool]:
         """Make a trial and say whether it is sure."""
         drawn: list[Candidate] = yield self.trial.ask(trace.task, before, self.thinking.close)
         trace.seen += drawn
         confidence = self.trial.confidence(drawn[0], self.thinking.close) if drawn else 0.0
-        tried.note(drawn, confidence, sure=confidence is not None and confidence > self.threshold)
+        tried.record(drawn, confidence, sure=confidence is not None and confidence > self.threshold)
         return tried.exited
 
-    def _before_turn(self, trace: Trace, piece: Candidate) -> str:
+    def _before_turn(self, trace: ThinkingTrace, piece: Candidate) -> str:
         """Return the reply before the word it was halted at; a sampler that leaves the word out has it put back."""
-        said = self.thinking.said(piece)
+        said = self.thinking.generated_text(piece)
         places = [place for word in self.turns if (place := said.rfind(word)) >= 0]
         before = trace.text[: len(trace.text) - len(said) + max(places)] if places else trace.text
         trace.text += "" if places else self.turns[0]

@@ -7,15 +7,15 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
-from breadth.inference.confidence import ConfidenceGate, Gauge, keep_threshold, rule
+from breadth.inference.confidence import ConfidenceGate, Gauge, check_gate, keep_threshold
 from breadth.inference.halting import LowConfidence
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.inference.strategies.confidence_vote import WeightedPoll, plain_vote, unweighed
+from breadth.inference.strategies.confidence_vote import WeightedPoll, missing_confidence_notes, plain_vote
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll
 
-_FEWEST = 4  # votes that a consensus takes, as unanimity does under the Beta rule at 0.95
+_MIN_CONSENSUS_VOTES = 4  # votes that a consensus takes, as unanimity does under the Beta rule at 0.95
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OnlineConfidenceVote(Strategy):
     consensus here, for keep = 0.1 leaves two of the warm-up.
     Confidence is used only while ``gate`` is open for this gauge and model, or with ``trust``; otherwise this is
     `AdaptiveVote`, and a note says why. No gate is no evidence, and neither is the warm-up itself (see
-    `breadth.inference.confidence.rule`).
+    `breadth.inference.confidence.check_gate`).
 
     Warm-up 16, consensus 0.95 and keeping 90 % (its cautious setting) are the paper's; 256 completions the public
     code's (paper: 512); eight in flight is our choice. The public code also rounds token confidences to three decimals;
@@ -74,16 +74,20 @@ class OnlineConfidenceVote(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Warm up, set the bar, draw on."""
-        ruling = rule(self.gate, self.gauge, model=task.model, trust=self.trust)
+        ruling = check_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
         if not ruling.open:
             plain: Answer = yield from AdaptiveVote(self.most, self.width)(task)
             return replace(plain, notes=(*plain.notes, ruling.note))
-        first: list[Candidate] = yield Ask(self.warm_up, sampling=self.gauge.asked(task.sampling), purpose="warm-up")
-        scores = [score for candidate in first if not math.isnan(score := self.gauge.of(candidate))]
+        first: list[Candidate] = yield Ask(
+            self.warm_up, sampling=self.gauge.with_logprobs(task.sampling), purpose="warm-up"
+        )
+        scores = [score for candidate in first if not math.isnan(score := self.gauge.confidence_of(candidate))]
         if first and all(candidate.key is None for candidate in first):
             return replace(plain_vote(task, first, 0), stopped="unread")
         if not scores or 2 * len(scores) < len(first):
-            missing = sum(candidate.key is not None and math.isnan(self.gauge.of(candidate)) for candidate in first)
+            missing = sum(
+                candidate.key is not None and math.isnan(self.gauge.confidence_of(candidate)) for candidate in first
+            )
             return replace(plain_vote(task, first, missing), stopped="most" if len(first) >= self.warm_up else "budget")
         bar = keep_threshold(scores, self.keep)
         votes, seen = WeightedPoll(Poll(task)), list(first)
@@ -104,14 +108,16 @@ class OnlineConfidenceVote(Strategy):
     ) -> Generator[Ask, list[Candidate], str]:
         halt = LowConfidence(bar, self.gauge.window, self.gauge.top_logprobs) if self.keep < 1 else None
         asked = len(seen)
-        while self.consensus == 1 or votes.share < self.consensus or len(votes.poll.arrivals) < _FEWEST:
+        while self.consensus == 1 or votes.share < self.consensus or len(votes.poll.arrivals) < _MIN_CONSENSUS_VOTES:
             if len(seen) >= self.most:
                 return "most"
-            missing = max(votes.shortfall(self.consensus, self.width), _FEWEST - len(votes.poll.arrivals))
+            missing = max(
+                votes.samples_to_decide(self.consensus, self.width), _MIN_CONSENSUS_VOTES - len(votes.poll.arrivals)
+            )
             wanted = min(missing, self.width, self.most - len(seen))
             more = max(0, min(wanted - (asked - len(seen)), self.most - asked))
             asked += more
-            arrived = yield Ask(more, sampling=self.gauge.asked(task.sampling), halt=halt, wait=1)
+            arrived = yield Ask(more, sampling=self.gauge.with_logprobs(task.sampling), halt=halt, wait=1)
             if not arrived:
                 return "budget"
             seen += arrived
@@ -120,14 +126,16 @@ class OnlineConfidenceVote(Strategy):
 
     def _take(self, votes: WeightedPoll, candidates: list[Candidate], bar: float) -> None:
         for candidate in candidates:
-            score = self.gauge.of(candidate)
+            score = self.gauge.confidence_of(candidate)
             if candidate.finish != "halt" and (score >= bar or (self.keep == 1 and not math.isnan(score))):
                 votes.add(candidate, score)
 
     def _answer(self, task: Task, votes: WeightedPoll, seen: list[Candidate]) -> Answer:
         finished = [candidate for candidate in seen if candidate.finish != "halt"]
-        missing = sum(candidate.key is not None and math.isnan(self.gauge.of(candidate)) for candidate in finished)
+        missing = sum(
+            candidate.key is not None and math.isnan(self.gauge.confidence_of(candidate)) for candidate in finished
+        )
         if not votes.poll.arrivals:
             return plain_vote(task, finished, missing)
         answer = votes.answer()
-        return replace(answer, notes=answer.notes + unweighed(missing, seen))
+        return replace(answer, notes=answer.notes + missing_confidence_notes(missing, seen))

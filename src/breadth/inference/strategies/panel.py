@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from breadth.base.checks import require
 from breadth.inference.records import Answer, Fork, Run, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategies.early_exit import EarlyExit
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll
@@ -46,7 +46,7 @@ class Panel(Strategy):
         poll = Poll(task)
         poll.add(answer.chosen for answer in answers if answer.chosen is not None)
         short = len(poll.seen) < self.runs or any(answer.stopped == "budget" for answer in answers)
-        voted = decided_answer(poll, Never(), "budget" if short else "most")
+        voted = majority_with_confidence(poll, Never(), "budget" if short else "most")
         return replace(
             voted,
             basis=f"{voted.basis}, each run one vote" if voted.basis else "",

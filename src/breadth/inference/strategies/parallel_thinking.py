@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from breadth.base.checks import require
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll
 
-SLACK = 2
+LENGTH_SLACK = 2
 """Mean lengths that a trace may at least take while others share the tokens with it: few traces are twice as long as
 the mean.
 """
 
 
 @dataclass
-class TokenPurse:
+class TokenPool:
     """What is left of a number of tokens, and the caps of the traces that are out."""
 
     total: int
@@ -49,7 +49,7 @@ class TokenPurse:
         """
         if most < 1 or self.free < self.mean:
             return 0, 0
-        count = max(1, min(most, self.free // (SLACK * self.mean)))
+        count = max(1, min(most, self.free // (LENGTH_SLACK * self.mean)))
         return count, min(self.free // count, longest)
 
     def give(self, count: int, cap: int) -> None:
@@ -97,7 +97,7 @@ class ParallelThinking(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Draw a pilot, then what fits."""
-        purse = TokenPurse(self.tokens)
+        purse = TokenPool(self.tokens)
         seen: list[Candidate] = []
         while True:
             wanted = min(self.width if seen else 1, self.most - len(seen)) - len(purse.out)
@@ -127,7 +127,7 @@ def answer_of_uncut(task: Task, seen: list[Candidate], stopped: str) -> Answer:
             everything,
             ("No trace that ended by itself has a readable answer: traces cut at their cap were voted on.",),
         )
-    answer = decided_answer(whole if whole.arrivals else everything, Never(), stopped)
+    answer = majority_with_confidence(whole if whole.arrivals else everything, Never(), stopped)
     cut = float(sum(candidate.finish == "length" for candidate in seen))
     figures = {"traces": float(len(seen)), "cut": cut, "tokens": float(sum(candidate.tokens for candidate in seen))}
     return replace(answer, candidates=tuple(seen), notes=(*answer.notes, *notes), figures=figures)

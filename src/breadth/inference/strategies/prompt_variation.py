@@ -25,12 +25,12 @@ class Variant:
     suffix: str = ""
     """Put behind the question."""
 
-    def of(self, prompt: Prompt) -> Prompt:
+    def apply(self, prompt: Prompt) -> Prompt:
         """Return the prompt asked this way."""
         return with_system(with_suffix(prompt, self.suffix), self.system)
 
 
-WAYS = (
+DEFAULT_VARIANTS = (
     Variant(),
     Variant(suffix="Think about which method fits best before you begin."),
     Variant(suffix="Work backwards from what is asked for."),
@@ -50,7 +50,7 @@ class PromptVariation(Strategy):
     Harm: a bad variant costs its share of the draws, and lowers the leading answer's share; the vote then takes longer.
     """
 
-    variants: tuple[Variant, ...] = WAYS
+    variants: tuple[Variant, ...] = DEFAULT_VARIANTS
     """Ways to ask."""
     vote: AdaptiveVote = AdaptiveVote()
     """The vote that the traces are drawn for."""
@@ -82,7 +82,7 @@ class PromptVariation(Strategy):
         if not isinstance(request, Ask) or not numbers:
             arrived: list[Candidate] = yield request
             return arrived
-        asks = [replace(request, n=1, prompt=self.variants[number].of(prompt), wait=0) for number in numbers]
+        asks = [replace(request, n=1, prompt=self.variants[number].apply(prompt), wait=0) for number in numbers]
         for ask in asks[:-1]:
             _ = yield ask
         arrived = yield replace(asks[-1], wait=request.wait)

@@ -11,7 +11,7 @@ from breadth.base.errors import MeasureError
 from breadth.inference.prompts import with_turns
 from breadth.inference.records import Ask, Candidate, Prompt, Run, Task
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, judged, selected
+from breadth.inference.voting import Poll, request_scores, select_best
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FlipMatrix:
         return self.wrong_to_right - self.right_to_wrong
 
 
-def flip_matrix(chains: Sequence[Sequence[str | None]], truths: Sequence[str]) -> FlipMatrix:
+def count_flips(chains: Sequence[Sequence[str | None]], truths: Sequence[str]) -> FlipMatrix:
     """Count the flips in chains of answer keys, each graded by the key of its truth.
 
     Revision without new information loses about as many right answers as it finds (arXiv 2310.01798); accuracy alone
@@ -63,7 +63,7 @@ def changes(chain: Sequence[str | None]) -> tuple[int, int]:
     return len(changed), sum(read[place] in read[:place] for place in changed)
 
 
-INSTRUCTION = (
+REVISION_INSTRUCTION = (
     "Go through your solution above once more. If you find a mistake, correct it and solve the problem again; if you"
     " find none, say so. End with your final answer, in the same form as before."
 )
@@ -77,7 +77,7 @@ class Revision(Strategy):
     at its rounds or when the judge holds a reply for right. The best is the judge's, or the answer given most often.
     Four kept is the setting of arXiv 2408.03314, whose model was trained to revise; the prompt for models that were not
     is ours, feedback and refinement in one (self-refine uses two). Four rounds is our choice. How often the answer
-    changed, and went back to an earlier one, is in the figures; `flip_matrix` grades chains. Replies of a chain saw one
+    changed, and went back to an earlier one, is in the figures; `count_flips` grades chains. Replies of a chain saw one
     another, so no confidence follows from their vote. Harm: without new information (a judge's words) revision turns
     right answers wrong about as often as wrong ones right (arXiv 2310.01798); an adaptive vote with as many draws is
     the better use of them.
@@ -91,7 +91,7 @@ class Revision(Strategy):
     """Judge that scores the replies and whose words are shown; empty for none."""
     weighted: bool = False
     """Whether replies with the same answer add up their scores."""
-    instruction: str = INSTRUCTION
+    instruction: str = REVISION_INSTRUCTION
     """What the user says to a reply."""
 
     def __post_init__(self) -> None:
@@ -105,13 +105,13 @@ class Revision(Strategy):
         stopped = "most"
         while len(chain) < self.rounds:
             drawn: list[Candidate] = yield self._ask(task.prompt, chain)
-            chain += yield from judged(drawn, self.judge)
+            chain += yield from request_scores(drawn, self.judge)
             if not drawn or chain[-1].solved or chain[-1].finish == "tool_calls":
                 stopped = "solved" if drawn and chain[-1].solved else "answered" if drawn else "budget"
                 break
         poll = Poll(task)
         poll.add(chain)
-        answer = selected(poll, by=self.judge, weighted=self.weighted)
+        answer = select_best(poll, by=self.judge, weighted=self.weighted)
         changed, returned = changes([candidate.key for candidate in chain])
         figures = {"rounds": float(len(chain)), "changes": float(changed), "returns": float(returned)}
         note = (
@@ -123,7 +123,7 @@ class Revision(Strategy):
         if not chain:
             return Ask(1)
         turns = [
-            (reply.whole, "\n\n".join(filter(None, (reply.feedback, self.instruction))))
+            (reply.full_text, "\n\n".join(filter(None, (reply.feedback, self.instruction))))
             for reply in chain[-self.keep :]
         ]
         return Ask(1, prompt=with_turns(prompt, turns), independent=False, purpose="revision")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from breadth.base.checks import require
 from breadth.inference.records import Answer, Fork, Run, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategy import Strategy
-from breadth.inference.voting import Poll, selected
+from breadth.inference.voting import Poll, select_best
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Split(Strategy):
 
     def _best(self, poll: Poll, stopped: str) -> Answer:
         if self.revision.judge:
-            return replace(selected(poll, by=self.revision.judge, weighted=self.revision.weighted), stopped=stopped)
-        answer = decided_answer(poll, Never(), stopped)
+            return replace(select_best(poll, by=self.revision.judge, weighted=self.revision.weighted), stopped=stopped)
+        answer = majority_with_confidence(poll, Never(), stopped)
         return replace(
             answer,
             basis=f"{answer.basis}, each chain one vote" if answer.basis and self.revision.rounds > 1 else answer.basis,

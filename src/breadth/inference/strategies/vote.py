@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from breadth.base.checks import require
 from breadth.inference.records import Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
-from breadth.inference.strategies.adaptive_vote import decided_answer
+from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll
 
@@ -32,4 +32,4 @@ class Vote(Strategy):
         poll = Poll(task)
         drawn: list[Candidate] = yield Ask(self.n)
         poll.add(drawn)
-        return decided_answer(poll, Never(), "most" if len(drawn) >= self.n else "budget")
+        return majority_with_confidence(poll, Never(), "most" if len(drawn) >= self.n else "budget")

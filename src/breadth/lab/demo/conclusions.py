@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from breadth.lab.demo.results import DemoResults, Training
+from breadth.lab.demo.results import DemoResults
 from breadth.lab.evaluation.corners import Corners, Effect
 from breadth.lab.evaluation.evaluate import Measured
 from breadth.lab.evaluation.seeds import smoothed
+from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.measure.entropy_law import LawFit, fit_law, predict_tail
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import HumpTest, paired_difference
@@ -113,7 +114,7 @@ def overthinking(results: DemoResults) -> Verdict:
 
 
 def _hump_words(hump: HumpTest, best: int, longest: int) -> tuple[Severity, str]:
-    if hump.positive:
+    if hump.is_positive:
         return (
             Severity.WARNING,
             f"Thinking longer makes the plain arm worse: accuracy is best at {best} tokens and lower at {longest}.",
@@ -231,12 +232,12 @@ def law(results: DemoResults) -> list[Section]:
                 f"The law needs {FEWEST}; run the demo without --fast.",
             )
         ]
-    course = _only(course, known)
+    course = course.select(known)
     whole, first = _fit(course, len(known)), _fit(course, early)
     return [_verdict(course, whole, early), _picture(course, whole, first, early)]
 
 
-def _verdict(course: Training, whole: LawFit, early: int) -> Verdict:
+def _verdict(course: TrainingLog, whole: LawFit, early: int) -> Verdict:
     tail = predict_tail(course.steps, course.entropy, course.reward, early)
     rival, error = min(
         {"early mean": tail.mean, "last early score": tail.last, "straight line": tail.line}.items(),
@@ -263,7 +264,7 @@ def _verdict(course: Training, whole: LawFit, early: int) -> Verdict:
     return Verdict(Severity.NOTE, head, body, numbers)
 
 
-def _picture(course: Training, whole: LawFit, first: LawFit, early: int) -> Curve:
+def _picture(course: TrainingLog, whole: LawFit, first: LawFit, early: int) -> Curve:
     return Curve(
         "The entropy law on the plain arm",
         [
@@ -281,17 +282,9 @@ def _picture(course: Training, whole: LawFit, first: LawFit, early: int) -> Curv
     )
 
 
-def _fit(course: Training, length: int) -> LawFit:
+def _fit(course: TrainingLog, length: int) -> LawFit:
     return fit_law(course.steps[:length], course.entropy[:length], course.reward[:length])
 
 
-def _told(fit: LawFit, course: Training) -> list[float]:
+def _told(fit: LawFit, course: TrainingLog) -> list[float]:
     return [fit.b - fit.a * math.exp(entropy) for entropy in smoothed(course.entropy, WINDOW)]
-
-
-def _only(course: Training, places: list[int]) -> Training:
-    """Return the generations that have an entropy."""
-    columns = (course.steps, course.reward, course.entropy, course.planning, course.execution)
-    steps, *rest = ([column[place] for place in places] for column in columns)
-    reward, entropy, planning, execution = map(tuple, rest)
-    return Training(tuple(map(int, steps)), reward, entropy, planning, execution)

@@ -327,21 +327,21 @@ def knobs_of(plan: Plan, arm: ArmName) -> TrainerConfig:
         entropy_bonus=0.0,
         temperature=1.0,
         top_p=1.0,
-        longest=plan.longest,
+        max_completion_length=plan.longest,
         engine="hf",
     )
 
 
 def doctored(folder: Path, plan: Plan) -> Table:
     """Diagnose both arms; the doctor is told the settings and nothing of what was found otherwise."""
-    from breadth.doctor.diagnosis import diagnose
+    from breadth.doctor.diagnosis import diagnose_run
     from breadth.doctor.evidence.record import Evidence
     from breadth.lab.grpo import RUN
     from breadth.runs.reader import Run
 
     rows: list[list[Cell]] = []
     for arm in ARMS:
-        found = diagnose(Evidence(arm, Run.open(folder / arm / RUN), knobs_of(plan, arm)))
+        found = diagnose_run(Evidence(arm, Run.open(folder / arm / RUN), knobs_of(plan, arm)))
         rows += [[arm, one.severity.value, one.name, one.headline] for one in found.findings]
         if not found.findings:
             rows.append([arm, "nothing", "-", f"Nothing found in {len(found.clear)} checks."])

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.lab.courses.train_curve import TrainCurve
 from breadth.lab.demo.plan import Plan
 from breadth.lab.evaluation.corners import Corners
 from breadth.lab.evaluation.evaluate import Evaluation, Measured
+from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.measure.diversity import answer_entropy
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import HumpTest, hump_test
 from breadth.measure.validate import FloatArray
-
-
-@dataclass(frozen=True)
-class Training:
-    """How a course went on the problems it trained on; one number a generation, NaN where there is none."""
-
-    steps: tuple[int, ...]
-    """Optimizer steps."""
-    reward: tuple[float, ...]
-    """Share of right replies."""
-    entropy: tuple[float, ...]
-    """Mean entropy of all tokens, in nats."""
-    planning: tuple[float, ...]
-    """The same of planning tokens, the forks."""
-    execution: tuple[float, ...]
-    """The same of execution tokens, the mechanical ones."""
-
-    @classmethod
-    def of(cls, curve: TrainCurve) -> Training:
-        """Take over what a run folder holds."""
-
-        def known(values: list[float | None]) -> tuple[float, ...]:
-            return tuple(math.nan if value is None else float(value) for value in values)
-
-        steps, reward = tuple(map(int, curve.steps)), tuple(map(float, curve.passed))
-        return cls(steps, reward, known(curve.entropy), known(curve.planning), known(curve.execution))
 
 
 @dataclass(frozen=True)
@@ -96,9 +69,9 @@ class DemoResults:
     """The two by two table."""
     forced: tuple[Forced, ...]
     """Accuracy of the plain arm against forced thinking, by rising budget."""
-    plain_training: Training
+    plain_training: TrainingLog
     """How the plain arm's training went."""
-    protected_training: Training
+    protected_training: TrainingLog
     """How the protected arm's training went."""
     versions: Mapping[str, str]
     """Of what it was made with."""

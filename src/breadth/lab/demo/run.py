@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 from breadth import __version__
 from breadth.base import settings
 from breadth.base.atomic import write_error
-from breadth.base.cores import cores
+from breadth.base.cores import available_cores
 from breadth.base.errors import BrokenFileError, MissingExtraError
 from breadth.lab import records
 from breadth.lab.demo.plan import ARMS, ArmName, Plan
-from breadth.lab.demo.results import DemoResults, Forced, Training
+from breadth.lab.demo.results import DemoResults, Forced
 from breadth.lab.evaluation.corners import Arm, corners
 from breadth.lab.evaluation.evaluate import Measured
 from breadth.lab.evaluation.extended_vs_parallel import BothWays
+from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.lab.model.reasoner import check, digest, shipped
 from breadth.lab.trials.runner import locked
-from breadth.lab.trials.workers import Call, Tell, Workers
+from breadth.lab.trials.worker_pool import Call, Tell, Workers
 
 if TYPE_CHECKING:
     from breadth.lab.model.reasoner import Reasoner
@@ -75,7 +76,7 @@ def run_demo(plan: Plan, folder: Path, base: Path | None, heard: Heard) -> DemoR
 
 def _found(asked: Asked, folder: Path, base: Path | None, heard: Heard) -> DemoResults:
     """Do the work that is left."""
-    with _timed(folder / TIMES) as seconds, Workers(min(2, cores())) as workers:
+    with _timed(folder / TIMES) as seconds, Workers(min(2, available_cores())) as workers:
         arms, measured = _train(workers, asked.plan, folder, base, heard)
         forced = _forced(workers, asked.plan, folder, heard)
         return _results(asked, arms, measured, forced, seconds())
@@ -223,19 +224,19 @@ class TrainedArm:
 
     arm: Arm
     """Measured on held-out problems."""
-    training: Training
+    training: TrainingLog
     """How its training went."""
 
 
 def train_arm(tell: Tell, plan: Plan, name: ArmName, folder: Path, base: Path | None) -> TrainedArm:
     """Train an arm, measure it as it is, and let it answer both ways."""
-    from breadth.lab.courses.train_curve import train_curve
+    from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import RUN, train
 
     _one_thread()
     tell(StageBegun("training"))
     reasoner = train(plan.course(name), folder, base, lambda step, logs: tell(_step(step, logs)))
-    training = records.kept(Training, folder / TRAINING, lambda: Training.of(train_curve(folder / RUN)))
+    training = records.kept(TrainingLog, folder / TRAINING, lambda: read_training_log(folder / RUN, grammar=True))
     measured = _measured(tell, plan, reasoner, folder / MEASURED)
     both_ways = _answered(tell, plan, reasoner, folder / BOTH_WAYS)
     tell(StageBegun(DONE))
@@ -309,7 +310,7 @@ def _answered(tell: Tell, plan: Plan, reasoner: Reasoner, path: Path) -> BothWay
 
 def problems(plan: Plan, reasoner: Reasoner) -> list[Problem]:
     """List the held-out problems of a plan."""
-    from breadth.lab.task.tasks import draw_tasks
+    from breadth.lab.task.problems import draw_tasks
 
     return draw_tasks(plan.skipped + plan.problems, reasoner.teacher.facts.prime, plan.level)[plan.skipped :]
 

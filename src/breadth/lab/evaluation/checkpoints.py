@@ -98,7 +98,7 @@ def base_trial(looks: Looks, bench: Bench) -> Trial:
 
 def run_course(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Units) -> dict[str, Any]:
     """Run a course and return what every look found, and how it went on the problems it trained on."""
-    from breadth.lab.courses.train_curve import train_curve
+    from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import RUN, TRAINED, Course, train_in_stages
     from breadth.lab.model.reasoner import load
 
@@ -112,7 +112,7 @@ def run_course(asked: Mapping[str, Any], folder: Path, base: Path | None, told: 
         units += looks.units if last else looks.units_between
         told(units)
     beside = judge_beside(load(folder / TRAINED), course, looks.problems_beside, looks.samples_beside)
-    return {"looks": found, "train": train_curve(folder / RUN).to_row(), "beside": beside}
+    return {"looks": found, "train": read_training_log(folder / RUN, grammar=True).to_row(), "beside": beside}
 
 
 def look_at_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Units) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def look_at_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told
 def _look(reasoner: Reasoner, looks: Looks, step: int, seed: int, *, last: bool, run: Path) -> dict[str, Any]:
     """Look at a policy once; the replies go to its run folder too."""
     from breadth.lab.evaluation.evaluate import evaluate, write_replies
-    from breadth.lab.task.tasks import draw_tasks
+    from breadth.lab.task.problems import draw_tasks
 
     level: Level = looks.level  # type: ignore[assignment]  # checked where problems are drawn
     count, samples = (looks.problems, looks.samples) if last else (looks.problems_between, looks.samples_between)

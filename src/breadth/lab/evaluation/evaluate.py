@@ -25,7 +25,7 @@ from breadth.measure.intervals import Interval, mean_interval, ratio_interval
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
 from breadth.runs.reader import Run
-from breadth.runs.schema import HEADER
+from breadth.runs.schema import HEADER_FILE
 from breadth.runs.writer import RunWriter, problem_id
 
 LONGEST = 128
@@ -327,7 +327,7 @@ def write_replies(evaluation: Evaluation, run: Path, step: int) -> None:
 
 def has_replies(run: Path, step: int) -> bool:
     """Say whether a run folder holds replies to problems held out at a step."""
-    if not (run / HEADER).exists():
+    if not (run / HEADER_FILE).exists():
         return False
     there = Run.open(run)
     query = "SELECT count(*) AS rows FROM rollouts WHERE split = 'eval' AND step = ?"

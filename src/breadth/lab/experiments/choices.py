@@ -171,7 +171,7 @@ class Choices:
         for name, ended in runs.items():
             curves = [one["train"] for one in ended]
             length = min(len(one["steps"]) for one in curves)
-            means = np.mean([smoothed(one["passed"][:length], WINDOW) for one in curves], axis=0)
+            means = np.mean([smoothed(one["reward"][:length], WINDOW) for one in curves], axis=0)
             lines.append(Series(_words(name), curves[0]["steps"][:length], means.tolist()))
         return Curve(
             "Train pass@1 while training", lines, Axis("optimizer step"), Axis("pass@1"), note="Means over seeds."
@@ -180,13 +180,16 @@ class Choices:
 
 def train_only(asked: Mapping[str, Any], folder: Any, base: Any, told: Any) -> dict[str, Any]:
     """Run a course and return how it went on the problems it trained on, and what it is worth on others that are not held out."""
-    from breadth.lab.courses.train_curve import train_curve
     from breadth.lab.evaluation.checkpoints import judge_beside
+    from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import RUN, Course, train
 
     course = settings.from_table(Course, asked["course"])
     reasoner = train(course, folder, base, lambda step, _: told(step))
-    return {"train": train_curve(folder / RUN).to_row(), "beside": judge_beside(reasoner, course, BESIDE, REPLIES)}
+    return {
+        "train": read_training_log(folder / RUN, grammar=True).to_row(),
+        "beside": judge_beside(reasoner, course, BESIDE, REPLIES),
+    }
 
 
 def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
@@ -194,7 +197,7 @@ def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
     scores = []
     for curve in (one["train"] for one in runs):
         seen = max(1, sum(one <= step for one in curve["steps"]))
-        scores.append(float(smoothed(curve["passed"], WINDOW)[seen - 1]))
+        scores.append(float(smoothed(curve["reward"], WINDOW)[seen - 1]))
     return over_seeds(scores, bounds=(0.0, 1.0))
 
 

@@ -14,8 +14,7 @@ from breadth.base.errors import BrokenFileError
 from breadth.lab.evaluation.evaluate import LONGEST, PLAIN, Evaluation, evaluate
 from breadth.lab.grpo import STAGES, TRAINED
 from breadth.lab.model.reasoner import Reasoner, load
-from breadth.lab.task.problems import Level, Problem
-from breadth.lab.task.tasks import held_out
+from breadth.lab.task.problems import Level, Problem, held_out
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import HumpTest, hump_test, paired_difference
 from breadth.report.cells import Cell
@@ -189,7 +188,9 @@ def _hump_checks(hump: HumpTest, natural: float) -> Iterator[Check]:
         f"accuracy {max(hump.accuracies):.3f} there, {hump.accuracies[-1]:.3f} at {last:.0f}",
     )
     note = "" if hump.can_tell else "too few problems differ to tell"
-    yield Check("fall past the best", "above 0 for sure", hump.fall, hump.positive, note or f"p = {hump.p_value:.2g}")
+    yield Check(
+        "fall past the best", "above 0 for sure", hump.fall, hump.is_positive, note or f"p = {hump.p_value:.2g}"
+    )
 
 
 def _trained_checks(base: Evaluation, folder: Path, gate: Gate, told: Told) -> Iterator[Check]:

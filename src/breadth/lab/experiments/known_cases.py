@@ -15,7 +15,7 @@ from breadth.base.checks import require
 from breadth.lab.grpo import Course, train_in_stages
 from breadth.lab.model.reasoner import load
 from breadth.runs.reader import Run
-from breadth.runs.schema import read_header, storable, write_header
+from breadth.runs.schema import read_header, to_toml_value, write_header
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -305,7 +305,7 @@ def mark(run: Path, label: str, case: Case) -> None:
     if case.fault.drawn_at is not None:
         trl["generation_kwargs"] = {"temperature": case.fault.drawn_at}
     truth = {"label": label, "why": case.why, "also": list(case.also)}
-    write_header(replace(header, config=storable({**header.config, "trl": trl, "truth": truth})), run)
+    write_header(replace(header, config=to_toml_value({**header.config, "trl": trl, "truth": truth})), run)
 
 
 def _choose(trainer: Any, case: Case, base: Path | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.base.atomic import whole_folder
+from breadth.base.atomic import atomic_folder
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError, MissingExtraError
 from breadth.lab.task.teacher import Teacher
@@ -87,7 +87,7 @@ def build(teacher: Teacher, shape: Shape = Shape(), seed: int = 0) -> Reasoner: 
 
 def save(reasoner: Reasoner, folder: Path) -> None:
     """Write a reasoner to a folder that must not exist yet: weights as safetensors, tokenizer, teacher, checksums."""
-    with whole_folder(folder) as made:
+    with atomic_folder(folder) as made:
         _write(reasoner, made)
 
 
@@ -172,3 +172,10 @@ def hash_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def prime_of(folder: Path | None = None) -> int:
+    """Return the prime that a reasoner reckons modulo, by default the one that ships."""
+    place = shipped() if folder is None else folder
+    check(place)
+    return settings.load(Teacher, place / TASK).facts.prime

@@ -65,7 +65,7 @@ class Ticket:
             self.open = not token.last
             try:
                 self.heard(token)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
                 self.open = True
                 self.fail(error)
 
@@ -138,7 +138,7 @@ class Engine:
             while self._admitted():
                 try:
                     self._advance()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
                     self._fail_all(error)
         self._fail_all(_closed())
 

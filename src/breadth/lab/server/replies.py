@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import orjson
 
 from breadth.lab.server.requests import Wanted
-from breadth.lab.task.wording import Wording
+from breadth.lab.task.vocabulary import Wording
 from breadth.runtime.wire import DONE_EVENT, format_event
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from breadth.inference.records import Sampling, text_of
-from breadth.lab.task.wording import Wording, beginning_words, question_words
+from breadth.lab.task.vocabulary import Wording, beginning_words, question_words
 from breadth.runtime.proxy.client_request import ClientRequest
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.wire import CHAT_PATH

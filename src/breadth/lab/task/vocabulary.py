@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from breadth.lab.task.facts import SIGNS
-from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN
-from breadth.lab.task.routes import ROUTES
+from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN, ROUTES
+from breadth.lab.task.problems import SIGNS
 
 PAD, UNKNOWN, BEGIN = "<pad>", "<unk>", "<bos>"
 CHAT = (
@@ -58,3 +59,60 @@ def build_tokenizer(prime: int) -> Any:
     )
     fast.chat_template = CHAT
     return fast
+
+
+EQUALS = "="
+CUES = {"Wait": AGAIN}
+"""What strategies put behind thinking that ended too early -> the reasoner's own word for it."""
+_FORCED = re.compile(r"Final Answer:")
+"""What strategies put behind thinking that was cut; the reasoner answers there without being told."""
+_WORDS = re.compile(r"</?\w+>|=?\d+|\w+|[^\w\s]")
+"""A mark, a number or a result, another word, a sign: whether spaces stand between them or not."""
+
+
+def words_in(text: str) -> list[str]:
+    """Cut a text into words, with or without spaces between them: ``(3+4)`` is ``( 3 + 4 )``."""
+    return _WORDS.findall(text)
+
+
+def question_words(texts: Sequence[str]) -> list[str]:
+    """Return what a chat's user said as the reasoner was taught to read it: the words, and an equals sign at the end."""
+    words = [word for text in texts for word in words_in(text)]
+    return words if not words or words[-1] == EQUALS else [*words, EQUALS]
+
+
+def beginning_words(text: str) -> list[str]:
+    """Return the beginning of a reply as the reasoner writes it: a cue to go on is its ``again``, a call for the answer is left out."""
+    return [CUES.get(word, word) for word in words_in(_FORCED.sub(" ", text))]
+
+
+class Wording:
+    """A reasoner's vocabulary, both ways. Words it does not have become its token for the unknown."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._numbers: dict[str, int] = tokenizer.get_vocab()
+        self._words = {number: word for word, number in self._numbers.items()}
+        self._unknown = self._numbers[UNKNOWN]
+        self._kept = {word: number for word, number in self._numbers.items() if word not in (PAD, BEGIN, END)}
+        self.begin, self.end = self._numbers[BEGIN], self._numbers[END]
+        """Tokens that begin a text and end a reply."""
+        self.open, self.close = self._numbers[OPEN], self._numbers[CLOSE]
+        """Tokens that begin and end thinking."""
+
+    @property
+    def size(self) -> int:
+        """Number of tokens there are."""
+        return len(self._numbers)
+
+    def tokens(self, words: Sequence[str]) -> tuple[int, ...]:
+        """Return the tokens of a text, its beginning first; nobody can write the marks for padding, beginning and end."""
+        return (self.begin, *(self._kept.get(word, self._unknown) for word in words))
+
+    def text(self, token: int, before: str) -> str:
+        """Return what a token adds to a text that ends in ``before``: its word, set apart by a space where one is needed."""
+        return self._words[token] if not before or before[-1].isspace() else f" {self._words[token]}"
+
+    def thinks(self, tokens: Sequence[int]) -> bool:
+        """Say whether thinking is open at the end of a text."""
+        marks = [token for token in tokens if token in (self.open, self.close)]
+        return bool(marks) and marks[-1] == self.open

@@ -8,20 +8,27 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
-from breadth.base.atomic import write_error
+from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import WriteError
-from breadth.lab.trials.experiment import Trial
-from breadth.lab.trials.folder import FAILED, FOUND, LOG, prepare
+from breadth.lab.trials.experiment import FAILED, FOUND, LOG, Bench, Experiment, Trial, prepare
+from breadth.lab.trials.experiment import done as ended
 from breadth.lab.trials.worker import REASON, UNITS
+from breadth.report.jsonable import render_json
+from breadth.report.sections import Page
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 """Settings of a trial's process: the trials share the cores, so none of them may take them all."""
@@ -197,3 +204,116 @@ def _failure(trial: Trial, folder: Path, status: int, reason: str) -> Failure:
         )
         return Failure(trial, f"Its process was killed by {name}{why}.", folder / LOG)
     return Failure(trial, f"Its process ended with status {status} and without a result.", folder / LOG)
+
+
+@contextmanager
+def trial_bar(trials: Sequence[Trial], folder: Path) -> Iterator[Watch]:
+    """Show how much of an experiment is done; the estimate is by what this call has done itself."""
+    ended = {trial.name for trial in trials if (folder / trial.name / FOUND).exists()}
+    units = {trial.name: trial.units if trial.name in ended else 0 for trial in trials}
+    total, began, before = sum(trial.units for trial in trials), time.monotonic(), sum(units.values())
+    bar = _bar()
+    row = bar.add_task(_what(len(ended), len(trials)), total=total, completed=before)
+
+    def told(trial: Trial, count: int) -> None:
+        units[trial.name] = max(units[trial.name], min(count, trial.units))
+        bar.update(row, completed=sum(units.values()))
+
+    def closed(trial: Trial, failure: Failure | None) -> None:
+        ended.add(trial.name)
+        units[trial.name] = trial.units
+        spent, done = time.monotonic() - began, sum(units.values()) - before
+        bar.update(row, completed=sum(units.values()), description=_what(len(ended), len(trials)))
+        if bar.disable:
+            left = _minutes(spent / done * (total - before - done)) if done else "?"
+            state = "ended" if failure is None else "FAILED"
+            sys.stderr.write(f"{trial.name} {state}; {_what(len(ended), len(trials))}, about {left} left\n")
+
+    with bar:
+        yield Watch(told, closed)
+
+
+@contextmanager
+def lesson_bar(steps: int) -> Iterator[Callable[[int, float], None]]:
+    """Show how far pretraining is, with its loss."""
+    bar = _bar()
+    row = bar.add_task("pretraining", total=steps)
+
+    def told(step: int, loss: float) -> None:
+        bar.update(row, completed=step, description=f"pretraining, loss {loss:.3f}")
+        if bar.disable and (step % 500 == 0 or step == steps):
+            sys.stderr.write(f"step {step} of {steps}, loss {loss:.3f}\n")
+
+    with bar:
+        yield told
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+    )
+    return Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+        speed_estimate_period=300,
+    )
+
+
+def _what(ended: int, trials: int) -> str:
+    return f"{ended} of {trials} trials"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+RESULTS = "results.json"
+"""In the folder of an experiment: all of it."""
+
+
+def finish(experiment: Experiment, bench: Bench, folder: Path, failures: Sequence[Failure], command: str) -> Page:
+    """Make the page of what has ended and write results.json; what each trial found in full is in its own folder."""
+    trials = experiment.trials(bench)
+    done = ended(trials, folder)
+    page = experiment.page(done, bench)
+    failed = {failure.trial.name: failure.reason for failure in failures}
+    seconds = {one.trial.name: one.seconds for one in done}
+    rows: list[dict[str, Any]] = [
+        {
+            "name": trial.name,
+            "state": "done" if trial.name in seconds else "failed" if trial.name in failed else "not run",
+            "seconds": seconds.get(trial.name),
+            "reason": failed.get(trial.name),
+            "settings": trial.settings,
+        }
+        for trial in trials
+    ]
+    whole = {
+        "experiment": experiment.name,
+        "statement": experiment.statement,
+        "command": command,
+        "base": bench.weights,
+        "seeds": bench.seeds,
+    }
+    with atomic_file(folder / RESULTS) as temporary:
+        content = {**whole, "trials": rows, "page": orjson.loads(render_json(page))}
+        temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    return page

@@ -13,9 +13,9 @@ from typing import TextIO
 
 import orjson
 
-from breadth.base.atomic import whole_file
+from breadth.base.atomic import atomic_file
 from breadth.base.errors import BreadthError
-from breadth.lab.trials.folder import FAILED, LOG, asked, write_found
+from breadth.lab.trials.experiment import FAILED, LOG, asked, write_found
 
 UNITS, REASON = "units", "reason"
 """What a line to the parent may say: units done so far; why it failed."""
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         _work(folder, base, parent)
     except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
         reason = str(error) if isinstance(error, BreadthError) else f"{type(error).__name__}: {error}"
-        with whole_file(folder / FAILED) as temporary:
+        with atomic_file(folder / FAILED) as temporary:
             temporary.write_text(traceback.format_exc(), encoding="utf-8")
         _tell(parent, {REASON: reason})
         return 1

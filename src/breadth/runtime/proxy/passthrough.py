@@ -233,7 +233,7 @@ class PassthroughReply:
     def _about(self, ledger: Ledger) -> dict[str, Any]:
         """Return the object ``breadth`` for a draw that has just ended."""
         used = self._used(ledger.seconds_since_open)
-        solved = self._solved(replace(used, money=ledger.prices.of(used)), "arrived")
+        solved = self._solved(replace(used, money=ledger.prices.cost_of(used)), "arrived")
         return breadth_field(solved, Single(), self.chosen.label, self.proxy.upstreams)
 
     def _solved(self, spend: Spend, outcome: str) -> SolveResult:

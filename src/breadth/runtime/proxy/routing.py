@@ -110,7 +110,7 @@ class Policies:
 
 def _chosen(text: str, name: str = "") -> ChosenPolicy:
     try:
-        policy = Policy.named(text)
+        policy = Policy.parse(text)
     except OSError as error:
         raise BrokenFileError(
             text, f"the policy cannot be read: {error.strerror}.", "Check the name of the file."

@@ -79,7 +79,7 @@ class UpstreamClient:
         *,
         key: str | None = None,
         attempts: int = 3,
-        backoff: Backoff = Backoff(),
+        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
     ) -> None:
         self.endpoints = endpoints
         """Where requests go: the least loaded that is awake."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breadth.base.errors import ServerError
-from breadth.inference.confidence import FLOOR, token_confidence
+from breadth.inference.confidence import LOGPROB_FLOOR, token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
 from breadth.runtime.sampler import Meter, SampleRequest
@@ -176,7 +176,9 @@ class CompletionBuilder:
         tops: list[Any] = [one.logprob for one in entry.top_logprobs or ()]
         try:
             confidence = (
-                -sum(tops) / len(tops) if len(tops) == self._top and min(tops) >= FLOOR else self._confidence(tops)
+                -sum(tops) / len(tops)
+                if len(tops) == self._top and min(tops) >= LOGPROB_FLOOR
+                else self._confidence(tops)
             )
         except (TypeError, ValueError):  # null, for minus infinity; or none at all
             confidence = self._confidence(tops)

@@ -1,4 +1,4 @@
-"""The degenerate guard: a success that loops, repeats its answer or skips the computation teaches nothing."""
+"""The degenerate guard: no credit for successes that loop, repeat the answer or skip the computation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from breadth.training.mechanism import Effect, Mechanism, Role, Selection
 from breadth.training.records import Rollouts, not_none
 
 DETECTORS = ("n-gram repetition", "tail loop", "answer repetition", "early answer", "computation skipping")
-"""Detectors that can fire here; the one for answers overused across problems needs more problems than a generation has.
-"""
+"""Detectors used here; the one for answers overused across problems needs more problems than one generation has."""
 
 
 @dataclass(frozen=True)
 class DegenerateGuardState:
-    """What the degenerate guard remembers between generations."""
+    """What the degenerate guard keeps between generations."""
 
     generations: int = 0
     """Generations seen."""
@@ -33,26 +32,26 @@ class DegenerateGuardState:
 
 @dataclass(frozen=True)
 class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
-    """Take the reward away from successes that are degenerate; add none anywhere. Stands after the estimator.
+    """Zero the advantage of degenerate successes; never add any. Comes after the estimator.
 
-    A positive advantage becomes 0 where at least ``gates.needed`` detectors fire: repeated 4-grams, a loop at the end,
-    the answer stated too often, the answer given too early, computation skipped. Negative advantages stay. Over-hard
-    problems teach such shortcuts before the accuracy moves (2605.28388); detectors and gates are ours, no published
-    formula was found (`breadth.measure.degeneracy`).
+    A positive advantage becomes 0 if at least ``gates.needed`` detectors fire: repeated 4-grams, a loop at the end, the
+    answer stated too often, the answer given too early, computation skipped. Negative advantages stay. Overly hard
+    problems teach such shortcuts before the accuracy moves (2605.28388). Detectors and gates are ours; we found no
+    published formula (`breadth.measure.degeneracy`).
 
     Skipped computation is measured against the median response of the run's first ``settle`` generations, over all
-    problems, for the base model's own responses to each problem are not known here. The detector is silent until then;
-    its gate of 0.2 forgives a problem five times easier than the typical one, and a second detector must agree.
+    problems, because the base model's responses to each problem are unknown here. The detector is off until then. Its
+    gate of 0.2 allows a problem five times easier than the typical one, and a second detector must agree.
 
-    Harm: the advantages of a group no longer sum to zero, so a guard that fires often pushes probability away from the
-    group as a whole: a ``muted`` above a few per cent says that the data or the checker must be repaired. Honest long
-    derivations repeat notation.
+    Harm: the advantages of a group no longer sum to zero, so a guard that fires often lowers the probability of the
+    whole group. If ``muted`` is above a few per cent, repair the data or the checker. Honest long derivations repeat
+    notation.
     """
 
     follows = Role.ESTIMATOR
 
     gates: Gates = field(default_factory=Gates)
-    """Where each detector fires, and how many must; two, because each alone has honest causes."""
+    """Threshold of each detector, and how many must fire; two, because each alone has honest causes."""
     settle: int = 5
     """Generations whose median response sets the reference computation."""
 
@@ -66,26 +65,29 @@ class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
         return frozenset({"texts"})
 
     def init(self) -> DegenerateGuardState:
-        """Nothing seen."""
+        """Start with no generation seen."""
         return DegenerateGuardState()
 
     def apply(self, batch: Rollouts, state: DegenerateGuardState, selection: Selection | None) -> Effect[Rollouts]:
-        """Look at every response, and zero the positive advantages of the degenerate ones."""
-        texts, advantages = _texts(batch), not_none(batch.advantages)
+        """Check every response and zero the positive advantages of the degenerate ones."""
+        texts, advantages = response_texts(batch), not_none(batch.advantages)
         reference = state.computation if state.generations >= self.settle and state.computation > 0 else None
-        found = [response_degeneracy(text, reference=reference, gates=self.gates) for text in texts]
-        flagged = torch.tensor([one.is_degenerate for one in found], dtype=torch.bool, device=advantages.device)
+        reports = [response_degeneracy(text, reference=reference, gates=self.gates) for text in texts]
+        flagged = torch.tensor([report.is_degenerate for report in reports], dtype=torch.bool, device=advantages.device)
         rising = advantages > 0
         muted = (flagged[:, None] if advantages.ndim == 2 else flagged) & rising
         positive = rising.any(-1) if rising.ndim == 2 else rising
         stats = {_metric(name): Mean(sum(name in one.detections for one in found), len(found)) for name in DETECTORS}
-        stats |= {"flagged": Mean(flagged.sum(), len(found)), "muted": Mean((flagged & positive).sum(), positive.sum())}
+        stats |= {
+            "flagged": Mean(flagged.sum(), len(reports)),
+            "muted": Mean((flagged & positive).sum(), positive.sum()),
+        }
         if state.generations < self.settle and texts:
             stats["computation_seen"] = Mean(median(map(computation_tokens, texts)), 1)
         return Effect(replace(batch, advantages=advantages.masked_fill(muted, 0.0)), stats=stats)
 
     def update(self, state: DegenerateGuardState, stats: Mapping[str, Any]) -> DegenerateGuardState:
-        """Take the first generations into the reference; an empty one does not count."""
+        """Add the first generations to the reference; an empty one does not count."""
         if "computation_seen" not in stats:
             return state
         generations = state.generations + 1
@@ -94,7 +96,8 @@ class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
         )
 
 
-def _texts(batch: Rollouts) -> list[str]:
+def response_texts(batch: Rollouts) -> list[str]:
+    """Return the text of every response."""
     if batch.texts is None or len(batch.texts) != len(batch):
         raise MechanismError(
             f"The degenerate guard got {0 if batch.texts is None else len(batch.texts)} response texts for {len(batch)}"
@@ -102,7 +105,3 @@ def _texts(batch: Rollouts) -> list[str]:
             "Provide the text of every response.",
         )
     return list(batch.texts)
-
-
-def _metric(detector: str) -> str:
-    return detector.replace("-", "_").replace(" ", "_")

@@ -1,4 +1,4 @@
-"""The flat filter: drops the groups that have nothing to teach, and says how many they were."""
+"""The flat filter: drops zero-variance groups and reports how many they were."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ from breadth.training.records import Rollouts, not_none
 
 @dataclass(frozen=True)
 class FlatFilter(Mechanism[Rollouts, None]):
-    """Drop the rollouts of every group that is all right or all wrong, so that they do not thin out the loss of the others.
+    """Drop every group that is all correct or all wrong, so that it does not dilute the loss of the others.
 
     A group is kept if its rollouts differ in accuracy, as in DAPO (2503.14476), in reward, or if any has an advantage.
-    Dropped rollouts leave the loss and its denominator. There is no refill: no new problems are drawn in their place
-    (ScaleRL does the same; DAPO refills, at up to three times the generation), so the batch shrinks by the stat
-    ``dropped``, a share of the groups. ``solve_all`` and ``solve_none`` are the shares of groups solved by all and by
-    none of their rollouts, where ``correct`` is given.
+    Dropped rollouts leave the loss and its denominator. There is no refill, as in ScaleRL; DAPO samples new problems
+    instead, at up to three times the generation. So the batch shrinks by the stat ``dropped``, a share of the groups.
+    ``solve_all`` and ``solve_none`` are the shares of groups solved by all and by none of their rollouts, if
+    ``correct`` is given.
 
-    Put it after the estimator, and after every bonus when it decides by the advantage. A group of one rollout is flat
-    (verl keeps it). Rollouts of unknown accuracy or reward say nothing; a group with no others is dropped.
+    Put it after the estimator; with ``on="advantage"`` also after every bonus. A group of one rollout is flat (verl
+    keeps it). Rollouts of unknown accuracy or reward are ignored; a group with no others is dropped.
 
-    Harm: by accuracy, it also drops groups for which a bonus is the only signal: decide by the advantage there. By
-    reward, any shaping, a length penalty of 1e-5 included, keeps a flat group. Training accuracy over kept groups is
-    conditional on being mixed and compares with no other run's.
+    Harm: with ``on="correct"`` it also drops groups whose only signal is a bonus: use the advantage there. With
+    ``on="reward"`` any shaping, even a length penalty of 1e-5, keeps a flat group. Training accuracy over kept groups
+    is conditional on mixed groups and cannot be compared between runs.
     """
 
     follows = Role.ESTIMATOR
 
     on: Literal["correct", "reward", "advantage"] = "correct"
-    """What a group must differ in to be kept, or, for the advantage, have any of; accuracy in DAPO's code."""
+    """What must differ within a group to keep it; for the advantage, what must be nonzero. Accuracy in DAPO's code."""
 
     def __post_init__(self) -> None:
         require(self, "on", self.on in ("correct", "reward", "advantage"), "'correct', 'reward' or 'advantage'")
 
     @property
     def needs(self) -> frozenset[str]:
-        """The accuracy, when it decides by it."""
+        """The accuracy, if it decides."""
         return frozenset({"correct"} if self.on == "correct" else ())
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Drop the flat groups and count them."""
         before = not_none(batch.kept)
-        varied = group_count(batch.groups, self._differs_from_group(batch)) > 0
-        stats = {"dropped": _share_of_groups(batch.groups, ~varied, before)} | _solved(batch)
-        return Effect(replace(batch, kept=before & varied), stats=stats)
+        kept = group_count(batch.groups, self._differs_from_group(batch)) > 0
+        stats = {"dropped": _share_of_groups(batch.groups, ~kept, before)} | solve_shares(batch)
+        return Effect(replace(batch, kept=before & kept), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of groups of one, which are all flat, so that nothing is left to train on."""
+        """Report groups of one: all are flat, so nothing is left to train on."""
         if regime.group_size == 1 and self.on != "advantage":
             reason = f"with one rollout per problem no group differs in {self.on}, so every rollout is dropped."
             return NoEffect("flat-filter", reason, "Sample at least two per problem, or leave it out.")
         return None
 
     def _differs_from_group(self, batch: Rollouts) -> Tensor:
-        """Return which rollouts show that their group is not flat."""
+        """Return which rollouts differ from their group, or have an advantage."""
         if self.on == "advantage":
             advantages = not_none(batch.advantages)
             if advantages.ndim == 2:
@@ -76,8 +76,8 @@ class FlatFilter(Mechanism[Rollouts, None]):
         return away > REWARD_TOLERANCE * (1 + masked_values(metric, known).abs())
 
 
-def _solved(batch: Rollouts) -> dict[str, Mean]:
-    """Return the shares of groups that all and that none of their rollouts solved."""
+def solve_shares(batch: Rollouts) -> dict[str, Mean]:
+    """Return the shares of groups solved by all and by none of their rollouts."""
     if batch.correct is None:
         return {}
     won, known = find_successes(batch)
@@ -88,6 +88,6 @@ def _solved(batch: Rollouts) -> dict[str, Mean]:
     }
 
 
-def _share_of_groups(groups: Tensor, marked: Tensor, among: Tensor) -> Mean:
-    """Return how many of the groups among those given are marked."""
-    return Mean(len(torch.unique(groups[among & marked])), len(torch.unique(groups[among])))
+def _share_of_groups(groups: Tensor, marked: Tensor, mask: Tensor) -> Mean:
+    """Return the share of groups inside the mask that are marked."""
+    return Mean(len(torch.unique(groups[mask & marked])), len(torch.unique(groups[mask])))

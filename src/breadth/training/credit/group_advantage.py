@@ -1,4 +1,4 @@
-"""The group advantage of GRPO: each reward against the mean of its group."""
+"""The group advantage of GRPO: each reward relative to the mean of its group."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from breadth.training.records import Rollouts
 
 @dataclass(frozen=True)
 class GroupAdvantage(Mechanism[Rollouts, None]):
-    """Compare each rollout with the others of its problem.
+    """Compare each rollout with its group.
 
     ``A = (R - mean_g) / (std_g + epsilon)`` (GRPO, 2402.03300), or without the division (Dr. GRPO, 2503.20783). The
-    sample standard deviation (n - 1) is what TRL and verl compute, the population one (n) what several papers write;
-    they differ by sqrt((n-1)/n).
+    sample standard deviation (n - 1) is what TRL and verl compute, the population one (n) is in several papers; they
+    differ by sqrt((n-1)/n).
 
     Harm: dividing by a small deviation amplifies rare successes (one in eight: A = 2.47, 2.65 by the population) and
-    with them noise on overly hard problems. A group whose rewards are all equal, or with one rollout, gives no
-    advantage at all.
+    with them noise on overly hard problems. A group with equal rewards, or with one rollout, gives no advantage.
     """
 
     role = Role.ESTIMATOR
@@ -40,24 +39,22 @@ class GroupAdvantage(Mechanism[Rollouts, None]):
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
         """Set the advantages; a rollout without a reward gets none."""
-        among, rewards = (
-            batch.is_scored,
-            batch.rewards.double(),
-        )  # in single precision the mean of equal rewards may be another number
-        centred = masked_values(rewards - group_mean(rewards, batch.groups, among), among)
-        squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
-        flat = squares <= (1e-7 * (1 + masked_values(rewards, among).abs())).square() * count
+        scored = batch.is_scored
+        rewards = batch.rewards.double()  # in single precision the mean of equal rewards may be another number
+        centred = masked_values(rewards - group_mean(rewards, batch.groups, scored), scored)
+        squares, count = group_sum(centred.square(), batch.groups, scored), group_count(batch.groups, scored)
+        flat = squares <= (1e-7 * (1 + masked_values(rewards, scored).abs())).square() * count
         deviation = (squares / (count - float(self.scale == "sample")).clamp(min=1)).sqrt()
         scaled = centred if self.scale == "none" else centred / (deviation + self.epsilon)
-        advantages = torch.where(among & ~flat & (count > 1), scaled, torch.zeros_like(scaled)).to(batch.rewards.dtype)
+        advantages = torch.where(scored & ~flat & (count > 1), scaled, torch.zeros_like(scaled)).to(batch.rewards.dtype)
         stats = {
-            "flat": Mean((flat & among).sum(), among.sum()),
-            "size": Mean(masked_values(advantages.abs(), among).sum(), among.sum()),
+            "flat": Mean((flat & scored).sum(), scored.sum()),
+            "size": Mean(masked_values(advantages.abs(), scored).sum(), scored.sum()),
         }
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Say that a group of one has nothing to be compared with."""
+        """Report groups of one, whose advantages are zero."""
         if regime.group_size == 1:
             return NoEffect(
                 "group-advantage",

@@ -1,4 +1,4 @@
-"""The leave-one-out advantage of RLOO: each reward against the mean of the others of its group."""
+"""The leave-one-out advantage of RLOO: each reward relative to the mean of the rest of its group."""
 
 from __future__ import annotations
 
@@ -14,34 +14,31 @@ from breadth.training.records import Rollouts
 
 @dataclass(frozen=True)
 class LeaveOneOut(Mechanism[Rollouts, None]):
-    """Compare each rollout with the mean of the others, so that its own reward is no part of what it is measured by.
+    """Compare each rollout with the mean of the others, so that its own reward is not in its baseline.
 
     ``A_i = R_i - mean(R_j, j != i)`` (RLOO, 2402.14740). The baseline does not depend on the rollout, so the gradient
-    is unbiased; it is ``n / (n - 1)`` times the group advantage without a standard deviation. There is nothing to set.
+    is unbiased. It is ``n / (n - 1)`` times the group advantage without a standard deviation. It has no settings.
 
-    Harm: none of its own; but without a scale, problems of middling difficulty push hardest and rare successes count
-    for what they are. A group of one has no others, and a group of equal rewards no differences: neither gives an
-    advantage.
+    Harm: none of its own. But without a scale, problems of medium difficulty get the largest advantages, and rare
+    successes are not amplified. A group of one, or with equal rewards, gives no advantage.
     """
 
     role = Role.ESTIMATOR
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
-        """Set the advantages; a rollout without a reward gets none and is no part of the others' baseline."""
-        among, rewards = (
-            batch.is_scored,
-            batch.rewards.double(),
-        )  # in single precision the mean of equal rewards may be another number
-        centred = masked_values(rewards - group_mean(rewards, batch.groups, among), among)
-        squares, count = group_sum(centred.square(), batch.groups, among), group_count(batch.groups, among)
-        flat = squares <= (1e-7 * (1 + masked_values(rewards, among).abs())).square() * count
+        """Set the advantages; a rollout without a reward gets none and enters no baseline."""
+        scored = batch.is_scored
+        rewards = batch.rewards.double()  # in single precision the mean of equal rewards may be another number
+        centred = masked_values(rewards - group_mean(rewards, batch.groups, scored), scored)
+        squares, count = group_sum(centred.square(), batch.groups, scored), group_count(batch.groups, scored)
+        flat = squares <= (1e-7 * (1 + masked_values(rewards, scored).abs())).square() * count
         others = centred * count / (count - 1).clamp(min=1)
-        advantages = torch.where(among & ~flat, others, torch.zeros_like(others)).to(batch.rewards.dtype)
-        stats = {"flat": Mean((flat & among).sum(), among.sum()), "size": Mean(advantages.abs().sum(), among.sum())}
+        advantages = torch.where(scored & ~flat, others, torch.zeros_like(others)).to(batch.rewards.dtype)
+        stats = {"flat": Mean((flat & scored).sum(), scored.sum()), "size": Mean(advantages.abs().sum(), scored.sum())}
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of groups of one, which have no others."""
+        """Report groups of one, whose advantages are zero."""
         if regime.group_size == 1:
             return NoEffect(
                 "leave-one-out",

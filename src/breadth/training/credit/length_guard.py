@@ -1,4 +1,4 @@
-"""The length guard: notices when responses shrink to a fraction of what they were, and stops paying for it."""
+"""The length guard: detects a collapse of response length and stops rewarding it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from breadth.training.records import Rollouts, not_none
 
 @dataclass(frozen=True)
 class LengthGuardState:
-    """What the length guard remembers between generations."""
+    """What the length guard keeps between generations."""
 
     generations: int = 0
     """Generations seen."""
@@ -33,23 +33,21 @@ class LengthGuardState:
 
 @dataclass(frozen=True)
 class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
-    """Watch for a collapse of response length, and while it lasts give no credit to responses that took part in it.
+    """Detect a collapse of response length; while it lasts, give no credit to the short responses.
 
-    After the estimator.
+    It comes after the estimator.
 
-    The run has collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor`` times
+    The run counts as collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor`` times
     its mean over the first ``settle`` generations. One item whose checker took a bare boxed answer brought the mean
-    length from 510.7 to 45.7 tokens in 58 steps, before the accuracy moved (2605.28388). The rule is ours, that of
-    `breadth.measure.degeneracy`, and so are its numbers.
+    length from 510.7 to 45.7 tokens in 58 steps, before the accuracy moved (2605.28388). Rule and numbers are
+    ours, those of `breadth.measure.degeneracy`.
 
-    The right reaction is to halt and look at the newest data family. ``act="stop"`` does so: it raises. ``act="mute"``
-    keeps the run alive: positive advantages of responses shorter than ``floor`` times the start become 0, so that the
-    shortcut is not reinforced further; nothing rewards length, and the punishment of failures stays. ``act="report"``
-    only logs.
+    The right reaction is to stop and look at the newest data. ``act="stop"`` does so: it raises. ``act="mute"`` keeps
+    the run alive: positive advantages of responses shorter than ``floor`` times the start become 0, so the shortcut is
+    not reinforced. Nothing rewards length, and failures keep their negative advantages. ``act="report"`` only logs.
 
-    Harm: shorter is often better, and a model that grows concise past one half is muted for it: raise no alarm on tasks
-    where that is the aim. A change of the data mix moves the length too. Muting leaves a group's advantages below zero
-    on average.
+    Harm: shorter is often better, and a model that becomes concise is muted too: do not use it where that is the aim. A
+    change of the data mix also changes the length. Muting makes a group's mean advantage negative.
     """
 
     follows = Role.ESTIMATOR
@@ -70,25 +68,24 @@ class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
         require(self, "smoothing", 0 < self.smoothing <= 1, "a number above 0, at most 1")
 
     def init(self) -> LengthGuardState:
-        """Nothing seen."""
+        """Start with no generation seen."""
         return LengthGuardState()
 
     def apply(self, batch: Rollouts, state: LengthGuardState, selection: Selection | None) -> Effect[Rollouts]:
-        """Measure the lengths; while collapsed, act on the responses that are too short."""
+        """Measure the lengths; while collapsed, act on responses that are too short."""
         if state.collapsed and self.act == "stop":
             raise MechanismError(
-                f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, less than {self.floor:g}"
-                " of it.",
-                "Look at the newest data and its checker for answers that need no work; act = 'mute' or 'report' trains"
-                " on regardless.",
+                f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, below {self.floor:g} of the start.",
+                "Check the newest data and its checker for answers that need no work; act = 'mute' or 'report' continues"
+                " training.",
             )
         lengths, advantages = batch.lengths.to(batch.rewards), not_none(batch.advantages)
         short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.is_scored)
         rising = advantages > 0
         positive = rising.any(-1) if rising.ndim == 2 else rising
-        among = batch.is_scored
+        scored = batch.is_scored
         stats = {
-            "length": Mean(masked_values(lengths, among).sum(), among.sum()),
+            "length": Mean(masked_values(lengths, scored).sum(), scored.sum()),
             "short": Mean((short & positive).sum(), positive.sum()),
         }
         if self.act == "mute" and state.collapsed:
@@ -97,7 +94,7 @@ class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
         return Effect(batch, stats=stats)
 
     def update(self, state: LengthGuardState, stats: Mapping[str, Any]) -> LengthGuardState:
-        """Follow the mean length; a generation without a scored rollout does not count."""
+        """Update the mean length; a generation without a scored rollout does not count."""
         length = stats["length"].value if "length" in stats else math.nan
         if math.isnan(length):
             return state

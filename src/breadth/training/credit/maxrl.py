@@ -1,4 +1,4 @@
-"""The MaxRL advantage: rewards divided by the group's own success rate, towards maximum likelihood."""
+"""The MaxRL advantage: rewards divided by the group's success rate, towards maximum likelihood."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from breadth.training.records import Rollouts
 
 @dataclass(frozen=True)
 class MaxRL(Mechanism[Rollouts, None]):
-    """Learn from the average success, so that a problem solved once in eight pushes as hard as one solved every second time.
+    """Divide by the success rate, so that rarely solved problems count as much as often solved ones.
 
     ``A = r / p - 1`` with r = 1 for a success, 0 for a failure, and p the share of successes in the group (2602.02710).
     The mean over N rollouts of A times grad log pi has the gradient of ``-sum_{k <= N} (1 - p)^k / k`` for its
     expectation: between plain RL (N = 1) and the log-likelihood of success (N large).
 
-    That holds only while groups without a success keep their control variate, A = -1 on all of their rollouts (r / p
-    counts as 0 there); a group that is dropped instead biases the gradient: .4599 for .53193 at N = 4, p = .3. Success
-    is ``correct`` where given; else the rewards must have two levels (any two).
+    That holds only if groups without a success keep their control variate, A = -1 on all of their rollouts (r / p counts
+    as 0 there). Dropping such a group biases the gradient: .4599 for .53193 at N = 4, p = .3. Success is ``correct`` if
+    given; else the rewards must have two levels (any two).
 
-    Harm: one success in N gets A = N - 1, and with it whatever luck or checker fault made it a success. With
-    ``control``, a group without one pushes all of its rollouts down; over many draws that cancels, in one batch it is
-    noise that grows with the share of such groups (the stat ``all_fail``).
+    Harm: one success in N gets A = N - 1, even if it was luck or a checker error. With ``control``, a group without a
+    success lowers all of its rollouts. That cancels over many samples, but in one batch it is noise that grows with the
+    share of such groups (the stat ``all_fail``).
     """
 
     role = Role.ESTIMATOR
@@ -37,8 +37,9 @@ class MaxRL(Mechanism[Rollouts, None]):
     all_fail: Literal["control", "zero"] = "control"
     """What a group without a success gets: the control variate, or nothing.
 
-    The paper's choice is not known to us; whoever divides by
-    (mean + epsilon) gives nothing. Ours is the one whose gradient is the objective's."""
+    We do not know the paper's choice; code that divides by (mean + epsilon) gives nothing. Only the control variate
+    gives the objective's gradient.
+    """
 
     def __post_init__(self) -> None:
         require(self, "all_fail", self.all_fail in ("control", "zero"), "'control' or 'zero'")
@@ -58,7 +59,7 @@ class MaxRL(Mechanism[Rollouts, None]):
         return Effect(replace(batch, advantages=advantages), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of groups of one: a success gets nothing, and a failure nothing or -1."""
+        """Report groups of one: a success gets nothing, and a failure nothing or -1."""
         if regime.group_size == 1:
             return NoEffect(
                 "maxrl",

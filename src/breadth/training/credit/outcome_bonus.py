@@ -1,4 +1,4 @@
-"""The outcome bonus: pays for final answers that a problem has seldom been given."""
+"""The outcome bonus: rewards final answers that were rarely given to a problem before."""
 
 from __future__ import annotations
 
@@ -25,38 +25,35 @@ class OutcomeCounts:
 
 @dataclass(frozen=True)
 class OutcomeBonus(Mechanism[Rollouts, OutcomeCounts]):
-    """Pay for answers seldom given before, and charge for those given often.
+    """Reward answers rarely given before, and penalise those given often.
 
-    Put it after the estimator: it adds to the advantage.
+    It adds to the advantage, so it comes after the estimator.
 
     ``A += coefficient * (min(1, sqrt(1 / N)) - baseline)`` with N how often this answer was given to this problem in
-    earlier generations (UCB, UCB-Mean and UCB-Con of 2509.06941, which keeps a KL to the base model beside it). Groups
-    without a difference in reward get their only signal from it: a FlatFilter before it takes that away, so filter
-    after it, on the total advantage.
+    earlier generations (UCB, UCB-Mean and UCB-Con of 2509.06941, which adds a KL to the base model). For groups with
+    equal rewards it is the only signal. A FlatFilter before it removes that signal, so filter after it, on the
+    advantage.
 
-    An answer that could not be parsed gets no bonus and is not counted, or failing the format would be exploring.
-    Answers must be canonical by the checker's own equivalence, or 1/2 and 0.5 are two. All answers are counted, also of
-    rollouts that were dropped or have no reward.
+    An answer that cannot be parsed gets no bonus and is not counted; otherwise breaking the format would pay. Answers
+    must be canonical by the checker's own equivalence, or 1/2 and 0.5 count as two. All answers are counted, including
+    those of rollouts that were dropped or have no reward.
 
-    Harm: without a baseline it pays for going back to known wrong answers and does not reliably help at test. With one,
-    an often-given answer is charged while an unparsable one is not: keep the coefficient below the gap that correctness
-    or the format makes in the advantage.
+    Harm: without a baseline it rewards returning to known wrong answers and does not reliably help at test time. With
+    one, a frequent answer is penalised but an unparsable one is not: keep the coefficient below the advantage gap
+    between correct and wrong, and between good and bad format.
     """
 
     follows = Role.ESTIMATOR
 
     coefficient: float = 0.1
-    """Size of the bonus against the advantage. The paper's is not known to us; ours is the middle of 0.05 to 0.2, worth
+    """Size of the bonus relative to the advantage. We do not know the paper's; ours is the middle of 0.05 to 0.2, worth
     sweeping.
     """
     baseline: Literal["none", "mean", "constant"] = "constant"
-    """What is taken off: nothing, the group's mean bonus, or ``constant``. The constant one was best over k = 1 to 32
-    in the paper.
+    """What is subtracted: nothing, the group's mean bonus, or ``constant``, which was best for k = 1 to 32 in the paper.
     """
     constant: float = 0.5
-    """The constant baseline. The paper's value is not known to us; at 0.5 an answer is charged once it was given more
-    than 4 times.
-    """
+    """The constant baseline. We do not know the paper's; at 0.5 an answer is penalised after more than 4 occurrences."""
 
     def __post_init__(self) -> None:
         require(self, "baseline", self.baseline in ("none", "mean", "constant"), "'none', 'mean' or 'constant'")
@@ -65,32 +62,32 @@ class OutcomeBonus(Mechanism[Rollouts, OutcomeCounts]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Whose answers they are, and the answers."""
+        """The problem and the answer of each rollout."""
         return frozenset({"problems", "outcomes"})
 
     def init(self) -> OutcomeCounts:
-        """Nothing seen."""
+        """Start with no answer seen."""
         return OutcomeCounts()
 
     def apply(self, batch: Rollouts, state: OutcomeCounts, selection: Selection | None) -> Effect[Rollouts]:
         """Add the bonus, by the counts from before this generation, and count its answers."""
-        answers = _answers(batch)
+        answers = problem_answers(batch)
         seen = batch.rewards.new_tensor(
             [state.counts.get(problem, {}).get(outcome or "", 0) for problem, outcome in answers]
         )
         given = seen.new_tensor([outcome is not None for _, outcome in answers]).bool()
-        among = batch.is_scored & given
+        counted = batch.is_scored & given
         bonus = seen.clamp(min=1).rsqrt()
         if self.baseline == "mean":
-            bonus = bonus - group_mean(bonus, batch.groups, among)
+            bonus = bonus - group_mean(bonus, batch.groups, counted)
         elif self.baseline == "constant":
             bonus = bonus - self.constant
-        bonus = masked_values(bonus, among)
-        counted: Counter[Hashable] = Counter(answer for answer in answers if answer[1] is not None)
+        bonus = masked_values(bonus, counted)
+        occurrences: Counter[Hashable] = Counter(answer for answer in answers if answer[1] is not None)
         stats = {
-            "answers": Counts(counted),
-            "bonus": Mean(bonus.sum(), among.sum()),
-            "new": Mean((among & (seen == 0)).sum(), among.sum()),
+            "answers": Counts(occurrences),
+            "bonus": Mean(bonus.sum(), counted.sum()),
+            "new": Mean((counted & (seen == 0)).sum(), counted.sum()),
         }
         return Effect(batch.add_advantages(self.coefficient * bonus), stats=stats)
 
@@ -103,20 +100,20 @@ class OutcomeBonus(Mechanism[Rollouts, OutcomeCounts]):
         return OutcomeCounts({**state.counts, **touched})
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of groups of one, whose mean is their own bonus."""
+        """Report groups of one with the mean baseline, which equals their bonus."""
         if regime.group_size == 1 and self.baseline == "mean":
             return NoEffect(
                 "outcome-bonus",
-                "with one rollout per problem the mean baseline takes all of the bonus.",
+                "with one rollout per problem the mean baseline cancels the bonus.",
                 "Use the constant baseline.",
             )
         return None
 
 
-def _answers(batch: Rollouts) -> list[tuple[str, str | None]]:
+def problem_answers(batch: Rollouts) -> list[tuple[str, str | None]]:
     """Return (problem, outcome) of each rollout."""
     problems, outcomes = not_none(batch.problems), not_none(batch.outcomes)
     if not len(problems) == len(outcomes) == len(batch):
-        problem = f"{len(batch)} rollouts came with {len(problems)} problems and {len(outcomes)} outcomes."
+        problem = f"There are {len(batch)} rollouts, but {len(problems)} problems and {len(outcomes)} outcomes."
         raise MechanismError(problem, "Give one problem and one outcome (None where there is none) for each rollout.")
     return list(zip(problems, outcomes, strict=True))

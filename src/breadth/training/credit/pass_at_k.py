@@ -1,4 +1,4 @@
-"""The pass@k advantage: rewards a group for solving its problem at least once in k tries."""
+"""The pass@k advantage: rewards a group for solving its problem at least once in k attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from breadth.training.records import Rollouts
 
 @dataclass(frozen=True)
 class PassAtK(Mechanism[Rollouts, None]):
-    """Train for one success in k tries instead of in one, so that the policy may keep several ways to try.
+    """Train for one success in k attempts instead of one, so that the policy can keep several approaches.
 
     With n rollouts, f of them failures, ``miss = C(f, k) / C(n, k)`` and ``rho = 1 - miss`` (Pass@k Training,
     2508.10751)::
@@ -27,27 +27,25 @@ class PassAtK(Mechanism[Rollouts, None]):
         (same) unbiased    k * (value - baseline); value: 1 for a success, 1 - C(f-1, k-1) / C(n-1, k-1) for a failure
 
     The mean over the group of the unbiased form times grad log pi has the gradient of pass@k for its expectation (PKPO,
-    2505.15201; ours is n times its weight, as the loss averages over rollouts). Its baseline is what k - 1 of the
-    others (one, when k = 1) would have scored. It does not depend on the rollout, so nothing is biased; for k > 1 the
-    variance falls in every case the tests enumerate, and failures get exactly 0. With k = 1 the normalised form is GRPO
+    2505.15201; ours is n times its weight, because the loss averages over rollouts). Its baseline is the expected score
+    of k - 1 of the others (one, if k = 1). It does not depend on the rollout, so it adds no bias. For k > 1 it lowers
+    the variance in every case the tests enumerate, and failures get exactly 0. With k = 1 the normalised form is GRPO
     with the population deviation, the unbiased one leave-one-out.
 
-    Success is ``correct`` where given; else rewards must have two levels (any two). A group with fewer than k scored
-    rollouts gets no advantage; in the normalised form nor does one with fewer than k failures: solved problems go
-    silent.
+    Success is ``correct`` if given; else rewards must have two levels (any two). A group with fewer than k scored
+    rollouts gets no advantage. In the normalised form a group with fewer than k failures gets none either: solved
+    problems stop contributing.
 
-    Harm: pass@1 can fall, as problems interfere (2602.21189), and all signal fades as the policy solves more.
+    Harm: pass@1 can fall, as problems interfere (2602.21189), and the signal vanishes as the policy solves more.
     (verl's ``grpo_passk`` is another method, 2503.19595.)
     """
 
     role = Role.ESTIMATOR
 
     k: int = 4
-    """Tries. The paper's code takes it as an argument and we know of no recommended value; 4 is half of the usual group
-    of 8.
-    """
+    """Attempts. An argument in the paper's code, without a recommended value; 4 is half of the usual group of 8."""
     form: Literal["normalised", "unbiased"] = "normalised"
-    """Which advantage; normalised is the paper's."""
+    """Form of the advantage; the paper uses the normalised one."""
     epsilon: float = 1e-6
     """Added to the deviation of the normalised form; 1e-6 in the paper's code."""
     baseline: bool = True
@@ -93,24 +91,24 @@ class PassAtK(Mechanism[Rollouts, None]):
         return self.k * (value - float(self.baseline) * (1 - all_fail_probability(failed, others, tries)))
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of too few rollouts: fewer than k say nothing about k tries, with exactly k the normalised form is always zero."""
-        least = self.min_group_size()
-        if regime.group_size is not None and regime.group_size < least:
+        """Report groups too small for k; with exactly k rollouts the normalised form is always zero."""
+        smallest = self.min_group_size()
+        if regime.group_size is not None and regime.group_size < smallest:
             reason = f"k = {self.k} with {regime.group_size} rollouts per problem makes every advantage zero."
             return NoEffect(
-                "pass-at-k", reason, f"Sample at least {least} per problem, twice k for a good estimate, or lower k."
+                "pass-at-k", reason, f"Sample at least {smallest} per problem, twice k for a good estimate, or lower k."
             )
         return None
 
     def min_group_size(self) -> int:
-        """Return how many rollouts a group needs to get any advantage; a baseline of the others needs others."""
+        """Return how many rollouts a group needs to get any advantage."""
         return self.k + 1 if self.form == "normalised" else max(self.k, 1 + self.baseline)
 
 
 def all_fail_probability(fails: Tensor, total: Tensor, tries: Tensor) -> Tensor:
-    """Return the chance C(fails, tries) / C(total, tries) that a draw of ``tries`` of ``total`` rollouts holds only failures."""
-    chance = torch.ones_like(total)
+    """Return C(fails, tries) / C(total, tries): the probability that ``tries`` of ``total`` rollouts are all failures."""
+    probability = torch.ones_like(total)
     for drawn in range(int(tries.max()) if len(tries) else 0):
         factor = (fails - drawn).clamp(min=0) / (total - drawn).clamp(min=1)
-        chance = torch.where(tries > drawn, chance * factor, chance)
-    return chance
+        probability = torch.where(tries > drawn, probability * factor, probability)
+    return probability

@@ -1,4 +1,4 @@
-"""The rare-success cap: no group's only success pushes harder than a set advantage."""
+"""The rare-success cap: limits the advantage of a group's only success."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from breadth.training.records import Rollouts, not_none
 
 @dataclass(frozen=True)
 class RareSuccessCap(Mechanism[Rollouts, None]):
-    """Do not let a large group's one success, which may be luck or a fault of the checker, push at full strength.
+    """Limit the advantage of a large group's only success, which may be luck or a checker error.
 
     In a group of ``size`` or more scored rollouts with exactly one success, that success's advantage is at most
     ``cap``. Dividing by the group's (population) deviation makes it sqrt(n - 1) otherwise: 2.65 in a group of 8, 5.57
-    in one of 32. Ours; what it guards against is the harm of overly hard problems (2605.28388). Success is ``correct``
-    where given; else the rewards must have two levels (any two). It stands after the estimator. Where rewards of 0 and
-    1 are not divided by a deviation (leave-one-out, ``scale="none"``) no advantage is above 1, and a cap of 2 never
-    acts (watch ``capped``).
+    in one of 32. Ours; it guards against the harm of overly hard problems (2605.28388). Success is ``correct`` if
+    given; else the rewards must have two levels (any two). It comes after the estimator. If rewards of 0 and 1 are not
+    divided by a deviation (leave-one-out, ``scale="none"``), no advantage exceeds 1 and a cap of 2 never acts (check
+    ``capped``).
 
-    Harm: a true first success is what a hard problem has to teach, and it is slowed down too. A second, independent
-    checker is the better guard where there is one. The group's advantages no longer sum to zero.
+    Harm: a true first success on a hard problem is limited too. A second, independent checker is the better guard if
+    there is one. The group's advantages no longer sum to zero.
     """
 
     follows = Role.ESTIMATOR
 
     cap: float = 2.0
-    """Largest advantage of a lone success; ours, no publication behind it. It acts from groups of 8 on: sqrt(7) = 2.65;
-    inf is no cap.
-    """
+    """Largest advantage of a lone success; our choice. It acts from groups of 8 on: sqrt(7) = 2.65; inf is no cap."""
     size: int = 8
-    """Scored rollouts from which one success counts as rare; ours: below 8 an estimate of one in n says little."""
+    """Scored rollouts from which one success counts as rare; our choice: below 8, one in n is a poor estimate."""
 
     def __post_init__(self) -> None:
         require(self, "cap", self.cap >= 0, "a number of 0 or more")
@@ -54,7 +52,7 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
         return Effect(replace(batch, advantages=capped), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of groups that are too small to be capped."""
+        """Report groups that are too small to be capped."""
         if regime.group_size is not None and regime.group_size < self.size:
             reason = (
                 f"it acts on groups of {self.size} or more, and there are {regime.group_size} rollouts per problem."

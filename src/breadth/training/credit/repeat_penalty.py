@@ -1,4 +1,4 @@
-"""The repeat penalty: charges a rollout for every other one of its group with the same answer."""
+"""The repeat penalty: penalises a rollout for every other one of its group with the same answer."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from breadth.training.records import Rollouts, not_none
 
 @dataclass(frozen=True)
 class RepeatPenalty(Mechanism[Rollouts, None]):
-    """Charge for giving the answer that others of the group gave too.
+    """Penalise the answer that others of the group gave too.
 
-    Put it after the estimator: it adds to the advantage.
+    It adds to the advantage, so it comes after the estimator.
 
     ``A_i -= coefficient * (how many of the others gave a_i) / n`` with n the scored rollouts of the group (batch
-    exploration, 2509.06941). An answer that could not be parsed equals no other. Answers must be canonical by the
-    checker's own equivalence, or 1/2 and 0.5 are two. In the paper it was the best at large k late in training.
+    exploration, 2509.06941). An answer that cannot be parsed equals no other. Answers must be canonical by the
+    checker's own equivalence, or 1/2 and 0.5 count as two. In the paper it was best at large k late in training.
 
-    Harm: repeating the correct answer is charged too, so on solved problems it fights the reward: keep
+    Harm: repeating the correct answer is penalised too, so on solved problems it opposes the reward: keep
     ``coefficient * (n - 1) / n`` below the gap between the advantages of correct and wrong. An unparsable answer is
-    never charged; let the format have its own reward.
+    never penalised; give the format its own reward.
     """
 
     follows = Role.ESTIMATOR
 
     coefficient: float = 0.1
-    """Size of the penalty against the advantage. The paper's is not known to us; ours is the middle of 0.05 to 0.2,
+    """Size of the penalty relative to the advantage. We do not know the paper's; ours is the middle of 0.05 to 0.2,
     worth sweeping.
     """
 
@@ -44,22 +44,25 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
         return frozenset({"outcomes"})
 
     def apply(self, batch: Rollouts, state: None, selection: Selection | None) -> Effect[Rollouts]:
-        """Take the penalty off the advantages; rollouts without a reward neither pay nor count."""
-        outcomes, among = not_none(batch.outcomes), batch.is_scored
+        """Subtract the penalty from the advantages; rollouts without a reward neither pay nor count."""
+        outcomes, is_scored = not_none(batch.outcomes), batch.is_scored
         if len(outcomes) != len(batch):
             raise MechanismError(
-                f"{len(batch)} rollouts came with {len(outcomes)} outcomes.",
-                "Give one for each rollout, None where there is none.",
+                f"There are {len(batch)} rollouts, but {len(outcomes)} outcomes.",
+                "Give one for each rollout, None if there is none.",
             )
         given = list(zip(batch.groups.tolist(), outcomes, strict=True))
-        times = Counter(answer for answer, scored in zip(given, among.tolist(), strict=True) if scored)
+        times = Counter(answer for answer, scored in zip(given, is_scored.tolist(), strict=True) if scored)
         others = batch.rewards.new_tensor([times[answer] - 1 if answer[1] is not None else 0 for answer in given])
-        penalty = masked_values(others / group_count(batch.groups, among).clamp(min=1), among)
-        stats = {"penalty": Mean(penalty.sum(), among.sum()), "repeated": Mean((penalty > 0).sum(), among.sum())}
+        penalty = masked_values(others / group_count(batch.groups, is_scored).clamp(min=1), is_scored)
+        stats = {
+            "penalty": Mean(penalty.sum(), is_scored.sum()),
+            "repeated": Mean((penalty > 0).sum(), is_scored.sum()),
+        }
         return Effect(batch.add_advantages(-self.coefficient * penalty), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Tell of groups of one, which have nobody to repeat."""
+        """Report groups of one, where no answer is repeated."""
         if regime.group_size == 1:
             return NoEffect(
                 "repeat-penalty",

@@ -1,4 +1,4 @@
-"""Strategic grams: the phrases in which correct solutions plan, found in their text and found again in a response's tokens."""
+"""Strategic grams: phrases in which correct solutions plan, and the tokens of a response that contain them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ _FUNCTION_WORDS = (
     " there's"
 )
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""Words without content of their own. Words of logic (but, if, not, so, then, instead, why) are content here: plans are
-made of them.
-"""
+"""Words without content. Words of logic (but, if, not, so, then, instead, why) are content: plans consist of them."""
 
 _ENDINGS = ("ing", "ed", "es", "ly", "s")
 _MIN_STEM_LENGTH = 3
@@ -33,17 +31,16 @@ _BLOCK = 1024
 
 
 def content_stems(phrase: str) -> frozenset[str]:
-    """Return the stems of a phrase's content words: what two phrases of one meaning mostly share."""
+    """Return the stems of a phrase's content words, which two phrases of one meaning mostly share."""
     return frozenset(stem(word) for word in phrase.split() if word not in FUNCTION_WORDS)
 
 
 def cluster_phrases(phrases: Sequence[str], min_similarity: float = 0.5) -> IntArray:
-    """Give each phrase the number of its cluster; phrases are alike when ``|A & B| / |A | B|`` of their content stems reaches ``alike``.
+    """Return the cluster of each phrase, by the Jaccard similarity ``|A & B| / |A | B|`` of their content stems.
 
-    Each phrase joins the most similar phrase that leads a cluster, the earlier of two, or leads one of its own; so put
-    the commonest first. There is no chaining from phrase to phrase: with it, overlapping windows of one text would all
-    end in one cluster. Every subset of a leader's few stems is looked up directly, so the work is linear in the
-    phrases.
+    Each phrase joins the cluster whose leader is most similar (the earlier of two), or leads a new one; so put the most
+    common first. There is no chaining: with it, overlapping windows of one text would all end in one cluster. Every
+    subset of a leader's few stems is looked up directly, so the time is linear in the phrases.
     """
     leaders: dict[tuple[frozenset[str], int], int] = {}
     known: dict[frozenset[str], int] = {}
@@ -63,8 +60,8 @@ def cluster_phrases(phrases: Sequence[str], min_similarity: float = 0.5) -> IntA
 
 
 def cluster_vectors(vectors: NDArray[np.floating], min_similarity: float = 0.8) -> IntArray:
-    """Give each vector the number of its cluster, by the same rule on the cosine; quadratic in the clusters, a block at a time."""
-    unit = _unit(vectors)
+    """Return the cluster of each vector, by the same rule on the cosine; quadratic in the clusters, in blocks."""
+    unit = _normalise_rows(vectors)
     labels = np.empty(len(unit), dtype=np.int64)
     leaders: list[int] = []
     for start in range(0, len(unit), _BLOCK):
@@ -87,14 +84,14 @@ def cluster_vectors(vectors: NDArray[np.floating], min_similarity: float = 0.8) 
 def _find_leader(
     stems: frozenset[str], leaders: dict[tuple[frozenset[str], int], int], min_similarity: float
 ) -> int | None:
-    """Return the cluster whose leader shares most with the stems, the earliest of equals; None when none shares enough."""
+    """Return the cluster whose leader is most similar to the stems, the earliest of equals; None if none is enough."""
     best: tuple[float, int] | None = None
     for part in _subsets(stems):
         for size in range(len(part), int(len(part) / min_similarity) + 1):
-            likeness = len(part) / (len(stems) + size - len(part))
+            similarity = len(part) / (len(stems) + size - len(part))
             cluster = leaders.get((part, size))
-            if cluster is not None and likeness >= min_similarity and (best is None or (likeness, -cluster) > best):
-                best = (likeness, -cluster)
+            if cluster is not None and similarity >= min_similarity and (best is None or (similarity, -cluster) > best):
+                best = (similarity, -cluster)
     return None if best is None else -best[1]
 
 
@@ -104,8 +101,10 @@ def _subsets(stems: frozenset[str]) -> Iterator[frozenset[str]]:
 
 
 def stem(word: str) -> str:
-    """Strip the commonest English endings: trying, tries, tried and try share one stem; so do solve, solves, solved, solving."""
-    ending = next((one for one in _ENDINGS if word.endswith(one) and len(word) - len(one) >= _MIN_STEM_LENGTH), "")
+    """Strip common English endings: trying, tries, tried and try share one stem; so do solve, solves, solved, solving."""
+    ending = next(
+        (suffix for suffix in _ENDINGS if word.endswith(suffix) and len(word) - len(suffix) >= _MIN_STEM_LENGTH), ""
+    )
     stem = word.removesuffix(ending) if ending != "s" or not word.endswith("ss") else word
     stem = stem.removesuffix("e") if len(stem) > _MIN_STEM_LENGTH else stem
     if len(stem) > _MIN_STEM_LENGTH and stem[-1] == stem[-2]:
@@ -113,7 +112,7 @@ def stem(word: str) -> str:
     return stem[:-1] + "i" if stem.endswith("y") else stem
 
 
-def _unit(vectors: NDArray[np.floating]) -> FloatArray:
+def _normalise_rows(vectors: NDArray[np.floating]) -> FloatArray:
     given = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(given, axis=-1, keepdims=True) if given.ndim == 2 else np.zeros(1)
     if given.ndim != 2 or not np.isfinite(given).all() or not (lengths > 0).all():
@@ -126,7 +125,7 @@ def _unit(vectors: NDArray[np.floating]) -> FloatArray:
 
 
 def _nearest(rows: FloatArray, leaders: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return for each row the place and the cosine of the nearest leader; -inf when there is none."""
+    """Return for each row the index and the cosine of the nearest leader; -inf if there is none."""
     if not len(leaders):
         return np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -np.inf)
     cosines = rows @ leaders.T
@@ -137,7 +136,7 @@ def _nearest(rows: FloatArray, leaders: FloatArray) -> tuple[IntArray, FloatArra
 SIZES = range(3, 6)
 """Words in a gram; 3 to 5 in the paper."""
 _MIN_SOLUTIONS = 2
-"""Solutions a gram must occur in: what one solution says is no strategy."""
+"""Solutions a gram must occur in: a phrase of a single solution is not a strategy."""
 _WORD = re.compile(r"(?<![\w\\])(?:[^\W\d_]{2,}|[aAiI])(?:['’-][^\W\d_]+)*(?!\w)")
 
 
@@ -162,7 +161,7 @@ class StrategicGrams:
         object.__setattr__(self, "grams", tuple(dict.fromkeys(grams)))
 
     @cached_property
-    def _by_size(self) -> dict[int, frozenset[tuple[str, ...]]]:
+    def _grams_by_size(self) -> dict[int, frozenset[tuple[str, ...]]]:
         sizes: dict[int, set[tuple[str, ...]]] = defaultdict(set)
         for gram in self.grams:
             words = tuple(gram.split())
@@ -170,25 +169,25 @@ class StrategicGrams:
         return {size: frozenset(words) for size, words in sizes.items()}
 
     def find_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return where grams stand in a text, as (start, end) in characters; they may overlap.
+        """Return the (start, end) characters of the grams in a text; they may overlap.
 
-        Whole words in any case, with nothing but white space between them. Linear in the text, however many grams there
-        are.
+        Matches whole words in any case, with only white space between them. The time is linear in the text, independent
+        of the number of grams.
         """
         found = []
         for run in _runs(text):
             words = tuple(_plain(word[0]) for word in run)
-            for size, grams in self._by_size.items():
+            for size, grams in self._grams_by_size.items():
                 starts = (start for start in range(len(words) - size + 1) if words[start : start + size] in grams)
                 found += [(run[start].start(), run[start + size - 1].end()) for start in starts]
         return sorted(found)
 
     def mark_tokens(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
-        """Say for each token whether it overlaps a gram: what `Rollouts.planning` holds.
+        """Return for each token whether it overlaps a gram, as in `Rollouts.planning`.
 
-        ``text`` is the response decoded once, ``offsets`` are the (start, end) of each token's characters in it, as
-        fast tokenizers return them. Never match on token ids: what stands before a word changes its tokens. A token
-        without characters is not marked.
+        ``text`` is the decoded response, ``offsets`` are the (start, end) characters of each token in it, as fast
+        tokenizers return them. Do not match on token ids: the text before a word changes its tokens. A token without
+        characters is not marked.
         """
         covered = bytearray(len(text))
         for start, end in self.find_spans(text):
@@ -209,27 +208,23 @@ def find_strategic_grams(
     embed: Callable[[Sequence[str]], NDArray[np.floating]] | None = None,
     min_similarity: float | None = None,
 ) -> StrategicGrams:
-    """Find the phrases that correct solutions have in common: clusters of word n-grams that occur in the most solutions.
+    """Find phrases that correct solutions have in common: clusters of word n-grams in the most solutions.
 
-    Word n-grams of 3 to 5 words are clustered by meaning; a cluster's document frequency is the number of different
-    solutions that hold one of its grams; the grams of the ``share`` of clusters with the largest are strategic
+    Word n-grams of 3 to 5 words are clustered by meaning. A cluster's document frequency is the number of solutions
+    that contain one of its grams. The grams of the ``share`` of clusters with the largest frequency are strategic
     (2509.03646; 0.2 there).
 
-    Where this differs from the paper. (1) The paper clusters sentence-transformer embeddings; its model, algorithm and
-    threshold are not known to us. Without ``embed`` we cluster by the stems of content words, which needs no model,
-    joins "let us try another way" with "try another approach" but not with "go about it differently", and knows English
-    endings only. With ``embed`` (phrases in, one vector for each out) vectors are clustered by their cosine. ``alike``
-    is the least likeness: by default 0.5 of the stems, 0.8 of the cosine, both our choice. (2) Left out from the start:
+    (see below) by default 0.5 of the stems, 0.8 of the cosine, both our choice. (2) Left out from the start:
     grams of a single solution, grams without a content word ("that it is"), and any across marks, numbers, formulas or
     one-letter names. So the share is one of fewer clusters.
 
-    Hand in solutions to many different problems, or their common subject becomes the strategy; and read the result
-    before training on it: 86 % of the paper's grams were judged to guide reasoning, and random ones lose the gain. Text
-    must have blanks between words.
+    Pass solutions to many different problems, or their common subject becomes the strategy. Read the result before you
+    train on it: 86 % of the paper's grams were rated as guiding reasoning, and random grams lose the gain. Text must
+    have blanks between words.
     """
     if not 0 < share <= 1 or (min_similarity is not None and not 0 < min_similarity <= 1):
         raise SettingsError(
-            f"strategic_grams got share = {share} and alike = {min_similarity}; both must be above 0, at most 1.",
+            f"find_strategic_grams got share = {share} and min_similarity = {min_similarity}; both must be above 0, at most 1.",
             "Keep the defaults.",
         )
     holders = shared_grams(solutions)
@@ -242,15 +237,15 @@ def find_strategic_grams(
     labels = (
         cluster_phrases(phrases, min_similarity or 0.5)
         if embed is None
-        else _embedded(phrases, embed, min_similarity or 0.8)
+        else cluster_embeddings(phrases, embed, min_similarity or 0.8)
     )
-    return StrategicGrams(_most_spread(phrases, labels, holders, share))
+    return StrategicGrams(most_frequent_grams(phrases, labels, holders, share))
 
 
 def shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
-    """Return gram -> the solutions that hold it, for grams of several solutions with a content word.
+    """Return gram -> the solutions that contain it, for grams of several solutions with a content word.
 
-    Size by size, for a gram is shared only if both grams within it that are one word shorter are: most are never
+    Works size by size: a gram is shared only if both of its grams that are one word shorter are. So most are never
     stored.
     """
     texts = [[[intern(_plain(word[0])) for word in run] for run in _runs(solution)] for solution in solutions]
@@ -280,10 +275,10 @@ def _embedded(
     return cluster_vectors(vectors, min_similarity)
 
 
-def _most_spread(
+def most_frequent_grams(
     phrases: Sequence[str], labels: IntArray, holders: dict[str, list[int]], share: float
 ) -> tuple[str, ...]:
-    """Return the grams of the clusters that the most solutions hold; of equal clusters the one whose leader came first."""
+    """Return the grams of the clusters that occur in the most solutions; of equal clusters the earlier one first."""
     solutions: dict[int, set[int]] = defaultdict(set)
     for phrase, label in zip(phrases, labels.tolist(), strict=True):
         solutions[label].update(holders[phrase])
@@ -293,7 +288,7 @@ def _most_spread(
 
 
 def _runs(text: str) -> Iterator[list[re.Match[str]]]:
-    """Yield the longest runs of words with nothing but white space between them."""
+    """Yield the longest runs of words with only white space between them."""
     run: list[re.Match[str]] = []
     for word in _WORD.finditer(text):
         if run and text[run[-1].end() : word.start()].strip():
@@ -305,7 +300,7 @@ def _runs(text: str) -> Iterator[list[re.Match[str]]]:
 
 
 def _windows(words: Sequence[str], size: int, shared: Container[str]) -> Iterator[str]:
-    """Yield the grams of a run whose two shorter grams are shared; pairs are the shortest looked at."""
+    """Yield the grams of a run whose two shorter grams are shared; pairs are the shortest considered."""
     if size == 2:
         yield from map(" ".join, pairwise(words))
         return

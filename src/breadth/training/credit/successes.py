@@ -1,4 +1,4 @@
-"""Which rollouts succeeded: what the mechanisms that count successes all ask first."""
+"""Which rollouts succeeded: shared by the mechanisms that count successes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from breadth.training.ops import masked_values
 from breadth.training.records import Rollouts
 
 REWARD_TOLERANCE = 1e-6
-"""Rewards closer than this, relative to their size, are one level: sums of token rewards differ in the last digits."""
+"""Relative difference below which two rewards are one level: sums of token rewards differ in the last digits."""
 
 
 def find_successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
-    """Return (N,) which rollouts succeeded, and (N,) which have a reward, were not dropped and are known to have succeeded or not.
+    """Return (N,) which rollouts succeeded, and (N,) for which that is known; dropped and unscored ones are unknown.
 
-    By ``correct`` where it is given. Otherwise by the rewards, which must then have two levels over the whole
-    generation, whatever they are (0 and 1, -1 and 1): the higher is success. Where all rewards are equal, success is a
-    reward above 0.
+    Success is ``correct`` if given. Otherwise the rewards must have two levels over the whole generation (0 and 1, -1
+    and 1, any two): the higher is success. If all rewards are equal, success is a reward above 0.
     """
     if rollouts.correct is not None:
         known = rollouts.is_scored & torch.isfinite(rollouts.correct)
         marks = masked_values(rollouts.correct, known)
         if not bool(((marks == 0) | (marks == 1)).all()):
             raise MechanismError(
-                "correct holds other numbers than 0 and 1.",
-                "Give 1 for a correct answer, 0 for a wrong one, NaN where unknown.",
+                "correct contains numbers other than 0 and 1.",
+                "Give 1 for a correct answer, 0 for a wrong one, NaN if unknown.",
             )
         return known & (marks == 1), known
     known = rollouts.is_scored
@@ -34,7 +33,7 @@ def find_successes(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
 
 
 def _upper_level(rewards: Tensor, known: Tensor) -> Tensor:
-    """Return which rewards are the upper of the two levels that the known ones have."""
+    """Return which rewards are at the upper of the two levels of the known ones."""
     if not len(known):
         return torch.zeros_like(rewards, dtype=torch.bool)
     low, high = known.min(), known.max()
@@ -43,8 +42,7 @@ def _upper_level(rewards: Tensor, known: Tensor) -> Tensor:
         return rewards > 0
     if bool(((known - low > slack) & (high - known > slack)).any()):
         raise MechanismError(
-            f"The rewards have more than two levels (from {float(low):g} to {float(high):g}), so they do not say which"
-            " rollouts succeeded.",
-            "Give the rollouts' correct field: 1 or 0, without any shaping.",
+            f"The rewards have more than two levels (from {float(low):g} to {float(high):g}), so success is undefined.",
+            "Set the rollouts' correct field: 1 or 0, without any shaping.",
         )
     return high - rewards <= slack

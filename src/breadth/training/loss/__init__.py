@@ -1,1 +1,1 @@
-"""Mechanisms of the loss stage: token weights, one surrogate, extra terms; per micro-batch, updated per optimizer step."""
+"""Mechanisms of the loss stage: token weights, one surrogate, extra terms; applied per micro-batch."""

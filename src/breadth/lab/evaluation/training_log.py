@@ -1,0 +1,133 @@
+"""How a training run went on its own problems, generation by generation, read from its run folder.
+
+Nothing is sampled for it: the run folder holds every rollout that was trained on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from breadth.base.errors import MeasureError
+from breadth.lab.task.grammar import END, Role, Trace, parse
+from breadth.lab.task.problems import read_problem
+from breadth.runs.reader import Run
+
+GENERATIONS_AT_END = 5
+"""Generations that the first and the last numbers of a series are means of."""
+
+QUERY = """
+    SELECT step, "group", reward, truncated, entropy FROM rollouts
+    WHERE split = 'train' ORDER BY step, "group", sample
+"""
+ROUTES_QUERY = """
+    SELECT step, "group", reward, truncated, entropy, completion, prompt FROM rollouts JOIN problems USING (problem)
+    WHERE split = 'train' ORDER BY step, "group", sample
+"""
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """One number per generation, NaN where there is none; a series that was not read is empty."""
+
+    steps: tuple[int, ...]
+    """Optimizer step at which the generation was sampled."""
+    reward: tuple[float, ...]
+    """Mean reward, which is the share of right replies."""
+    entropy: tuple[float, ...]
+    """Mean entropy of all tokens in nats, before they were trained on."""
+    truncated: tuple[float, ...] = ()
+    """Share of replies that were truncated."""
+    zero_variance: tuple[float, ...] = ()
+    """Share of groups whose replies all got the same reward: they teach nothing."""
+    planning: tuple[float, ...] = ()
+    """Mean entropy of planning tokens, the forks; known only where a grammar tells them."""
+    execution: tuple[float, ...] = ()
+    """The same of execution tokens, the mechanical ones."""
+    solved: tuple[float, ...] = ()
+    """Share of problems with a right reply in their group."""
+    distinct: tuple[float, ...] = ()
+    """Different answers of a group, on average; known only where a grammar tells them."""
+
+    def endpoints(self, name: str) -> tuple[float, float]:
+        """Return the mean of a series over its first and over its last generations."""
+        values = getattr(self, name)
+        return float(np.mean(values[:GENERATIONS_AT_END])), float(np.mean(values[-GENERATIONS_AT_END:]))
+
+    def select(self, places: Sequence[int]) -> TrainingLog:
+        """Return the log of some generations only."""
+        series = {field.name: getattr(self, field.name) for field in fields(self)}
+        return TrainingLog(
+            **{name: tuple(values[at] for at in places) if values else () for name, values in series.items()}
+        )
+
+    def to_row(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return asdict(self)
+
+
+def read_training_log(run: Path, *, grammar: bool = False) -> TrainingLog:
+    """Read the training rollouts of a run folder.
+
+    ``grammar``: replies are in the language of Routes, which tells planning tokens, execution tokens and answers.
+    """
+    generations: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in Run.open(run).query(ROUTES_QUERY if grammar else QUERY).to_pylist():
+        generations[row["step"]].append(row)
+    if not generations:
+        raise MeasureError(
+            f"{run} holds no training rollouts.", "Move the arm's folder away and run the experiment again."
+        )
+    table = [generation_numbers(step, rows, grammar=grammar) for step, rows in sorted(generations.items())]
+    return TrainingLog(**{name: tuple(numbers[name] for numbers in table) for name in table[0]})
+
+
+def generation_numbers(step: int, rows: list[dict[str, Any]], *, grammar: bool) -> dict[str, Any]:
+    """Return the numbers of one generation, by the fields of `TrainingLog`."""
+    rewards: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        rewards[row["group"]].append(row["reward"] or 0.0)
+    numbers = {
+        "steps": int(step),
+        "reward": _mean([reward for group in rewards.values() for reward in group]),
+        "entropy": _mean([value for row in rows for value in row["entropy"] or ()]),
+        "truncated": _mean([bool(row["truncated"]) for row in rows]),
+        "zero_variance": _mean([len(set(group)) == 1 for group in rewards.values()]),
+        "solved": _mean([max(group) > 0 for group in rewards.values()]),
+    }
+    if not grammar:
+        return numbers
+    traces = [
+        parse(read_problem(row["prompt"]), [*row["completion"].split(), *([] if row["truncated"] else [END])])
+        for row in rows
+    ]
+    answers: dict[str, set[int]] = {group: set() for group in rewards}
+    for row, trace in zip(rows, traces, strict=True):
+        answers[row["group"]] |= set() if trace.answer is None else {trace.answer}
+    return numbers | {
+        "entropy": _role_entropy(rows, traces, None),
+        "planning": _role_entropy(rows, traces, Role.PLANNING),
+        "execution": _role_entropy(rows, traces, Role.EXECUTION),
+        "distinct": _mean([len(found) for found in answers.values()]),
+    }
+
+
+def _role_entropy(rows: list[dict[str, Any]], traces: list[Trace], role: Role | None) -> float:
+    """Return the mean entropy of the tokens of a role, or of all."""
+    return _mean(
+        [
+            value
+            for row, trace in zip(rows, traces, strict=True)
+            for value, own in zip(row["entropy"] or [], trace.roles, strict=False)
+            if role is None or own is role
+        ]
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

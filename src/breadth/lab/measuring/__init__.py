@@ -1,1 +1,0 @@
-"""What is measured of a policy on problems held out."""

@@ -1,1 +1,0 @@
-"""The second rung: the same experiment on a real small language model, sums in place of routes."""
