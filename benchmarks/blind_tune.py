@@ -24,7 +24,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from breadth.lab.model.reasoner import prime_of
+from breadth.lab.model.reasoner import reasoner_prime
 from breadth.lab.task.problems import draw_tasks, write_tasks
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import paired_difference
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=150, help="questions its choice is judged by")
     parser.add_argument("--out", type=Path, help="also write everything as JSON")
     asked = parser.parse_args()
-    prime = prime_of(asked.base)
+    prime = reasoner_prime(asked.base)
     problems = draw_tasks(asked.questions + asked.others, prime, "medium", seed=1)
     with tempfile.TemporaryDirectory() as folder, server(asked.base) as url:
         place = Path(folder)

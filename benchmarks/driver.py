@@ -34,7 +34,7 @@ from breadth.inference.strategy import Strategy
 from breadth.runtime.driver import Driver
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.testing.fake_server import served
+from breadth.testing.fake_server import spawn_server
 
 STREAMS, TOKENS, TOP = 512, 200, 20
 SDK_STREAMS = 128
@@ -232,7 +232,7 @@ def throughput() -> bool:
     """Print tokens per processor second of each client and the ratios; say whether they are as wanted."""
     rates: dict[str, list[float]] = {name: [] for name in CLIENTS}
     memory: list[float] = []
-    with served("--tokens", str(TOKENS)) as url:
+    with spawn_server("--tokens", str(TOKENS)) as url:
         for _ in range(REPEATS):
             for name in CLIENTS:
                 streams, rounds = (SDK_STREAMS, 1) if name == "sdk" else (STREAMS, ROUNDS)
@@ -266,7 +266,7 @@ def cancellation(pace: float) -> bool:
     middles: list[str] = []
     missed = 0.0
     for _ in range(REPEATS):
-        with served("--tokens", "2000", "--delay", str(pace)) as url:
+        with spawn_server("--tokens", "2000", "--delay", str(pace)) as url:
             figures = measured("--cancel", url)
         delays += figures["delays"]
         missed += figures["missed"][0]

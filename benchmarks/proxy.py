@@ -36,7 +36,7 @@ from typing import Any
 import aiohttp
 
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import Arrival, FakeServer, served
+from breadth.testing.fake_server import Arrival, FakeServer, spawn_server
 from breadth.testing.faults import Fault, Hang, Scheduled, Status, every
 
 PAIRS, WARM_UP, STARTS = 300, 20, 5
@@ -174,7 +174,7 @@ async def added_ms(tool: Tool, pairs: int, fields: Mapping[str, Any]) -> tuple[f
     """Return the median milliseconds of a direct request, and the median that the proxy adds to it."""
     direct: list[float] = []
     added: list[float] = []
-    with served("--tokens", "20") as upstream, running(tool, upstream) as url:
+    with spawn_server("--tokens", "20") as upstream, running(tool, upstream) as url:
         async with aiohttp.ClientSession() as http:
             await first_answer(http, tool, url, upstream)
             for number in range(pairs + WARM_UP):
@@ -194,7 +194,7 @@ async def added_ms(tool: Tool, pairs: int, fields: Mapping[str, Any]) -> tuple[f
 async def start_seconds(tool: Tool, starts: int) -> dict[str, float]:
     """Return the median seconds from the command to the first answer, and of processor time, which a busy machine leaves alone."""
     times, worked = [], []
-    with served("--tokens", "20") as upstream:
+    with spawn_server("--tokens", "20") as upstream:
         async with aiohttp.ClientSession() as http:
             for _ in range(starts):
                 begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)

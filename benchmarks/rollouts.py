@@ -132,7 +132,7 @@ def race(work: Path, dump: Path, what: str, rollouts: int, repeats: int) -> floa
 
 def compare_pass_at_k(folder: Path, repeats: int) -> None:
     """Time pass@k for all k from disk beside DuckDB reading the same columns into memory and nothing more."""
-    from breadth.measure.coverage import mean_pass_at_k
+    from breadth.measure.pass_at_k import mean_pass_at_k
     from breadth.runs.outcomes import count_outcomes
     from breadth.runs.reader import Run
 

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 if TYPE_CHECKING:
-    from breadth.lab.demo.plan import Plan
+    from breadth.lab.demo.plan import DemoPlan
 
 SMOLLM2 = Path(sys.prefix) / "share" / "breadth" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where ``tools/fetch_model.py`` puts the model."""
@@ -89,16 +89,16 @@ def _wait_until_healthy(url: str, patience: float = 60.0) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny_plan() -> Plan:
+def tiny_plan() -> DemoPlan:
     """A demo of two steps and four problems: everything a demo does, in seconds."""
-    from breadth.lab.demo.plan import Plan
+    from breadth.lab.demo.plan import DemoPlan
 
-    return Plan(
+    return DemoPlan(
         steps=2,
         prompts=2,
         group=4,
-        trained=8,
-        longest=40,
+        train_problems=8,
+        max_completion_length=40,
         problems=4,
         samples=4,
         votes=2,

@@ -1,37 +1,74 @@
-"""The README's table and picture are what the demo found, not what someone remembers."""
+"""Every figure of the README is what the data and the programs give, not what someone remembers."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import breadth
+from breadth.lab.demo.plan import ANCHOR
 from breadth.measure.intervals import Interval
-from breadth.report.cells import interval
+from breadth.report.cells import format_interval
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "docs" / "data" / "lab" / "demo.json"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PICTURE = ROOT / "docs" / "images" / "before-and-after.svg"
 
 
 def corners() -> dict[str, Any]:
     page = json.loads(DEMO.read_text(encoding="utf-8"))
     found: dict[str, Any] = next(
-        one for one in page["sections"] if one["kind"] == "table" and "four corners" in one["title"]
+        section for section in page["sections"] if section["kind"] == "table" and "four corners" in section["title"]
     )
     return found
 
 
 def test_the_table_is_the_demos() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, *cells in corners()["rows"]:
-        row = next(line for line in readme.splitlines() if line.startswith(f"| {name}"))
+        row = next(line for line in README.splitlines() if line.startswith(f"| {name}"))
         for cell in cells:
-            assert interval(Interval(cell["value"], cell["low"], cell["high"]), decimals=2) in row
+            assert format_interval(Interval(cell["value"], cell["low"], cell["high"]), decimals=2) in row
 
 
 def test_the_picture_is_a_picture() -> None:
-    assert str(PICTURE.relative_to(ROOT)) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert str(PICTURE.relative_to(ROOT)) in README
     root = ElementTree.parse(PICTURE).getroot()  # noqa: S314 - our own file
     assert root.tag.endswith("svg")
+
+
+def block_after(heading: str) -> str:
+    """Return the first code block behind a heading."""
+    return README.partition(f"## {heading}")[2].split("```")[1]
+
+
+def numbers_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])\d+(?:\.\d+)?%?", text))
+
+
+def test_the_doctors_page_is_what_it_prints(fixtures: Path) -> None:
+    printed = repr(breadth.diagnose(fixtures / "training_logs" / "hs-zz27__incident_commander.log"))
+    page = block_after("Which failure do I have?")
+    assert numbers_in(page) <= numbers_in(printed)
+    for line in page.splitlines():
+        if line.startswith("GRPOConfig("):
+            assert line in printed, "a setting of the README is not what the doctor prescribes"
+    assert "entropy-collapse" in page
+
+
+def test_the_demo_is_described_as_it_is() -> None:
+    page = json.loads(DEMO.read_text(encoding="utf-8"))
+    assert "100 held-out problems, seed 0" in page["subtitle"]
+    assert "100 held-out problems" in README
+    assert f"ReferenceKL({ANCHOR:g})" in README
+
+
+def test_no_other_figure_is_in_the_readme() -> None:
+    text = README.replace(block_after("Which failure do I have?"), "").replace(block_after("Answer with it"), "")
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    named = {"3.11", "2.0", "100", "95", "30", f"{ANCHOR:g}"}  # Python, the licence, and what the tests above hold
+    rest = numbers_in(re.sub(r"https?://\S+|localhost:\d+|pip install [^\n]+", "", text.replace(rows, "")))
+    assert rest - named - numbers_in(rows) == set(), "a figure belongs in docs/results, or in a test here"

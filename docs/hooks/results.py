@@ -10,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from breadth.measure.intervals import Interval, wilson
-from breadth.report.cells import cell_text
+from breadth.report.cells import format_cell
 
 DATA = Path(__file__).parents[1] / "data"
 EXPERIMENTS = ("gate", "choices", "choices-several", "corners", "confirmation", "smollm2", "remedies", "known-truth")
@@ -251,7 +251,7 @@ def cell(value: Any, unit: str) -> str:
         value = Interval(float(value["value"]), float(value["low"]), float(value["high"]))
     if isinstance(value, str):
         return escape(value)
-    return "" if value is None else cell_text(value, "%" if unit == "fraction" else "")
+    return "" if value is None else format_cell(value, "%" if unit == "fraction" else "")
 
 
 def escape(text: str) -> str:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from breadth.inference.policy import Policy as Policy
     from breadth.inference.records import Task as Task
     from breadth.inference.stored_replay import replay as replay
-    from breadth.measure.answer_extraction import stated_answer as stated_answer
     from breadth.measure.answers import answer_key as answer_key
-    from breadth.measure.coverage import mean_pass_at_k as mean_pass_at_k
-    from breadth.measure.coverage import pass_at_k as pass_at_k
-    from breadth.measure.entropy_law import fit_law as fit_law
+    from breadth.measure.answers import stated_answer as stated_answer
+    from breadth.measure.entropy import fit_law as fit_law
     from breadth.measure.intervals import Interval as Interval
+    from breadth.measure.pass_at_k import mean_pass_at_k as mean_pass_at_k
+    from breadth.measure.pass_at_k import pass_at_k as pass_at_k
     from breadth.measure.trends import trend as trend
     from breadth.measure.vote_counting import maj_at_k as maj_at_k
     from breadth.measure.vote_counting import mean_maj_at_k as mean_maj_at_k
@@ -61,13 +61,13 @@ _PLACES = {
     "Task": "breadth.inference.records",
     "answer_key": "breadth.measure.answers",
     "connect": "breadth.runtime.connect",
-    "fit_law": "breadth.measure.entropy_law",
+    "fit_law": "breadth.measure.entropy",
     "import_files": "breadth.runs.importing",
     "maj_at_k": "breadth.measure.vote_counting",
     "mean_maj_at_k": "breadth.measure.vote_counting",
-    "mean_pass_at_k": "breadth.measure.coverage",
+    "mean_pass_at_k": "breadth.measure.pass_at_k",
     "overview": "breadth.doctor.overview",
-    "pass_at_k": "breadth.measure.coverage",
+    "pass_at_k": "breadth.measure.pass_at_k",
     "replay": "breadth.inference.stored_replay",
     "stated_answer": "breadth.measure.answers",
     "trend": "breadth.measure.trends",

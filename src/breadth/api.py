@@ -41,9 +41,9 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
-        from breadth.report.jsonable import jsonable
+        from breadth.report.jsonable import to_jsonable
 
-        document: dict[str, Any] = jsonable(self.page)
+        document: dict[str, Any] = to_jsonable(self.page)
         return document
 
     def save_html(self, path: str | Path) -> None:
@@ -158,19 +158,19 @@ def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = 
     """
     if samples is not None and tokens is not None:
         raise SettingsError("Both --samples and --tokens were given.", "Give the budget one way.")
-    from breadth.comparison.accuracy_curves import worth
+    from breadth.comparison.accuracy_curves import measure_curves
     from breadth.comparison.page import comparison_page
-    from breadth.comparison.policies import on_common_problems
+    from breadth.comparison.policies import keep_common_problems
     from breadth.comparison.recommendation import recommend
 
-    policies, most = on_common_problems(read_policies([str(run) for run in runs]))
-    measured = [worth(policy, most) for policy in policies]
+    policies, most = keep_common_problems(read_policies([str(run) for run in runs]))
+    measured = [measure_curves(policy, most) for policy in policies]
     return Result(comparison_page(measured, recommend(measured, draws=samples, tokens=tokens)))
 
 
 def read_policies(runs: Sequence[str]) -> list[Any]:
     """Return the policies that the runs, or their checkpoints, hold."""
-    from breadth.comparison.policies import checkpoints, parse_address, read_policies
+    from breadth.comparison.policies import checkpoints, parse_address, read_run_policies
     from breadth.runs.paths import display_name
     from breadth.runs.reader import Run
 
@@ -178,7 +178,7 @@ def read_policies(runs: Sequence[str]) -> list[Any]:
     for text in runs:
         place, steps = parse_address(text)
         run = Run.open(place)
-        policies += read_policies(run, display_name(place), steps or (checkpoints(run) if len(runs) == 1 else ()))
+        policies += read_run_policies(run, display_name(place), steps or (checkpoints(run) if len(runs) == 1 else ()))
     if len(policies) < 2:
         raise SettingsError(
             "There is one policy only.", "Name two runs, or a run that kept held-out replies of several checkpoints."

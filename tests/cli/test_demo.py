@@ -15,10 +15,10 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 from breadth.base.errors import BrokenFileError
 from breadth.cli.main import app
 from breadth.lab.demo import plan as demo_plan
-from breadth.lab.demo.plan import Plan
-from breadth.lab.model.pretraining import Lessons, pretrain
-from breadth.lab.model.reasoner import Shape, save
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.demo.plan import DemoPlan
+from breadth.lab.model.pretraining import PretrainingPlan, pretrain
+from breadth.lab.model.reasoner import ReasonerShape, save_reasoner
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -26,15 +26,19 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo") / "base"
-    save(
-        pretrain(Teacher(Facts(prime=7)), Lessons(steps=10, batch=8), Shape(hidden=32, layers=1, heads=2, inner=32)),
+    save_reasoner(
+        pretrain(
+            Teacher(ArithmeticFacts(prime=7)),
+            PretrainingPlan(steps=10, batch=8),
+            ReasonerShape(hidden=32, layers=1, heads=2, inner=32),
+        ),
         folder,
     )
     return folder
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_plan: Plan, base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+def finished(tiny_plan: DemoPlan, base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A demo that was run: its folder, what it printed, what it said on the way."""
     folder = tmp_path_factory.mktemp("demo") / "out"
     with pytest.MonkeyPatch.context() as patch:
@@ -58,7 +62,7 @@ def test_it_ends_with_the_table_what_it_means_and_the_page(finished: tuple[Path,
 
 
 def test_the_same_again_as_json_and_as_a_page_elsewhere(
-    tiny_plan: Plan, finished: tuple[Path, str, str], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_plan: DemoPlan, finished: tuple[Path, str, str], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
     page = tmp_path / "page.html"
@@ -73,7 +77,7 @@ def test_the_same_again_as_json_and_as_a_page_elsewhere(
 
 
 def test_another_seed_in_the_same_folder_is_refused(
-    tiny_plan: Plan, finished: tuple[Path, str, str], base: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_plan: DemoPlan, finished: tuple[Path, str, str], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
     done = CliRunner().invoke(app, ["demo", "--fast", "--seed", "1", "--out", str(finished[0]), "--base", str(base)])

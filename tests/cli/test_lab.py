@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
-from breadth.lab.model.reasoner import Shape, build, save
-from breadth.lab.task.teacher import Facts, Teacher
-from breadth.lab.task.vocabulary import words_of
+from breadth.lab.model.reasoner import ReasonerShape, build_reasoner, save_reasoner
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
+from breadth.lab.task.vocabulary import vocabulary_words
 from breadth.runtime.questions import read_questions
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("BREADTH_", "OPENAI_"))}
@@ -30,7 +30,12 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small untaught reasoner in a folder."""
     folder = tmp_path_factory.mktemp("lab") / "small"
-    save(build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=512)), folder)
+    save_reasoner(
+        build_reasoner(
+            Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=512)
+        ),
+        folder,
+    )
     return folder
 
 
@@ -68,7 +73,7 @@ def test_it_says_what_can_be_done_with_it_and_ends_when_told(base: Path) -> None
         lines = until_stop(process)
         url = lines[0].split()[3].removesuffix("/v1:")
         weights = (
-            32 * len(words_of(7)) + 4 * 32 * 32 + 3 * 32 * 32 + 3 * 32
+            32 * len(vocabulary_words(7)) + 4 * 32 * 32 + 3 * 32 * 32 + 3 * 32
         )  # words, attention, what is behind it, norms
         assert lines[0] == f"breadth lab serves {url}/v1: model small, {weights:,} weights"
         assert "modulo 7" in lines[2]

@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
-from breadth.lab.model.reasoner import Shape, build, check, load, save
-from breadth.lab.task.teacher import Facts, Teacher
-from breadth.lab.trials.experiment import Trial
-from breadth.lab.trials.runner import Failure
+from breadth.lab.model.reasoner import ReasonerShape, build_reasoner, check_files, load_reasoner, save_reasoner
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
+from breadth.lab.trials.experiment import ExperimentTrial
+from breadth.lab.trials.runner import TrialFailure
 
 WORK = """
 from pathlib import Path
@@ -52,7 +52,12 @@ def call(*arguments: str | Path) -> Result:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab") / "small"
-    save(build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=2048)), folder)
+    save_reasoner(
+        build_reasoner(
+            Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=2048)
+        ),
+        folder,
+    )
     return folder
 
 
@@ -123,7 +128,12 @@ def test_one_arm_alone_is_run_and_an_unknown_one_refused(tmp_path: Path, base: P
 def test_another_base_in_the_same_folder_is_refused(tmp_path: Path, base: Path) -> None:
     call("run", "small", "--base", base, "--seeds", "1", "--out", tmp_path / "out")
     other = tmp_path / "other"
-    save(build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32), seed=1), other)
+    save_reasoner(
+        build_reasoner(
+            Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32), seed=1
+        ),
+        other,
+    )
     error = call("run", "small", "--base", other, "--seeds", "1", "--out", tmp_path / "out").exception
     assert isinstance(error, BreadthError)
     assert "weights was" in str(error)
@@ -144,10 +154,10 @@ def test_a_base_is_made_and_the_same_again(tmp_path: Path) -> None:
         result = call("pretrain", tmp_path / name, "--prime", "7", "--steps", "2")
         assert result.exit_code == 0, result.output
         assert "breadth lab gate" in result.stderr
-        check(tmp_path / name)
+        check_files(tmp_path / name)
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "same")]
     assert files[0] == files[1]
-    assert load(tmp_path / "one").teacher.facts.prime == 7
+    assert load_reasoner(tmp_path / "one").teacher.facts.prime == 7
 
 
 def test_a_folder_that_is_there_is_refused_before_the_work(base: Path) -> None:
@@ -188,14 +198,16 @@ def test_without_gguf_it_says_what_to_install(model: Path, tmp_path: Path, monke
 def test_what_failed_is_told_with_its_reason(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
-    def run_trials(trials: Sequence[Trial], folder: Path, base: Path, jobs: int, _: Any) -> list[Failure]:
+    def run_trials(
+        trials: Sequence[ExperimentTrial], folder: Path, base: Path, jobs: int, _: Any
+    ) -> list[TrialFailure]:
         asked.update(
             names=[trial.name for trial in trials], folder=folder, base=base, jobs=jobs, plan=trials[0].settings["plan"]
         )
-        return [Failure(trials[-1], "no luck", folder / "log.txt")]
+        return [TrialFailure(trials[-1], "no luck", folder / "log.txt")]
 
     monkeypatch.setattr("breadth.lab.smollm2.policy.check_libraries", lambda _: None)
-    monkeypatch.setattr("breadth.lab.smollm2.policy.unpack", lambda place, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr("breadth.lab.smollm2.policy.unpack_model", lambda place, folder: folder.mkdir(parents=True))
     monkeypatch.setattr("breadth.lab.trials.runner.run_trials", run_trials)
     out = tmp_path / "out"
     result = call_smollm2(

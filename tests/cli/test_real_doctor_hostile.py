@@ -62,9 +62,9 @@ def run(*words: object) -> str:
     """Run the command line; a refusal of ours is an answer, too, as it would be printed."""
     result = CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "120"})
     if isinstance(result.exception, BreadthError):
-        from breadth.report.plaintext import plain
+        from breadth.report.plaintext import strip_escapes
 
-        return plain(str(result.exception))
+        return strip_escapes(str(result.exception))
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output

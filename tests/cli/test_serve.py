@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from breadth.base.errors import BreadthError
 from breadth.cli.main import app
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.testing.fake_server import served
+from breadth.testing.fake_server import spawn_server
 
 KEY = "correct-horse-battery"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("BREADTH_", "OPENAI_"))}
@@ -71,7 +71,10 @@ def ask(url: str, key: str = "") -> tuple[int, str]:
 
 
 def test_it_prints_its_address_answers_and_ends_when_told() -> None:
-    with served("--tokens", "3") as upstream, serve("--upstream", upstream, "--policy", "vote,n=3") as (process, url):
+    with (
+        spawn_server("--tokens", "3") as upstream,
+        serve("--upstream", upstream, "--policy", "vote,n=3") as (process, url),
+    ):
         status, said = ask(url)
         assert status == 200
         assert json.loads(said)["breadth"]["arrived"] == 3
@@ -84,7 +87,7 @@ def test_it_prints_its_address_answers_and_ends_when_told() -> None:
 def test_a_request_in_flight_is_answered_before_the_end() -> None:
     got: list[tuple[int, str]] = []
     with (
-        served("--tokens", "2", "--wait", "1.0") as upstream,
+        spawn_server("--tokens", "2", "--wait", "1.0") as upstream,
         serve("--upstream", upstream, "--policy", "single") as (process, url),
     ):
         asking = threading.Thread(target=lambda: got.append(ask(url)))
@@ -101,7 +104,7 @@ def test_keys_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# the app\nanother-key-entirely\n")
     with (
-        served("--tokens", "3") as upstream,
+        spawn_server("--tokens", "3") as upstream,
         serve("--upstream", upstream, "--keys-file", keys, BREADTH_KEY=KEY) as (_, url),
     ):
         assert [ask(url, key)[0] for key in (KEY, "another-key-entirely", "wrong", "")] == [200, 200, 401, 401]
@@ -109,8 +112,8 @@ def test_keys_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
 
 def test_several_upstreams_share_the_work() -> None:
     with (
-        served("--tokens", "3") as one,
-        served("--tokens", "3") as two,
+        spawn_server("--tokens", "3") as one,
+        spawn_server("--tokens", "3") as two,
         serve("--upstream", one, "--upstream", two) as (_, url),
     ):
         assert json.loads(ask(url)[1])["breadth"]["arrived"] >= 3
@@ -169,7 +172,7 @@ def test_every_policy_is_prepared_before_anything_is_served(
 
 
 def test_a_line_that_is_no_http_leaves_no_traceback_in_the_log() -> None:
-    with served("--tokens", "3") as upstream, serve("--upstream", upstream) as (process, url):
+    with spawn_server("--tokens", "3") as upstream, serve("--upstream", upstream) as (process, url):
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=60) as line:
             line.sendall(b"POST /\x1b[31m HTTP/1.1\r\nX: \x1b[31m\r\n\r\n")
@@ -184,7 +187,7 @@ def test_the_upstreams_key_may_end_in_a_line_end_and_have_no_other_in_it(
     failed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        served("--tokens", "3") as upstream,
+        spawn_server("--tokens", "3") as upstream,
         serve("--upstream", upstream, BREADTH_UPSTREAM_KEY="secret\n") as (_, url),
     ):
         assert ask(url)[0] == 200
@@ -198,7 +201,7 @@ def test_the_upstreams_key_may_end_in_a_line_end_and_have_no_other_in_it(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
 def test_an_address_that_cannot_be_told_is_an_error_in_words() -> None:
-    with served("--tokens", "3") as upstream, Path("/dev/full").open("w") as full:
+    with spawn_server("--tokens", "3") as upstream, Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "breadth", "serve", "--upstream", upstream, "--port", "0"]
         ended = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=60, check=False

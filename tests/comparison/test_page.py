@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from breadth.comparison.accuracy_curves import worth
+from breadth.comparison.accuracy_curves import measure_curves
 from breadth.comparison.page import comparison_page
-from breadth.comparison.policies import on_common_problems, read_policies
+from breadth.comparison.policies import keep_common_problems, read_run_policies
 from breadth.comparison.recommendation import recommend
 from breadth.report.cells import Missing
 from breadth.report.sections import Curve, Severity, Table, Verdict
@@ -12,8 +12,8 @@ from breadth.runs.reader import Run
 
 
 def test_every_part_is_there_in_order(broad: Run, narrow: Run) -> None:
-    found, most = on_common_problems([*read_policies(narrow, "narrow"), *read_policies(broad, "broad")])
-    measured = [worth(one, most) for one in found]
+    found, most = keep_common_problems([*read_run_policies(narrow, "narrow"), *read_run_policies(broad, "broad")])
+    measured = [measure_curves(policy, most) for policy in found]
     page = comparison_page(measured, recommend(measured))
     verdict = page.sections[0]
     assert isinstance(verdict, Verdict)
@@ -23,8 +23,8 @@ def test_every_part_is_there_in_order(broad: Run, narrow: Run) -> None:
         == "For 4 draws a question: broad, step 0 with a vote of 4, 56.2% right. It is not shown to beat narrow,"
         " step 50."
     )
-    tables = {one.title: one for one in page.sections if isinstance(one, Table)}
-    assert [one.title for one in page.sections if isinstance(one, Curve)] == ["pass@k", "maj@k"]
+    tables = {section.title: section for section in page.sections if isinstance(section, Table)}
+    assert [section.title for section in page.sections if isinstance(section, Curve)] == ["pass@k", "maj@k"]
     assert tables["Less narrow, step 50, problem by problem"].rows[0][3].value == 0.5  # type: ignore[union-attr]
     assert isinstance(tables["Breadth"].rows[0][3], Missing)
     assert tables["Beyond the samples"].rows[0][3] == "too few samples to test"

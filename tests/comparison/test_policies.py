@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from breadth.base.errors import BrokenFileError, MeasureError
-from breadth.comparison.policies import checkpoints, on_common_problems, parse_address, read_policies
+from breadth.comparison.policies import checkpoints, keep_common_problems, parse_address, read_run_policies
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -16,15 +16,15 @@ from breadth.runs.writer import RunWriter
 
 def test_a_checkpoint_by_step_or_the_last(tmp_path: Path, write: Any, replies: Any) -> None:
     run = write(tmp_path / "run", {0: replies["broad"], 50: replies["narrow"]})
-    assert [one.name for one in read_policies(run, "x")] == ["x, step 50"]
-    (first,) = read_policies(run, "x", (0,))
+    assert [policy.name for policy in read_run_policies(run, "x")] == ["x, step 50"]
+    (first,) = read_run_policies(run, "x", (0,))
     drawn, right = first.counts
     assert drawn.tolist() == [4, 4, 4, 4]
     assert right.tolist() == [2, 1, 1, 3]
     assert first.tokens == 10
     assert checkpoints(run) == [0, 50]
     with pytest.raises(BrokenFileError, match="no rollouts at step 7"):
-        read_policies(run, "x", (7,))
+        read_run_policies(run, "x", (7,))
 
 
 def test_at_most_eight_checkpoints_are_taken_evenly(tmp_path: Path, write: Any, replies: Any) -> None:
@@ -34,23 +34,23 @@ def test_at_most_eight_checkpoints_are_taken_evenly(tmp_path: Path, write: Any, 
 
 def test_only_common_problems_and_samples_count(tmp_path: Path, broad: Run, write: Any) -> None:
     fewer = write(tmp_path / "fewer", {1: {"a": ["1"] * 3, "b": ["2"] * 5}})
-    found, most = on_common_problems([*read_policies(broad, "broad"), *read_policies(fewer, "fewer")])
+    found, most = keep_common_problems([*read_run_policies(broad, "broad"), *read_run_policies(fewer, "fewer")])
     assert most == 3
-    assert [sorted(set(one.problems.tolist())) for one in found] == [["a", "b"], ["a", "b"]]
+    assert [sorted(set(policy.problems.tolist())) for policy in found] == [["a", "b"], ["a", "b"]]
     assert len(found[0].answers) == 8
     alone = write(tmp_path / "alone", {1: {"a": ["1"] * 3}})
     with pytest.raises(MeasureError, match="1 common problems"):
-        on_common_problems([*read_policies(broad, "broad"), *read_policies(alone, "alone")])
+        keep_common_problems([*read_run_policies(broad, "broad"), *read_run_policies(alone, "alone")])
 
 
 def test_ungraded_rollouts_and_none_at_all_are_refused(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "x", Header(name="x"))
     writer.metrics(1, {"reward": 1.0})
     with pytest.raises(BrokenFileError, match="no rollouts"):
-        read_policies(Run.open(tmp_path / "x"), "x")
+        read_run_policies(Run.open(tmp_path / "x"), "x")
     writer.rollouts({"problem": ["a", "a"], "answer": ["1", "2"]}, 1)
     with pytest.raises(MeasureError, match="neither right nor wrong"):
-        read_policies(Run.open(tmp_path / "x"), "x")
+        read_run_policies(Run.open(tmp_path / "x"), "x")
 
 
 def test_addresses(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, UnknownFormatError
-from breadth.doctor.collect import LONGEST_TOML, MOST, collect_evidence, is_data, read_data, sort_sources
+from breadth.doctor.collect import (
+    MAX_DATA_ROWS,
+    MAX_TOML_BYTES,
+    classify_files,
+    collect_evidence,
+    is_training_data,
+    read_training_data,
+)
 from breadth.runs.importer import all_importers
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -155,7 +162,7 @@ def test_a_table_is_called_by_its_file_wherever_one_stands(tmp_path: Path, monke
 def test_a_broken_policy_that_was_named_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('[strategy]\nkind = "no-such"\n')
     with pytest.raises(BreadthError, match="no-such"):
-        sort_sources([tmp_path / "policy.toml"], all_importers())
+        classify_files([tmp_path / "policy.toml"], all_importers())
 
 
 def test_hidden_files_and_the_inside_of_run_folders_are_left_alone(tmp_path: Path) -> None:
@@ -164,7 +171,7 @@ def test_hidden_files_and_the_inside_of_run_folders_are_left_alone(tmp_path: Pat
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.toml").write_text("schema = 1\n")
     (tmp_path / "run" / "inside.py").write_text("GRPOConfig(")
-    found = sort_sources([tmp_path], all_importers())
+    found = classify_files([tmp_path], all_importers())
     assert found.folders == [tmp_path / "run"]
     assert not found.unused
 
@@ -177,17 +184,17 @@ def test_links_that_lead_up_and_pipes_are_not_followed(tmp_path: Path) -> None:
     (inside / "self").symlink_to(".")
     (inside / "gone").symlink_to("nowhere")
     os.mkfifo(inside / "pipe")
-    found = sort_sources([inside], all_importers())
+    found = classify_files([inside], all_importers())
     assert sorted(Path(one.file).name for one in found.unused) == ["gone", "pipe"]
     with pytest.raises(BrokenFileError, match="a pipe or a device"):
-        sort_sources([inside / "pipe"], all_importers())
+        classify_files([inside / "pipe"], all_importers())
 
 
 def test_a_toml_file_that_is_too_long_is_not_read_whole(tmp_path: Path) -> None:
     with (tmp_path / "zeros.toml").open("wb") as file:
-        file.truncate(LONGEST_TOML + 1)
+        file.truncate(MAX_TOML_BYTES + 1)
     with pytest.raises(UnknownFormatError, match="nothing but zeros"):
-        sort_sources([tmp_path / "zeros.toml"], all_importers())
+        classify_files([tmp_path / "zeros.toml"], all_importers())
 
 
 ROW = {"question": "What is 1 + 1, and why?", "answer": "2"}
@@ -206,7 +213,7 @@ ROW = {"question": "What is 1 + 1, and why?", "answer": "2"}
 )
 def test_columns_tell(tmp_path: Path, row: dict[str, Any], data: bool) -> None:
     line = json.dumps(row).encode() + b"\n"
-    assert is_data(tmp_path / "x.jsonl", line) is data
+    assert is_training_data(tmp_path / "x.jsonl", line) is data
 
 
 def test_solutions_are_read_where_they_say_something_else_the_question(tmp_path: Path) -> None:
@@ -216,13 +223,13 @@ def test_solutions_are_read_where_they_say_something_else_the_question(tmp_path:
         "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "You add them up, so two."}],
     }
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (ROW, solved, talked)) + "not json\n")
-    assert read_data(tmp_path / "x.jsonl") == (ROW["question"], solved["solution"], "You add them up, so two.")
+    assert read_training_data(tmp_path / "x.jsonl") == (ROW["question"], solved["solution"], "You add them up, so two.")
 
 
 def test_parquet_and_json_documents_are_read_too_and_no_more_than_needed(tmp_path: Path) -> None:
-    rows = [{"question": f"What is {number} plus one?", "answer": str(number)} for number in range(MOST + 10)]
+    rows = [{"question": f"What is {number} plus one?", "answer": str(number)} for number in range(MAX_DATA_ROWS + 10)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
     (tmp_path / "x.json").write_text(json.dumps(rows[:3]))
-    assert is_data(tmp_path / "x.parquet", b"PAR1")
-    assert len(read_data(tmp_path / "x.parquet")) == MOST
-    assert read_data(tmp_path / "x.json")[2] == "What is 2 plus one?"
+    assert is_training_data(tmp_path / "x.parquet", b"PAR1")
+    assert len(read_training_data(tmp_path / "x.parquet")) == MAX_DATA_ROWS
+    assert read_training_data(tmp_path / "x.json")[2] == "What is 2 plus one?"

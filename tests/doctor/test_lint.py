@@ -9,7 +9,15 @@ import pytest
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Prescription
-from breadth.doctor.lint import Point, contradictions, headline, inert_points, proof, remedies_of, severity
+from breadth.doctor.lint import (
+    Issue,
+    find_contradictions,
+    find_no_op_settings,
+    issue_facts,
+    issue_headline,
+    issue_prescriptions,
+    issue_severity,
+)
 from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting, dialect_of
 from breadth.inference.halting import LowConfidence
 from breadth.inference.policy import Policy
@@ -19,25 +27,26 @@ from breadth.runs.schema import EntropyKind
 
 ONE, TWO = Prescription("Do one", "Because."), Prescription("Do two", "Because.")
 POINTS = [
-    Point("a=1", "idle", False, TWO),
-    Point("b=2", "off", True, ONE),
-    Point("c=3", "off", True, ONE),
-    Point("d=4", "x", False),
+    Issue("a=1", "idle", False, TWO),
+    Issue("b=2", "off", True, ONE),
+    Issue("c=3", "off", True, ONE),
+    Issue("d=4", "x", False),
 ]
 
 
 def test_the_gravest_decides_and_is_named_first() -> None:
-    assert severity(POINTS) is Severity.WARNING
-    assert severity([POINTS[0]]) is Severity.NOTE
+    assert issue_severity(POINTS) is Severity.WARNING
+    assert issue_severity([POINTS[0]]) is Severity.NOTE
     assert (
-        headline(POINTS, "setting", "does nothing", "do nothing") == "4 settings do nothing: b=2; c=3; a=1 and 1 more."
+        issue_headline(POINTS, "setting", "does nothing", "do nothing")
+        == "4 settings do nothing: b=2; c=3; a=1 and 1 more."
     )
-    assert headline(POINTS[:1], "setting", "does nothing", "do nothing") == "1 setting does nothing: a=1."
+    assert issue_headline(POINTS[:1], "setting", "does nothing", "do nothing") == "1 setting does nothing: a=1."
 
 
 def test_proof_and_remedies() -> None:
-    assert [(fact.name, fact.value) for fact in proof(POINTS[:2])] == [("a=1", "idle"), ("b=2", "off")]
-    assert remedies_of(POINTS) == (ONE, TWO)
+    assert [(fact.name, fact.value) for fact in issue_facts(POINTS[:2])] == [("a=1", "idle"), ("b=2", "off")]
+    assert issue_prescriptions(POINTS) == (ONE, TWO)
 
 
 def knobs(**values: Any) -> TrainerConfig:
@@ -45,8 +54,8 @@ def knobs(**values: Any) -> TrainerConfig:
     return TrainerConfig(**values, user_settings={name: f"{name}={value}" for name, value in values.items()})
 
 
-def no_op_points(settings: TrainerConfig, **more: Any) -> list[Point]:
-    return list(inert_points(Evidence("config", config=settings, **more)))
+def no_op_points(settings: TrainerConfig, **more: Any) -> list[Issue]:
+    return list(find_no_op_settings(Evidence("config", config=settings, **more)))
 
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
@@ -62,10 +71,10 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
         ({**CLIP}, None),  # how many updates is not known
         ({"updates": 1, "clip_low": 0.2, "clip_high": 0.2}, None),  # a plain clip is no remedy
         ({"updates": 1, **CLIP, "clips": False}, None),  # told by the trainer's own rules
-        ({"updates": 1, "covariance": "kl-cov", "loss": "kl_cov"}, True),
-        ({"updates": 1, "covariance": "", "loss": "kl_cov"}, True),  # our chain
+        ({"updates": 1, "covariance": "kl-cov", "loss": "add_kl_cov"}, True),
+        ({"updates": 1, "covariance": "", "loss": "add_kl_cov"}, True),  # our chain
         ({"updates": 1, "covariance": "clip-cov", "loss": "clip_cov"}, None),  # acts on-policy
-        ({"updates": 4, "covariance": "kl-cov", "loss": "kl_cov"}, None),
+        ({"updates": 4, "covariance": "kl-cov", "loss": "add_kl_cov"}, None),
         ({"updates": 1, "loss": "gppo"}, True),
         ({"updates": 1, "loss": "cispo", "clip_high": 4.0}, False),
         ({"updates": 1, "loss": "ppo", "sequence_ratio": True}, False),
@@ -77,10 +86,10 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
 )
 def test_what_works_on_the_ratio_needs_several_updates(settings: dict[str, Any], grave: bool | None) -> None:
     found = no_op_points(knobs(**settings))
-    assert [one.grave for one in found] == ([] if grave is None else [grave])
+    assert [one.serious for one in found] == ([] if grave is None else [grave])
     for one in found:
-        assert one.remedy is not None
-        assert [change.setting for change in one.remedy.changes] == ["updates"]
+        assert one.prescription is not None
+        assert [change.setting for change in one.prescription.changes] == ["updates"]
 
 
 def test_defaults_of_the_trainer_are_nobody_s_remedy() -> None:
@@ -165,27 +174,27 @@ def test_a_share_of_less_than_one_token() -> None:
     small = {"covariance": "kl-cov", "covariance_share": 0.0002, "micro_batch": 4, "estimator": "grpo", "updates": 4}
     (found,) = no_op_points(knobs(**small, max_completion_length=1000))  # 0.0002 * 4000 = 0.8
     assert "0.0002 of at most 4,000 tokens" in found.why
-    assert not found.grave
+    assert not found.serious
     assert no_op_points(knobs(**small, max_completion_length=1250)) == []  # 0.0002 * 5000 = 1
     assert no_op_points(knobs(**small)) == []
 
 
-def made(make: Any, values: Any, target: float, **more: Any) -> list[Point]:
+def made(make: Any, values: Any, target: float, **more: Any) -> list[Issue]:
     settings = knobs(entropy_adaptive=True, entropy_target=target, **more)
-    return list(inert_points(make(entropy=values, knobs=settings)))
+    return list(find_no_op_settings(make(entropy=values, knobs=settings)))
 
 
 def test_an_entropy_target_outside_of_all_that_was_seen(make: Any) -> None:
     entropy = np.linspace(0.8, 0.3, 40)
     assert made(make, entropy, 0.5) == []
     (below,) = made(make, entropy, 0.2)
-    assert not below.grave
+    assert not below.serious
     assert "not been below 0.3 nats in 40 steps" in below.why
     (above,) = made(make, entropy, 2.0)
-    assert above.grave
+    assert above.serious
     assert "never been above 0.8 nats in 40 steps" in above.why
-    assert above.remedy is not None
-    assert above.remedy.changes[1].value == 0.56  # 70 % of 0.8
+    assert above.prescription is not None
+    assert above.prescription.changes[1].value == 0.56  # 70 % of 0.8
 
 
 def test_an_entropy_target_is_judged_on_like_and_enough_only(make: Any) -> None:
@@ -193,39 +202,39 @@ def test_an_entropy_target_is_judged_on_like_and_enough_only(make: Any) -> None:
     assert made(make, entropy[:7], 2.0) == []
     assert made(make, entropy, 2.0, entropy_share=0.2) == []  # the target is for the forking tokens, the log for all
     off = make(entropy=entropy, knobs=knobs(entropy_adaptive=False, entropy_target=2.0))
-    assert list(inert_points(off)) == []
+    assert list(find_no_op_settings(off)) == []
     summed = make(
         entropy=entropy,
         knobs=knobs(entropy_adaptive=True, entropy_target=2.0),
         kind=EntropyKind("exact", 1.0, "loss-mode", "response"),
     )
-    assert list(inert_points(summed)) == []
-    assert list(inert_points(make(reward=entropy, knobs=knobs(entropy_adaptive=True, entropy_target=2.0)))) == []
+    assert list(find_no_op_settings(summed)) == []
+    assert list(find_no_op_settings(make(reward=entropy, knobs=knobs(entropy_adaptive=True, entropy_target=2.0)))) == []
 
 
 def test_what_a_switch_turns_off() -> None:
     price = UnusedSetting("kl=0.01", "use_kl_loss is off unless it is set", intended=True)
     settings = TrainerConfig(kl=0.0, kl_given=0.01, unused=(price,), user_settings={"kl_given": "kl=0.01"})
     (found,) = no_op_points(settings)
-    assert found.grave
-    assert found.remedy is not None
-    assert (found.remedy.changes[0].setting, found.remedy.changes[0].value) == ("kl", 0.01)
+    assert found.serious
+    assert found.prescription is not None
+    assert (found.prescription.changes[0].setting, found.prescription.changes[0].value) == ("kl", 0.01)
     left = TrainerConfig(
         kl_given=0.01,
         unused=(UnusedSetting("kl=0.01", "use_kl_loss is off", intended=False),),
         user_settings={"kl_given": "kl=0.01"},
     )
     (found,) = no_op_points(left)
-    assert not found.grave
-    assert found.remedy is None
+    assert not found.serious
+    assert found.prescription is None
     (found,) = no_op_points(
         TrainerConfig(
             length_penalty=False,
             unused=(UnusedSetting("overlong.enable=True", "naive does not read it", intended=True),),
         )
     )
-    assert found.remedy is not None
-    assert found.remedy.changes[0].setting == "length_penalty"
+    assert found.prescription is not None
+    assert found.prescription.changes[0].setting == "length_penalty"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +283,7 @@ def test_more_alternatives_than_the_server_sends(most: Any, wanted: int, count: 
         TrainerConfig(), server={"top_logprobs": most}, policy=Policy(sampling=Sampling(top_logprobs=wanted))
     )
     assert len(found) == count
-    assert all(one.grave for one in found)
+    assert all(one.serious for one in found)
 
 
 def test_a_halt_rule_s_alternatives_count_too() -> None:
@@ -283,9 +292,9 @@ def test_a_halt_rule_s_alternatives_count_too() -> None:
     assert len(no_op_points(TrainerConfig(), server={"top_logprobs": 1}, policy=Policy(halt=rule))) == 1
 
 
-def conflict_points(**values: Any) -> list[Point]:
+def conflict_points(**values: Any) -> list[Issue]:
     theirs = {name: f"{name}={value}" for name, value in values.items()}
-    return list(contradictions(Evidence("config", config=TrainerConfig(**values, user_settings=theirs))))
+    return list(find_contradictions(Evidence("config", config=TrainerConfig(**values, user_settings=theirs))))
 
 
 @pytest.mark.parametrize(
@@ -328,13 +337,13 @@ def conflict_points(**values: Any) -> list[Point]:
 )
 def test_rules(settings: dict[str, Any], grave: bool | None) -> None:
     found = conflict_points(**settings)
-    assert [one.grave for one in found] == ([] if grave is None else [grave])
+    assert [one.serious for one in found] == ([] if grave is None else [grave])
 
 
 def test_a_trainer_that_cuts_the_distribution_in_the_loss_too_is_consistent() -> None:
     knobs = TrainerConfig(top_p=0.9, correct_mismatch=False, user_settings={"top_p": "policy.generation.top_p=0.9"})
-    assert list(contradictions(Evidence("config", config=knobs, dialect=dialect_of("nemo-rl")))) == []
-    assert len(list(contradictions(Evidence("config", config=knobs, dialect=dialect_of("verl"))))) == 1
+    assert list(find_contradictions(Evidence("config", config=knobs, dialect=dialect_of("nemo-rl")))) == []
+    assert len(list(find_contradictions(Evidence("config", config=knobs, dialect=dialect_of("verl"))))) == 1
 
 
 def test_defaults_of_the_trainer_contradict_nobody() -> None:
@@ -348,19 +357,19 @@ def test_defaults_of_the_trainer_contradict_nobody() -> None:
         top_p=0.9,
         correct_mismatch=False,
     )
-    assert list(contradictions(Evidence("config", config=knobs))) == []
+    assert list(find_contradictions(Evidence("config", config=knobs))) == []
 
 
 def test_a_group_left_at_one_beside_an_estimator_that_was_chosen() -> None:
     knobs = TrainerConfig(group=1, estimator="grpo", user_settings={"estimator": "algorithm.adv_estimator=grpo"})
-    (found,) = contradictions(Evidence("config", config=knobs))
+    (found,) = find_contradictions(Evidence("config", config=knobs))
     assert found.setting == "algorithm.adv_estimator=grpo; group left at its default"
 
 
 def test_all_bent_samplings_are_one_point_with_one_remedy() -> None:
     (found,) = conflict_points(top_p=0.9, top_k=50, repetition_penalty=1.1, correct_mismatch=False)
-    assert found.remedy is not None
-    assert {change.setting: change.value for change in found.remedy.changes} == {
+    assert found.prescription is not None
+    assert {change.setting: change.value for change in found.prescription.changes} == {
         "top_p": 1.0,
         "top_k": 0,
         "repetition_penalty": 1.0,
@@ -369,10 +378,10 @@ def test_all_bent_samplings_are_one_point_with_one_remedy() -> None:
 
 @pytest.mark.parametrize(("weight", "grave"), [("refused", True), ("wrong", True), ("slight", False)])
 def test_what_the_trainer_s_own_rules_say(weight: Any, grave: bool) -> None:
-    (found,) = contradictions(
+    (found,) = find_contradictions(
         Evidence("config", config=TrainerConfig(conflicts=(Conflict("a=1, b=2", "they differ", weight),)))
     )
-    assert found.grave == grave
+    assert found.serious == grave
     assert ("refuses to start" in found.why) == (weight == "refused")
 
 
@@ -380,6 +389,6 @@ def test_a_run_that_started_was_not_refused(make: Any) -> None:
     evidence = make(
         reward=np.ones(20), knobs=TrainerConfig(conflicts=(Conflict("a=1, b=2", "they differ", "refused"),))
     )
-    (found,) = contradictions(evidence)
-    assert not found.grave
+    (found,) = find_contradictions(evidence)
+    assert not found.serious
     assert found.why == "they differ; the run started all the same"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from breadth.doctor.overview import (
-    WANTED,
+    INSTRUMENT_INPUTS,
     contents_sections,
-    interventions,
+    entropy_interventions,
     law_section,
+    logging_switches,
     metric_sections,
     overview,
-    switches,
 )
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Missing
@@ -65,15 +65,15 @@ def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
     missing = facts(run, "What is missing")
     assert "entropy" not in missing
     assert "rollouts" not in missing
-    assert missing["truncated"] == (f"would show {WANTED['truncated']}", missing["truncated"][1])
+    assert missing["truncated"] == (f"would show {INSTRUMENT_INPUTS['truncated']}", missing["truncated"][1])
     assert "GRPOConfig" in missing["kl reference"][1]
 
 
 def test_an_unknown_trainer_has_no_switches(tmp_path: Path) -> None:
     RunWriter(tmp_path, Header(trainer="homemade")).metrics(1, {"a": 1.0})
     run = Run.open(tmp_path)
-    assert switches(run) == {}
-    assert set(facts(run, "What is missing")) == {name.replace("_", " ") for name in WANTED}
+    assert logging_switches(run) == {}
+    assert set(facts(run, "What is missing")) == {name.replace("_", " ") for name in INSTRUMENT_INPUTS}
 
 
 def test_a_shaped_reward_is_said_to_grade_nothing(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_an_intervention_makes_it_invalid_and_is_named(tmp_path: Path) -> None:
 
 def test_settings_that_are_off_are_no_intervention() -> None:
     config = {"beta": 0.0, "use_kl_loss": False, "entropy_coef": None, "actor": {"kl_loss_coef": 0.001}}
-    assert list(interventions(config)) == ["a KL penalty (kl_loss_coef = 0.001)"]
+    assert list(entropy_interventions(config)) == ["a KL penalty (kl_loss_coef = 0.001)"]
 
 
 def test_without_both_series_there_is_no_law(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from breadth.doctor.finding import Change, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.truncation import FINDING as TRUNCATION
 from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
-from breadth.doctor.page import doctor_page, leading, render_patch, to_json
+from breadth.doctor.page import doctor_page, lead_finding, render_patch, to_json
 from breadth.report.sections import Curve, Fact, Facts, Listing, Severity, Table, Verdict
 from breadth.runs.schema import Remark
 
@@ -79,8 +79,8 @@ def test_the_root_leads_and_not_what_it_explains() -> None:
         said("root", Severity.WARNING),
         said("small", Severity.NOTE),
     )
-    assert leading([effect, root, note]) is root
-    assert leading([effect]) is effect
+    assert lead_finding([effect, root, note]) is root
+    assert lead_finding([effect]) is effect
     page = doctor_page([RunDiagnosis(Evidence("x"), (effect, root, note), (), ())], CollectedEvidence())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].headline == "root 1."

@@ -16,17 +16,17 @@ def with_knobs(**knobs: object) -> Evidence:
 
 
 def test_clip_higher_brings_the_updates_it_needs() -> None:
-    alone, needing = (prescriptions.clip_higher(with_knobs(updates=updates, clip_high=0.2)) for updates in (4, 1))
+    alone, needing = (prescriptions.raise_upper_clip(with_knobs(updates=updates, clip_high=0.2)) for updates in (4, 1))
     assert alone is not None
     assert needing is not None
     assert alone.changes == (Change("clip_high", 0.28),)
     assert needing.changes == (Change("clip_high", 0.28), Change("updates", 4))
-    assert prescriptions.clip_higher(with_knobs(clip_high=0.3)) is None
+    assert prescriptions.raise_upper_clip(with_knobs(clip_high=0.3)) is None
 
 
 def test_kl_cov_is_inert_on_policy_and_brings_updates_too() -> None:
-    assert Change("updates", 4) in prescriptions.kl_cov(with_knobs(updates=1)).changes
-    assert Change("updates", 4) not in prescriptions.kl_cov(with_knobs(updates=8)).changes
+    assert Change("updates", 4) in prescriptions.add_kl_cov(with_knobs(updates=1)).changes
+    assert Change("updates", 4) not in prescriptions.add_kl_cov(with_knobs(updates=8)).changes
 
 
 def test_a_target_lies_inside_what_the_run_has_shown() -> None:
@@ -39,13 +39,13 @@ def test_a_target_lies_inside_what_the_run_has_shown() -> None:
 @pytest.mark.parametrize(
     ("remedy", "there"),
     [
-        (prescriptions.anchor, {"kl": 0.01}),
+        (prescriptions.add_kl_penalty, {"kl": 0.01}),
         (prescriptions.mask_truncated, {"mask_truncated": True}),
-        (prescriptions.draw_anew, {"dynamic_sampling": True}),
+        (prescriptions.resample_zero_variance_groups, {"dynamic_sampling": True}),
         (prescriptions.correct_mismatch, {"correct_mismatch": True}),
-        (prescriptions.no_bonus, {"entropy_bonus": 0.0}),
-        (prescriptions.lower_clip, {"clip_low": 0.2, "clip_high": 0.2, "updates": 2}),
-        (prescriptions.lower_clip, {"clip_low": 0.2, "clip_high": 0.3, "updates": 1}),
+        (prescriptions.lower_entropy_bonus, {"entropy_bonus": 0.0}),
+        (prescriptions.lower_upper_clip, {"clip_low": 0.2, "clip_high": 0.2, "updates": 2}),
+        (prescriptions.lower_upper_clip, {"clip_low": 0.2, "clip_high": 0.3, "updates": 1}),
     ],
 )
 def test_what_is_there_already_or_cannot_act_is_not_prescribed(remedy: object, there: dict[str, object]) -> None:
@@ -53,30 +53,30 @@ def test_what_is_there_already_or_cannot_act_is_not_prescribed(remedy: object, t
 
 
 def test_numbers_follow_the_settings() -> None:
-    assert prescriptions.smaller_rate(with_knobs(learning_rate=3e-6)).changes == (Change("learning_rate", 1e-6),)
-    assert prescriptions.smaller_rate(with_knobs()).changes == ()
-    assert prescriptions.raise_cap(with_knobs(max_completion_length=300)).changes == (
+    assert prescriptions.lower_learning_rate(with_knobs(learning_rate=3e-6)).changes == (Change("learning_rate", 1e-6),)
+    assert prescriptions.lower_learning_rate(with_knobs()).changes == ()
+    assert prescriptions.raise_length_cap(with_knobs(max_completion_length=300)).changes == (
         Change("max_completion_length", 600),
     )
-    larger = prescriptions.larger_groups(with_knobs(group=2), 0.5)
+    larger = prescriptions.enlarge_groups(with_knobs(group=2), 0.5)
     assert larger is not None
     assert larger.changes == (Change("group", 8),)
     # 2 * 0.5^2 = 0.5; 2 * 0.5^8 = 0.0078
     assert "50% of groups of 2 would be flat, 1% of 8" in larger.why
-    assert prescriptions.larger_groups(with_knobs(group=16), 0.5) is None
+    assert prescriptions.enlarge_groups(with_knobs(group=16), 0.5) is None
 
 
 ALL = (
-    prescriptions.same_temperature(1.0, 0.7),
-    prescriptions.whole_distribution(Evidence("run", config=TrainerConfig(top_p=0.9))),
-    prescriptions.same_precision(),
-    prescriptions.fewer_updates(Evidence("run", config=TrainerConfig(updates=4))),
-    prescriptions.hold_forks(),
+    prescriptions.match_temperature(1.0, 0.7),
+    prescriptions.sample_full_distribution(Evidence("run", config=TrainerConfig(top_p=0.9))),
+    prescriptions.match_precision(),
+    prescriptions.reduce_updates(Evidence("run", config=TrainerConfig(updates=4))),
+    prescriptions.hold_fork_entropy(),
     prescriptions.train_on_forks(),
-    prescriptions.guard_successes(),
-    prescriptions.score_confidence(),
-    prescriptions.pay_for_other_answers(),
-    prescriptions.train_for_coverage(),
+    prescriptions.drop_degenerate_successes(),
+    prescriptions.reward_calibration(),
+    prescriptions.add_answer_bonus(),
+    prescriptions.train_for_pass_at_k(),
     prescriptions.mix_formats("prose"),
 )
 
@@ -90,13 +90,13 @@ def test_changes_name_knobs_and_recipes_that_exist(one: Prescription) -> None:
 
 
 def test_what_is_so_already_is_not_prescribed() -> None:
-    assert prescriptions.whole_distribution(Evidence("run", config=TrainerConfig(top_p=1.0))) is None
+    assert prescriptions.sample_full_distribution(Evidence("run", config=TrainerConfig(top_p=1.0))) is None
     for updates in (None, 1):
-        assert prescriptions.fewer_updates(Evidence("run", config=TrainerConfig(updates=updates))) is None
+        assert prescriptions.reduce_updates(Evidence("run", config=TrainerConfig(updates=updates))) is None
 
 
 def test_numbers_are_the_users_own() -> None:
-    assert prescriptions.same_temperature(1.0, 0.7).action.endswith("1 in the place of 0.7")
-    unknown = prescriptions.whole_distribution(Evidence("run"))
+    assert prescriptions.match_temperature(1.0, 0.7).action.endswith("1 in the place of 0.7")
+    unknown = prescriptions.sample_full_distribution(Evidence("run"))
     assert unknown is not None
     assert unknown.action == "Draw rollouts from the whole distribution: top-p 1, no top-k, no min-p"

@@ -12,7 +12,7 @@ from breadth.doctor.finding import Check, Finding
 from breadth.doctor.findings import contradictory_settings, no_op_settings, wrong_units
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig
 from breadth.runs.jsonl import read_head
-from breadth.testing.findings import check_said
+from breadth.testing.findings import check_outcome
 
 CHECKS: dict[str, Check] = {
     "no-op-settings": no_op_settings.FINDING,
@@ -256,7 +256,7 @@ SAID: dict[str, dict[str, str]] = {
 def opened(path: Path) -> tuple[ConfigDialect, TrainerConfig]:
     speaking = [dialect for _, dialect in DIALECTS if dialect.recognises(path, read_head(path))]
     assert len(speaking) == 1, f"{path.name} is recognised by {[one.trainer for one in speaking]}"
-    return speaking[0], speaking[0].knobs(speaking[0].read(path))
+    return speaking[0], speaking[0].translate(speaking[0].read(path))
 
 
 @pytest.mark.parametrize("name", READ)
@@ -277,4 +277,4 @@ def test_every_file_has_one_reader_and_the_verdicts_of_a_reader(fixtures: Path) 
         assert found == SAID.get(path.name, {}), path.name
         for name, outcome in outcomes.items():
             if outcome is not None:
-                check_said(outcome, name)
+                check_outcome(outcome, name)

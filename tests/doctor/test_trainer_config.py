@@ -123,7 +123,7 @@ def test_nothing_is_recognised_in_nothing(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     dialect = DIALECTS.load(name)
     assert not dialect.recognises(tmp_path / "a.yaml", b"")
-    assert dialect.knobs({}).user_settings == {}
+    assert dialect.translate({}).user_settings == {}
     assert dialect.patch([], TrainerConfig()) == ()
 
 
@@ -177,7 +177,7 @@ CHECKS = (no_op_settings.FINDING, contradictory_settings.FINDING, wrong_units.FI
 def test_whatever_stands_in_a_file_is_judged_and_patched_without_breaking(name: str, data: some.DataObject) -> None:
     dialect = DIALECTS.load(name)
     config = data.draw(some.dictionaries(some.sampled_from(READ[name]), VALUES, max_size=12))
-    knobs = dialect.knobs(config)
+    knobs = dialect.translate(config)
     for check in CHECKS:
         outcome = check.check(Evidence("config", None, knobs, dialect))
         if isinstance(outcome, Finding):

@@ -15,28 +15,28 @@ from breadth.adapters.trl.trainer import OBJECTIVE_FILE
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError, SettingsError, WriteError
 from breadth.lab import grpo
-from breadth.lab.demo.plan import protected_by
+from breadth.lab.demo.plan import chain_with_anchor
 from breadth.lab.experiments.known_cases import Killed, kill_at
 from breadth.lab.grpo import (
-    CHECKPOINTS,
-    RUN,
-    Course,
+    CHECKPOINTS_FOLDER,
+    RUN_FOLDER,
+    GrpoRun,
     PlanningMarks,
-    arguments,
-    finished,
-    grader,
-    keep_quiet,
+    cpu_grpo_config,
+    is_finished,
     last_checkpoint,
-    listener,
-    rollouts_of,
-    stated_answer,
-    train,
-    train_in_stages,
+    read_stated_answer,
+    routes_reward_function,
+    routes_rollout_function,
+    silence_libraries,
+    step_callback,
+    train_grpo,
+    train_with_checkpoints,
 )
-from breadth.lab.model.reasoner import Reasoner, Shape, build, load, save
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner, load_reasoner, save_reasoner
 from breadth.lab.task.grammar import END
-from breadth.lab.task.problems import held_out, read_problem
-from breadth.lab.task.vocabulary import words_of
+from breadth.lab.task.problems import draw_held_out, read_problem
+from breadth.lab.task.vocabulary import vocabulary_words
 from breadth.runs.reader import Run
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -53,8 +53,8 @@ PLAIN = RECIPES["grpo"].chain
         {"steps": 0},
         {"prompts": 0},
         {"group": 1},
-        {"rate": 0.0},
-        {"rate": 1.0},
+        {"learning_rate": 0.0},
+        {"learning_rate": 1.0},
         {"updates": 0},
         {"level": "harder"},
         {"seed": -1},
@@ -62,33 +62,35 @@ PLAIN = RECIPES["grpo"].chain
 )
 def test_what_cannot_be_run_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Course(PLAIN, **wrong)
+        GrpoRun(PLAIN, **wrong)
 
 
 def test_a_generation_divides_into_its_updates() -> None:
     # 3 problems x 5 replies are 15 rollouts: they go into 3 or 5 updates, not into 2.
-    assert Course(PLAIN, prompts=3, group=5, updates=3).updates == 3
+    assert GrpoRun(PLAIN, prompts=3, group=5, updates=3).updates == 3
     with pytest.raises(SettingsError, match="divides into the updates"):
-        Course(PLAIN, prompts=3, group=5, updates=2)
+        GrpoRun(PLAIN, prompts=3, group=5, updates=2)
 
 
 def test_the_problems_are_the_same_for_every_seed_and_none_is_held_out() -> None:
-    trained = Course(PLAIN, problems=50, seed=0).trained_on(11)
-    assert trained == Course(PLAIN, problems=50, seed=9).trained_on(11)
+    trained = GrpoRun(PLAIN, problems=50, seed=0).training_problems(11)
+    assert trained == GrpoRun(PLAIN, problems=50, seed=9).training_problems(11)
     assert len({problem.canonical for problem in trained}) == 50
-    assert not {problem.canonical for problem in trained} & {problem.canonical for problem in held_out(11, "medium")}
+    assert not {problem.canonical for problem in trained} & {
+        problem.canonical for problem in draw_held_out(11, "medium")
+    }
 
 
 def test_problems_beside_are_neither_trained_on_nor_held_out() -> None:
-    course = Course(PLAIN, problems=50)
-    beside, taken = course.beside(40, 11), [*course.trained_on(11), *held_out(11, "medium")]
+    course = GrpoRun(PLAIN, problems=50)
+    beside, taken = course.validation_problems(40, 11), [*course.training_problems(11), *draw_held_out(11, "medium")]
     assert len({problem.canonical for problem in beside}) == 40
     assert not {problem.canonical for problem in beside} & {problem.canonical for problem in taken}
 
 
 def test_toml_and_back() -> None:
-    course = Course(RECIPES["thermostat"].chain, steps=7, rate=1e-3, level="hard")
-    assert settings.loads(Course, settings.dumps(course)) == course
+    course = GrpoRun(RECIPES["thermostat"].chain, steps=7, learning_rate=1e-3, level="hard")
+    assert settings.loads(GrpoRun, settings.dumps(course)) == course
 
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
@@ -96,8 +98,10 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 
 QUESTION = "( 3 + 4 ) * ( 5 + 6 ) ="
-NUMBERS = {word: number for number, word in enumerate(words_of(7))}
-COURSE = Course(RECIPES["thermostat"].chain, steps=4, rate=2e-3, prompts=2, group=4, problems=8, longest=40)
+NUMBERS = {word: number for number, word in enumerate(vocabulary_words(7))}
+COURSE = GrpoRun(
+    RECIPES["thermostat"].chain, steps=4, learning_rate=2e-3, prompts=2, group=4, problems=8, max_completion_length=40
+)
 
 
 def ids(text: str) -> list[int]:
@@ -115,7 +119,7 @@ def equal(first: dict[str, Any], second: dict[str, Any]) -> bool:
 @pytest.fixture(scope="module")
 def base(memorised: Reasoner, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("training") / "base"
-    save(memorised, folder)
+    save_reasoner(memorised, folder)
     return folder
 
 
@@ -123,7 +127,7 @@ def base(memorised: Reasoner, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reasoner, list[int]]:
     """The course run without a break: its folder, what came of it, the steps told."""
     folder, steps = tmp_path_factory.mktemp("whole") / "course", list[int]()
-    return folder, train(COURSE, folder, base, lambda step, _: steps.append(step)), steps
+    return folder, train_grpo(COURSE, folder, base, lambda step, _: steps.append(step)), steps
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,9 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, R
     ],
 )
 def test_the_reward(reply: str, reward: float) -> None:
-    assert grader(7)(prompts=[QUESTION], completion_ids=[ids(reply)], gold=[0], completions=["unread"]) == [reward]
+    assert routes_reward_function(7)(
+        prompts=[QUESTION], completion_ids=[ids(reply)], gold=[0], completions=["unread"]
+    ) == [reward]
 
 
 @pytest.mark.parametrize(
@@ -147,27 +153,29 @@ def test_the_reward(reply: str, reward: float) -> None:
     [("<think> add </think> 12", "12"), ("<think> add", None), ("12", None), ("<think> </think> =3", None), ("", None)],
 )
 def test_the_answer_for_the_run_folder(text: str, answer: str | None) -> None:
-    assert stated_answer(text) == answer
+    assert read_stated_answer(text) == answer
 
 
 def test_a_run_leaves_its_rollouts_and_a_policy_that_moved(whole: tuple[Path, Reasoner, list[int]], base: Path) -> None:
     folder, trained, steps = whole
     assert steps == [1, 2, 3, 4]
-    assert not equal(weights(trained), weights(load(base)))
-    rows = Run.open(folder / grpo.RUN).query(
+    assert not equal(weights(trained), weights(load_reasoner(base)))
+    rows = Run.open(folder / grpo.RUN_FOLDER).query(
         "SELECT step, prompt, token_ids, reward, answer, entropy, tokens FROM rollouts JOIN problems USING (problem)"
         " ORDER BY step, sample"
     )
     assert [row.as_py() for row in rows["step"]] == sorted([1, 2, 3, 4] * 8)
     for row in rows.to_pylist():
         gold = read_problem(row["prompt"]).answer(7)
-        assert grader(7)(prompts=[row["prompt"]], completion_ids=[row["token_ids"]], gold=[gold]) == [row["reward"]]
+        assert routes_reward_function(7)(prompts=[row["prompt"]], completion_ids=[row["token_ids"]], gold=[gold]) == [
+            row["reward"]
+        ]
         assert row["reward"] == 0 or row["answer"] == str(gold)
         assert len(row["entropy"]) == row["tokens"] == len(row["token_ids"])
     assert 0 < sum(rows["reward"].to_pylist()) < len(rows), (
         "no spread of rewards: nothing was learnt, and this test tests nothing"
     )
-    assert not (folder / grpo.CHECKPOINTS).exists()
+    assert not (folder / grpo.CHECKPOINTS_FOLDER).exists()
 
 
 def test_what_has_ended_is_loaded(whole: tuple[Path, Reasoner, list[int]], base: Path) -> None:
@@ -176,7 +184,7 @@ def test_what_has_ended_is_loaded(whole: tuple[Path, Reasoner, list[int]], base:
     def never(step: int, _: Mapping[str, float]) -> None:
         raise AssertionError(f"step {step} was taken again")
 
-    assert equal(weights(train(COURSE, folder, base, never)), weights(trained))
+    assert equal(weights(train_grpo(COURSE, folder, base, never)), weights(trained))
 
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(
@@ -190,11 +198,11 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(COURSE, folder, base, break_at_three)
-    assert not finished(COURSE, folder, base)
-    (folder / grpo.CHECKPOINTS / "checkpoint-3").mkdir()  # as a process leaves it that is killed while it saves
+        train_grpo(COURSE, folder, base, break_at_three)
+    assert not is_finished(COURSE, folder, base)
+    (folder / grpo.CHECKPOINTS_FOLDER / "checkpoint-3").mkdir()  # as a process leaves it that is killed while it saves
     steps: list[int] = []
-    resumed = train(COURSE, folder, base, lambda step, _: steps.append(step))
+    resumed = train_grpo(COURSE, folder, base, lambda step, _: steps.append(step))
     assert steps == [3, 4]
     assert equal(weights(resumed), weights(whole[1]))
 
@@ -204,39 +212,42 @@ def test_a_folder_of_another_course_or_base_is_refused(
 ) -> None:
     folder = whole[0]
     with pytest.raises(BrokenFileError, match="another course"):
-        train(Course(RECIPES["grpo"].chain, steps=4), folder, base)
+        train_grpo(GrpoRun(RECIPES["grpo"].chain, steps=4), folder, base)
     other = tmp_path / "other"
-    save(build(load(base).teacher, Shape(hidden=32, layers=1, heads=2, inner=32), seed=1), other)
+    save_reasoner(
+        build_reasoner(load_reasoner(base).teacher, ReasonerShape(hidden=32, layers=1, heads=2, inner=32), seed=1),
+        other,
+    )
     with pytest.raises(BrokenFileError, match="another base"):
-        train(COURSE, folder, other)
+        train_grpo(COURSE, folder, other)
 
 
 def test_a_place_that_cannot_be_written_to(base: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError):
-        train(COURSE, tmp_path / "file" / "course", base)
+        train_grpo(COURSE, tmp_path / "file" / "course", base)
 
 
-COURSE_STAGING = Course(
+COURSE_STAGING = GrpoRun(
     Chain((GroupAdvantage(), OutcomeBonus(), ClippedPolicy())),
     steps=4,
     prompts=2,
     group=4,
     problems=8,
-    longest=40,
-    rate=1e-3,
+    max_completion_length=40,
+    learning_rate=1e-3,
 )
 
 
 def weights_of_staging(folder: Path) -> torch.Tensor:
-    return torch.cat([tensor.flatten() for tensor in load(folder).model.state_dict().values()])
+    return torch.cat([tensor.flatten() for tensor in load_reasoner(folder).model.state_dict().values()])
 
 
 def test_policies_are_kept_on_the_way_and_a_run_broken_off_comes_to_the_same_end(
     tmp_path: Path, memorised_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("breadth.lab.grpo.SAVED_EVERY", 2)
-    whole = train_in_stages(COURSE_STAGING, tmp_path / "whole", memorised_folder, (2, 4))
+    monkeypatch.setattr("breadth.lab.grpo.CHECKPOINT_STEPS", 2)
+    whole = train_with_checkpoints(COURSE_STAGING, tmp_path / "whole", memorised_folder, (2, 4))
     assert whole.keys() == {2, 4}
     base, middle, last = (
         weights_of_staging(memorised_folder),
@@ -247,25 +258,27 @@ def test_policies_are_kept_on_the_way_and_a_run_broken_off_comes_to_the_same_end
     assert not torch.equal(middle, last)
 
     with pytest.raises(Killed):
-        train_in_stages(
+        train_with_checkpoints(
             COURSE_STAGING, tmp_path / "broken", memorised_folder, (2, 4), prepare=lambda trainer: kill_at(trainer, 3)
         )
     seen: list[int] = []
-    again = train_in_stages(
+    again = train_with_checkpoints(
         COURSE_STAGING, tmp_path / "broken", memorised_folder, (2, 4), told=lambda step, _: seen.append(step)
     )
     assert seen == [3, 4]
     assert torch.equal(weights_of_staging(again[4]), last)
-    assert not (tmp_path / "broken" / CHECKPOINTS).exists()
+    assert not (tmp_path / "broken" / CHECKPOINTS_FOLDER).exists()
 
-    bonus = Run.open(tmp_path / "whole" / RUN).series("breadth/outcome-bonus/new").values
+    bonus = Run.open(tmp_path / "whole" / RUN_FOLDER).series("breadth/outcome-bonus/new").values
     assert len(bonus) == 4
     assert bonus[0] == 1  # every answer is new at first: so answers are read, or the bonus would be of no use
 
     def forbidden(trainer: Any) -> None:
         raise AssertionError("what has ended is not run again")
 
-    assert train_in_stages(COURSE_STAGING, tmp_path / "whole", memorised_folder, (2, 4), prepare=forbidden) == whole
+    assert (
+        train_with_checkpoints(COURSE_STAGING, tmp_path / "whole", memorised_folder, (2, 4), prepare=forbidden) == whole
+    )
 
 
 LONGEST = 40
@@ -284,8 +297,8 @@ def trainer(temperature: float) -> SimpleNamespace:
 
 @pytest.mark.usefixtures("chance")
 def test_one_reply_a_prompt_in_order(memorised: Reasoner) -> None:
-    first, second = (problem.text for problem in held_out(memorised.teacher.facts.prime, "medium")[:2])
-    found = rollouts_of(memorised, LONGEST)([first, first, second], trainer(1.0))
+    first, second = (problem.text for problem in draw_held_out(memorised.teacher.facts.prime, "medium")[:2])
+    found = routes_rollout_function(memorised, LONGEST)([first, first, second], trainer(1.0))
     ids = [memorised.tokenizer(text)["input_ids"] for text in (first, first, second)]
     assert found["prompt_ids"] == ids
     assert found["logprobs"] is None
@@ -296,8 +309,8 @@ def test_one_reply_a_prompt_in_order(memorised: Reasoner) -> None:
 
 
 def test_the_same_chance_gives_the_same_replies(memorised: Reasoner) -> None:
-    prompts = [held_out(memorised.teacher.facts.prime, "medium")[0].text] * 8
-    draw = rollouts_of(memorised, LONGEST)
+    prompts = [draw_held_out(memorised.teacher.facts.prime, "medium")[0].text] * 8
+    draw = routes_rollout_function(memorised, LONGEST)
     with torch.random.fork_rng():
         torch.manual_seed(1)
         once, twice = (draw(prompts, trainer(1.0))["completion_ids"] for _ in range(2))
@@ -309,10 +322,10 @@ def test_the_same_chance_gives_the_same_replies(memorised: Reasoner) -> None:
 
 @pytest.mark.usefixtures("chance")
 def test_the_temperature_is_the_trainers(memorised: Reasoner) -> None:
-    prompts = [held_out(memorised.teacher.facts.prime, "medium")[0].text] * 8
-    cold = rollouts_of(memorised, LONGEST)(prompts, trainer(0.001))["completion_ids"]
+    prompts = [draw_held_out(memorised.teacher.facts.prime, "medium")[0].text] * 8
+    cold = routes_rollout_function(memorised, LONGEST)(prompts, trainer(0.001))["completion_ids"]
     assert len({tuple(reply) for reply in cold}) == 1
-    hot = rollouts_of(memorised, LONGEST)(prompts, trainer(3.0))["completion_ids"]
+    hot = routes_rollout_function(memorised, LONGEST)(prompts, trainer(3.0))["completion_ids"]
     assert len({tuple(reply) for reply in hot}) > 1
 
 
@@ -343,7 +356,9 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 
 def test_the_reference_policy_is_asked_for_by_the_chain_alone(tmp_path: Path) -> None:
-    plain, protected = (arguments(tmp_path, protected_by(price), max_steps=3, seed=4) for price in (0.0, 0.15))
+    plain, protected = (
+        cpu_grpo_config(tmp_path, chain_with_anchor(price), max_steps=3, seed=4) for price in (0.0, 0.15)
+    )
     assert (plain.beta, protected.beta) == (0.0, 0.15)
     assert (plain.max_steps, plain.seed, plain.output_dir) == (3, 4, str(tmp_path))
     assert not plain.gradient_checkpointing
@@ -351,7 +366,7 @@ def test_the_reference_policy_is_asked_for_by_the_chain_alone(tmp_path: Path) ->
 
 def test_only_steps_with_a_reward_are_told() -> None:
     told: list[tuple[int, float]] = []
-    heard = listener(lambda step, logs: told.append((step, logs["reward"])))
+    heard = step_callback(lambda step, logs: told.append((step, logs["reward"])))
     for step, logs in ((1, {"reward": 0.5}), (2, {"train_runtime": 3.0}), (3, None)):
         heard.on_log(None, SimpleNamespace(global_step=step), None, logs)
     assert told == [(1, 0.5)]
@@ -370,5 +385,5 @@ def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-    keep_quiet()
+    silence_libraries()
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["TOKENIZERS_PARALLELISM"]) == ("0", "false")

@@ -53,7 +53,7 @@ def test_pairs_by_hand_whatever_the_order_of_rows() -> None:
     pairs = neighbour_pairs(statements)
     assert statements.positions[pairs.rows].tolist() == [1, 2, 3, 4, 5, 6]
     assert pairs.stays_right.tolist() == [True, False, False, False, False, False]
-    assert pairs.lost.tolist() == [False, True, False, False, False, False]
+    assert pairs.right_to_wrong.tolist() == [False, True, False, False, False, False]
     assert pairs.wrong_to_other.tolist() == [False, False, True, False, False, False]
     assert pairs.stays_wrong.tolist() == [False, False, False, True, True, False]
     assert pairs.wrong_to_right.tolist() == [False, False, False, False, False, True]

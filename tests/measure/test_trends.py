@@ -1,7 +1,8 @@
-"""Trends: levels by hand, spikes that do not decide, and error rates that are kept under autocorrelated noise."""
+"""Lines: least squares by hand, and errors that hold under autocorrelated noise."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,156 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special, stats
 
 from breadth.base.errors import MeasureError
-from breadth.measure.trends import Trend, edge, log_trend, measured_levels, trend
+from breadth.measure.trends import Trend, edge_points, log_trend, measured_levels, robust_slope, steps_until, trend
 from breadth.measure.validate import FloatArray
 
 
+def test_a_perfect_line_by_hand() -> None:
+    # All 28 pairs rise: S = 28, variance 8 * 7 * 21 / 18 = 65.33, (28 - 1) / 8.083 = 3.340 on 8 - 2 degrees of freedom.
+    line = robust_slope(range(8), range(8))
+    assert line.tau == 1.0
+    assert line.p_value == pytest.approx(2 * special.stdtr(6, -27 / math.sqrt(8 * 7 * 21 / 18)))
+    assert line.p_value == pytest.approx(0.0156, abs=5e-4)
+    interval = line.interval()
+    assert (interval.value, interval.low, interval.high) == (1.0, 1.0, 1.0)
+
+
+def test_the_slope_is_per_step_and_bears_gaps() -> None:
+    steps = [0, 10, 20, 50, 60, 100, 200, 210, 400]
+    assert robust_slope(steps, [5 - 0.02 * step for step in steps]).interval().value == pytest.approx(-0.02)
+
+
+def test_three_wild_points_of_twenty_do_not_decide() -> None:
+    rng = np.random.default_rng(0)
+    values = 1 - 0.02 * np.arange(20) + 0.01 * rng.standard_normal(20)
+    values[[4, 11, 19]] = [50.0, -80.0, 1e6]
+    found = robust_slope(range(20), values)
+    assert found.interval().value == pytest.approx(-0.02, abs=0.004)
+    assert found.interval().high < 0
+
+
+def brute_variance(steps: FloatArray, values: FloatArray) -> float:
+    first, second = np.triu_indices(len(steps), 1)
+    up = np.sign(steps[second] - steps[first])
+    orders = np.array(list(itertools.permutations(range(len(values)))))
+    return float(np.var((np.sign(values[orders[:, second]] - values[orders[:, first]]) * up).sum(axis=1)))
+
+
+def test_the_variance_with_ties_is_that_of_all_orders() -> None:
+    # Ties among steps and among values; all 40,320 orders enumerated. The values alternate, so no autocorrelation is
+    # corrected.
+    steps = np.array([0.0, 0, 1, 2, 2, 2, 3, 4])
+    values = np.array([1.0, 5, 1, 5, 2, 6, 3, 6])
+    found = robust_slope(steps, values)
+    score = sum(
+        np.sign((values[j] - values[i]) * (steps[j] - steps[i])) for i, j in itertools.combinations(range(8), 2)
+    )
+    deviation = (abs(score) - 1) / -special.stdtrit(6, found.p_value / 2)
+    assert deviation**2 == pytest.approx(brute_variance(steps, values))
+    assert found.tau == pytest.approx(stats.kendalltau(steps, values).statistic)
+
+
+@pytest.mark.parametrize("points", [12, 24, 60, 111])
+def test_a_constant_series_whose_steps_repeat_has_no_slope(points: int) -> None:
+    # Kendall's variance of three values a step, all equal, cancels to zero only up to rounding.
+    found = robust_slope(np.arange(points) // 3, np.ones(points))
+    assert (found.tau, found.p_value, found.interval().value) == (0.0, 1.0, 0.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-20, 20), min_size=8, max_size=40), st.integers(1, 7))
+def test_slope_and_tau_agree_with_scipy(values: list[int], gap: int) -> None:
+    steps = np.arange(len(values)) * gap
+    found = robust_slope(steps, values)
+    assert found.interval().value == pytest.approx(stats.theilslopes(values, steps).slope)
+    if len(set(values)) > 1:
+        assert found.tau == pytest.approx(stats.kendalltau(steps, values).statistic)
+    else:
+        assert (found.tau, found.p_value) == (0.0, 1.0)
+    assert found.interval().low <= found.interval().value <= found.interval().high
+
+
+def test_sluggish_noise_widens_the_interval() -> None:
+    rng = np.random.default_rng(1)
+    news = rng.standard_normal(200)
+    sluggish = np.array(
+        [sum(0.7**lag * news[place - lag] for lag in range(min(place, 30) + 1)) for place in range(200)]
+    )
+    calm, slow = (robust_slope(range(200), values / values.std()).interval() for values in (news, sluggish))
+    assert slow.high - slow.low > 1.8 * (calm.high - calm.low)
+
+
+@pytest.mark.parametrize(("steps", "values"), [([], []), (range(7), range(7)), ([3] * 20, range(20))])
+def test_too_few_points_or_steps_give_no_slope(steps: list[int], values: list[int]) -> None:
+    found = robust_slope(steps, values)
+    assert math.isnan(found.tau)
+    assert math.isnan(found.interval().value)
+    assert (found.interval().low, found.interval().high) == (-math.inf, math.inf)
+
+
+def test_a_straight_line_is_continued_by_hand() -> None:
+    # 1 - 0.02 t is 0.54 at the last step, 23; 0.2 is (0.54 - 0.2) / 0.02 = 17 steps ahead.
+    time = steps_until(range(24), [1 - 0.02 * step for step in range(24)], 0.2)
+    assert time is not None
+    assert time.value == pytest.approx(17)
+    assert (time.low, time.high) == pytest.approx((17, 17))
+    assert "straight" in time.method
+
+
+def test_a_decay_is_continued_by_hand() -> None:
+    # 0.8 * 0.9^t meets 0.8 * 0.9^30 seven steps after step 23.
+    time = steps_until(range(24), [0.8 * 0.9**step for step in range(24)], 0.8 * 0.9**30)
+    assert time is not None
+    assert time.value == pytest.approx(7)
+    assert "exponential" in time.method
+
+
+def test_the_interval_covers_both_continuations_where_the_noise_cannot_tell_them_apart() -> None:
+    rng = np.random.default_rng(3)
+    values = 1 - 0.5 * np.arange(90) / 90 + 0.01 * rng.standard_normal(90)
+    time = steps_until(range(90), values, 0.2)
+    assert time is not None
+    # The line meets 0.2 after 144 - 89 = 55 steps; the exponential with the same slope at the end later.
+    assert 55 in time
+    assert time.high > 70
+
+
+def test_there_is_no_time_without_a_trend_towards_the_target() -> None:
+    falling = [1 - 0.02 * step for step in range(24)]
+    assert steps_until(range(24), falling, 2.0) is None
+    assert steps_until(range(24), [1.0] * 24, 0.5) is None
+    assert steps_until(range(7), range(7), 10) is None
+    crossed = steps_until(range(24), falling, 0.8)
+    assert crossed is not None
+    assert (crossed.value, crossed.low, crossed.high) == (0.0, 0.0, 0.0)
+
+
+def test_a_trend_that_may_be_none_may_take_for_ever() -> None:
+    rng = np.random.default_rng(5)
+    time = steps_until(range(30), 1 - 0.002 * np.arange(30) + 0.05 * rng.standard_normal(30), 0.1)
+    assert time is None or time.high == math.inf
+
+
+def test_forecast_intervals_hold_the_truth() -> None:
+    # Of 60 noisy straight declines, the true time 1 - 0.5 t / 60 = 0.2 (step 96, 37 after the last) is inside in at
+    # least 9 of 10.
+    rng = np.random.default_rng(2)
+    declines = (1 - 0.5 * np.arange(60) / 60 + 0.01 * rng.standard_normal(60) for _ in range(60))
+    times = [steps_until(range(60), values, 0.2) for values in declines]
+    assert sum(time is not None and 37 in time for time in times) >= 54
+
+
+@pytest.mark.parametrize("target", [math.nan, math.inf])
+def test_a_target_is_a_number(target: float) -> None:
+    with pytest.raises(MeasureError, match="target"):
+        steps_until(range(24), range(24), target)
+
+
 def test_an_edge_is_an_eighth_and_at_least_three() -> None:
-    assert [edge(points) for points in (8, 24, 31, 32, 800)] == [3, 3, 3, 4, 100]
+    assert [edge_points(points) for points in (8, 24, 31, 32, 800)] == [3, 3, 3, 4, 100]
 
 
 def test_levels_and_their_errors_by_hand() -> None:
@@ -41,7 +184,7 @@ def test_a_constant_series_is_known_exactly() -> None:
 def test_the_change_is_held_by_its_interval_however_bent_the_curve_is(points: int) -> None:
     rng, t, held, draws = np.random.default_rng(points), np.linspace(0, 1, points), 0, 400
     curve = -2 * t + np.sin(5 * t) / 2 - (t > 0.7)  # a bend and a jump that no one smooth curve follows
-    size = edge(points)
+    size = edge_points(points)
     true = float(np.median(curve[-size:]) - np.median(curve[:size]))
     for _ in range(draws):
         held += true in measured_levels(curve + rng.normal(0, 0.1, points), 0.95)[2]

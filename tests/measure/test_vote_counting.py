@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from breadth.base.errors import MeasureError
 from breadth.measure import vote_counting
 from breadth.measure.answers import answer_classes
-from breadth.measure.coverage import share_never_solved
+from breadth.measure.pass_at_k import share_never_solved
 from breadth.measure.validate import BoolArray
 from breadth.measure.vote_counting import (
     ClassVote,

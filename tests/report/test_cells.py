@@ -16,18 +16,18 @@ from breadth.report.cells import (
     Cell,
     IntervalLike,
     Missing,
-    cell_text,
+    enum_member,
     floats,
-    interval,
+    format_cell,
+    format_interval,
+    format_number,
     interval_decimals,
     interval_origin,
     is_number,
-    member,
-    number,
     shared_decimals,
-    tidy,
-    typeset,
-    unit_words,
+    stored_unit,
+    to_cell,
+    typeset_minus,
 )
 from breadth.report.sections import Outcome
 
@@ -35,11 +35,11 @@ from breadth.report.sections import Outcome
 def test_the_intervals_of_measure_are_cells() -> None:
     interval = Interval(0.42, 0.38, 0.47, 0.95, "wilson")
     assert isinstance(interval, IntervalLike)
-    assert tidy(interval) is interval
+    assert to_cell(interval) is interval
 
 
 def test_numpy_scalars_become_python_numbers() -> None:
-    assert [type(tidy(value)) for value in (np.float32(0.5), np.int64(3), np.bool_(True), np.array(2.5))] == [
+    assert [type(to_cell(value)) for value in (np.float32(0.5), np.int64(3), np.bool_(True), np.array(2.5))] == [
         float,
         int,
         bool,
@@ -50,7 +50,7 @@ def test_numpy_scalars_become_python_numbers() -> None:
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.array([1.0, 2.0]), object()])
 def test_what_is_no_cell_is_refused(value: object) -> None:
     with pytest.raises(MeasureError, match="cannot be shown"):
-        tidy(value)
+        to_cell(value)
 
 
 def test_floats_from_an_array() -> None:
@@ -71,9 +71,9 @@ def test_origin_of_an_interval() -> None:
 
 
 def test_a_misspelt_word_gets_the_nearest_one() -> None:
-    assert member(Outcome, "wrong", "outcomes") is Outcome.WRONG
+    assert enum_member(Outcome, "wrong", "outcomes") is Outcome.WRONG
     with pytest.raises(MeasureError, match="Did you mean 'correct'"):
-        member(Outcome, "corect", "outcomes")
+        enum_member(Outcome, "corect", "outcomes")
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,24 @@ def test_a_misspelt_word_gets_the_nearest_one() -> None:
     ],
 )
 def test_lone_numbers(value: float, expected: str) -> None:
-    assert number(value) == expected
+    assert format_number(value) == expected
 
 
 def test_percent_is_the_only_unit_that_rescales() -> None:
-    assert number(0.334, PERCENT) == "33.4%"
-    assert number(0.334, "nats") == "0.334 nats"
-    assert number(0.334, PERCENT, bare=True) == "33.4"
-    assert number(math.nan, PERCENT) == number(math.nan, "nats") == "NaN"
-    assert unit_words(PERCENT) == "fraction"
+    assert format_number(0.334, PERCENT) == "33.4%"
+    assert format_number(0.334, "nats") == "0.334 nats"
+    assert format_number(0.334, PERCENT, bare=True) == "33.4"
+    assert format_number(math.nan, PERCENT) == format_number(math.nan, "nats") == "NaN"
+    assert stored_unit(PERCENT) == "fraction"
 
 
 def test_fixed_decimals() -> None:
-    assert [number(value, decimals=2) for value in (0.5, 1234.5, -0.001, 1e-9)] == ["0.50", "1,234.50", "0.00", "0.00"]
+    assert [format_number(value, decimals=2) for value in (0.5, 1234.5, -0.001, 1e-9)] == [
+        "0.50",
+        "1,234.50",
+        "0.00",
+        "0.00",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +144,14 @@ def test_fixed_decimals() -> None:
     ],
 )
 def test_digits_follow_the_width(value: float, low: float, high: float, expected: str) -> None:
-    assert interval(Interval(value, low, high)) == expected
+    assert format_interval(Interval(value, low, high)) == expected
 
 
 def test_units_of_intervals() -> None:
     cell = Interval(0.42, 0.38, 0.47)
-    assert interval(cell, PERCENT) == "42% (38% to 47%)"
-    assert interval(cell, PERCENT, bare=True) == "42 (38 to 47)"
-    assert interval(cell, "nats") == "0.42 nats (0.38 to 0.47)"
+    assert format_interval(cell, PERCENT) == "42% (38% to 47%)"
+    assert format_interval(cell, PERCENT, bare=True) == "42 (38 to 47)"
+    assert format_interval(cell, "nats") == "0.42 nats (0.38 to 0.47)"
 
 
 @given(st.floats(0.1, 1e12), st.floats(1e-3, 0.9))
@@ -162,7 +167,7 @@ def test_rounding_moves_an_end_by_less_than_a_fifth_of_the_half_width(value: flo
 
 def test_cells() -> None:
     cells: list[Cell] = [None, Missing("why"), "two\nlines \x1b[1m", 3, Interval(0.42, 0.38, 0.47)]
-    assert [cell_text(cell) for cell in cells] == ["n/a", "n/a", "two lines", "3", "0.42 (0.38 to 0.47)"]
+    assert [format_cell(cell) for cell in cells] == ["n/a", "n/a", "two lines", "3", "0.42 (0.38 to 0.47)"]
 
 
 def test_a_column_lines_up() -> None:
@@ -178,11 +183,11 @@ def test_intervals_decide_for_their_column() -> None:
     fine, coarse, exact = Interval(0.4213, 0.409, 0.433), Interval(0.42, 0.38, 0.47), Interval(1.0, 1.0, 1.0)
     assert shared_decimals([fine, coarse, exact, 0.5]) == 3
     assert shared_decimals([fine, Interval(12341, 12224, 12464)]) is None
-    assert cell_text(exact, decimals=3) == "1.000 (1.000 to 1.000)"
+    assert format_cell(exact, decimals=3) == "1.000 (1.000 to 1.000)"
 
 
 def test_typeset_changes_minus_signs_only() -> None:
-    assert typeset("-0.5 (-∞ to 1e-6) per-token") == "−0.5 (−∞ to 1e-6) per-token"
+    assert typeset_minus("-0.5 (-∞ to 1e-6) per-token") == "−0.5 (−∞ to 1e-6) per-token"
 
 
 @given(
@@ -191,7 +196,7 @@ def test_typeset_changes_minus_signs_only() -> None:
     st.one_of(st.none(), st.integers(0, 6)),
 )
 def test_every_number_can_be_written_and_small_ones_read_back(value: float, unit: str, decimals: int | None) -> None:
-    text = number(value, unit, decimals, bare=True)
+    text = format_number(value, unit, decimals, bare=True)
     assert text
     if decimals is None and abs(value) < 1e100:
         read = float(text.replace(",", "")) / (100 if unit == PERCENT else 1)

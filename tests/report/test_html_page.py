@@ -17,7 +17,7 @@ from breadth.base.errors import WriteError
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell, Missing
 from breadth.report.html_page import (
-    caption,
+    draw_caption,
     draw_curve,
     draw_facts,
     draw_groups,
@@ -28,11 +28,11 @@ from breadth.report.html_page import (
     draw_verdict,
     render_html,
     save_html,
-    section,
     value_nodes,
+    wrap_section,
 )
 from breadth.report.markup import ATTRIBUTES, TAGS
-from breadth.report.plaintext import plain
+from breadth.report.plaintext import strip_escapes
 from breadth.report.sections import (
     Axis,
     Column,
@@ -111,8 +111,8 @@ def test_values_without_an_interval_are_one_piece() -> None:
 
 
 def test_empty_captions_and_titles_leave_nothing() -> None:
-    assert caption(" \n") is None
-    assert section("", "x", kind="text").source() == '<section class="text">x</section>'
+    assert draw_caption(" \n") is None
+    assert wrap_section("", "x", kind="text").source() == '<section class="text">x</section>'
 
 
 def long_table(count: int) -> Table:
@@ -316,9 +316,9 @@ def test_hostile_text_in_every_field_stays_text(text: str, read: Any) -> None:
     reading = read(render_html(page_of(text)))
     check_markup(reading)
     # The same page with harmless words of the same shape has the same elements: nothing was added by the text.
-    words = re.sub(r"\S", "x", " ".join(plain(text).split()))
+    words = re.sub(r"\S", "x", " ".join(strip_escapes(text).split()))
     assert outline(reading) == outline(read(render_html(page_of(words))))
-    assert reading.text.count(" ".join(plain(text).split())) >= 30
+    assert reading.text.count(" ".join(strip_escapes(text).split())) >= 30
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -326,7 +326,7 @@ def test_hostile_text_in_every_field_stays_text(text: str, read: Any) -> None:
 def test_any_text_in_every_field_stays_text(read: Any, text: str) -> None:
     reading = read(render_html(page_of(text)))
     check_markup(reading)
-    shown = " ".join(plain(text).split())
+    shown = " ".join(strip_escapes(text).split())
     assert shown in reading.text
     ours = [found for found in reading.elements if found[0] in {"meta", "style", "html", "body"}]
     assert len(ours) == 8

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breadth.report.plaintext import counted, one_line, paragraphs, plain, shortened
+from breadth.report.plaintext import one_line, pluralize, split_paragraphs, strip_escapes, truncate
 
 
 @pytest.mark.parametrize(
@@ -31,24 +31,24 @@ from breadth.report.plaintext import counted, one_line, paragraphs, plain, short
     ],
 )
 def test_plain(raw: str, expected: str) -> None:
-    assert plain(raw) == expected
+    assert strip_escapes(raw) == expected
 
 
 @pytest.mark.parametrize("start", ["\x9d", "\x90", "\x1b]", "\x1b[", "\x9b0"])
 def test_a_million_starts_without_an_end_take_no_time(start: str) -> None:
-    assert len(plain(start * 200_000)) <= 200_000  # searched to the end from each of them, this took hours
+    assert len(strip_escapes(start * 200_000)) <= 200_000  # searched to the end from each of them, this took hours
 
 
 @given(st.one_of(st.text(st.characters()), st.text(st.sampled_from("\x1b\x9b\x90\x07\\[](;0mAx \n"))))
 def test_plain_leaves_nothing_that_acts(text: str) -> None:
-    kept = plain(text)
+    kept = strip_escapes(text)
     assert not [c for c in kept if unicodedata.category(c) in {"Cc", "Cs"} and c not in "\n\t"]
-    assert plain(kept) == kept
+    assert strip_escapes(kept) == kept
 
 
 @given(st.text(st.characters(exclude_categories=["C"])))
 def test_plain_keeps_ordinary_text(text: str) -> None:
-    assert plain(text) == text
+    assert strip_escapes(text) == text
 
 
 def test_one_line_collapses_white_space() -> None:
@@ -56,15 +56,15 @@ def test_one_line_collapses_white_space() -> None:
 
 
 def test_paragraphs_split_at_blank_lines_only() -> None:
-    assert paragraphs("one\nstill one\n \t\ntwo\n\n\n\nthree\n") == ("one still one", "two", "three")
-    assert paragraphs(" \n\n ") == ()
+    assert split_paragraphs("one\nstill one\n \t\ntwo\n\n\n\nthree\n") == ("one still one", "two", "three")
+    assert split_paragraphs(" \n\n ") == ()
 
 
 def test_shortened_says_that_it_cut() -> None:
-    assert shortened("with clip-higher", 10) == "with clip…"
-    assert shortened("ten chars.", 10) == "ten chars."
-    assert shortened("", 10) == ""
+    assert truncate("with clip-higher", 10) == "with clip…"
+    assert truncate("ten chars.", 10) == "ten chars."
+    assert truncate("", 10) == ""
 
 
 def test_counted() -> None:
-    assert [counted(1, "row"), counted(0, "row"), counted(1200, "row")] == ["1 row", "0 rows", "1,200 rows"]
+    assert [pluralize(1, "row"), pluralize(0, "row"), pluralize(1200, "row")] == ["1 row", "0 rows", "1,200 rows"]

@@ -19,11 +19,11 @@ from breadth.report.svg_chart import (
     PANEL,
     WIDE,
     Canvas,
-    axis_x,
-    axis_y,
-    describe,
-    frame_for,
-    line_chart,
+    describe_curve,
+    draw_line_chart,
+    draw_x_axis,
+    draw_y_axis,
+    fit_frame,
     render_picture,
     save_picture,
 )
@@ -40,7 +40,7 @@ def places(source: str, name: str) -> list[tuple[float, str]]:
 
 @pytest.mark.parametrize("canvas", [WIDE, NARROW], ids=lambda canvas: canvas.name)
 def test_values_stand_between_the_edges(canvas: Canvas) -> None:
-    frame = frame_for(curve(), canvas)
+    frame = fit_frame(curve(), canvas)
     assert frame.x(0) == frame.left
     assert frame.x(100) == frame.right
     assert frame.y(0) == frame.bottom
@@ -52,19 +52,19 @@ def test_values_stand_between_the_edges(canvas: Canvas) -> None:
 
 def test_names_of_lines_take_their_room_while_they_fit() -> None:
     # The plot is 310 - 46 - 30 = 234 pixels high: 15 names of 15 pixels fit, 16 do not.
-    assert frame_for(curve(15), WIDE).right < WIDE.width - 50
-    assert frame_for(curve(16), WIDE).right == WIDE.width - 10
+    assert fit_frame(curve(15), WIDE).right < WIDE.width - 50
+    assert fit_frame(curve(16), WIDE).right == WIDE.width - 10
 
 
 def test_events_push_the_plot_down() -> None:
-    assert frame_for(curve(events=[Event(1, "e")]), WIDE).top == frame_for(curve(), WIDE).top + 15
+    assert fit_frame(curve(events=[Event(1, "e")]), WIDE).top == fit_frame(curve(), WIDE).top + 15
 
 
 @pytest.mark.parametrize("canvas", [WIDE, NARROW], ids=lambda canvas: canvas.name)
 def test_axes_show_round_numbers(canvas: Canvas) -> None:
-    frame = frame_for(curve(), canvas)
-    up = "".join(part.source() for part in axis_y(frame, Axis("score", "nats")))
-    across = "".join(part.source() for part in axis_x(frame, Axis("step"), canvas))
+    frame = fit_frame(curve(), canvas)
+    up = "".join(part.source() for part in draw_y_axis(frame, Axis("score", "nats")))
+    across = "".join(part.source() for part in draw_x_axis(frame, Axis("step"), canvas))
     assert [text for _, text in places(up, "tick")] == ["0.0", "0.2", "0.4"]
     assert "score (nats)" in up
     shown = [text for _, text in places(across, "tick")]
@@ -75,15 +75,15 @@ def test_axes_show_round_numbers(canvas: Canvas) -> None:
 
 def test_labels_that_would_touch_are_left_out() -> None:
     crowded = Curve("c", [Series("s", [1e6, 9e6], [1, 2])], Axis("tokens"), Axis("y"))
-    frame = frame_for(crowded, NARROW)
-    shown = places("".join(part.source() for part in axis_x(frame, crowded.x, NARROW)), "tick")
+    frame = fit_frame(crowded, NARROW)
+    shown = places("".join(part.source() for part in draw_x_axis(frame, crowded.x, NARROW)), "tick")
     assert len(shown) >= 2
     assert all(right - left > 6.9 * 9 for (left, _), (right, _) in pairwise(shown))
 
 
 def test_minus_signs_are_typeset() -> None:
     low = Curve("c", [Series("s", [0, 1], [-2, 2])], Axis("step"), Axis("y"))
-    assert ">−2<" in "".join(part.source() for part in axis_y(frame_for(low, WIDE), low.y))
+    assert ">−2<" in "".join(part.source() for part in draw_y_axis(fit_frame(low, WIDE), low.y))
 
 
 NAN = math.nan
@@ -102,8 +102,8 @@ def texts(source: str, look: str) -> list[str]:
 @CANVASES
 def test_a_line_goes_through_its_points(canvas: Canvas) -> None:
     curve = Curve("c", [Series("s", [0, 5, 10], [0.0, 1.0, 0.5])], STEP, SCORE)
-    frame = frame_for(curve, canvas)
-    (line,) = paths(line_chart(curve, canvas, "s1").source(), "line")
+    frame = fit_frame(curve, canvas)
+    (line,) = paths(draw_line_chart(curve, canvas, "s1").source(), "line")
     drawn = [tuple(map(float, point.split())) for point in line[1:].split("L")]
     expected = [(frame.x(x), frame.y(y)) for x, y in zip(curve.series[0].x, curve.series[0].y, strict=True)]
     assert drawn == [pytest.approx(point, abs=0.01) for point in expected]
@@ -112,7 +112,7 @@ def test_a_line_goes_through_its_points(canvas: Canvas) -> None:
 @CANVASES
 def test_a_gap_is_a_gap(canvas: Canvas) -> None:
     ys = [0.1, 0.2, NAN, 0.4, 0.5, NAN, 0.7]
-    source = line_chart(
+    source = draw_line_chart(
         Curve("c", [Series("s", range(7), ys, [y - 0.1 for y in ys], [y + 0.1 for y in ys])], STEP, SCORE), canvas, "s1"
     ).source()
     assert [line.count("M") for line in paths(source, "line")] == [2]
@@ -127,14 +127,14 @@ def test_a_gap_is_a_gap(canvas: Canvas) -> None:
     "series", [[], [Series("s", [], [])], [Series("s", [1, 2], [NAN, math.inf])]], ids=["none", "empty", "not finite"]
 )
 def test_nothing_to_draw_is_said(series: list[Series], canvas: Canvas) -> None:
-    source = line_chart(Curve("c", series, STEP, SCORE), canvas, "s1").source()
+    source = draw_line_chart(Curve("c", series, STEP, SCORE), canvas, "s1").source()
     assert texts(source, "nothing") == ["no values to draw"]
     assert texts(source, "tick") == []
 
 
 @CANVASES
 def test_one_point(canvas: Canvas) -> None:
-    source = line_chart(Curve("c", [Series("s", [5], [0.3], [0.2], [0.4])], STEP, SCORE), canvas, "s1").source()
+    source = draw_line_chart(Curve("c", [Series("s", [5], [0.3], [0.2], [0.4])], STEP, SCORE), canvas, "s1").source()
     assert "<title>s, step 5: 0.30 (0.20 to 0.40)</title>" in source
     assert paths(source, "line") == []
     assert len(paths(source, "bar")) == 1
@@ -149,7 +149,7 @@ def test_events_are_lettered() -> None:
         SCORE,
         events=[Event(20, "one"), Event(80, "two"), Event(81, "too near"), Event(NAN, "nowhere")],
     )
-    source = line_chart(curve, WIDE, "s1").source()
+    source = draw_line_chart(curve, WIDE, "s1").source()
     assert texts(source, "flag") == ["a", "b"]
     assert source.count('class="event"') == 3
 
@@ -166,18 +166,19 @@ def test_names_stand_apart_beside_the_ends(canvas: Canvas) -> None:
         SCORE,
     )
     found = re.findall(
-        r'<text x="([\d.]+)" y="([\d.]+)" class="name (series-\d)">([^<]*)<', line_chart(curve, canvas, "s1").source()
+        r'<text x="([\d.]+)" y="([\d.]+)" class="name (series-\d)">([^<]*)<',
+        draw_line_chart(curve, canvas, "s1").source(),
     )
     assert [name for *_, name in found] == ["high", "also high", "low", "lower"]
     heights = [float(y) for _, y, *_ in found]
     assert all(below - above >= 14.99 for above, below in pairwise(heights))
-    frame = frame_for(curve, canvas)
+    frame = fit_frame(curve, canvas)
     assert frame.top <= min(heights)
     assert max(heights) <= frame.bottom + 4
 
 
 def test_lines_differ_in_dash_and_marker() -> None:
-    source = line_chart(
+    source = draw_line_chart(
         Curve("c", [Series(str(i), [0, 1], [i, i]) for i in range(3)], STEP, SCORE), WIDE, "s1"
     ).source()
     assert re.findall(r'class="line (series-\d)"(?: stroke-dasharray="([^"]*)")?', source) == [
@@ -193,8 +194,8 @@ def test_a_long_log_stays_small_and_keeps_its_extremes(canvas: Canvas) -> None:
     ys = [noise.gauss(0, 1) for _ in range(50_000)]
     ys[31_234], ys[777] = 9.0, -9.0
     curve = Curve("c", [Series("s", range(50_000), ys)], STEP, SCORE)
-    source = line_chart(curve, canvas, "s1").source()
-    frame = frame_for(curve, canvas)
+    source = draw_line_chart(curve, canvas, "s1").source()
+    frame = fit_frame(curve, canvas)
     (line,) = paths(source, "line")
     heights = [float(point.split()[1]) for point in line[1:].split("L")]
     assert len(heights) <= 4 * (frame.right - frame.left + 1)
@@ -206,8 +207,8 @@ def test_a_long_log_stays_small_and_keeps_its_extremes(canvas: Canvas) -> None:
 
 def test_the_chart_is_described_in_words() -> None:
     curve = Curve("title", [Series("s", [0, 300], [0.62, 0.41])], STEP, Axis("entropy", "nats"))
-    assert describe(curve) == "entropy (nats) against step. s: 0.62 nats at 0, 0.41 nats at 300."
-    source = line_chart(curve, WIDE, "s1").source()
+    assert describe_curve(curve) == "entropy (nats) against step. s: 0.62 nats at 0, 0.41 nats at 300."
+    source = draw_line_chart(curve, WIDE, "s1").source()
     assert 'role="img" aria-labelledby="s1-wide-title s1-wide-desc"' in source
     assert '<title id="s1-wide-title">title</title>' in source
 
@@ -219,7 +220,7 @@ def test_the_chart_is_described_in_words() -> None:
 )
 def test_any_numbers_can_be_drawn(points: list[tuple[float, float, float, float]], canvas: Canvas) -> None:
     x, y, low, high = ([point[place] for point in points] for place in range(4))
-    source = line_chart(
+    source = draw_line_chart(
         Curve("c", [Series("s", x, y, low, high)], STEP, SCORE, events=[Event(v, "e") for v in x]), canvas, "s1"
     ).source()
     for path in re.findall(r' d="([^"]*)"', source):

@@ -36,7 +36,7 @@ from breadth.report.sections import (
     Verdict,
 )
 from breadth.report.style import OUTCOMES, SHOWN_EVENTS, SHOWN_GROUPS, SHOWN_TOKENS, TERMINAL_COLORS
-from breadth.report.terminal import WIDEST, Pen, indented, more, pairs, render_terminal
+from breadth.report.terminal import MAX_WIDTH, Pen, describe_hidden, indent, render_terminal, two_columns
 
 
 def console(width: int, encoding: str = "utf-8") -> Console:
@@ -54,7 +54,7 @@ def shown(*parts: RenderableType, width: int = 40) -> str:
 
 def test_a_pen_knows_its_console() -> None:
     assert Pen.of(console(72)) == Pen(72, ascii_only=False)
-    assert Pen.of(console(500)).width == WIDEST
+    assert Pen.of(console(500)).width == MAX_WIDTH
     assert Pen.of(console(72, "ascii")).ascii_only
     assert Pen.of(console(72, "cp1252")).ascii_only
 
@@ -94,14 +94,16 @@ def test_a_block_is_never_broken() -> None:
 
 
 def test_what_was_left_out_is_said() -> None:
-    assert more(980, "more row") == "… 980 more rows; the JSON and the page have them all"
-    assert more(0, "more row") == more(-3, "more row") == ""
+    assert describe_hidden(980, "more row") == "… 980 more rows; the JSON and the page have them all"
+    assert describe_hidden(0, "more row") == describe_hidden(-3, "more row") == ""
     assert [line.plain for line in Pen(80).notes("", "a", " ")] == ["a"]
 
 
 def test_names_and_values_stand_side_by_side() -> None:
     pen = Pen(30)
-    grid = pairs([(pen.words("short"), pen.words("1")), (pen.words("a very long name indeed"), pen.words("2"))], 30)
+    grid = two_columns(
+        [(pen.words("short"), pen.words("1")), (pen.words("a very long name indeed"), pen.words("2"))], 30
+    )
     lines = [line.rstrip() for line in shown(grid, width=30).splitlines()]
     assert lines[0] == "short         1"
     assert lines[1] == "a very long   2"
@@ -109,7 +111,7 @@ def test_names_and_values_stand_side_by_side() -> None:
 
 
 def test_indented() -> None:
-    assert shown(indented([Pen(80).words("a"), Pen(80).words("b")])) == "  a\n  b\n"
+    assert shown(indent([Pen(80).words("a"), Pen(80).words("b")])) == "  a\n  b\n"
 
 
 CHECKPOINTS = Table(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.report.sections import Axis, Curve, Event, Series
-from breadth.report.textplot import HEIGHT, plot_rows
+from breadth.report.textplot import PLOT_HEIGHT, plot_rows
 
 STEP, SCORE = Axis("step"), Axis("score")
 NAN = math.nan
@@ -21,7 +21,7 @@ def drawn(curve: Curve, width: int = 40, *, ascii_only: bool = False) -> list[st
 
 def plot_area(rows: list[str]) -> list[str]:
     edge = rows[0].index("│") if "│" in rows[0] else rows[0].index("┤")
-    return [row[edge + 1 :] for row in rows[:HEIGHT]]
+    return [row[edge + 1 :] for row in rows[:PLOT_HEIGHT]]
 
 
 def test_a_rising_line_rises() -> None:
@@ -30,15 +30,15 @@ def test_a_rising_line_rises() -> None:
     first = [min((place for place, mark in enumerate(row) if mark != " "), default=-1) for row in area]
     shown = [place for place in first if place >= 0]
     assert shown == sorted(shown, reverse=True)
-    assert len(shown) >= HEIGHT - 1
+    assert len(shown) >= PLOT_HEIGHT - 1
 
 
 def test_axes_carry_round_numbers() -> None:
     rows = drawn(Curve("c", [Series("s", [0, 100], [0.0, 1.0])], STEP, SCORE), 60)
-    labels = [row.split("┤")[0].strip() for row in rows[:HEIGHT] if "┤" in row]
+    labels = [row.split("┤")[0].strip() for row in rows[:PLOT_HEIGHT] if "┤" in row]
     assert labels == ["1.0", "0.5", "0.0"]
-    assert rows[HEIGHT].strip().startswith("└┴")
-    assert rows[HEIGHT + 1].split() == ["0", "50", "100"]
+    assert rows[PLOT_HEIGHT].strip().startswith("└┴")
+    assert rows[PLOT_HEIGHT + 1].split() == ["0", "50", "100"]
 
 
 def test_a_gap_is_a_gap() -> None:
@@ -112,6 +112,6 @@ def test_any_numbers_fit_the_width(
     x, y, low, high = ([point[place] for point in points] for place in range(4))
     curve = Curve("c", [Series("s", x, y, low, high)], STEP, SCORE, events=[Event(value, "e") for value in x])
     rows = drawn(curve, width, ascii_only=ascii_only)
-    assert len(rows) == HEIGHT + 2
-    margin = max(row.find("│") for row in rows[:HEIGHT]) + 1
+    assert len(rows) == PLOT_HEIGHT + 2
+    margin = max(row.find("│") for row in rows[:PLOT_HEIGHT]) + 1
     assert all(len(row) <= max(width, margin + 8) for row in rows)

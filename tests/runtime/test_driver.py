@@ -27,7 +27,7 @@ from breadth.runtime.ledger import Ledger
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.scripted import ScriptedOutcome, ScriptedSampler
 from breadth.runtime.solve_context import Judgement, JudgeSampler
-from breadth.testing.fake_server import until
+from breadth.testing.fake_server import wait_until
 
 T = TypeVar("T")
 TASK = Task(({"role": "user", "content": "6 x 7?"},), sampling=Sampling(max_tokens=20))
@@ -517,7 +517,7 @@ def test_an_allocation_that_was_interrupted_pays_for_what_it_threw_away(tmp_path
 
     async def interrupted() -> None:
         work = asyncio.create_task(allocate(Driver(slow, journal=Journal(tmp_path)), Elimination(), tasks(2)))
-        await until(lambda: slow.in_flight == 2)
+        await wait_until(lambda: slow.in_flight == 2)
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 

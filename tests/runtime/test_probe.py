@@ -18,8 +18,8 @@ from breadth.runtime.connect import ServerClient
 from breadth.runtime.dialect import ServerDialect, ServerIdentity
 from breadth.runtime.probe import COUNTING_PREFIX, Capabilities, Trials, only_model, probe
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.testing.fake_replies import Reply, Token, words
-from breadth.testing.fake_server import FakeServer, Script
+from breadth.testing.fake_replies import Reply, ReplyToken, split_tokens
+from breadth.testing.fake_server import FakeServer, ReplyScript
 from breadth.testing.faults import EmptyText, Fault, Hang, NIgnored, NoLogprobs, NoUsage, Scheduled, Status
 
 FOUND = Capabilities(
@@ -81,7 +81,7 @@ def test_it_is_shown_in_words() -> None:
 
 def concluded(
     trial: Callable[[Trials], Awaitable[Any]],
-    script: Script | Reply,
+    script: ReplyScript | Reply,
     *faults: Fault | Scheduled,
     dialect: ServerDialect | None = None,
 ) -> tuple[Any, list[str]]:
@@ -97,12 +97,12 @@ def concluded(
     return asyncio.run(main())
 
 
-def heated(processed: bool) -> Script:
+def heated(processed: bool) -> ReplyScript:
     """A server whose two likeliest tokens have odds of 3 to 1, or 3**4 to 1 after a temperature of a quarter."""
 
     def script(request: dict[str, Any], number: int) -> Reply:
         odds = 3 ** (1 / request["temperature"]) if processed else 3.0
-        return Reply((Token("red", math.log(odds / (1 + odds)), (("blue", math.log(1 / (1 + odds))),)),))
+        return Reply((ReplyToken("red", math.log(odds / (1 + odds)), (("blue", math.log(1 / (1 + odds))),)),))
 
     return script
 
@@ -110,7 +110,7 @@ def heated(processed: bool) -> Script:
 def test_raw_log_probs_are_told_from_processed_ones() -> None:
     assert concluded(Trials.classify_logprobs, heated(processed=False)) == ("raw", [])
     assert concluded(Trials.classify_logprobs, heated(processed=True)) == ("processed", [])
-    even = Reply((Token("red", -0.7, (("blue", -0.71),)),))
+    even = Reply((ReplyToken("red", -0.7, (("blue", -0.71),)),))
     verdict, remarks = concluded(Trials.classify_logprobs, even)
     assert verdict == "unknown"
     assert "equally likely" in remarks[0]
@@ -177,10 +177,10 @@ def test_n_is_heeded_or_not() -> None:
     assert concluded(Trials.check_n, Reply.of("red"), Status(400))[0] == "no"
 
 
-def thinker(heeds: bool, thought: int = 40) -> Script:
+def thinker(heeds: bool, thought: int = 40) -> ReplyScript:
     def script(request: dict[str, Any], number: int) -> Reply:
         cap = request.get("thinking_token_budget", thought) if heeds else thought
-        return Reply(words("56"), words("hm " * thought)[:cap])
+        return Reply(split_tokens("56"), split_tokens("hm " * thought)[:cap])
 
     return script
 

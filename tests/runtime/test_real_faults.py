@@ -34,7 +34,7 @@ from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.runtime.samplers.server_errors import Backoff
 from breadth.runtime.solve_context import Judgement, JudgeSampler
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer, until
+from breadth.testing.fake_server import FakeServer, wait_until
 from breadth.testing.faults import (
     Cut,
     DuplicatedChunks,
@@ -123,7 +123,7 @@ async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget
         finally:
             await sampler.close()
         assert (driver.ledger.reservations, driver.ledger.spent) == ([], result.spend)
-        await until(lambda: server.in_flight == 0)  # what was cancelled has to reach the server
+        await wait_until(lambda: server.in_flight == 0)  # what was cancelled has to reach the server
     return result
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, Token, stream_events, whole_body, words
+from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, ReplyToken, split_tokens, stream_events, whole_body
 
 
 def events(replies: list[Reply], request: dict[str, Any], path: str = CHAT) -> list[Any]:
@@ -21,13 +21,13 @@ def events(replies: list[Reply], request: dict[str, Any], path: str = CHAT) -> l
 
 @given(st.text())
 def test_words_joined_are_the_text(text: str) -> None:
-    assert "".join(token.text for token in words(text)) == text
+    assert "".join(token.text for token in split_tokens(text)) == text
 
 
 @settings(max_examples=50)
 @given(st.floats(-30, 0), st.integers(1, 30))
 def test_made_up_alternatives_are_ranked_probabilities(logprob: float, top: int) -> None:
-    ranked = Token("x", logprob).ranked(top)
+    ranked = ReplyToken("x", logprob).ranked(top)
     values = [value for _, value in ranked]
     assert len({text for text, _ in ranked}) == len(ranked) == top
     assert values == sorted(values, reverse=True)
@@ -36,7 +36,7 @@ def test_made_up_alternatives_are_ranked_probabilities(logprob: float, top: int)
 
 def test_given_alternatives_are_kept() -> None:
     # The token itself (-1.2) comes second; of three only two are asked for.
-    assert Token("b", -1.2, (("a", -0.7), ("c", -2.0))).ranked(2) == [("a", -0.7), ("b", -1.2)]
+    assert ReplyToken("b", -1.2, (("a", -0.7), ("c", -2.0))).ranked(2) == [("a", -0.7), ("b", -1.2)]
 
 
 def test_a_limit_counts_thinking_first() -> None:

@@ -12,8 +12,8 @@ import aiohttp
 import openai
 import pytest
 
-from breadth.testing.fake_replies import Reply, Token
-from breadth.testing.fake_server import BATCH, FakeServer, Script, served, until
+from breadth.testing.fake_replies import Reply, ReplyToken
+from breadth.testing.fake_server import WRITE_BYTES, FakeServer, ReplyScript, spawn_server, wait_until
 from breadth.testing.faults import (
     Cut,
     DuplicatedChunks,
@@ -37,7 +37,7 @@ def test_what_holds_already_is_not_waited_for() -> None:
     async def main() -> bool:
         ran = asyncio.Event()
         asyncio.get_running_loop().call_soon(ran.set)
-        await until(lambda: True)
+        await wait_until(lambda: True)
         return ran.is_set()
 
     assert not asyncio.run(main()), "not even one turn of the loop"
@@ -53,7 +53,7 @@ def test_others_work_on_until_it_holds() -> None:
                 await asyncio.sleep(0)
 
         working = asyncio.create_task(work())
-        await until(lambda: len(seen) >= 3)
+        await wait_until(lambda: len(seen) >= 3)
         await working
         return seen
 
@@ -62,7 +62,7 @@ def test_others_work_on_until_it_holds() -> None:
 
 def test_what_never_holds_is_an_error() -> None:
     with pytest.raises(TimeoutError):
-        asyncio.run(until(lambda: False, patience=0.02))
+        asyncio.run(wait_until(lambda: False, patience=0.02))
 
 
 async def raw(server: FakeServer) -> Iterator[tuple[float, bytes]]:
@@ -112,7 +112,7 @@ def test_a_long_stream_goes_in_several_writes() -> None:
             return sum(map(len, lines)), sum(line.startswith(b"data: {") for line in lines)
 
     size, events = asyncio.run(main())
-    assert size > 2 * BATCH
+    assert size > 2 * WRITE_BYTES
     assert events == 1 + 2_000 + 1 + 1  # role, words, the last blank, finish
 
 
@@ -123,7 +123,7 @@ FOUR = Reply.of("the answer is 4", reasoning="two and two")
 def with_sdk(
     ask: Callable[[openai.AsyncOpenAI, FakeServer], Awaitable[Any]],
     *faults: Fault | Scheduled,
-    script: Script | Reply = FOUR,
+    script: ReplyScript | Reply = FOUR,
 ) -> Any:
     """Run one conversation of the openai SDK with a server."""
 
@@ -351,7 +351,7 @@ def test_a_hanging_server_never_answers_and_notices_who_leaves() -> None:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.2), posted(server)(session):
                         pass
-            await until(lambda: server.in_flight == 0)
+            await wait_until(lambda: server.in_flight == 0)
             arrival = server.requests[0]
             assert arrival.status is None
             assert arrival.left is not None
@@ -362,14 +362,14 @@ def test_a_hanging_server_never_answers_and_notices_who_leaves() -> None:
 def test_a_client_that_breaks_off_is_noticed_at_once() -> None:
     async def main() -> None:
         async with (
-            FakeServer(Reply(tuple(Token(" x") for _ in range(4000)), delay=0.01)) as server,
+            FakeServer(Reply(tuple(ReplyToken(" x") for _ in range(4000)), delay=0.01)) as server,
             aiohttp.ClientSession() as session,
         ):
             for number in range(5):
                 async with posted(server, {"stream": True})(session) as reply:
                     await reply.content.readline()
                     reply.close()
-                await until(lambda number=number: server.requests[number].left is not None)  # type: ignore[misc]  # a default is no type error
+                await wait_until(lambda number=number: server.requests[number].left is not None)  # type: ignore[misc]  # a default is no type error
                 assert server.requests[number].events < 4000
 
     asyncio.run(main())
@@ -396,7 +396,7 @@ def test_it_serves_512_streams_from_its_own_process() -> None:
             return (await reply.read()).count(b"\n\n")
 
     async def main() -> tuple[list[int], list[dict[str, Any]]]:
-        with served("--tokens", "30") as url:
+        with spawn_server("--tokens", "30") as url:
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
                 counts = await asyncio.gather(*(one(session, url) for _ in range(512)))
                 async with session.get(f"{url}/fake/requests") as reply:

@@ -24,9 +24,9 @@ from breadth.testing.faults import (
     Slow,
     Status,
     WrongContentType,
+    active_faults,
     every,
     first,
-    striking,
 )
 
 EVENTS = [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n", b"data: [DONE]\n\n"]
@@ -34,9 +34,9 @@ EVENTS = [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n", b"data: [DONE]\n\n"]
 
 def test_schedules_count_from_the_first_request() -> None:
     faults = (every(3, Status(500)), first(2, Hang()), Scheduled(Cut(), lambda number: number == 5))
-    struck = [[type(fault).__name__ for fault in striking(faults, number)] for number in range(6)]
+    struck = [[type(fault).__name__ for fault in active_faults(faults, number)] for number in range(6)]
     assert struck == [["Hang"], ["Hang"], ["Status"], [], [], ["Status", "Cut"]]
-    assert striking((Slow(),), 99) == (Slow(),)
+    assert active_faults((Slow(),), 99) == (Slow(),)
 
 
 def test_no_fault_changes_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.report.sections import Fact, Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 FOUND = Finding(
     "mine", Severity.WARNING, "strong", "training", "It is 3 times as bad.", (Fact("x", 3.0),), "It is not."
@@ -50,8 +50,8 @@ class Jumpy(Quiet):
 
 def test_what_is_sound_passes() -> None:
     check_finding(Quiet(), "mine")
-    check_said(FOUND, "mine")
-    check_said(CannotTell("mine", "a log"), "mine")
+    check_outcome(FOUND, "mine")
+    check_outcome(CannotTell("mine", "a log"), "mine")
 
 
 def test_what_is_not_is_named() -> None:
@@ -60,4 +60,4 @@ def test_what_is_not_is_named() -> None:
     with pytest.raises(AssertionError, match="noise around a constant"):
         check_finding(Jumpy(), "mine")
     with pytest.raises(AssertionError, match="calls itself"):
-        check_said(FOUND, "other")
+        check_outcome(FOUND, "other")

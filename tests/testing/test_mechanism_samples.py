@@ -10,14 +10,13 @@ import torch
 
 from breadth.base.errors import MechanismError
 from breadth.testing.mechanism_samples import (
+    CHECK_STEPS,
     GROUP,
     SEQUENCES,
-    STEPS,
     TOKEN_FIELDS,
     TOKENS,
     VOCABULARY,
-    batch_of,
-    pick,
+    build_batch,
     run_all,
     run_credit,
     run_loss,
@@ -26,7 +25,8 @@ from breadth.testing.mechanism_samples import (
     sample_plan,
     sample_rollouts,
     sample_step,
-    take,
+    take_rollouts,
+    take_sequences,
 )
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -43,7 +43,7 @@ def test_a_batch_of_known_policies() -> None:
         torch.tensor([[[math.log(3.0), 0.0]]]),
     )  # halves, and three quarters against a quarter
     one = torch.ones(1, 1)
-    batch = batch_of(even, sure, even, torch.tensor([[1]]), one, one, one.bool())
+    batch = build_batch(even, sure, even, torch.tensor([[1]]), one, one, one.bool())
     assert batch.logprobs.item() == torch.tensor(0.5).log().item()
     assert math.isclose(not_none(batch.old_logprobs).item(), math.log(0.25), abs_tol=1e-6)
     assert math.isclose(not_none(batch.entropy).item(), math.log(2), abs_tol=1e-6)
@@ -91,7 +91,7 @@ def test_gradients_reach_the_parameters() -> None:
 
 def test_take_follows_the_order_in_every_field() -> None:
     batch = sample_step(0).batch
-    part = take(batch, torch.tensor([5, 2]))
+    part = take_sequences(batch, torch.tensor([5, 2]))
     assert not_none(part.rows).tolist() == [5, 2]
     for name in (*TOKEN_FIELDS, "mask"):
         assert torch.equal(getattr(part, name), getattr(batch, name)[[5, 2]])
@@ -115,14 +115,14 @@ def test_rollouts_have_every_kind_of_group() -> None:
 
 def test_pick_follows_the_order_in_every_field() -> None:
     rollouts = sample_rollouts(0)
-    part = pick(rollouts, [7, 1])
+    part = take_rollouts(rollouts, [7, 1])
     assert part.groups.tolist() == [1, 0]
     assert rollouts.texts is not None
     assert rollouts.outcomes is not None
     assert part.texts == [rollouts.texts[7], rollouts.texts[1]]
     assert part.outcomes == [rollouts.outcomes[7], rollouts.outcomes[1]]
     assert torch.equal(not_none(part.entropy), not_none(rollouts.entropy)[[7, 1]])
-    assert len(pick(rollouts, [])) == 0
+    assert len(take_rollouts(rollouts, [])) == 0
 
 
 def test_plans_repeat_and_count_what_was_seen() -> None:
@@ -155,10 +155,10 @@ def test_a_step_is_the_loss_over_its_parts() -> None:
 
 def test_the_loss_stage_tells_of_every_step() -> None:
     told = run_loss(PAYING)
-    wanted = {f"{what} of step {number}" for what in ("loss", "gradient") for number in range(STEPS)}
+    wanted = {f"{what} of step {number}" for what in ("loss", "gradient") for number in range(CHECK_STEPS)}
     assert told.keys() == wanted | {"states"}
-    assert told["states"]["fork-thermostat"]["steps"] == STEPS
-    assert len({told[f"loss of step {number}"].item() for number in range(STEPS)}) == STEPS
+    assert told["states"]["fork-thermostat"]["steps"] == CHECK_STEPS
+    assert len({told[f"loss of step {number}"].item() for number in range(CHECK_STEPS)}) == CHECK_STEPS
 
 
 def test_an_entropy_without_gradient_only_matters_to_who_pays_for_it() -> None:
@@ -172,7 +172,7 @@ def test_an_entropy_without_gradient_only_matters_to_who_pays_for_it() -> None:
 def test_the_credit_stage_tells_of_every_generation_in_the_order_given() -> None:
     chain, order = Chain((GroupAdvantage(), loaded("flat-filter"))), list(reversed(range(len(sample_rollouts(0)))))
     straight, turned = run_credit(chain), run_credit(chain, order=order)
-    assert len(straight) == 2 * STEPS + 1
+    assert len(straight) == 2 * CHECK_STEPS + 1
     assert torch.allclose(straight["advantages of generation 3"][order], turned["advantages of generation 3"])
     kept = straight["rollouts kept of generation 0"]
     assert 0 < int(kept.sum()) < len(kept)
@@ -181,14 +181,14 @@ def test_the_credit_stage_tells_of_every_generation_in_the_order_given() -> None
 def test_the_plan_stage_tells_of_every_generation_whatever_the_order() -> None:
     chain = Chain((loaded("temperature", start=1.0, end=0.5, over=4), loaded("difficulty", pilot=8)))
     told = run_plan(chain)
-    assert [told[f"plan {number}"][1] for number in range(STEPS)] == [1.0, 0.875, 0.75, 0.625] + [0.5] * 4
-    assert any(0 in told[f"plan {number}"][0].values() for number in range(STEPS))
+    assert [told[f"plan {number}"][1] for number in range(CHECK_STEPS)] == [1.0, 0.875, 0.75, 0.625] + [0.5] * 4
+    assert any(0 in told[f"plan {number}"][0].values() for number in range(CHECK_STEPS))
     assert run_plan(chain, turn=True) == told
 
 
 def test_all_stages_pass_their_periods() -> None:
     objective = Objective(Chain((loaded("difficulty", pilot=8), GroupAdvantage(), *PAYING.mechanisms)))
     run_all(objective)
-    assert (objective.generation, objective.step) == (STEPS, STEPS)
+    assert (objective.generation, objective.step) == (CHECK_STEPS, CHECK_STEPS)
     assert objective.states[0].problems
-    assert objective.states[3].steps == STEPS
+    assert objective.states[3].steps == CHECK_STEPS

@@ -16,7 +16,7 @@ import torch
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Mean
 from breadth.testing import mechanisms
-from breadth.testing.mechanisms import chain_around, check_mechanism, check_ranks, close, run_chain
+from breadth.testing.mechanisms import chain_around, check_mechanism, check_ranks, run_chain, states_agree
 from breadth.training import records, reduction
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.chain import Chain
@@ -464,8 +464,8 @@ def test_the_chain_around_a_mechanism() -> None:
     ],
 )
 def test_states_agree_to_the_tolerance(left: Any, right: Any, same: bool) -> None:
-    assert close(left, right) is same
-    assert mechanisms.TOLERANCE == 1e-6
+    assert states_agree(left, right) is same
+    assert mechanisms.MAX_STATE_DIFFERENCE == 1e-6
 
 
 TOLD = ("losses", "gradients", "advantages", "plans")

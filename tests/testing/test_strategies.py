@@ -17,7 +17,7 @@ from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.inference.voting import Poll, majority
 from breadth.runtime.driver import Driver
 from breadth.runtime.sampler import Meter, SampleRequest
-from breadth.testing.strategies import FINAL, TASK, WORD, HumpModel, check_strategy, drive
+from breadth.testing.strategies import ANSWER_CUE, TASK, THINKING_WORD, HumpModel, check_strategy, drive
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def test_settings_that_no_file_can_hold_are_caught() -> None:
 def test_driving_by_hand_tells_what_was_asked_and_spent() -> None:
     driven = drive(Polite(), TASK, [Candidate("a", "a", "a", tokens=3)] * 5)
     assert [request.n for request in driven.requests if isinstance(request, Ask)] == [2, 2, 2]
-    assert driven.spent_tokens == 15
+    assert driven.total_tokens == 15
     assert driven.answer.votes == {"a": 5.0}
 
 
@@ -160,16 +160,16 @@ def test_left_alone_it_thinks_and_answers() -> None:
     candidate, meter = drawn(
         HumpModel(lambda _: 1.0, TRUTHS, natural=5), SampleRequest(PROMPT, Sampling(max_tokens=50))
     )
-    assert candidate.text == WORD * 5 + "The answer is 2."
+    assert candidate.text == THINKING_WORD * 5 + "The answer is 2."
     assert (candidate.finish, candidate.tokens, meter.tokens, meter.calls) == ("stop", 9, 9, 1)
 
 
 def test_without_room_it_is_cut_and_after_the_final_mark_it_answers_at_once() -> None:
     model = HumpModel(lambda words: float(words >= 7), TRUTHS, natural=5)
-    assert drawn(model, SampleRequest(PROMPT, Sampling(max_tokens=8)))[0].text == WORD * 8
-    enough = SampleRequest(PROMPT, prefix=WORD * 7 + FINAL)
+    assert drawn(model, SampleRequest(PROMPT, Sampling(max_tokens=8)))[0].text == THINKING_WORD * 8
+    enough = SampleRequest(PROMPT, prefix=THINKING_WORD * 7 + ANSWER_CUE)
     assert drawn(model, enough)[0].text == " 2."
-    assert drawn(model, replace(enough, prefix=WORD * 6 + FINAL))[0].text == " 3."
+    assert drawn(model, replace(enough, prefix=THINKING_WORD * 6 + ANSWER_CUE))[0].text == " 3."
 
 
 def test_wrong_answers_are_one_or_many() -> None:

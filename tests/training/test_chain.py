@@ -36,7 +36,7 @@ def loaded(name: str, **options: Any) -> Mechanism[Any, Any]:
 
 def test_two_surrogates() -> None:
     error = refused(ClippedPolicy(), GroupAdvantage(), loaded("cispo"))
-    assert "2 mechanisms in the role of the surrogate: clipped-policy, cispo; it may have one" in error.problem
+    assert "2 mechanisms with the role surrogate: clipped-policy, cispo; only one is allowed" in error.problem
     assert "Keep the one policy loss" in error.remedy
 
 
@@ -48,17 +48,17 @@ def test_no_surrogate() -> None:
 
 def test_two_estimators() -> None:
     error = refused(GroupAdvantage(), loaded("leave-one-out"), ClippedPolicy())
-    assert "2 mechanisms in the role of the estimator: group-advantage, leave-one-out" in error.problem
+    assert "2 mechanisms with the role estimator: group-advantage, leave-one-out" in error.problem
     assert "Keep the one that computes the advantages" in error.remedy
 
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
-        ("clipped-policy", "entropy-advantage", "entropy-advantage must stand before clipped-policy"),
-        ("clip-cov", "clipped-policy", "clip-cov must stand after clipped-policy"),
-        ("group-advantage", "brier-reward", "brier-reward must stand before group-advantage"),
-        ("repeat-penalty", "group-advantage", "repeat-penalty must stand after group-advantage"),
+        ("clipped-policy", "entropy-advantage", "entropy-advantage must come before clipped-policy"),
+        ("clip-cov", "clipped-policy", "clip-cov must come after clipped-policy"),
+        ("group-advantage", "brier-reward", "brier-reward must come before group-advantage"),
+        ("repeat-penalty", "group-advantage", "repeat-penalty must come after group-advantage"),
     ],
 )
 def test_wrong_order(first: str, second: str, told: str) -> None:
@@ -71,13 +71,13 @@ def test_wrong_order(first: str, second: str, told: str) -> None:
 @pytest.mark.parametrize(("name", "role", "example"), [("brier-reward", "estimator", "GroupAdvantage()")])
 def test_a_preparation_for_nobody(name: str, role: str, example: str) -> None:
     error = refused(loaded(name), ClippedPolicy())
-    assert f"{name} works for the chain's {role}, but there is none" in error.problem
+    assert f"{name} prepares for the {role}, but the chain has none" in error.problem
     assert example in error.remedy
 
 
 def test_what_is_no_mechanism() -> None:
     assert "ClippedPolicy" in refused(ClippedPolicy).problem  # the class instead of an object of it
-    assert "'clipped-policy', which is no mechanism" in refused("clipped-policy").problem
+    assert "'clipped-policy', which is not a mechanism" in refused("clipped-policy").problem
 
 
 def test_an_empty_chain_and_one_of_credit_alone_are_fine() -> None:

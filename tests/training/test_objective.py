@@ -13,7 +13,7 @@ import torch
 
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max, Mean
-from breadth.testing.mechanism_samples import pick, sample_rollouts, sample_step, take
+from breadth.testing.mechanism_samples import sample_rollouts, sample_step, take_rollouts, take_sequences
 from breadth.testing.mechanisms import chain_around
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.chain import Chain
@@ -22,6 +22,7 @@ from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.mechanism import Effect, Mechanism, Regime, Selection, mechanism_name
 from breadth.training.objective import Objective
+from breadth.training.plan.difficulty import Difficulty, ProblemState
 from breadth.training.records import Batch, Plan, Rollouts, not_none
 from breadth.training.reduction import Reduction, Totals
 
@@ -97,7 +98,7 @@ def lengths_one_and_three(dtype: torch.dtype = torch.float64) -> Batch:
 
 def total(objective: Objective, batch: Batch, cuts: int) -> float:
     objective.begin(batch)
-    parts = [objective.loss(take(batch, places)) for places in torch.arange(len(batch.mask)).chunk(cuts)]
+    parts = [objective.loss(take_sequences(batch, places)) for places in torch.arange(len(batch.mask)).chunk(cuts)]
     sum(parts).backward()
     objective.finish()
     return float(sum(parts).detach())
@@ -171,7 +172,9 @@ def test_a_completion_of_no_tokens_is_no_response() -> None:
     mask = torch.tensor([[True, False, False], [True, True, True], [False, False, False]])
     for reduction in (Reduction(), Reduction("sequence-mean"), Reduction("fixed-length", 4)):
         chain = Chain((ClippedPolicy(),), reduction)
-        longer = replace(take(lengths_one_and_three(), torch.tensor([0, 1, 0])), mask=mask, rows=torch.arange(3))
+        longer = replace(
+            take_sequences(lengths_one_and_three(), torch.tensor([0, 1, 0])), mask=mask, rows=torch.arange(3)
+        )
         assert total(Objective(chain), longer, 3) == total(Objective(chain), lengths_one_and_three(), 1)
 
 
@@ -214,7 +217,7 @@ def test_begin_again_forgets_an_unfinished_step() -> None:
     objective.begin(batch)
     objective.loss(batch)
     objective.begin(Totals(8.0, 2.0))
-    assert objective.loss(take(batch, torch.tensor([0]))).item() == pytest.approx(-1 / 8)
+    assert objective.loss(take_sequences(batch, torch.tensor([0]))).item() == pytest.approx(-1 / 8)
     assert objective.finish()["witness/tokens"] == 1.0
 
 
@@ -225,7 +228,7 @@ def test_totals_are_enough_until_something_surveys() -> None:
     assert objective.loss(batch).item() == pytest.approx(0.5)
     surveying = Objective(Chain((ClippedPolicy(), Halver())))
     assert surveying.surveys
-    with pytest.raises(MechanismError, match="halver must see the whole batch") as caught:
+    with pytest.raises(MechanismError, match="halver need the whole batch") as caught:
         surveying.begin(Totals.from_mask(batch.mask))
     assert "Pass the batch" in caught.value.remedy
 
@@ -235,8 +238,8 @@ def test_a_survey_reaches_each_sequence_by_its_row(order: list[int]) -> None:
     mask = torch.ones(4, 1).bool()
     batch = Batch(torch.zeros(4, 1), torch.tensor([1.0, 10.0, 100.0, 1000.0]), mask, rows=torch.tensor([6, 3, 8, 5]))
     objective = Objective(Chain((ClippedPolicy(), Halver())))
-    objective.begin(take(batch, torch.tensor([2, 0, 3, 1])))
-    parts = [float(objective.loss(take(batch, torch.tensor([place])))) for place in order]
+    objective.begin(take_sequences(batch, torch.tensor([2, 0, 3, 1])))
+    parts = [float(objective.loss(take_sequences(batch, torch.tensor([place])))) for place in order]
     wanted = {0: -0.5, 1: -10.0, 2: -50.0, 3: -1000.0}  # rows 6 and 8 are even
     assert parts == pytest.approx([wanted[place] / 4 for place in order])
 
@@ -255,7 +258,7 @@ def test_a_narrower_micro_batch_gets_its_part_of_the_selection() -> None:
         sample_step(0).batch,
     )
     objective.begin(batch)
-    short = take(batch, torch.tensor([int(batch.mask.sum(-1).argmin())]))
+    short = take_sequences(batch, torch.tensor([int(batch.mask.sum(-1).argmin())]))
     width = int(short.mask.sum())
     trimmed = replace(
         short,
@@ -272,14 +275,14 @@ def test_parts_of_a_surveyed_batch_must_say_which_they_are() -> None:
     objective, batch = Objective(Chain((ClippedPolicy(), Halver()))), replace(lengths_one_and_three(), rows=None)
     objective.begin(batch)
     assert objective.loss(batch).item() == pytest.approx((-0.5 + 3) / 4)  # the whole of it: rows 0 and 1
-    with pytest.raises(MechanismError, match="does not say which sequences") as caught:
-        objective.loss(take(batch, torch.tensor([1])))
+    with pytest.raises(MechanismError, match="does not name its sequences") as caught:
+        objective.loss(take_sequences(batch, torch.tensor([1])))
     assert "rows" in caught.value.remedy
 
 
 def test_and_so_must_ranks(on_two_ranks: OnTwoRanks) -> None:
     def refused(rank: int) -> None:
-        with pytest.raises(MechanismError, match="does not say which sequences"):
+        with pytest.raises(MechanismError, match="does not name its sequences"):
             Objective(Chain((ClippedPolicy(), Halver()))).begin(replace(lengths_one_and_three(), rows=None))
 
     on_two_ranks(refused)
@@ -290,7 +293,7 @@ def test_stats_add_up_over_micro_batches_and_update_comes_once() -> None:
     for number in range(2):
         objective.begin(batch)
         for row in range(2):
-            objective.loss(take(batch, torch.tensor([row])))
+            objective.loss(take_sequences(batch, torch.tensor([row])))
         metrics = objective.finish()
         assert metrics["witness/tokens"] == 2.0  # 4 tokens in 2 micro-batches
         assert metrics["witness/row"] == 1.0
@@ -344,11 +347,23 @@ def test_a_checkpoint_goes_on_where_it_stopped() -> None:
     assert second.state() == straight.state()
 
 
+def test_a_state_with_the_keys_of_earlier_versions_opens() -> None:
+    objective = Objective(Chain((Difficulty(), ClippedPolicy(), ForkThermostat())))
+    saved = json.loads(json.dumps(objective.state()))
+    thermostat = saved["states"]["fork-thermostat"]
+    thermostat["mood"] = "raising" if thermostat.pop("mode") else ""
+    saved["states"]["difficulty"] = {"problems": {"stage": {"stage": "deferred", "drawn": 3, "failures": 1}}}
+    objective.restore(saved)
+    difficulty, _, state = objective.states
+    assert state.mode == "raising"
+    assert difficulty.problems == {"stage": ProblemState("deferred", rollouts=3, failures=1)}
+
+
 def test_the_state_of_another_chain_is_refused() -> None:
     saved = Objective(Chain((ClippedPolicy(), ForkThermostat()))).state()
-    with pytest.raises(MechanismError, match=r"missing of none and left over of \['fork-thermostat'\]"):
+    with pytest.raises(MechanismError, match=r"lacks the state of none and has the state of \['fork-thermostat'\]"):
         Objective(Chain((ClippedPolicy(),))).restore(saved)
-    with pytest.raises(MechanismError, match=r"missing of \['fork-thermostat-2'\] and left over of none") as caught:
+    with pytest.raises(MechanismError, match=r"lacks the state of \['fork-thermostat-2'\] and has the state of none") as caught:
         Objective(Chain((ClippedPolicy(), ForkThermostat(), ForkThermostat()))).restore(saved)
     assert "Resume with the chain" in caught.value.remedy
 
@@ -368,9 +383,9 @@ def test_attach_refuses_what_nobody_provides() -> None:
     with pytest.raises(MechanismError) as caught:
         objective.attach({"credit.outcomes"})
     assert "forking-tokens reads loss.entropy" in caught.value.problem
-    assert "There is: credit.outcomes." in caught.value.problem
+    assert "Provided: credit.outcomes." in caught.value.problem
     assert "provider" in caught.value.remedy
-    with pytest.raises(MechanismError, match=r"repeat-penalty reads credit.outcomes.*There is: nothing"):
+    with pytest.raises(MechanismError, match=r"repeat-penalty reads credit.outcomes.*Provided: none"):
         objective.attach(())
 
 
@@ -387,7 +402,7 @@ def test_groups_may_straddle_ranks_of_different_size(on_two_ranks: OnTwoRanks) -
     rollouts = sample_rollouts(3)
     alone, metrics = Objective(GRPO).credit(rollouts)
     shares = [list(range(9)), list(range(9, len(rollouts)))]  # the third group of four is cut after its first rollout
-    parts = on_two_ranks(lambda rank: Objective(GRPO).credit(pick(rollouts, shares[rank])))
+    parts = on_two_ranks(lambda rank: Objective(GRPO).credit(take_rollouts(rollouts, shares[rank])))
     assert torch.equal(torch.cat([not_none(part.advantages) for part, _ in parts]), not_none(alone.advantages))
     assert [told for _, told in parts] == [metrics, metrics]
 
@@ -397,7 +412,7 @@ def test_a_rank_without_rollouts_takes_part(on_two_ranks: OnTwoRanks) -> None:
     alone, _ = Objective(GRPO).credit(rollouts)
     shares: list[list[int]] = [[], list(range(len(rollouts)))]
     nobody, everybody = (
-        part for part, _ in on_two_ranks(lambda rank: Objective(GRPO).credit(pick(rollouts, shares[rank])))
+        part for part, _ in on_two_ranks(lambda rank: Objective(GRPO).credit(take_rollouts(rollouts, shares[rank])))
     )
     assert len(nobody) == 0
     assert torch.equal(not_none(everybody.advantages), not_none(alone.advantages))
@@ -409,7 +424,7 @@ def test_token_advantages_come_back_in_the_ranks_own_width(on_two_ranks: OnTwoRa
     widths = [5, not_none(rollouts.mask).shape[1]]
 
     def own(rank: int) -> torch.Tensor:
-        part = pick(rollouts, list(range(12 * rank, 12 * rank + 12)))
+        part = take_rollouts(rollouts, list(range(12 * rank, 12 * rank + 12)))
         cut = {
             name: value[:, : widths[rank]]
             for name, value in vars(part).items()
@@ -428,7 +443,7 @@ def test_ranks_of_different_size_and_width_share_survey_totals_and_states(on_two
     expected = total(alone, batch, 1)
 
     def own(rank: int) -> tuple[float, Any]:
-        part = take(sample_step(4).batch, torch.arange(5) if rank == 0 else torch.arange(5, 16))
+        part = take_sequences(sample_step(4).batch, torch.arange(5) if rank == 0 else torch.arange(5, 16))
         width = int(part.mask.sum(-1).max())
         narrow = {
             name: value[:, :width]

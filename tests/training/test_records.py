@@ -88,7 +88,7 @@ def test_wrong_shapes_are_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_a_field_nobody_provided_is_named_as_such() -> None:
-    with pytest.raises(MechanismError, match="nobody provided"):
+    with pytest.raises(MechanismError, match="was not provided"):
         not_none(batch().entropy)
 
 

@@ -18,13 +18,13 @@ from breadth.report.sections import Curve, Listing, Page, Table, Text, Verdict
 from breadth.runs.reader import Run
 from breadth.tuning.page import (
     SELF_CONSISTENT,
+    build_equal_tokens_table,
+    build_grid_table,
+    build_options_table,
+    build_stop_table,
+    build_traits_table,
     build_tuning_page,
-    equal_table,
-    grid_table,
-    options_table,
     score_of,
-    stop_table,
-    traits_table,
 )
 from breadth.tuning.result import TuningResult, analyze_sweep
 
@@ -103,7 +103,7 @@ def voted(swept: Swept) -> TuningResult:
 
 
 def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: TuningResult) -> None:
-    table = options_table(voted)
+    table = build_options_table(voted)
     assert [column.name for column in table.columns] == ["option", "draws", "accuracy", "tokens a question", "seconds"]
     names = ["one plain draw", "think 32", "vote of 2", "think 128", "vote of 4", "vote of 8 (chosen, highest)"]
     assert [row[0] for row in table.rows] == names
@@ -111,7 +111,7 @@ def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: TuningR
 
 
 def test_budgets_and_widths_are_shown_together(voted: TuningResult) -> None:
-    (table,) = grid_table(voted)
+    (table,) = build_grid_table(voted)
     assert isinstance(table, Table)
     assert [column.name for column in table.columns] == [
         "samples",
@@ -131,14 +131,14 @@ def test_budgets_and_widths_are_shown_together(voted: TuningResult) -> None:
 
 
 def test_samples_are_described_arm_by_arm(voted: TuningResult) -> None:
-    table = traits_table(voted)
+    table = build_traits_table(voted)
     assert [row[0] for row in table.rows] == ["as it comes", "think 32", "think 128"]
     assert "over 2 samples" in table.note
     assert not any(isinstance(cell, Missing) for row in table.rows for cell in row)
 
 
 def test_equal_tokens_have_a_row_for_each_budget(voted: TuningResult) -> None:
-    (table,) = equal_table(voted)
+    (table,) = build_equal_tokens_table(voted)
     assert isinstance(table, Table)
     # 36 and 132 tokens pay for one and for three plain draws of 36.
     assert [(row[0], row[1], row[3], row[4]) for row in table.rows] == [(32, 36, 1, 36), (128, 132, 3, 108)]
@@ -148,7 +148,7 @@ def test_equal_tokens_have_a_row_for_each_budget(voted: TuningResult) -> None:
 
 
 def test_stop_rules_are_listed_with_the_one_taken(voted: TuningResult) -> None:
-    (table,) = stop_table(voted)
+    (table,) = build_stop_table(voted)
     assert isinstance(table, Table)
     assert table.title == "When the vote of 8 may stop"
     assert [str(row[0]).endswith(" (chosen)") for row in table.rows].count(True) == 1
@@ -159,6 +159,6 @@ def test_stop_rules_are_listed_with_the_one_taken(voted: TuningResult) -> None:
 
 def test_what_was_not_measured_has_no_table(swept: Swept) -> None:
     single = analyze_sweep(Run.open(swept(lambda _: 0.5, 6, budgets=(), draws=1)))
-    assert equal_table(single) == []
-    assert grid_table(single) == []
-    assert stop_table(single) == []
+    assert build_equal_tokens_table(single) == []
+    assert build_grid_table(single) == []
+    assert build_stop_table(single) == []

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from breadth.measure.answer_extraction import stated_answer
+from breadth.measure.answers import stated_answer
 from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, MetricRow, Remark, Split, column_type
 from breadth.runs.writer import problem_id
 

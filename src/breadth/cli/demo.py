@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 
 from breadth.cli.output import Html, Json, deliver
-from breadth.lab.demo.page import before_and_after, demo_page, doctored, short_page
-from breadth.lab.demo.plan import FAST, FULL, Plan
+from breadth.lab.demo.page import demo_page, diagnosis_table, headline_curves, short_page
+from breadth.lab.demo.plan import FAST_DEMO, FULL_DEMO, DemoPlan
 from breadth.lab.demo.results import DemoResults
-from breadth.lab.demo.run import PAGE, PICTURE, run_demo
-from breadth.lab.demo.screen import Screen
+from breadth.lab.demo.run import PAGE_FILE, PICTURE_FILE, run_demo
+from breadth.lab.demo.screen import DemoScreen
 from breadth.report.html_page import save_html
 from breadth.report.svg_chart import save_picture
 
@@ -54,26 +54,26 @@ def demo(
     the two by two table, what it means, and a page with the pictures; every sentence is computed from the numbers of
     this run.
     """
-    plan = replace(FAST if fast else FULL, seed=seed)
+    plan = replace(FAST_DEMO if fast else FULL_DEMO, seed=seed)
     folder = out or Path("-".join(["breadth-demo", *(["fast"] if fast else []), *([f"seed-{seed}"] if seed else [])]))
     results = run_on_screen(plan, folder, base)
-    diagnoses = [doctored(folder, plan)]
+    diagnoses = [diagnosis_table(folder, plan)]
     page = demo_page(results, " ".join(["breadth", *sys.argv[1:]]), diagnoses)
-    save_html(page, folder / PAGE)
-    save_picture(before_and_after(results), folder / PICTURE)
+    save_html(page, folder / PAGE_FILE)
+    save_picture(headline_curves(results), folder / PICTURE_FILE)
     deliver(page if as_json else short_page(results, diagnoses), as_json=as_json, html=None)
     if html is not None:
         save_html(page, html)
-    typer.echo(f"The page with all pictures: {html or folder / PAGE}", err=as_json)
+    typer.echo(f"The page with all pictures: {html or folder / PAGE_FILE}", err=as_json)
     if show:
-        typer.launch((html or folder / PAGE).resolve().as_uri())
+        typer.launch((html or folder / PAGE_FILE).resolve().as_uri())
 
 
-def run_on_screen(plan: Plan, folder: Path, base: Path | None) -> DemoResults:
+def run_on_screen(plan: DemoPlan, folder: Path, base: Path | None) -> DemoResults:
     """Run the demo with live progress on standard error; standard output is for the results."""
     try:
-        with Screen(Console(stderr=True), plan) as screen:
-            return run_demo(plan, folder, base, screen.heard)
+        with DemoScreen(Console(stderr=True), plan) as screen:
+            return run_demo(plan, folder, base, screen.on_event)
     except KeyboardInterrupt:
         typer.echo(
             f"\nbreadth: interrupted; what is done is in {folder}, and the same command resumes from there.", err=True

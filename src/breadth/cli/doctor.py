@@ -61,7 +61,7 @@ def doctor(
     Configurations in Python are parsed, never executed. Nothing is written unless --html asks for it.
     """
     if explain is not None:
-        explain_finding(explain, as_json=as_json)
+        print_explanation(explain, as_json=as_json)
         return
     if not paths:
         raise SettingsError(
@@ -100,7 +100,7 @@ def severities_from(fail_on: str | None) -> Sequence[str]:
     return [] if fail_on is None else names[: names.index(fail_on) + 1]
 
 
-def explain_finding(name: str, *, as_json: bool) -> None:
+def print_explanation(name: str, *, as_json: bool) -> None:
     """Print what a finding means and its thresholds, or the list of all findings."""
     deliver(list_findings() if name == "all" else explain_finding(name), as_json=as_json, html=None)
 

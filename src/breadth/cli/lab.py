@@ -16,8 +16,8 @@ from breadth.base.spelling import suggestion
 from breadth.cli.lab_experiments import Base
 from breadth.cli.main import LazyVerbs
 from breadth.cli.output import Json, progress
-from breadth.lab.model.reasoner import Reasoner, load, prime_of
-from breadth.lab.server.server import LabServer, ReasoningFormat, ServerSettings
+from breadth.lab.model.reasoner import Reasoner, load_reasoner, reasoner_prime
+from breadth.lab.server.server import LabServer, LabServerSettings, ReasoningFormat
 from breadth.lab.task.problems import LEVELS, draw_tasks, write_tasks
 from breadth.runtime.proxy.server import wait_for_signal
 
@@ -73,12 +73,12 @@ def serve(
     flight finish.
     """
     name = SHIPPED_NAME if base is None else base.resolve().name
-    settings = ServerSettings(
+    settings = LabServerSettings(
         host=host, port=port, threads=threads, reasoning_format=parse_reasoning_format(reasoning_format), name=name
     )
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
     with progress("loading the reasoner"):
-        reasoner = load(base)
+        reasoner = load_reasoner(base)
     asyncio.run(run_server(reasoner, settings, as_json=as_json))
 
 
@@ -99,7 +99,7 @@ def tasks(
         raise SettingsError(
             f"{file} does not end in .jsonl, which tells its format.", "Name it tasks.jsonl, for example."
         )
-    prime = prime_of(base)
+    prime = reasoner_prime(base)
     write_tasks(file, draw_tasks(count, prime, chosen, seed), prime)
     typer.echo(
         f"wrote {count} {chosen} questions to {file}; their answers are numbers modulo {prime}: use --answer-format"
@@ -108,7 +108,7 @@ def tasks(
     )
 
 
-async def run_server(reasoner: Reasoner, settings: ServerSettings, *, as_json: bool) -> None:
+async def run_server(reasoner: Reasoner, settings: LabServerSettings, *, as_json: bool) -> None:
     """Serve until a signal asks to end."""
     async with LabServer(reasoner, settings) as server:
         announce_server(server, as_json=as_json)

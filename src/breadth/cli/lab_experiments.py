@@ -16,16 +16,16 @@ import typer
 from breadth.base.cores import available_cores
 from breadth.base.errors import SettingsError, WriteError
 from breadth.cli.output import Html, Json, deliver, progress
-from breadth.lab.experiments.gate import Gate, gate_page, pass_gate
-from breadth.lab.model.pretraining import Lessons
+from breadth.lab.experiments.gate import Gate, gate_page, run_gate
+from breadth.lab.model.pretraining import PretrainingPlan
 from breadth.lab.model.pretraining import pretrain as teach
-from breadth.lab.model.reasoner import load, save
-from breadth.lab.smollm2.experiment import MODEL, RungPlan, SecondRung
-from breadth.lab.smollm2.policy import check_libraries, fingerprint, unpack
-from breadth.lab.task.problems import LEVELS, held_out
-from breadth.lab.task.teacher import Facts, Teacher
-from breadth.lab.trials.experiment import EXPERIMENTS, Bench, Experiment, Trial, bench_of
-from breadth.lab.trials.runner import Failure, finish, lesson_bar, run_trials, trial_bar
+from breadth.lab.model.reasoner import load_reasoner, save_reasoner
+from breadth.lab.smollm2.experiment import MODEL_FOLDER, SmolLM2Experiment, SmolLM2Plan
+from breadth.lab.smollm2.policy import check_libraries, model_fingerprint, unpack_model
+from breadth.lab.task.problems import LEVELS, draw_held_out
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
+from breadth.lab.trials.experiment import EXPERIMENTS, Experiment, ExperimentSetup, ExperimentTrial, load_setup
+from breadth.lab.trials.runner import TrialFailure, run_trials, show_pretraining, show_trials, write_results
 
 Base: TypeAlias = Annotated[
     Path | None,
@@ -69,7 +69,7 @@ def run(
         return
 
     chosen: Experiment = EXPERIMENTS.load(experiment)
-    bench = bench_of(base, chosen.seeds if seeds is None else seeds)
+    bench = load_setup(base, chosen.seeds if seeds is None else seeds)
     folder = Path("lab") / chosen.name if out is None else out
     with resumable(folder):
         failures = run_experiment(chosen, bench, folder, jobs or available_cores(), only)
@@ -100,9 +100,9 @@ def gate(
     settings = Gate(problems=problems, samples=samples)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
     with progress("passing the gate") as report:
-        passage = pass_gate(load(base), settings, trained, report)
+        passage = run_gate(load_reasoner(base), settings, trained, report)
     deliver(gate_page(passage, settings, " ".join(["breadth", *sys.argv[1:]])), as_json=as_json, html=html)
-    if not passage.met:
+    if not passage.is_met:
         raise typer.Exit(NOT_MET)
 
 
@@ -128,13 +128,13 @@ def pretrain(
     if folder.exists():  # before minutes of work, not behind them
         raise WriteError(folder, "is there already.", "Name a folder that does not exist, or move this one away.")
 
-    facts = Facts() if prime is None else Facts(prime=prime)
-    lessons = replace(Lessons(seed=seed), **({} if steps is None else {"steps": steps}))
-    held_out_problems = frozenset(problem for level in LEVELS for problem in held_out(facts.prime, level))
+    facts = ArithmeticFacts() if prime is None else ArithmeticFacts(prime=prime)
+    lessons = replace(PretrainingPlan(seed=seed), **({} if steps is None else {"steps": steps}))
+    held_out_problems = frozenset(problem for level in LEVELS for problem in draw_held_out(facts.prime, level))
     set_torch_threads(threads)
-    with lesson_bar(lessons.steps) as report:
+    with show_pretraining(lessons.steps) as report:
         reasoner = teach(Teacher(facts), lessons, held_out=held_out_problems, told=report)
-    save(reasoner, folder)
+    save_reasoner(reasoner, folder)
     typer.echo(f"wrote {folder}; is it fit? breadth lab gate --base {folder}", err=True)
 
 
@@ -160,15 +160,15 @@ def resumable(folder: Path) -> Iterator[None]:
 
 
 def run_experiment(
-    experiment: Experiment, bench: Bench, folder: Path, jobs: int, only: str | None = None
-) -> list[Failure]:
+    experiment: Experiment, bench: ExperimentSetup, folder: Path, jobs: int, only: str | None = None
+) -> list[TrialFailure]:
     """Run the trials that are left, all or those of one arm, under a bar."""
     trials = experiment.trials(bench) if only is None else select_arm(experiment.trials(bench), only)
-    with trial_bar(trials, folder) as watch:
+    with show_trials(trials, folder) as watch:
         return run_trials(trials, folder, bench.base, jobs, watch)
 
 
-def select_arm(trials: Sequence[Trial], arm: str) -> tuple[Trial, ...]:
+def select_arm(trials: Sequence[ExperimentTrial], arm: str) -> tuple[ExperimentTrial, ...]:
     """Return the trials of one arm."""
     found = tuple(trial for trial in trials if trial.arm == arm)
     if not found:
@@ -179,16 +179,16 @@ def select_arm(trials: Sequence[Trial], arm: str) -> tuple[Trial, ...]:
 
 def conclude(
     experiment: Experiment,
-    bench: Bench,
+    bench: ExperimentSetup,
     folder: Path,
-    failures: list[Failure],
+    failures: list[TrialFailure],
     command: str,
     *,
     as_json: bool,
     html: Path | None,
 ) -> None:
     """Write and show the results, then the failures; the exit status says whether there were any."""
-    deliver(finish(experiment, bench, folder, failures, command), as_json=as_json, html=html)
+    deliver(write_results(experiment, bench, folder, failures, command), as_json=as_json, html=html)
     for failure in failures:
         typer.echo(f"breadth: {failure.trial.name} failed: {failure.reason} (more in {failure.log})", err=True)
     if failures:
@@ -230,14 +230,14 @@ def smollm2(
     About 40 minutes for one seed on two slow cores; the same command resumes an interrupted run. Needs the
     package gguf.
     """
-    weights = fingerprint(model)
+    weights = model_fingerprint(model)
     check_libraries(model)
-    rung = SecondRung(seeds=seeds, plan=RungPlan(steps=steps))
-    base = out / f"{MODEL}-{weights[:16]}"
-    bench = Bench(seeds, base, weights[:16])
+    rung = SmolLM2Experiment(seeds=seeds, plan=SmolLM2Plan(steps=steps))
+    base = out / f"{MODEL_FOLDER}-{weights[:16]}"
+    bench = ExperimentSetup(seeds, base, weights[:16])
     with resumable(out):
         with progress("unpacking the model"):
-            unpack(model, base)
+            unpack_model(model, base)
         failures = run_experiment(rung, bench, out, jobs or available_cores())
     command = f"breadth lab smollm2 {model.name} --seeds {seeds} --steps {steps}"
     conclude(rung, bench, out, failures, command, as_json=as_json, html=html)

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from breadth import __version__
 from breadth.base.errors import BreadthError
-from breadth.report.plaintext import plain
+from breadth.report.plaintext import strip_escapes
 
 BAD_INPUT = 2
 """Exit status when the input or the command line is at fault."""
@@ -108,7 +108,7 @@ def run() -> None:
         finally:
             sys.stdout.flush()  # here an error can still be reported; at exit Python only mentions that it ignores one
     except BreadthError as error:
-        typer.echo(f"breadth: {plain(str(error))}", err=True)
+        typer.echo(f"breadth: {strip_escapes(str(error))}", err=True)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; Python would complain about it at exit

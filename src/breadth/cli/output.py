@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from breadth.report.plaintext import one_line, shortened
+from breadth.report.plaintext import one_line, truncate
 
 if TYPE_CHECKING:
     from breadth.report.sections import Page
@@ -56,4 +56,4 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
     from rich.text import Text
 
     with Console(stderr=True).status(what) as status:
-        yield lambda sentence: status.update(Text(shortened(f"{what}: {sentence}", MAX_STATUS_CHARACTERS)))
+        yield lambda sentence: status.update(Text(truncate(f"{what}: {sentence}", MAX_STATUS_CHARACTERS)))

@@ -16,7 +16,7 @@ from breadth.api import api_key
 from breadth.base.settings import to_table
 from breadth.cli.output import Json, progress
 from breadth.cli.solve import Dialect, Model
-from breadth.report.plaintext import plain
+from breadth.report.plaintext import strip_escapes
 from breadth.runtime import probe as probing
 from breadth.runtime.dialect import SERVER_DIALECTS
 
@@ -43,5 +43,5 @@ def probe(
         return
     table = Table.grid(padding=(0, 2))
     for name, value in found.rows():
-        table.add_row(Text(name, style="dim"), Text(plain(value)))
+        table.add_row(Text(name, style="dim"), Text(strip_escapes(value)))
     Console().print(table)

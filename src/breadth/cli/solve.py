@@ -22,7 +22,7 @@ from breadth.inference.allocation.allocator import ALLOCATORS
 from breadth.inference.budget import Budget
 from breadth.inference.policy import Policy
 from breadth.measure.intervals import wilson
-from breadth.report.plaintext import plain
+from breadth.report.plaintext import strip_escapes
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import MAX_VOTES_LISTED, Driver, SolveResult, allocate, solve_all, summarize_result
 from breadth.runtime.journal import Journal
@@ -222,7 +222,7 @@ def print_answer(row: Mapping[str, Any], console: Console | None = None) -> None
     """Print one answer."""
     console = console or Console()
     if row["text"]:
-        console.print(Text(plain(row["text"]).strip()))
+        console.print(Text(strip_escapes(row["text"]).strip()))
         console.print()
     facts = Table.grid(padding=(0, 2))
     for name, value in answer_facts(row):
@@ -234,7 +234,7 @@ def answer_facts(row: Mapping[str, Any]) -> list[tuple[str, Text]]:
     """Return the facts about an answer, as names and sentences."""
     cost, facts = row["cost"], []
     if row["answer"] is not None:
-        facts.append(("answer", Text(plain(row["answer"]), style="bold")))
+        facts.append(("answer", Text(strip_escapes(row["answer"]), style="bold")))
     if row["confidence"] is not None:
         text = f"{row['confidence']:.3f} that the model gives this answer most often ({row['basis']})"
         facts.append(("confidence", Text(text)))
@@ -247,8 +247,11 @@ def answer_facts(row: Mapping[str, Any]) -> list[tuple[str, Text]]:
     read = f"{cost['input_tokens']:,} read" + (f" ({cost['cached_tokens']:,} cached)" if cost["cached_tokens"] else "")
     money = f", {cost['money']:.6g} in money" if cost["money"] else ""
     facts.append(("cost", Text(f"{cost['output_tokens']:,} tokens written, {read}, {cost['seconds']:.2f} s{money}")))
-    facts += [("note", Text(plain(note), style="yellow")) for note in row["notes"]]
-    facts += [("failed", Text(f"{error['times']} x {plain(error['problem'])}", style="red")) for error in row["errors"]]
+    facts += [("note", Text(strip_escapes(note), style="yellow")) for note in row["notes"]]
+    facts += [
+        ("failed", Text(f"{error['times']} x {strip_escapes(error['problem'])}", style="red"))
+        for error in row["errors"]
+    ]
     return facts
 
 
@@ -269,7 +272,7 @@ def vote_lines(votes: Sequence[Mapping[str, Any]]) -> list[Text]:
     """Return a bar for each answer, the rest summed up."""
     lines = []
     for vote in votes[:SHOWN_ANSWERS]:
-        label = plain(vote["answer"])
+        label = strip_escapes(vote["answer"])
         label = label if len(label) <= 30 else label[:29] + "…"
         bar = "█" * max(1, round(BAR_WIDTH * vote["share"]))
         lines.append(
@@ -295,8 +298,8 @@ def print_table(rows: Sequence[Mapping[str, Any]], console: Console | None = Non
         sure = "" if row["confidence"] is None else f"{row['confidence']:.3f}"
         right = {True: "yes", False: "no", None: ""}[row.get("correct")]
         cells = [
-            plain(row["question"]),
-            plain(row["answer"] or "-"),
+            strip_escapes(row["question"]),
+            strip_escapes(row["answer"] or "-"),
             sure,
             str(row["drawn"]),
             f"{row['cost']['output_tokens']:,}",

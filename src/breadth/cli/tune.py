@@ -20,8 +20,8 @@ from breadth.base.settings import dump
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.cli.solve import Dialect, Model
 from breadth.inference.budget import Spend
-from breadth.report.cells import number
-from breadth.report.plaintext import counted
+from breadth.report.cells import format_number
+from breadth.report.plaintext import pluralize
 from breadth.runs.reader import Run
 from breadth.runtime.connect import connect
 from breadth.runtime.questions import Question, keep_labelled, read_questions, shuffle_questions
@@ -222,10 +222,10 @@ def print_estimate(sweep: Sweep, estimate: SweepEstimate) -> None:
     plan, coming = sweep.plan, estimate.remaining
     plain, forced = plan.arms[0], plan.serial
     each = f"{plain.draws} plain" + (
-        f" + {counted(len(forced), 'budget')} x {forced[0].draws} forced" if forced else ""
+        f" + {pluralize(len(forced), 'budget')} x {forced[0].draws} forced" if forced else ""
     )
     some = "" if estimate.questions == estimate.available else f" of {estimate.available:,} (within the token limit)"
-    money = f", {number(coming.money)} by the prices given" if coming.money else ""
+    money = f", {format_number(coming.money)} by the prices given" if coming.money else ""
     lines = [
         (
             f"{estimate.questions:,} questions{some} x ({each}) = {estimate.samples:,} samples,"

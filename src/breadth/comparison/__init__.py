@@ -1,1 +1,1 @@
-"""Checkpoints and runs side by side: what each is worth by draws, by votes and by breadth, and which to use for a budget."""
+"""Checkpoints and runs compared: pass@k, maj@k and breadth of each, and which to use for a budget."""

@@ -1,4 +1,4 @@
-"""pass@k and maj@k of policies on common problems: curves, paired differences, where they cross, and what lies beyond the samples."""
+"""pass@k and maj@k of policies on common problems: curves, where they cross, and pass@k past the samples."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from breadth.comparison.policies import ComparedPolicy
-from breadth.measure.coverage import pass_at_k
-from breadth.measure.extrapolation import Extrapolation, extrapolate_pass_at_k
 from breadth.measure.intervals import Interval, curve_intervals
 from breadth.measure.paired_tests import PairedComparison, paired_difference
+from breadth.measure.pass_at_k import Extrapolation, extrapolate_pass_at_k, pass_at_k
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
 
-BEYOND = 4
-"""How many times the samples drawn pass@k is carried on to: the fit's error grows with every doubling."""
-FEWEST = 8
-"""Samples a problem needs before half of them can be held out to test the extrapolation."""
+EXTRAPOLATION_FACTOR = 4
+"""pass@k is extrapolated to this many times the samples: the fit's error grows with every doubling."""
+MIN_HOLDOUT_SAMPLES = 8
+"""Fewest samples per problem with which half of them can be held out to test the extrapolation."""
 
 
 @dataclass(frozen=True, eq=False)
-class Worth:
-    """What one policy is worth, problem by problem."""
+class AccuracyCurves:
+    """pass@k and maj@k of one policy, problem by problem."""
 
-    contestant: ComparedPolicy
-    """Which."""
+    policy: ComparedPolicy
+    """Policy that was measured."""
     ks: IntArray
     """Numbers of samples."""
     passed: FloatArray
@@ -50,7 +49,7 @@ class Worth:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where two curves change places."""
+    """Where the pass@k curves of two policies cross."""
 
     before: int
     """Largest k at which the leader at k = 1 is still ahead."""
@@ -62,45 +61,42 @@ class Crossing:
     """The same at the largest k."""
 
     @property
-    def sure(self) -> bool:
-        """Whether both ends leave out zero."""
+    def is_significant(self) -> bool:
+        """Whether the intervals at both ends leave out zero."""
         return self.ahead.difference.low > 0 > self.behind.difference.high
 
 
 @dataclass(frozen=True)
-class Beyond:
-    """pass@k past the samples, and whether the same method could have foretold what was measured."""
+class PassExtrapolation:
+    """pass@k past the samples, and whether the same method predicts what was measured."""
 
-    found: Extrapolation
+    fits: Extrapolation
     """The two fits."""
-    foretold: Interval | None
-    """pass@n as half of the samples foretell it, from the fit that errs downward to the one that errs upward; None with
-    too few samples.
+    predicted: Interval | None
+    """pass@n as half of the samples predict it, from the fit that errs downward to the one that errs upward.
+
+    None with too few samples.
     """
     measured: float
-    """pass@n as all samples have it."""
+    """pass@n of all samples."""
 
     @property
-    def honest(self) -> bool | None:
-        """Whether what was foretold holds what was measured."""
-        return None if self.foretold is None else self.foretold.low <= self.measured <= self.foretold.high
+    def is_reliable(self) -> bool | None:
+        """Whether the predicted interval holds the measured value."""
+        return None if self.predicted is None else self.predicted.low <= self.measured <= self.predicted.high
 
 
-def worth(contestant: ComparedPolicy, most: int) -> Worth:
-    """Measure one policy at every k up to the samples that all have."""
+def measure_curves(policy: ComparedPolicy, most: int) -> AccuracyCurves:
+    """Measure one policy at every k up to ``most``, the samples that all policies have."""
     ks = np.arange(1, most + 1)
-    drawn, right = contestant.counts
-    readable = (contestant.classes >= 0).any()
-    voted = (
-        maj_at_k_by_problem(contestant.problems.astype(str), contestant.classes, contestant.right, ks)
-        if readable
-        else None
-    )
-    return Worth(contestant, ks, pass_at_k(drawn, right, ks), voted)
+    samples, right = policy.counts
+    readable = (policy.classes >= 0).any()
+    voted = maj_at_k_by_problem(policy.problems.astype(str), policy.classes, policy.right, ks) if readable else None
+    return AccuracyCurves(policy, ks, pass_at_k(samples, right, ks), voted)
 
 
-def crossing(first: Worth, second: Worth) -> Crossing | None:
-    """Find where pass@k of two policies changes places; None where one leads throughout."""
+def find_crossing(first: AccuracyCurves, second: AccuracyCurves) -> Crossing | None:
+    """Find where pass@k of two policies crosses; None where one leads throughout."""
     gap = first.passed.mean(axis=0) - second.passed.mean(axis=0)
     if gap[0] == 0 or np.sign(gap[-1]) in (0, np.sign(gap[0])):
         return None
@@ -115,29 +111,27 @@ def crossing(first: Worth, second: Worth) -> Crossing | None:
     )
 
 
-def beyond(one: Worth) -> Beyond:
-    """Carry pass@k on past the samples drawn, and test the method on this policy's own second half."""
-    drawn, right = one.contestant.counts
-    most = int(one.ks[-1])
-    found = extrapolate_pass_at_k(drawn, right, [BEYOND * most])
-    if most < FEWEST:
-        return Beyond(found, None, float(one.passed[:, -1].mean()))
-    half = _first_half(one.contestant)
+def extrapolate_past_samples(curves: AccuracyCurves) -> PassExtrapolation:
+    """Extrapolate pass@k past the samples, and test the method on the second half of this policy's samples."""
+    samples, right = curves.policy.counts
+    most = int(curves.ks[-1])
+    fits = extrapolate_pass_at_k(samples, right, [EXTRAPOLATION_FACTOR * most])
+    if most < MIN_HOLDOUT_SAMPLES:
+        return PassExtrapolation(fits, None, float(curves.passed[:, -1].mean()))
+    half = count_first_half(curves.policy)
     early = extrapolate_pass_at_k(*half, [most])
     low, high = early.zero_inflated_pass[0], early.beta_pass[0]
-    foretold = Interval(
+    predicted = Interval(
         (low.value + high.value) / 2, min(low.low, high.low), max(low.high, high.high), method="both fits"
     )
-    return Beyond(found, foretold, float(one.passed[:, -1].mean()))
+    return PassExtrapolation(fits, predicted, float(curves.passed[:, -1].mean()))
 
 
-def _first_half(contestant: ComparedPolicy) -> tuple[IntArray, IntArray]:
-    """Count samples and right ones among the first half of every problem's."""
-    _, owners, sizes = np.unique(contestant.problems.astype(str), return_inverse=True, return_counts=True)
+def count_first_half(policy: ComparedPolicy) -> tuple[IntArray, IntArray]:
+    """Count samples and right ones among the first half of each problem's samples."""
+    _, owners, sizes = np.unique(policy.problems.astype(str), return_inverse=True, return_counts=True)
     order = np.argsort(owners, kind="stable")
     places = np.empty(len(owners), np.int64)
     places[order] = np.concatenate([np.arange(size) for size in sizes])
     early = places < sizes[owners] // 2
-    return np.bincount(owners[early]).astype(np.int64), np.bincount(owners[early], contestant.right[early]).astype(
-        np.int64
-    )
+    return np.bincount(owners[early]).astype(np.int64), np.bincount(owners[early], policy.right[early]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""A comparison as a page: what to use first, then curves, differences, breadth, and what lies beyond the samples."""
+"""A comparison as a page: what to use first, then curves, differences, breadth, and pass@k past the samples."""
 
 from __future__ import annotations
 
@@ -6,47 +6,49 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from breadth.comparison.accuracy_curves import Worth, beyond, crossing
+from breadth.comparison.accuracy_curves import AccuracyCurves, extrapolate_past_samples, find_crossing
 from breadth.comparison.policies import ComparedPolicy
 from breadth.comparison.recommendation import Recommendation
-from breadth.measure.coverage import chart_ks
-from breadth.measure.diversity import split_by_solved
+from breadth.measure.diversity import ArmSamples, split_by_solved, transfer_gap
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import paired_difference
-from breadth.measure.transfer import ArmSamples, transfer_gap
+from breadth.measure.pass_at_k import chart_ks
 from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
 
-def comparison_page(found: Sequence[Worth], advice: Recommendation) -> Page:
-    """Put policies side by side; the first is what the others are compared with."""
+def comparison_page(curves: Sequence[AccuracyCurves], advice: Recommendation) -> Page:
+    """Build the page of a comparison; the others are compared with the first policy."""
     sections: list[Section] = [
-        _verdict(advice),
-        _choices(advice),
-        _scores(found),
-        _curve(found, "pass@k"),
-        *_votes(found),
+        recommendation_verdict(advice),
+        choices_table(advice),
+        policy_scores_table(curves),
+        accuracy_chart(curves, "pass@k"),
+        *([accuracy_chart(curves, "maj@k")] if any(policy.voted is not None for policy in curves) else []),
     ]
-    sections += [_differences(found), *_crossings(found), _breadth(found), _beyond(found)]
-    problems = found[0].passed.shape[0]
-    facts = [Fact("problems asked of all", problems), Fact("samples of each", int(found[0].ks[-1]))]
-    return Page("Comparison", sections, " against ".join(one.contestant.name for one in found), facts)
+    sections += [
+        differences_table(curves),
+        *verdicts_on_crossings(curves),
+        diversity_table(curves),
+        extrapolation_table(curves),
+    ]
+    problems = curves[0].passed.shape[0]
+    facts = [Fact("common problems", problems), Fact("samples per problem", int(curves[0].ks[-1]))]
+    return Page("Comparison", sections, " against ".join(policy.policy.name for policy in curves), facts)
 
 
-def _verdict(advice: Recommendation) -> Verdict:
+def recommendation_verdict(advice: Recommendation) -> Verdict:
+    """State what to use for the budget, and whether it is shown to beat the second."""
     best = advice.choices[0]
-    name = best.worth.contestant.name
-    headline = f"For {advice.budget}: {name} with {best.policy}, {best.score.value:.1%} right."
+    name = best.curves.policy.name
+    headline = f"For {advice.budget}: {name} with {best.method}, {best.score.value:.1%} right."
     if advice.against_next is None:
         return Verdict(Severity.GOOD, headline)
-    second = advice.choices[1].worth.contestant.name
+    second = advice.choices[1].curves.policy.name
     gap = advice.against_next
     body = f"Against {second} at the same budget, problem by problem."
-    numbers = [
-        Fact("difference", gap.display_value, "%"),
-        Fact("p", round(gap.p_value, 4)),
-    ]
-    if advice.shown:
+    numbers = [Fact("difference", gap.display_value, "%"), Fact("p", round(gap.p_value, 4))]
+    if advice.is_significant:
         return Verdict(Severity.GOOD, headline, body, numbers)
     return Verdict(
         Severity.CANNOT_TELL,
@@ -56,16 +58,19 @@ def _verdict(advice: Recommendation) -> Verdict:
     )
 
 
-def _choices(advice: Recommendation) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            one.worth.contestant.name,
-            one.policy + (" (all there are)" if one.cut else ""),
-            one.score,
-            _tokens(one.worth.contestant, one.draws),
-        ]
-        for one in advice.choices
-    ]
+def choices_table(advice: Recommendation) -> Table:
+    """List every policy at the budget, best first."""
+    rows: list[list[Cell]] = []
+    for choice in advice.choices:
+        tokens = choice.curves.policy.tokens
+        rows.append(
+            [
+                choice.curves.policy.name,
+                choice.method + (" (all there are)" if choice.cut else ""),
+                choice.score,
+                Missing("tokens were not logged") if tokens is None else round(tokens * choice.draws),
+            ]
+        )
     columns = [Column("policy"), Column("how"), Column("right"), Column("tokens")]
     return Table(
         f"For {advice.budget}",
@@ -75,23 +80,18 @@ def _choices(advice: Recommendation) -> Table:
     )
 
 
-def _tokens(one: ComparedPolicy, draws: int) -> Cell:
-    return Missing("tokens were not logged") if one.tokens is None else round(one.tokens * draws)
-
-
-def _scores(found: Sequence[Worth]) -> Table:
-    most = int(found[0].ks[-1])
-    rows: list[list[Cell]] = []
-    for one in found:
-        voted = one.vote_curve
-        rows.append(
-            [
-                one.contestant.name,
-                one.pass_curve[0],
-                Missing("no answer could be read") if voted is None else voted[-1],
-                one.pass_curve[-1],
-            ]
-        )
+def policy_scores_table(curves: Sequence[AccuracyCurves]) -> Table:
+    """List pass@1, and maj@k and pass@k at the largest k."""
+    most = int(curves[0].ks[-1])
+    rows: list[list[Cell]] = [
+        [
+            each.policy.name,
+            each.pass_curve[0],
+            Missing("no answer could be read") if each.vote_curve is None else each.vote_curve[-1],
+            each.pass_curve[-1],
+        ]
+        for each in curves
+    ]
     return Table(
         "Scores",
         [Column("policy"), Column("pass@1"), Column(f"maj@{most}"), Column(f"pass@{most}")],
@@ -100,78 +100,73 @@ def _scores(found: Sequence[Worth]) -> Table:
     )
 
 
-def _curve(found: Sequence[Worth], what: str) -> Curve:
+def accuracy_chart(curves: Sequence[AccuracyCurves], metric: str) -> Curve:
+    """Draw pass@k or maj@k of every policy."""
     lines = []
-    for one in found:
-        points = one.pass_curve if what == "pass@k" else one.vote_curve
+    for each in curves:
+        points = each.pass_curve if metric == "pass@k" else each.vote_curve
         if points is not None:
-            ks = chart_ks(int(one.ks[-1]))
-            shown = [points[k - 1] for k in ks]
-            lines.append(
-                Series(
-                    one.contestant.name, ks, [p.value for p in shown], [p.low for p in shown], [p.high for p in shown]
-                )
-            )
-    return Curve(what, lines, Axis("samples of a problem, k"), Axis("right", "%"), log_x=True)
+            ks = chart_ks(int(each.ks[-1]))
+            charted = [points[k - 1] for k in ks]
+            values, lows, highs = ([getattr(p, end) for p in charted] for end in ("value", "low", "high"))
+            lines.append(Series(each.policy.name, ks, values, lows, highs))
+    return Curve(metric, lines, Axis("samples of a problem, k"), Axis("right", "%"), log_x=True)
 
 
-def _votes(found: Sequence[Worth]) -> list[Section]:
-    return [_curve(found, "maj@k")] if any(one.voted is not None for one in found) else []
-
-
-def _differences(found: Sequence[Worth]) -> Table:
-    first, most = found[0], int(found[0].ks[-1])
+def differences_table(curves: Sequence[AccuracyCurves]) -> Table:
+    """List the paired differences of every policy from the first."""
+    first, most = curves[0], int(curves[0].ks[-1])
     rows: list[list[Cell]] = []
-    for one in found[1:]:
-        cells = [paired_difference(one.passed[:, place], first.passed[:, place]).display_value for place in (0, -1)]
+    for other in curves[1:]:
+        cells = [paired_difference(other.passed[:, k], first.passed[:, k]).display_value for k in (0, -1)]
         votes = (
             None
-            if one.voted is None or first.voted is None
-            else paired_difference(one.voted[:, -1], first.voted[:, -1])
+            if other.voted is None or first.voted is None
+            else paired_difference(other.voted[:, -1], first.voted[:, -1])
         )
         rows.append(
             [
-                one.contestant.name,
+                other.policy.name,
                 cells[0],
                 Missing("no answer could be read") if votes is None else votes.display_value,
                 cells[1],
             ]
         )
     columns = [Column("policy"), Column("pass@1", "%"), Column(f"maj@{most}", "%"), Column(f"pass@{most}", "%")]
-    return Table(f"Less {first.contestant.name}, problem by problem", columns, rows, "Paired over problems.")
+    return Table(f"Less {first.policy.name}, problem by problem", columns, rows, "Paired over problems.")
 
 
-def _crossings(found: Sequence[Worth]) -> Iterator[Section]:
-    for one in found[1:]:
-        place = crossing(found[0], one)
-        if place is None:
+def verdicts_on_crossings(curves: Sequence[AccuracyCurves]) -> Iterator[Section]:
+    """Yield a verdict for every policy whose pass@k crosses that of the first."""
+    for other in curves[1:]:
+        crossing = find_crossing(curves[0], other)
+        if crossing is None:
             continue
-        names = f"{found[0].contestant.name} and {one.contestant.name}"
-        headline = f"pass@k of {names} crosses between k = {place.before} and k = {place.after}."
-        body = "The score of one draw was bought with breadth." if place.sure else "That both ends differ is not shown."
+        names = f"{curves[0].policy.name} and {other.policy.name}"
+        headline = f"pass@k of {names} crosses between k = {crossing.before} and k = {crossing.after}."
+        significant = crossing.is_significant
+        body = (
+            "The score of one draw was bought with breadth." if significant else "That both ends differ is not shown."
+        )
         numbers = [
-            Fact("leader ahead at k = 1 by", place.ahead.display_value, "%"),
-            Fact("and at the largest k by", place.behind.display_value, "%"),
+            Fact("leader ahead at k = 1 by", crossing.ahead.display_value, "%"),
+            Fact("and at the largest k by", crossing.behind.display_value, "%"),
         ]
-        yield Verdict(Severity.NOTE if place.sure else Severity.CANNOT_TELL, headline, body, numbers)
+        yield Verdict(Severity.NOTE if significant else Severity.CANNOT_TELL, headline, body, numbers)
 
 
-def _breadth(found: Sequence[Worth]) -> Table:
-    base = _arm(found[0].contestant)
+def diversity_table(curves: Sequence[AccuracyCurves]) -> Table:
+    """List how many different answers each policy gives, and the transfer gap to the first."""
+    base = _arm(curves[0].policy)
     rows: list[list[Cell]] = []
-    for one in found:
-        arm = one.contestant
-        split = split_by_solved(arm.problems.astype(str), arm.classes, arm.right)
+    for each in curves:
+        policy = each.policy
+        split = split_by_solved(policy.problems.astype(str), policy.classes, policy.right)
         cells: list[Cell] = [
             part.distinct if part.groups else Missing("no such problem") for part in (split.solved, split.unsolved)
         ]
-        rows.append(
-            [
-                arm.name,
-                *cells,
-                _transfer(one, base) if one is not found[0] else Missing("what the others are compared with"),
-            ]
-        )
+        gap = transfer_cell(each, base) if each is not curves[0] else Missing("what the others are compared with")
+        rows.append([policy.name, *cells, gap])
     columns = [Column("policy"), Column("different answers, solved"), Column("unsolved"), Column("transfer gap")]
     note = (
         "Transfer gap: different answers lost on problems that neither solves; above 0 diversity was lost where no"
@@ -180,30 +175,32 @@ def _breadth(found: Sequence[Worth]) -> Table:
     return Table("Breadth", columns, rows, note)
 
 
-def _arm(one: ComparedPolicy) -> ArmSamples:
-    return ArmSamples(one.problems.astype(str), one.classes, one.right)
+def _arm(policy: ComparedPolicy) -> ArmSamples:
+    return ArmSamples(policy.problems.astype(str), policy.classes, policy.right)
 
 
-def _transfer(one: Worth, base: ArmSamples) -> Cell:
-    found: Interval = transfer_gap(_arm(one.contestant), base).every.shared
-    if not np.isfinite(found.value):
+def transfer_cell(curves: AccuracyCurves, base: ArmSamples) -> Cell:
+    """Return the transfer gap of a policy to the base, or why there is none."""
+    gap: Interval = transfer_gap(_arm(curves.policy), base).every.shared
+    if not np.isfinite(gap.value):
         return Missing("no problem is left unsolved by both")
-    told = found.high - found.low < one.ks[-1]  # one problem alone has an interval as wide as can be
-    return found if told else Missing("one problem or two is left unsolved by both: too few")
+    enough = gap.high - gap.low < curves.ks[-1]  # a single problem has the widest interval possible
+    return gap if enough else Missing("one problem or two is left unsolved by both: too few")
 
 
-def _beyond(found: Sequence[Worth]) -> Table:
-    rows: list[list[Cell]] = []
-    every = [beyond(one) for one in found]
-    for one, seen in zip(found, every, strict=True):
-        told = {None: "too few samples to test", True: "yes", False: "no: do not believe it"}[seen.honest]
-        rows.append([one.contestant.name, seen.found.zero_inflated_pass[0], seen.found.beta_pass[0], told])
-    far = every[0].found.ks[0]
+def extrapolation_table(curves: Sequence[AccuracyCurves]) -> Table:
+    """List pass@k past the samples, with the test of the method on each policy's own samples."""
+    verdicts = {None: "too few samples to test", True: "yes", False: "no: do not believe it"}
+    extrapolations = [extrapolate_past_samples(each) for each in curves]
+    rows: list[list[Cell]] = [
+        [each.policy.name, past.fits.zero_inflated_pass[0], past.fits.beta_pass[0], verdicts[past.is_reliable]]
+        for each, past in zip(curves, extrapolations, strict=True)
+    ]
     columns = [
         Column("policy"),
-        Column(f"pass@{far}, if some cannot be solved"),
+        Column(f"pass@{extrapolations[0].fits.ks[0]}, if some cannot be solved"),
         Column("if all can"),
-        Column("half foretells the whole"),
+        Column("half predicts the whole"),
     ]
     return Table(
         "Beyond the samples",

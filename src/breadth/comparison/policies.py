@@ -15,27 +15,27 @@ from breadth.measure.validate import BoolArray, IntArray
 from breadth.runs.outcomes import read_samples, rollout_steps
 from breadth.runs.reader import Run
 
-MOST = 8
-"""Checkpoints of one run that are compared when none is named: as many as a chart can tell apart."""
+MAX_CHECKPOINTS = 8
+"""Most checkpoints of one run to compare when none is named: as many as a chart can tell apart."""
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedPolicy:
-    """One policy: one row a sample, in order of problems."""
+    """The graded samples of one policy, one row per sample, in order of problems."""
 
     name: str
-    """What a reader calls it."""
+    """Name in the report."""
     problems: npt.NDArray[np.object_]
     """Problem of each sample."""
     answers: tuple[str | None, ...]
-    """What it answered."""
+    """Answer of each sample; None where none could be read."""
     right: BoolArray
-    """Whether that is right."""
+    """Whether each sample is right."""
     tokens: float | None
-    """Mean tokens of a sample; None where they were not logged."""
+    """Mean tokens per sample; None where they were not logged."""
 
-    def only(self, kept: npt.NDArray[np.object_]) -> ComparedPolicy:
-        """Keep the samples of some problems."""
+    def keep_problems(self, kept: npt.NDArray[np.object_]) -> ComparedPolicy:
+        """Return the policy with only the samples of some problems."""
         keep = np.isin(self.problems.astype(str), kept.astype(str))
         answers = tuple(answer for answer, stays in zip(self.answers, keep.tolist(), strict=True) if stays)
         return replace(self, problems=self.problems[keep], answers=answers, right=self.right[keep])
@@ -47,74 +47,71 @@ class ComparedPolicy:
 
     @property
     def counts(self) -> tuple[IntArray, IntArray]:
-        """Samples drawn and right ones of each problem, in sorted order of problems."""
+        """Number of samples and of right ones per problem, in sorted order of problems."""
         _, owners = np.unique(self.problems.astype(str), return_inverse=True)
         return np.bincount(owners).astype(np.int64), np.bincount(owners, self.right).astype(np.int64)
 
 
-def read_policies(run: Run, name: str, steps: Sequence[int] = ()) -> list[ComparedPolicy]:
-    """Read the checkpoints of a run: those at some steps, else the last one with held-out replies, else its last step of training."""
+def read_run_policies(run: Run, name: str, steps: Sequence[int] = ()) -> list[ComparedPolicy]:
+    """Read checkpoints of a run: those at some steps, else the last with held-out replies, else the last step."""
     split = "eval" if len(rollout_steps(run, "eval")) else "train"
-    there = rollout_steps(run, split)
-    if not len(there):
+    available = rollout_steps(run, split)
+    if not len(available):
         raise BrokenFileError(
             run.folder,
             "has no rollouts: nothing to compare.",
             "Compare runs whose rollouts were logged (breadth show RUN).",
         )
-    missing = [step for step in steps if step not in there]
+    missing = [step for step in steps if step not in available]
     if missing:
         raise BrokenFileError(
             run.folder,
             f"has no rollouts at step {missing[0]}.",
-            f"It has them at {', '.join(str(step) for step in there[:20])}.",
+            f"It has them at {', '.join(str(step) for step in available[:20])}.",
         )
-    chosen = list(steps) or [int(there[-1])]
-    return [_contestant(run, f"{name}, step {step}", step, split) for step in chosen]
+    chosen = list(steps) or [int(available[-1])]
+    return [read_checkpoint(run, f"{name}, step {step}", step, split) for step in chosen]
 
 
 def checkpoints(run: Run) -> list[int]:
-    """Return the steps of a run that have held-out replies, evenly thinned to at most eight."""
-    there = rollout_steps(run, "eval")
-    places = np.linspace(0, len(there) - 1, min(MOST, len(there))).round().astype(np.int64)
-    return [int(there[place]) for place in np.unique(places)]
+    """Return the steps of a run that have held-out replies, thinned evenly to at most eight."""
+    available = rollout_steps(run, "eval")
+    places = np.linspace(0, len(available) - 1, min(MAX_CHECKPOINTS, len(available))).round().astype(np.int64)
+    return [int(available[place]) for place in np.unique(places)]
 
 
-def _contestant(run: Run, name: str, step: int, split: str) -> ComparedPolicy:
-    drawn = read_samples(run, step, step, split)
-    if np.isnan(drawn.correct).any() or not len(drawn):
+def read_checkpoint(run: Run, name: str, step: int, split: str) -> ComparedPolicy:
+    """Read the graded samples of one step; refuse rollouts without a grade."""
+    samples = read_samples(run, step, step, split)
+    if np.isnan(samples.correct).any() or not len(samples):
         raise MeasureError(
             f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
             "Log a grade, or a reward with two values.",
         )
-    order = np.argsort(drawn.problems, kind="stable")
-    names = np.array(drawn.names, dtype=object)[drawn.problems[order]]
-    answers = tuple(drawn.answers[place] for place in order.tolist())
-    return ComparedPolicy(name, names, answers, (drawn.correct == 1)[order], _tokens(run, step, split))
+    order = np.argsort(samples.problems, kind="stable")
+    names = np.array(samples.names, dtype=object)[samples.problems[order]]
+    answers = tuple(samples.answers[place] for place in order.tolist())
+    tokens = None
+    if "tokens" in run.columns:
+        mean = "SELECT avg(tokens) AS mean FROM rollouts WHERE split = ? AND step = ?"
+        tokens = run.query(mean, split, step).to_pylist()[0]["mean"]
+    correct = (samples.correct == 1)[order]
+    return ComparedPolicy(name, names, answers, correct, None if tokens is None else float(tokens))
 
 
-def _tokens(run: Run, step: int, split: str) -> float | None:
-    if "tokens" not in run.columns:
-        return None
-    found = run.query("SELECT avg(tokens) AS mean FROM rollouts WHERE split = ? AND step = ?", split, step).to_pylist()[
-        0
-    ]["mean"]
-    return None if found is None else float(found)
-
-
-def on_common_problems(found: Sequence[ComparedPolicy]) -> tuple[list[ComparedPolicy], int]:
-    """Keep the problems that all were asked, and return how many samples each of them has everywhere."""
-    common = set(found[0].problems.tolist())
-    for one in found[1:]:
-        common &= set(one.problems.tolist())
+def keep_common_problems(policies: Sequence[ComparedPolicy]) -> tuple[list[ComparedPolicy], int]:
+    """Keep the problems that all policies were asked; also return the fewest samples that any of them has."""
+    common = set(policies[0].problems.tolist())
+    for policy in policies[1:]:
+        common &= set(policy.problems.tolist())
     if len(common) < 2:
         raise MeasureError(
-            f"{' and '.join(one.name for one in found[:2])} were asked {len(common)} common problems.",
+            f"{' and '.join(policy.name for policy in policies[:2])} were asked {len(common)} common problems.",
             "Compare policies that were asked the same problems: two at least.",
         )
     kept = np.array(sorted(common), dtype=object)
-    narrowed = [one.only(kept) for one in found]
-    return narrowed, int(min(one.counts[0].min() for one in narrowed))
+    narrowed = [policy.keep_problems(kept) for policy in policies]
+    return narrowed, int(min(policy.counts[0].min() for policy in narrowed))
 
 
 def parse_address(text: str) -> tuple[Path, tuple[int, ...]]:

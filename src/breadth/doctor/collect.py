@@ -1,4 +1,8 @@
-"""Find out what belongs together: files and folders in any mix become one piece of evidence a run."""
+"""Collect what the doctor looks at: files and folders in any mix become one piece of evidence per run.
+
+Each file is classified first: a run folder, a trainer's file, a configuration, training data, an inference policy or
+a probed server. Then the files of one run are put together.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +32,24 @@ if TYPE_CHECKING:
     from breadth.inference.policy import Policy
 
 
-LOGS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
-"""Kinds of file that each tell of a whole run: two of them are two runs. Tables of metrics are such too, in whatever
-form.
-"""
-EVERY_RUNS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
-"""What files are called in every run: the folder's name tells more."""
-Said = Callable[[str], None]
+LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
+"""Kinds of file that each hold a whole run, so two of them are two runs; tables of metrics count too."""
+GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
+"""File names that every run has, so the run is named after its folder."""
+OnImport = Callable[[str], None]
+"""Receives a line of progress while files are imported."""
 
 
 @dataclass(frozen=True)
 class CollectedEvidence:
-    """What there is to judge, and what became of every file."""
+    """What there is to diagnose, and what became of every file."""
 
     cases: tuple[Evidence, ...] = ()
-    """One a run, or a configuration, policy or server alone."""
+    """One per run; or a configuration, policy or server alone."""
     used: tuple[str, ...] = ()
     """Files and folders that were read, each with what it is."""
     unused: tuple[Remark, ...] = ()
-    """Files that were not, each with the reason."""
+    """Files that were not read, each with the reason."""
 
 
 def collect_evidence(
@@ -54,15 +57,15 @@ def collect_evidence(
     work_folder: Path,
     *,
     importers: Sequence[Importer] | None = None,
-    on_progress: Said = lambda _: None,
+    on_progress: OnImport = lambda _: None,
 ) -> CollectedEvidence:
-    """Read everything that a user points at; foreign files are imported into folders under ``workshop``."""
+    """Read everything the user points at; other tools' files are imported into folders under ``work_folder``."""
     known = importers or all_importers()
-    sources = sort_sources(paths, known)
+    sources = classify_files(paths, known)
     opened = [Run.open(folder) for folder in sources.folders]
     runs = [(display_name(run.folder, run.header.name), run) for run in opened]
-    runs += list(_imported(sources, work_folder, known, on_progress))
-    cases = _cases([one for name, run in runs for one in _apart(name, run, sources)], sources)
+    runs += list(import_runs(sources, work_folder, known, on_progress))
+    cases = build_cases([pair for name, run in runs for pair in split_runs(name, run, sources)], sources)
     if not cases:
         first = sources.unused[0] if sources.unused else None
         raise UnknownFormatError(
@@ -74,67 +77,73 @@ def collect_evidence(
     return CollectedEvidence(tuple(cases), tuple(sources.used), tuple(sources.unused))
 
 
-def _imported(
-    sources: Sources, work_folder: Path, importers: Sequence[Importer], said: Said
+def import_runs(
+    sources: ClassifiedFiles, work_folder: Path, importers: Sequence[Importer], on_progress: OnImport
 ) -> Iterator[tuple[str, Run]]:
-    """Import every run, under folders of their own; the runs of a table that stacks several one by one."""
-    places = (work_folder / f"imported-{number}" for number in count())
+    """Import every run into its own folder; a table that stacks several runs is imported run by run."""
+    folders = (work_folder / f"imported-{number}" for number in count())
 
-    def taken(group: Sequence[RecognisedFile], known: Sequence[Importer]) -> Run:
-        return Run.open(import_files([one.path for one in group], next(places), importers=known, progress=said).folder)
+    def import_group(group: Sequence[RecognisedFile], known: Sequence[Importer]) -> Run:
+        paths = [file.path for file in group]
+        return Run.open(import_files(paths, next(folders), importers=known, progress=on_progress).folder)
 
-    for name, group in _groups(sources.files):
+    for name, group in group_by_run(sources.files):
         try:
-            yield name, taken(group, importers)
+            yield name, import_group(group, importers)
         except FileError as error:
-            stacked = _stacked(group) if isinstance(error, UnknownFormatError) else {}
+            stacked = importers_of_stack(group) if isinstance(error, UnknownFormatError) else {}
             if not stacked:
                 sources.refuse(error)
                 continue
-            for run, one in stacked.items():
+            for run, importer in stacked.items():
                 try:
-                    yield f"{name}, {run}", taken(group, [one])
+                    yield f"{name}, {run}", import_group(group, [importer])
                 except UnknownFormatError as empty:
                     sources.refuse(empty)
-            sources.used.append(f"{name}: {len(stacked)} runs in one table, read apart")
-        sources.used += [f"{one.path.name}: {one.importer.trainer} {one.kind}" for one in group]
+            sources.used.append(f"{name}: {len(stacked)} runs in one table, read separately")
+        sources.used += [f"{file.path.name}: {file.importer.trainer} {file.kind}" for file in group]
 
 
-def _stacked(group: Sequence[RecognisedFile]) -> Mapping[str, Importer]:
-    """Return who reads each run of a table that stacks several, by name; empty where it does not."""
+def importers_of_stack(group: Sequence[RecognisedFile]) -> Mapping[str, Importer]:
+    """Return the importer of each run in a table that stacks several, by run name; empty for other files."""
     apart = getattr(group[0].importer, "apart", None) if len(group) == 1 else None
     return {} if apart is None else apart(group[0].path, group[0].kind)
 
 
-def _apart(name: str, run: Run, sources: Sources) -> list[tuple[str, Run]]:
-    """Return the runs of one log, each by itself, and say so where there are several."""
+def split_runs(name: str, run: Run, sources: ClassifiedFiles) -> list[tuple[str, Run]]:
+    """Return the runs of one log separately; several are noted in ``used``."""
     runs = run.all_runs
     if len(runs) == 1:
         return [(name, run)]
-    sources.used.append(f"{name}: {len(runs)} runs one behind the other, told apart where the steps begin anew")
-    return [(f"{name}, run {number} of {len(runs)}", one) for number, one in enumerate(runs, 1)]
+    sources.used.append(f"{name}: {len(runs)} runs in sequence, split where the step number restarts")
+    return [(f"{name}, run {number} of {len(runs)}", part) for number, part in enumerate(runs, 1)]
 
 
-def _groups(files: Sequence[RecognisedFile]) -> list[tuple[str, list[RecognisedFile]]]:
-    """Put files of one run together: every log is a run; other files go to the only log there is, or to the nearest one above them."""
-    logs = drop_contained_files([one for one in files if _is_log(one)])
-    groups: dict[Path, list[RecognisedFile]] = {one.path: [one] for one in logs}
+def group_by_run(files: Sequence[RecognisedFile]) -> list[tuple[str, list[RecognisedFile]]]:
+    """Put the files of one run together, with its name.
+
+    Every log is a run; other files go to the only log there is, or to the nearest one above them.
+    """
+    logs = drop_contained_files([file for file in files if is_log(file)])
+    groups: dict[Path, list[RecognisedFile]] = {log.path: [log] for log in logs}
     alone: dict[Path, list[RecognisedFile]] = defaultdict(list)
-    for one in files:
-        if not _is_log(one):
-            place = _nearest(one.path, [log.path for log in logs])
-            (alone[one.path.parent] if place is None else groups[place]).append(one)
-    named = [(_called(path), group) for path, group in groups.items()]
+    for file in files:
+        if not is_log(file):
+            log_path = nearest_log(file.path, [log.path for log in logs])
+            (alone[file.path.parent] if log_path is None else groups[log_path]).append(file)
+    named = [(run_name(path), group) for path, group in groups.items()]
     return named + [
-        (_called(group[0].path if len(group) == 1 else folder / "run"), group) for folder, group in alone.items()
+        (run_name(group[0].path if len(group) == 1 else folder / "run"), group) for folder, group in alone.items()
     ]
 
 
-def _is_log(one: RecognisedFile) -> bool:
-    return one.kind in LOGS or one.kind.endswith(" metrics")
+def is_log(file: RecognisedFile) -> bool:
+    """Say whether a file is the log of a whole run."""
+    return file.kind in LOG_KINDS or file.kind.endswith(" metrics")
 
 
-def _nearest(path: Path, logs: Sequence[Path]) -> Path | None:
+def nearest_log(path: Path, logs: Sequence[Path]) -> Path | None:
+    """Return the only log, or the one that shares the deepest folder with a file; None where two do."""
     if len(logs) == 1:
         return logs[0]
     for folder in path.parents:
@@ -144,68 +153,68 @@ def _nearest(path: Path, logs: Sequence[Path]) -> Path | None:
     return None
 
 
-def _called(path: Path) -> str:
-    """Return what people call the run a log belongs to: the folder's name for a file that every run has."""
-    named = path.absolute().parent if path.stem in EVERY_RUNS else path
+def run_name(path: Path) -> str:
+    """Return the name of a log's run: the folder's name where the file name is generic."""
+    named = path.absolute().parent if path.stem in GENERIC_STEMS else path
     return named.stem or "run"
 
 
-def _cases(runs: Sequence[tuple[str, Run]], sources: Sources) -> list[Evidence]:
-    """Give every run what belongs to it; what belongs to none stands alone."""
+def build_cases(runs: Sequence[tuple[str, Run]], sources: ClassifiedFiles) -> list[Evidence]:
+    """Give every run its configuration; a configuration without a run is a case of its own."""
     cases, claimed = [], set[Path]()
     for name, run in runs:
         own = dialect_of(run.header.trainer)
-        knobs = TrainerConfig() if own is None or not run.header.config else own.translate(run.header.config)
-        case = Evidence(name, run, knobs, own, sources.data, sources.server, sources.policy)
-        for config in _belonging(run, sources.configs):
-            case = replace(case, knobs=merge_configs(config.knobs, case.config), dialect=config.dialect)
+        settings = TrainerConfig() if own is None or not run.header.config else own.translate(run.header.config)
+        case = Evidence(name, run, settings, own, sources.data, sources.server, sources.policy)
+        for config in matching_configs(run, sources.configs):
+            case = replace(case, config=merge_configs(config.config, case.config), dialect=config.dialect)
             claimed.add(config.path)
         cases.append(case)
     alone = [config for config in sources.configs if config.path not in claimed]
-    cases += [Evidence(config.path.name, None, config.knobs, config.dialect, sources.data) for config in alone]
+    cases += [Evidence(config.path.name, None, config.config, config.dialect, sources.data) for config in alone]
     if not cases and (sources.data or sources.policy is not None or sources.server is not None):
-        cases = [Evidence("what was given", data=sources.data, server=sources.server, policy=sources.policy)]
+        cases = [Evidence("the given files", data=sources.data, server=sources.server, policy=sources.policy)]
     return cases
 
 
-def _belonging(run: Run, configs: Sequence[Config]) -> list[Config]:
-    """Return the configuration of the run's trainer that lies with it, or is the only one."""
-    fitting = [one for one in configs if run.header.trainer in (one.dialect.trainer, "generic", "tensorboard", "")]
+def matching_configs(run: Run, configs: Sequence[ConfigFile]) -> list[ConfigFile]:
+    """Return the configuration of the run's trainer that is in its folder, or is the only one."""
+    fitting = [file for file in configs if run.header.trainer in (file.dialect.trainer, "generic", "tensorboard", "")]
     if len(fitting) < 2:
         return fitting
     folders = {Path(file).parent for file in run.header.files} | {run.folder.parent}
-    return [one for one in fitting if one.path.parent in folders][:1]
+    return [file for file in fitting if file.path.parent in folders][:1]
 
 
-CONFIGS = frozenset({".py", ".yaml", ".yml", ".sh", ".bash", ".txt", ".json", ".ipynb"})
-"""How files end that may be a trainer's configuration."""
-LONGEST_TOML = 1 << 20
-"""Bytes of a policy or of a server's portrait: they have some hundreds, and anything longer is something else."""
-MOST_FILES = 20_000
-"""Files of a folder that are looked at: a folder with more is not one that somebody means."""
+CONFIG_SUFFIXES = frozenset({".py", ".yaml", ".yml", ".sh", ".bash", ".txt", ".json", ".ipynb"})
+"""Suffixes of files that may be a trainer's configuration."""
+MAX_TOML_BYTES = 1 << 20
+"""Largest policy or probe file; they have a few hundred bytes, so anything longer is something else."""
+MAX_FILES_PER_FOLDER = 20_000
+"""Files looked at per folder; a larger folder was hardly meant."""
 
 
 @dataclass(frozen=True)
-class Config:
+class ConfigFile:
     """A configuration file that was read."""
 
     path: Path
-    """Where it lies."""
+    """Where it is."""
     dialect: ConfigDialect
-    """Whose it is."""
-    knobs: TrainerConfig
-    """What it says."""
+    """The dialect it is written in."""
+    config: TrainerConfig
+    """Its settings by our names."""
 
 
 @dataclass
-class Sources:
-    """Everything that was pointed at, sorted."""
+class ClassifiedFiles:
+    """Every file the user pointed at, by what it is."""
 
     folders: list[Path] = field(default_factory=list)
     """Run folders."""
     files: list[RecognisedFile] = field(default_factory=list)
     """Files that an importer reads."""
-    configs: list[Config] = field(default_factory=list)
+    configs: list[ConfigFile] = field(default_factory=list)
     """Configurations of trainers."""
     data: tuple[str, ...] = ()
     """Texts of the training data."""
@@ -214,37 +223,37 @@ class Sources:
     server: Mapping[str, Any] | None = None
     """What probing a server found."""
     named: frozenset[Path] = frozenset()
-    """What a user has named; the rest was found in folders."""
+    """Paths the user named; the others were found in folders."""
     used: list[str] = field(default_factory=list)
-    """What was read, each file with what it is."""
+    """Files that were read, each with what it is."""
     unused: list[Remark] = field(default_factory=list)
-    """What was not, each file with the reason."""
+    """Files that were not read, each with the reason."""
 
     def refuse(self, error: FileError) -> None:
-        """Note a file that cannot be read; one that was named is an error, and so is a disk that refuses."""
+        """Record a file that cannot be read; raises for a file the user named and for a disk that cannot be written."""
         if error.path in self.named or isinstance(error, WriteError):
             raise error
         self.unused.append(Remark.from_error(error))
 
 
-def sort_sources(paths: Sequence[Path], importers: Sequence[Importer]) -> Sources:
-    """Sort files and folders; one that was named and cannot be read is an error, one that was found in a folder a remark."""
-    sources = Sources(named=frozenset(paths))
+def classify_files(paths: Sequence[Path], importers: Sequence[Importer]) -> ClassifiedFiles:
+    """Classify files and folders; an unreadable file is an error if the user named it, else a remark."""
+    sources = ClassifiedFiles(named=frozenset(paths))
     for path in paths:
         if not path.exists():
-            raise NotARunError(path, "is not there.", "Check the spelling.")
-        for file in _files(path, sources, frozenset(path.resolve().parents)):
+            raise NotARunError(path, "does not exist.", "Check the spelling.")
+        for file in walk_files(path, sources, frozenset(path.resolve().parents)):
             try:
-                _sort(file, importers, sources)
+                classify_file(file, importers, sources)
             except FileError as error:
                 sources.refuse(error)
     return sources
 
 
-def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Path]:
-    """Yield the files of a path that are not inside a run folder; such folders are kept as they are.
+def walk_files(path: Path, sources: ClassifiedFiles, above: frozenset[Path]) -> Iterator[Path]:
+    """Yield the files under a path; run folders are recorded as a whole.
 
-    No link is followed upwards.
+    Links to a parent folder are not followed.
     """
     if not path.is_dir():
         yield path
@@ -255,30 +264,33 @@ def _files(path: Path, sources: Sources, above: frozenset[Path]) -> Iterator[Pat
         sources.folders.append(path)
         sources.used.append(f"{display_name(path)}: run folder")
         return
-    for count, inside in enumerate(sorted(path.iterdir())):
-        if count > MOST_FILES:
-            raise UnknownFormatError(path, f"holds more than {MOST_FILES:,} files.", "Point at the folder of one run.")
+    for number, inside in enumerate(sorted(path.iterdir())):
+        if number > MAX_FILES_PER_FOLDER:
+            raise UnknownFormatError(
+                path, f"holds more than {MAX_FILES_PER_FOLDER:,} files.", "Point at the folder of one run."
+            )
         if not inside.name.startswith("."):
-            yield from _files(inside, sources, above | {real})
+            yield from walk_files(inside, sources, above | {real})
 
 
-def _sort(file: Path, importers: Sequence[Importer], sources: Sources) -> None:
+def classify_file(file: Path, importers: Sequence[Importer], sources: ClassifiedFiles) -> None:
+    """Find out what one file is; trainers' files must be recognised by an importer."""
     start = read_head(file)
-    if file.suffix == ".toml" and file.stat().st_size <= LONGEST_TOML and _toml(file, sources):
+    if file.suffix == ".toml" and file.stat().st_size <= MAX_TOML_BYTES and classify_toml(file, sources):
         return
-    config = _config(file, start)
+    config = read_config(file, start)
     if config is not None:
         sources.configs.append(config)
         sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
-    elif is_data(file, start):
-        sources.data += read_data(file)
+    elif is_training_data(file, start):
+        sources.data += read_training_data(file)
         sources.used.append(f"{file.name}: training data")
     else:
         sources.files.append(recognise(file, importers))
 
 
-def _toml(file: Path, sources: Sources) -> bool:
-    """Take a policy, or what a probe found."""
+def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
+    """Take an inference policy or a probed server; False for any other TOML."""
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
     except tomllib.TOMLDecodeError:
@@ -291,18 +303,19 @@ def _toml(file: Path, sources: Sources) -> bool:
         return True
     if {"url", "dialect", "top_logprobs"} <= table.keys():
         sources.server = table
-        sources.used.append(f"{file.name}: what a server can do")
+        sources.used.append(f"{file.name}: probed server")
         return True
     return False
 
 
-def _config(file: Path, start: bytes) -> Config | None:
-    if file.suffix not in CONFIGS:
+def read_config(file: Path, start: bytes) -> ConfigFile | None:
+    """Read a trainer's configuration; None for any other file."""
+    if file.suffix not in CONFIG_SUFFIXES:
         return None
     for _, dialect in DIALECTS:
         if dialect.recognises(file, start):
             try:
-                return Config(file, dialect, dialect.knobs(dialect.read(file)))
+                return ConfigFile(file, dialect, dialect.translate(dialect.read(file)))
             except FileError:
                 raise
             except BreadthError as error:
@@ -310,28 +323,41 @@ def _config(file: Path, start: bytes) -> Config | None:
     return None
 
 
-MOST = 2_000
-"""Rows that are read: enough to tell a share to two points."""
-LARGEST = 200_000_000
-"""Bytes of a JSON document at most; JSON lines and Parquet may be of any size."""
-ASKS = ("prompt", "question", "problem", "instruction", "query", "input")
-SOLVES = ("solution", "response", "completion", "output", "answer", "target", "text", "messages", "ground_truth")
-ROLLED = frozenset({"reward", "score", "step", "advantage", "rewards", "logprobs", "epoch", "log_history"})
+MAX_DATA_ROWS = 2_000
+"""Rows read: enough to estimate a share to within two points."""
+MAX_JSON_BYTES = 200_000_000
+"""Largest JSON document; JSON lines and Parquet may be of any size."""
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input")
+"""Columns that hold what is asked."""
+SOLUTION_COLUMNS = (
+    "solution",
+    "response",
+    "completion",
+    "output",
+    "answer",
+    "target",
+    "text",
+    "messages",
+    "ground_truth",
+)
+"""Columns that hold a solution or an answer."""
+ROLLOUT_COLUMNS = frozenset({"reward", "score", "step", "advantage", "rewards", "logprobs", "epoch", "log_history"})
 """Columns that rollouts and logs have and training data does not."""
 
 
-def is_data(path: Path, start: bytes) -> bool:
-    """Say whether a file holds problems to train on, by its columns."""
-    names = _columns(path, start)
-    return bool(names) and not names & ROLLED and any(name in names for name in ASKS)
+def is_training_data(path: Path, start: bytes) -> bool:
+    """Say by its columns whether a file holds training data."""
+    names = column_names(path, start)
+    return bool(names) and not names & ROLLOUT_COLUMNS and any(name in names for name in PROMPT_COLUMNS)
 
 
-def read_data(path: Path) -> tuple[str, ...]:
-    """Return the texts of the first rows: the worked solution where there is one of some length, else what is asked."""
-    return tuple(text for row in islice(_rows(path), MOST) if (text := _text(row)))
+def read_training_data(path: Path) -> tuple[str, ...]:
+    """Return the texts of the first rows: the worked solution, or the question where there is none."""
+    return tuple(text for row in islice(read_rows(path), MAX_DATA_ROWS) if (text := row_text(row)))
 
 
-def _columns(path: Path, start: bytes) -> frozenset[str]:
+def column_names(path: Path, start: bytes) -> frozenset[str]:
+    """Return the columns of a Parquet, JSON or JSON-lines file; empty for any other."""
     if start.startswith(b"PAR1"):
         try:
             return frozenset(pq.read_schema(path).names)
@@ -347,44 +373,49 @@ def _columns(path: Path, start: bytes) -> frozenset[str]:
     return frozenset(first) if isinstance(first, dict) else frozenset()
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a Parquet, JSON or JSON-lines file."""
     with path.open("rb") as file:
         start = file.read(4)
     if start == b"PAR1":
         with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=MOST):
+            for batch in table.iter_batches(batch_size=MAX_DATA_ROWS):
                 yield from batch.to_pylist()
     elif start.lstrip()[:1] == b"[":
-        yield from _document(path)
+        yield from read_json_document(path)
     else:
-        for found in read_json_rows(path):
-            if not isinstance(found, Remark):
-                yield from (row for _, row in found)
+        for batch in read_json_rows(path):
+            if not isinstance(batch, Remark):
+                yield from (row for _, row in batch)
 
 
-def _document(path: Path) -> Sequence[Mapping[str, Any]]:
-    if path.stat().st_size > LARGEST:
+def read_json_document(path: Path) -> Sequence[Mapping[str, Any]]:
+    """Return the rows of one JSON array."""
+    if path.stat().st_size > MAX_JSON_BYTES:
         raise BrokenFileError(
-            path, f"is one JSON document of more than {LARGEST / 1e6:.0f} MB.", "Give it as JSON lines: one row a line."
+            path,
+            f"is one JSON document of more than {MAX_JSON_BYTES / 1e6:.0f} MB.",
+            "Give it as JSON lines: one row per line.",
         )
     try:
-        found = orjson.loads(path.read_bytes())
+        rows = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise BrokenFileError(path, f"is not JSON ({error}).", "Give it as JSON lines: one row a line.") from error
-    return [row for row in found if isinstance(row, dict)]
+        raise BrokenFileError(path, f"is not JSON ({error}).", "Give it as JSON lines: one row per line.") from error
+    return [row for row in rows if isinstance(row, dict)]
 
 
-def _text(row: Mapping[str, Any]) -> str:
-    texts = [_said(row.get(name)) for name in SOLVES]
+def row_text(row: Mapping[str, Any]) -> str:
+    """Return the longest solution, or the question where no solution has more than three words."""
+    texts = [message_text(row.get(name)) for name in SOLUTION_COLUMNS]
     longest = max(texts, key=len, default="")
-    asked = next((said for name in ASKS if (said := _said(row.get(name)))), "")
-    return longest if len(longest.split()) > 3 else asked  # a bare answer has no format to learn
+    prompt = next((text for name in PROMPT_COLUMNS if (text := message_text(row.get(name)))), "")
+    return longest if len(longest.split()) > 3 else prompt  # a bare answer has no format to learn
 
 
-def _said(value: Any) -> str:
+def message_text(value: Any) -> str:
     """Return a text, or the last message of a conversation."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and isinstance(value[-1], dict):
-        return _said(value[-1].get("content"))
+        return message_text(value[-1].get("content"))
     return ""

@@ -1,4 +1,7 @@
-"""Ask every check about one run and put the answers in order: worst first, causes named, what cannot be believed taken back."""
+"""Run every check on one run and order the results: worst first, causes named, unreliable verdicts withdrawn.
+
+A check of a loop that the evidence does not cover was not made, so it is not listed as clear.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from breadth.doctor.finding import (
 )
 
 NOT_MEASURED = "nothing was measured under this policy or on this server"
+"""Why checks of inference cannot tell where a policy or a server was given alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,52 +31,59 @@ class RunDiagnosis:
     """What was found in one run."""
 
     evidence: Evidence
-    """What was looked at."""
+    """The evidence the checks read."""
     findings: tuple[Finding, ...]
-    """What is there, worst first."""
+    """Failures that were found, worst first."""
     cannot_tell: tuple[CannotTell, ...]
-    """What may be there or not, in a loop that the evidence tells of."""
+    """Checks that lacked what they need, in a loop that the evidence covers."""
     clear: tuple[str, ...]
-    """What was looked for, in a loop that the evidence tells of, and is not there."""
+    """Checks that found nothing, in a loop that the evidence covers."""
 
     @property
     def conclusive_checks(self) -> tuple[str, ...]:
-        """Every check that came to an answer."""
-        return (*(one.name for one in self.findings), *self.clear)
+        """Names of the checks that found something or are clear."""
+        return (*(finding.name for finding in self.findings), *self.clear)
 
 
 def diagnose_run(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> RunDiagnosis:
-    """Ask all checks, by default those of the catalogue; of these, the ones that could only keep silent are not even loaded."""
+    """Run all checks, by default those of the catalogue that apply here; the others are not even loaded."""
     loops = loops_of(evidence)
-    asked = {name: FINDINGS.load(name) for name in applicable(evidence, loops)} if checks is None else dict(checks)
-    outcomes = {name: _asked(name, check, evidence) for name, check in asked.items()}
-    found = {name: one for name, one in outcomes.items() if isinstance(one, Finding)}
-    voided = {name: one.name for one in found.values() for name in one.invalidates if name != one.name}
-    kept = {name: one for name, one in found.items() if name not in voided}
-    unsure = [
-        one for name, one in outcomes.items() if isinstance(one, CannotTell) and _wanted(asked[name], evidence, loops)
+    checks = {name: FINDINGS.load(name) for name in applicable(evidence, loops)} if checks is None else dict(checks)
+    results = {name: run_check(name, check, evidence) for name, check in checks.items()}
+    found = {name: result for name, result in results.items() if isinstance(result, Finding)}
+    unreliable = {
+        name: finding.name for finding in found.values() for name in finding.invalidates if name != finding.name
+    }
+    kept = {name: finding for name, finding in found.items() if name not in unreliable}
+    cannot_tell = [
+        result
+        for name, result in results.items()
+        if isinstance(result, CannotTell) and is_relevant(checks[name], evidence, loops)
     ]
-    unsure += [
-        CannotTell(name, f"it reads numbers that must not be believed: see {voided[name]}")
+    cannot_tell += [
+        CannotTell(name, f"it reads numbers that are not reliable: see {unreliable[name]}")
         for name in found
-        if name in voided
+        if name in unreliable
     ]
-    quiet = [name for name, one in outcomes.items() if one is None]
-    unsure += [
-        CannotTell(name, NOT_MEASURED, TUNE_COMMAND) for name in quiet if needs_sweep(asked[name], evidence, loops)
+    silent = [name for name, result in results.items() if result is None]
+    cannot_tell += [
+        CannotTell(name, NOT_MEASURED, TUNE_COMMAND) for name in silent if needs_sweep(checks[name], evidence, loops)
     ]
-    explained = [_explained(one, asked[name], kept) for name, one in kept.items()]
-    order = list(asked)
+    explained = [
+        replace(finding, explained_by=tuple(cause for cause in checks[name].causes if cause in kept))
+        for name, finding in kept.items()
+    ]
+    order = list(checks)
     return RunDiagnosis(
         evidence,
-        tuple(sorted(explained, key=lambda one: (SEVERITIES.index(one.severity), order.index(one.name)))),
-        tuple(unsure),
-        tuple(name for name in quiet if was_checked(asked[name], evidence, loops)),
+        tuple(sorted(explained, key=lambda finding: (SEVERITIES.index(finding.severity), order.index(finding.name)))),
+        tuple(cannot_tell),
+        tuple(name for name in silent if was_checked(checks[name], evidence, loops)),
     )
 
 
-def _wanted(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
-    """Say whether a user would want to know what is missing: of settings always, else of the loop that the evidence is of."""
+def is_relevant(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
+    """Say whether to report what a check lacks: always for settings, else if the evidence covers its loop."""
     return (
         check.loop == "configuration"
         or was_checked(check, evidence, loops)
@@ -80,44 +91,40 @@ def _wanted(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     )
 
 
-def _asked(name: str, check: Check, evidence: Evidence) -> CheckResult:
-    """Ask one check; numbers that an instrument refuses are a reason not to tell, never a crash."""
+def run_check(name: str, check: Check, evidence: Evidence) -> CheckResult:
+    """Run one check; numbers that a measure refuses make it inconclusive, never crash it."""
     try:
         return check.check(evidence)
     except MeasureError as error:
         return CannotTell(name, error.problem, error.remedy)
 
 
-def _explained(finding: Finding, check: Check, others: Mapping[str, Finding]) -> Finding:
-    return replace(finding, explained_by=tuple(name for name in check.causes if name in others))
-
-
 def loops_of(evidence: Evidence) -> frozenset[Loop]:
-    """Return the loops whose checks mean something here."""
-    found: set[Loop] = set()
+    """Return the loops that the evidence covers."""
+    loops: set[Loop] = set()
     if is_training_run(evidence) or evidence.data:
-        found.add("training")
+        loops.add("training")
     if is_inference_run(evidence):
-        found |= {"inference", "both"}
+        loops |= {"inference", "both"}
     if evidence.config.user_settings:
-        found.add("configuration")
-    return frozenset(found)
+        loops.add("configuration")
+    return frozenset(loops)
 
 
 def applicable(evidence: Evidence, loops: frozenset[Loop]) -> list[str]:
-    """Return the findings that may have something to say here: those of inference do not where there is no run, server or policy of it."""
-    silent = (
+    """Return the checks that apply here; those of inference need an inference run, a server or a policy."""
+    skipped = (
         () if "inference" in loops or evidence.server is not None or evidence.policy is not None else INFERENCE_FINDINGS
     )
-    return [name for name in FINDINGS.names() if name not in silent]
+    return [name for name in FINDINGS.names() if name not in skipped]
 
 
 def was_checked(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
-    """Say whether a check that found nothing has really looked: its loop is there, or it reads what a probe says of a server."""
+    """Say whether a silent check really had something to check: its loop is covered, or it reads a probed server."""
     return check.loop in loops or (evidence.server is not None and getattr(check, "of_server", False))
 
 
 def needs_sweep(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
-    """Say whether a user who gave a policy or a server alone would want to know what a sweep of it would tell."""
+    """Say whether a check needs a sweep of the policy or server that was given without one."""
     given = evidence.policy is not None or evidence.server is not None
     return given and check.loop in ("inference", "both") and not was_checked(check, evidence, loops)

@@ -11,7 +11,7 @@ from breadth.base.errors import CatalogueError
 from breadth.doctor.evidence.record import clip_to_range, rollout_windows
 from breadth.doctor.rollout_instruments import completion_table, coverage_sections, diversity_table, group_chart
 from breadth.measure.change_points import ChangePoint, find_change_points
-from breadth.measure.entropy_law import LawFit, fit_law
+from breadth.measure.entropy import LawFit, fit_law
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
@@ -48,7 +48,7 @@ def overview(run: Run) -> Page:
     )
 
 
-WANTED = {
+INSTRUMENT_INPUTS = {
     "entropy": "whether the policy is narrowing",
     "reward": "whether it learns at all",
     "zero_variance_groups": "how many rollouts teach nothing",
@@ -66,10 +66,13 @@ WANTED = {
 
 def contents_sections(run: Run) -> Sequence[Section]:
     """Say what is there and what is missing."""
-    sections: list[Section] = [Facts("What is here", _there(run)), Facts("What is missing", _missing(run))]
+    sections: list[Section] = [
+        Facts("What is here", contents_facts(run)),
+        Facts("What is missing", missing_inputs(run)),
+    ]
     remarks = [*run.header.remarks, *run.broken]
     if remarks:
-        lines = [_sentence(remark.file, remark.row, remark.problem, remark.remedy) for remark in remarks[:12]]
+        lines = [remark_line(remark.file, remark.row, remark.problem, remark.remedy) for remark in remarks[:12]]
         more = max(0, len(remarks) - 12) + run.header.remarks_left_out
         sections.append(
             Text("\n\n".join([*lines, f"... and {more} more." if more > 0 else ""]).strip(), "Remarks on the input")
@@ -77,7 +80,7 @@ def contents_sections(run: Run) -> Sequence[Section]:
     return [section for section in sections if not isinstance(section, Facts) or section.facts]
 
 
-def switches(run: Run) -> Mapping[str, str]:
+def logging_switches(run: Run) -> Mapping[str, str]:
     """Return what the run's own trainer can be told to log; empty when the trainer is not known."""
     try:
         found: Mapping[str, str] = IMPORTERS.load(run.header.trainer).switches
@@ -86,7 +89,7 @@ def switches(run: Run) -> Mapping[str, str]:
     return found
 
 
-def _there(run: Run) -> list[Fact]:
+def contents_facts(run: Run) -> list[Fact]:
     steps = sorted({point.step for point in run.points})
     facts = [
         Fact("trainer", run.header.trainer or "not known"),
@@ -102,7 +105,7 @@ def _there(run: Run) -> list[Fact]:
             "SELECT count(*) n, count(DISTINCT problem) p, count(DISTINCT step) s FROM rollouts"
         ).to_pylist()[0]
         facts.append(Fact("rollouts", f"{counted['n']:,} of {counted['p']:,} problems at {counted['s']:,} steps"))
-        facts.append(Fact("right or wrong", _grading(run)))
+        facts.append(Fact("right or wrong", describe_grading(run)))
     kind = run.header.entropies.get("entropy")
     if kind:
         temperature = f"temperature {kind.temperature:g}" if kind.temperature is not None else "temperature not logged"
@@ -117,7 +120,7 @@ def _known(run: Run) -> str:
     return f"known to us: {', '.join(map(metric_label, ours))}" if ours else ""
 
 
-def _grading(run: Run) -> str | Missing:
+def describe_grading(run: Run) -> str | Missing:
     if correctness_sql(run) is None:
         return Missing("the reward has more than two values and no grade was logged; log a grade to measure pass@k")
     if run.header.reward_levels:
@@ -126,17 +129,19 @@ def _grading(run: Run) -> str | Missing:
     return "as graded by the trainer"
 
 
-def _missing(run: Run) -> list[Fact]:
-    known = switches(run)
-    absent = [name for name in WANTED if not _has(run, name)]
-    return [Fact(metric_label(name), f"would show {WANTED[name]}", note=_how(known, name)) for name in absent]
+def missing_inputs(run: Run) -> list[Fact]:
+    known = logging_switches(run)
+    absent = [name for name in INSTRUMENT_INPUTS if not has_input(run, name)]
+    return [
+        Fact(metric_label(name), f"would show {INSTRUMENT_INPUTS[name]}", note=_how(known, name)) for name in absent
+    ]
 
 
 def _how(known: Mapping[str, str], name: str) -> str:
     return f"switch on with {known[name]}" if name in known else ""
 
 
-def _has(run: Run, name: str) -> bool:
+def has_input(run: Run, name: str) -> bool:
     if name == "rollouts":
         return bool(run.rollout_files)
     if name == "entropy per token":
@@ -146,17 +151,17 @@ def _has(run: Run, name: str) -> bool:
     return name in run.metric_names()
 
 
-def _sentence(file: str, row: int | None, problem: str, remedy: str) -> str:
+def remark_line(file: str, row: int | None, problem: str, remedy: str) -> str:
     name = file.rpartition("/")[2]
     where = f"{name}, row {row}: " if name and row else f"{name}: " if name else ""
     return f"{where}{problem} {remedy}".strip()
 
 
-DRAWN = ("entropy", "reward", "zero_variance_groups", "truncated", "length", "kl_reference")
+CURVE_METRICS = ("entropy", "reward", "zero_variance_groups", "truncated", "length", "kl_reference")
 """Metrics shown as curves; the others are in the table."""
-QUIET = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
+BOOKKEEPING_METRICS = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
 """Schedules and bookkeeping: their trend says nothing about breadth."""
-UNITS = {
+METRIC_UNITS = {
     "entropy": "nats",
     "kl_reference": "nats",
     "kl_old": "nats",
@@ -165,31 +170,31 @@ UNITS = {
     "length_max": "tokens",
 }
 
-SMALLEST_JUMP = 0.1
+MIN_JUMP_SHARE = 0.1
 """Jumps smaller than this share of the whole range are not marked."""
 
 
 def metric_sections(run: Run) -> Sequence[Section]:
     """Return a table of every metric we know by name, then curves of the telling ones."""
-    names = [name for name in METRIC_NAMES if name in run.metric_names() and name not in QUIET]
+    names = [name for name in METRIC_NAMES if name in run.metric_names() and name not in BOOKKEEPING_METRICS]
     if not names:
         return []
-    return [_table(run, names), *curves(run, [name for name in DRAWN if name in names])]
+    return [metric_table(run, names), *metric_curves(run, [name for name in CURVE_METRICS if name in names])]
 
 
-def curves(run: Run, names: Sequence[str]) -> list[Curve]:
+def metric_curves(run: Run, names: Sequence[str]) -> list[Curve]:
     """Draw metrics over the steps with their jumps; one that is constant, or was hardly logged, is left out."""
-    drawn = [_curve(run, name) for name in names]
+    drawn = [metric_curve(run, name) for name in names]
     return [curve for curve in drawn if curve is not None]
 
 
-def _table(run: Run, names: Sequence[str]) -> Table:
+def metric_table(run: Run, names: Sequence[str]) -> Table:
     columns = [Column("metric"), Column("start"), Column("now"), Column("direction")]
     rows: list[list[Cell]] = []
     for name in names:
         series = run.series(name)
         found = trend(series.steps, series.values)
-        unit = f" ({UNITS[name]})" if name in UNITS else ""
+        unit = f" ({METRIC_UNITS[name]})" if name in METRIC_UNITS else ""
         rows.append(
             [metric_label(name) + unit, clip_to_range(name, found.start), clip_to_range(name, found.end), found.verdict]
         )
@@ -201,25 +206,25 @@ def _table(run: Run, names: Sequence[str]) -> Table:
     )
 
 
-def _curve(run: Run, name: str) -> Curve | None:
+def metric_curve(run: Run, name: str) -> Curve | None:
     series = run.series(name)
     if len(series.finite) < 2 or np.ptp(series.finite.values) == 0:
         return None  # the table says all there is to say of a constant
-    events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in _jumps(series)]
+    events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in visible_jumps(series)]
     lines = [Line(metric_label(name), series.steps.tolist(), series.values.tolist())]
     return Curve(
         name.replace("_", " ").capitalize(),
         lines,
         Axis("step"),
-        Axis(name, UNITS.get(name, "")),
+        Axis(name, METRIC_UNITS.get(name, "")),
         events=events,
         note=_note(run, name),
     )
 
 
-def _jumps(series: MetricSeries) -> list[ChangePoint]:
+def visible_jumps(series: MetricSeries) -> list[ChangePoint]:
     """Return at most three jumps that a reader can see: a blip in an otherwise constant series is none."""
-    visible = SMALLEST_JUMP * float(np.ptp(series.finite.values))
+    visible = MIN_JUMP_SHARE * float(np.ptp(series.finite.values))
     found = find_change_points(series.steps, series.values).jumps
     return [one for one in found if abs(one.after - one.before) >= visible][:3]
 
@@ -234,7 +239,7 @@ def _note(run: Run, name: str) -> str:
     return f"Logged as {theirs}." if theirs != name else ""
 
 
-INTERVENTIONS = {
+ENTROPY_SETTINGS = {
     "entropy_coef": "an entropy bonus",
     "entropy_coeff": "an entropy bonus",
     "use_adaptive_entropy": "an adaptive entropy bonus",
@@ -260,7 +265,7 @@ def law_section(run: Run) -> Sequence[Section]:
                 [Fact(f"reason {number}", reason) for number, reason in enumerate(reasons, 1)],
             )
         ]
-    return [Facts("Entropy law", _facts(fit))]
+    return [Facts("Entropy law", law_facts(fit))]
 
 
 def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
@@ -270,25 +275,25 @@ def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
     if len(steps) < 3:
         return None
     fit = fit_law(
-        steps, entropy.values[left], score.values[right], interventions=tuple(interventions(run.header.config))
+        steps, entropy.values[left], score.values[right], interventions=tuple(entropy_interventions(run.header.config))
     )
-    return fit, [*fit.reasons, *_impossible(fit, run.header.reward_levels)]
+    return fit, [*fit.reasons, *impossible_ceiling(fit, run.header.reward_levels)]
 
 
-def interventions(config: Mapping[str, Any]) -> Iterator[str]:
+def entropy_interventions(config: Mapping[str, Any]) -> Iterator[str]:
     """Name the settings of a configuration that act on entropy, wherever they are nested."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from interventions(value)
-        elif key in INTERVENTIONS and _is_on(value):
-            yield f"{INTERVENTIONS[key]} ({key} = {value})"
+            yield from entropy_interventions(value)
+        elif key in ENTROPY_SETTINGS and _is_on(value):
+            yield f"{ENTROPY_SETTINGS[key]} ({key} = {value})"
 
 
 def _is_on(value: Any) -> bool:
     return value is True or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
 
 
-def _impossible(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
+def impossible_ceiling(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
     """Object to a ceiling that the reward cannot reach: the law is a straight line and knows no bounds, the reward does."""
     if fit.valid and levels and fit.ceiling.low > max(levels):
         best = max(levels)
@@ -298,7 +303,7 @@ def _impossible(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
         )
 
 
-def _facts(fit: LawFit) -> list[Fact]:
+def law_facts(fit: LawFit) -> list[Fact]:
     left = fit.steps_left if fit.steps_left is not None else Missing("entropy is not falling")
     return [
         Fact("ceiling", fit.ceiling, note="training reward when entropy is used up, if nothing changes"),

@@ -9,25 +9,25 @@ from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding, Prescription, worst_severity
-from breadth.doctor.overview import curves
+from breadth.doctor.overview import metric_curves
 from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
-from breadth.report.jsonable import jsonable
-from breadth.report.plaintext import counted
+from breadth.report.jsonable import to_jsonable
+from breadth.report.plaintext import pluralize
 from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Verdict
 
-WIDTH = 74
+COMMENT_WIDTH = 74
 """Columns of a comment in a patch: what fits a page and a terminal of eighty."""
-DRAWN = ("entropy", "reward")
+PAGE_METRICS = ("entropy", "reward")
 """Metrics that are drawn beside what was found, where one run is looked at."""
 
 
 def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> Page:
     """Put what was found in one run or several on a page."""
     several = len(diagnoses) > 1
-    sections: list[Section] = [_overview(diagnoses)] if several else []
+    sections: list[Section] = [run_table(diagnoses)] if several else []
     for one in diagnoses:
-        sections += _case(one, several=several)
+        sections += run_sections(one, several=several)
     title = "Diagnosis" if several else f"Diagnosis of {diagnoses[0].evidence.name}"
     used = [Fact("read", line) for line in gathered.used[:12]]
     used += [Fact("read", f"and {len(gathered.used) - 12} more")] if len(gathered.used) > 12 else []
@@ -38,11 +38,11 @@ def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) 
     return Page(title, sections, provenance=[*used, *left])
 
 
-def _overview(diagnoses: Sequence[RunDiagnosis]) -> Table:
+def run_table(diagnoses: Sequence[RunDiagnosis]) -> Table:
     rows: list[list[Cell]] = []
     for one in diagnoses:
         severity = worst_severity(one.findings)
-        nothing = "nothing found" if tells_enough(one) else "cannot tell"
+        nothing = "nothing found" if is_conclusive(one) else "cannot tell"
         rows.append([one.evidence.name, nothing if severity is None else severity.value, ", ".join(_names(one)) or "-"])
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
 
@@ -51,27 +51,27 @@ def _names(one: RunDiagnosis) -> list[str]:
     return [finding.name for finding in one.findings]
 
 
-def _case(one: RunDiagnosis, *, several: bool) -> Iterator[Section]:
+def run_sections(one: RunDiagnosis, *, several: bool) -> Iterator[Section]:
     prefix = f"{one.evidence.name}: " if several else ""
     if not one.findings:
-        yield _nothing(one, prefix)
+        yield no_finding_verdict(one, prefix)
     if len(one.findings) > 1:
-        yield from _in_short(one, prefix)
+        yield from summary_sections(one, prefix)
     for finding in one.findings:
-        yield _verdict(finding, prefix)
+        yield finding_verdict(finding, prefix)
         if finding.prescriptions:
-            yield _patch(finding, one, prefix)
+            yield patch_listing(finding, one, prefix)
     if one.findings and one.evidence.run is not None and not several:
-        yield from curves(one.evidence.run, DRAWN)
+        yield from metric_curves(one.evidence.run, PAGE_METRICS)
     if one.cannot_tell:
-        yield Facts(f"{prefix}Cannot tell", _unsure(one))
+        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(one))
     if one.clear and one.findings:
         yield Facts(f"{prefix}Not found", [Fact("looked for, not there", ", ".join(one.clear))])
 
 
-def _in_short(one: RunDiagnosis, prefix: str) -> Iterator[Section]:
+def summary_sections(one: RunDiagnosis, prefix: str) -> Iterator[Section]:
     """Say what to know in ten seconds: the finding at the root, the others by name, and the first thing to do."""
-    lead = leading(one.findings)
+    lead = lead_finding(one.findings)
     others = [f"{finding.name} ({finding.severity.value})" for finding in one.findings if finding is not lead]
     yield Verdict(
         lead.severity,
@@ -85,37 +85,37 @@ def _in_short(one: RunDiagnosis, prefix: str) -> Iterator[Section]:
         )
 
 
-def leading(findings: Sequence[Finding]) -> Finding:
+def lead_finding(findings: Sequence[Finding]) -> Finding:
     """Return the worst finding that no other found here explains; the worst of all where each is explained."""
     return next((one for one in findings if not one.explained_by), findings[0])
 
 
-def _nothing(one: RunDiagnosis, prefix: str) -> Verdict:
+def no_finding_verdict(one: RunDiagnosis, prefix: str) -> Verdict:
     if not one.clear:
         return Verdict(
             Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below."
         )
-    if not tells_enough(one):
-        made = f"Nothing found in {counted(len(one.clear), 'check')}, and {len(one.cannot_tell)} could not be made"
+    if not is_conclusive(one):
+        made = f"Nothing found in {pluralize(len(one.clear), 'check')}, and {len(one.cannot_tell)} could not be made"
         return Verdict(
             Severity.CANNOT_TELL,
             f"{prefix}Most checks lack what they need to tell.",
             f"{made}; see below for what is missing.",
         )
-    unsure = f" {counted(len(one.cannot_tell), 'check')} could not be made." if one.cannot_tell else ""
+    unsure = f" {pluralize(len(one.cannot_tell), 'check')} could not be made." if one.cannot_tell else ""
     return Verdict(
         Severity.GOOD,
-        f"{prefix}Nothing found in {counted(len(one.clear), 'check')}.{unsure}",
+        f"{prefix}Nothing found in {pluralize(len(one.clear), 'check')}.{unsure}",
         f"Looked for {', '.join(one.clear)}.",
     )
 
 
-def tells_enough(one: RunDiagnosis) -> bool:
+def is_conclusive(one: RunDiagnosis) -> bool:
     """Say whether the checks that were made outnumber those that could not be: else finding nothing is no good news."""
     return len(one.clear) >= len(one.cannot_tell)
 
 
-def _verdict(finding: Finding, prefix: str) -> Verdict:
+def finding_verdict(finding: Finding, prefix: str) -> Verdict:
     causes = f"It may come from {' or '.join(finding.explained_by)}, found here too." if finding.explained_by else ""
     body = [finding.cost, causes, f"What would disprove it: {finding.disproof}"]
     numbers = [
@@ -125,11 +125,11 @@ def _verdict(finding: Finding, prefix: str) -> Verdict:
     return Verdict(finding.severity, prefix + finding.headline, "\n\n".join(part for part in body if part), numbers)
 
 
-def _patch(finding: Finding, one: RunDiagnosis, prefix: str) -> Listing:
+def patch_listing(finding: Finding, one: RunDiagnosis, prefix: str) -> Listing:
     speaking = ", ".join(dialect.trainer for dialect in dialects_for(finding, one.evidence))
     lines: list[str] = []
     for number, prescription in enumerate(finding.prescriptions, 1):
-        lines += _worded(number, prescription, finding, one)
+        lines += prescription_lines(number, prescription, finding, one)
     unknown = not speaking and finding.loop == "training" and any(one.changes for one in finding.prescriptions)
     note = (
         "Which trainer this is, is not known: give its configuration too, and settings are named in its words."
@@ -140,18 +140,18 @@ def _patch(finding: Finding, one: RunDiagnosis, prefix: str) -> Listing:
     return Listing(f"{prefix}What to do about {finding.name}{words}, in this order", "\n".join(lines).rstrip(), note)
 
 
-def _worded(number: int, prescription: Prescription, finding: Finding, one: RunDiagnosis) -> Iterator[str]:
+def prescription_lines(number: int, prescription: Prescription, finding: Finding, one: RunDiagnosis) -> Iterator[str]:
     from textwrap import wrap
 
     said = f"{number}. {prescription.action}. {prescription.why}"
     said += f" But: {prescription.side_effect}" if prescription.side_effect else ""
     said += f" [{prescription.source}]" if prescription.source else ""
-    yield from (f"# {line}" for line in wrap(said, WIDTH))
+    yield from (f"# {line}" for line in wrap(said, COMMENT_WIDTH))
     yield from render_patch(prescription, finding, one.evidence)
     yield ""
 
 
-def _unsure(one: RunDiagnosis) -> list[Fact]:
+def cannot_tell_facts(one: RunDiagnosis) -> list[Fact]:
     """List what cannot be told, findings that lack the same together."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for unsure in one.cannot_tell:
@@ -171,7 +171,7 @@ def to_json(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> d
     """Return everything as JSON can hold it."""
     return {
         "schema": SCHEMA,
-        "findings": [_finding(finding, one) for one in diagnoses for finding in one.findings],
+        "findings": [finding_json(finding, one) for one in diagnoses for finding in one.findings],
         "cannot_tell": [
             {"run": one.evidence.name, "name": unsure.name, "missing": unsure.missing, "switch_on": unsure.switch_on}
             for one in diagnoses
@@ -183,7 +183,7 @@ def to_json(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> d
     }
 
 
-def _finding(finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
+def finding_json(finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
     return {
         "run": one.evidence.name,
         "name": finding.name,
@@ -191,15 +191,15 @@ def _finding(finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
         "confidence": finding.confidence,
         "loop": finding.loop,
         "headline": finding.headline,
-        "evidence": [jsonable(fact) for fact in finding.evidence],
+        "evidence": [to_jsonable(fact) for fact in finding.evidence],
         "cost": finding.cost,
         "disproof": finding.disproof,
         "explained_by": list(finding.explained_by),
-        "prescriptions": [_prescription(prescription, finding, one) for prescription in finding.prescriptions],
+        "prescriptions": [prescription_json(prescription, finding, one) for prescription in finding.prescriptions],
     }
 
 
-def _prescription(prescription: Prescription, finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
+def prescription_json(prescription: Prescription, finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
     return {
         "action": prescription.action,
         "why": prescription.why,
@@ -222,12 +222,12 @@ def dialects_for(finding: Finding, evidence: Evidence) -> tuple[ConfigDialect, .
     """Return whose words are wanted: the trainer's; of inference our policy's, and the server's where it is known."""
     if finding.loop not in ("inference", "both"):
         return () if evidence.dialect is None else (evidence.dialect,)
-    server = dialect_of(_server(evidence.server))
+    server = dialect_of(server_kind(evidence.server))
     policy = dialect_of("policy")
     return tuple(one for one in (policy, server) if one is not None)
 
 
-def _server(found: Mapping[str, object] | None) -> str:
+def server_kind(found: Mapping[str, object] | None) -> str:
     """Return which server was probed."""
     dialect = {} if found is None else found.get("dialect", {})
     return str(dialect.get("kind", "")) if isinstance(dialect, Mapping) else ""

@@ -8,12 +8,11 @@ from statistics import fmean
 import numpy as np
 
 from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW, Window
-from breadth.measure.answer_extraction import stated_answers
-from breadth.measure.answers import answer_key
-from breadth.measure.coverage import chart_ks, pass_at_k, share_always_solved, share_never_solved
+from breadth.measure.answers import answer_key, stated_answers
 from breadth.measure.degeneracy import Degeneracy, reference_computation, response_degeneracy
 from breadth.measure.diversity import DiversityMeans, split_by_solved
 from breadth.measure.intervals import Interval, curve_intervals, wilson
+from breadth.measure.pass_at_k import chart_ks, pass_at_k, share_always_solved, share_never_solved
 from breadth.measure.response_style import effective_formats, surface_format
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
@@ -22,18 +21,18 @@ from breadth.report.sections import Axis, Column, Curve, Group, Groups, Outcome,
 from breadth.runs import outcomes
 from breadth.runs.reader import Run
 
-SILENT = "Under group-relative advantages a group that is all right or all wrong teaches nothing."
+ZERO_VARIANCE_NOTE = "Under group-relative advantages a group that is all right or all wrong teaches nothing."
 
 
 def coverage_sections(windows: Sequence[Window]) -> Sequence[Section]:
     """Return the two curves for each window, and a table with the numbers a reader quotes."""
     graded = [window for window in windows if window.is_graded]
-    sizes = [_common_size(window) for window in graded]
+    sizes = [common_group_size(window) for window in graded]
     if not graded or min(sizes) < 2:
         return []
     most = min(sizes)
     rows = [coverage_row(window, most) for window in graded]
-    lines = [line for window in graded for line in _lines(window, most)]
+    lines = [line for window in graded for line in coverage_lines(window, most)]
     spans = "".join(f"{window.when} = {window.name}; " for window in graded)
     note = (
         f"{spans}groups of {most} samples; unbiased pass@k, exact maj@k with ties shared; intervals from resampling"
@@ -48,17 +47,19 @@ def coverage_sections(windows: Sequence[Window]) -> Sequence[Section]:
     ]
     silent = [Column("rollouts of"), Column("no sample right", "%"), Column("all right", "%")]
     chart = Curve("pass@k and maj@k", lines, Axis("samples drawn (k)"), Axis("solved"), log_x=True, note=note)
-    taught = Table("Groups without a signal", silent, [_silent(window, most) for window in graded], note=SILENT)
+    taught = Table(
+        "Groups without a signal", silent, [_silent(window, most) for window in graded], note=ZERO_VARIANCE_NOTE
+    )
     return [Table("Coverage", columns, rows), chart, taught]
 
 
-def _common_size(window: Window) -> int:
+def common_group_size(window: Window) -> int:
     """Return the commonest group size; groups of other sizes are left out of the curves."""
     sizes = np.unique(window.samples.groups, return_counts=True)[1]
     return int(np.bincount(sizes).argmax())
 
 
-def _full(window: Window, size: int) -> tuple[BoolArray, IntArray]:
+def select_full_groups(window: Window, size: int) -> tuple[BoolArray, IntArray]:
     """Return which rollouts belong to groups of at least ``size``, and the problem of each such group."""
     _, first, inverse, counts = np.unique(
         window.samples.groups, return_index=True, return_inverse=True, return_counts=True
@@ -67,16 +68,16 @@ def _full(window: Window, size: int) -> tuple[BoolArray, IntArray]:
     return enough[inverse], window.samples.problems[first][enough]
 
 
-def _counts(window: Window, size: int) -> tuple[IntArray, IntArray, IntArray]:
+def group_counts(window: Window, size: int) -> tuple[IntArray, IntArray, IntArray]:
     """Return problem, samples drawn and samples right of each full group."""
-    keep, problems = _full(window, size)
+    keep, problems = select_full_groups(window, size)
     _, inverse = np.unique(window.samples.groups[keep], return_inverse=True)
     drawn = np.bincount(inverse)
     right = np.bincount(inverse, window.samples.correct[keep]).astype(np.int64)
     return problems, drawn.astype(np.int64), right
 
 
-def _by_problem(problems: IntArray, values: FloatArray) -> tuple[Interval, ...]:
+def problem_intervals(problems: IntArray, values: FloatArray) -> tuple[Interval, ...]:
     """Average groups of one problem first: its groups at several steps are not independent."""
     _, inverse, counts = np.unique(problems, return_inverse=True, return_counts=True)
     sums = np.zeros((len(counts), values.shape[1]))
@@ -84,24 +85,24 @@ def _by_problem(problems: IntArray, values: FloatArray) -> tuple[Interval, ...]:
     return curve_intervals(sums / counts[:, None], bounds=(0.0, 1.0))
 
 
-def _pass_curve(window: Window, most: int, ks: IntArray) -> tuple[Interval, ...]:
-    problems, drawn, right = _counts(window, most)
-    return _by_problem(problems, pass_at_k(drawn, right, ks))
+def pass_curve(window: Window, most: int, ks: IntArray) -> tuple[Interval, ...]:
+    problems, drawn, right = group_counts(window, most)
+    return problem_intervals(problems, pass_at_k(drawn, right, ks))
 
 
-def _vote_curve(window: Window, most: int, ks: IntArray) -> tuple[Interval, ...] | None:
-    keep, problems = _full(window, most)
+def vote_curve(window: Window, most: int, ks: IntArray) -> tuple[Interval, ...] | None:
+    keep, problems = select_full_groups(window, most)
     if not (window.classes[keep] >= 0).any():
         return None
-    return _by_problem(
+    return problem_intervals(
         problems,
         maj_at_k_by_problem(window.samples.groups[keep], window.classes[keep], window.samples.correct[keep], ks),
     )
 
 
-def _lines(window: Window, most: int) -> list[Series]:
+def coverage_lines(window: Window, most: int) -> list[Series]:
     ks = np.array(chart_ks(most), dtype=np.int64)
-    curves = {"pass@k": _pass_curve(window, most, ks), "maj@k": _vote_curve(window, most, ks)}
+    curves = {"pass@k": pass_curve(window, most, ks), "maj@k": vote_curve(window, most, ks)}
     return [
         Series(
             f"{name}, {window.when}",
@@ -116,16 +117,16 @@ def _lines(window: Window, most: int) -> list[Series]:
 
 
 def coverage_row(window: Window, most: int) -> list[Cell]:
-    problems, _, _ = _counts(window, most)
+    problems, _, _ = group_counts(window, most)
     ends = np.array([1, most])
-    single, many = _pass_curve(window, most, ends)
-    vote = _vote_curve(window, most, ends)
+    single, many = pass_curve(window, most, ends)
+    vote = vote_curve(window, most, ends)
     voted = vote[1] if vote else Missing("no answer could be read from the texts")
     return [window.name, len(np.unique(problems)), single, many, voted]
 
 
 def _silent(window: Window, most: int) -> list[Cell]:
-    _, drawn, right = _counts(window, most)
+    _, drawn, right = group_counts(window, most)
     return [window.name, share_never_solved(drawn, right), share_always_solved(drawn, right)]
 
 
@@ -200,13 +201,13 @@ def completion_row(window: Window, found: Sequence[str], reference: float) -> li
         window.name,
         len(found),
         degenerate,
-        _fires_most(checked),
+        top_detector(checked),
         effective_formats(shares),
-        fmean(map(_changes, found)),
+        fmean(map(changes_answer, found)),
     ]
 
 
-def _fires_most(checked: Sequence[Degeneracy]) -> str:
+def top_detector(checked: Sequence[Degeneracy]) -> str:
     fired = [name for one in checked for name in one.detections]
     if not fired:
         return "nothing"
@@ -214,7 +215,7 @@ def _fires_most(checked: Sequence[Degeneracy]) -> str:
     return f"{most} ({fired.count(most) / len(checked):.0%})"
 
 
-def _changes(text: str) -> bool:
+def changes_answer(text: str) -> bool:
     stated = [answer_key(answer) for _, answer in stated_answers(text)]
     return len({answer for answer in stated if answer is not None}) > 1
 
@@ -227,7 +228,7 @@ def group_chart(windows: Sequence[Window]) -> Sequence[Section]:
     last = int(window.samples.steps.max())
     rows = np.flatnonzero(window.samples.steps == last)
     numbers = list(dict.fromkeys(window.samples.groups[rows].tolist()))
-    pictures = [_group(window, rows[window.samples.groups[rows] == number]) for number in numbers]
+    pictures = [group_row(window, rows[window.samples.groups[rows] == number]) for number in numbers]
     pictures.sort(key=lambda picture: (_one_sided(picture), picture.name))
     return [
         Groups(
@@ -243,13 +244,13 @@ def _one_sided(picture: Group) -> float:
     return abs(picture.outcomes.count(Outcome.CORRECT) / len(picture.outcomes) - 0.5)
 
 
-def _group(window: Window, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Group:
+def group_row(window: Window, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Group:
     name = window.samples.names[int(window.samples.problems[rows[0]])]
-    outcomes = sorted((_outcome(window, int(row)) for row in rows), key=list(Outcome).index)
+    outcomes = sorted((rollout_outcome(window, int(row)) for row in rows), key=list(Outcome).index)
     return Group(name, outcomes)
 
 
-def _outcome(window: Window, row: int) -> Outcome:
+def rollout_outcome(window: Window, row: int) -> Outcome:
     if window.samples.correct[row] == 1:
         return Outcome.CORRECT
     if window.samples.truncated[row]:

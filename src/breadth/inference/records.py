@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from breadth.base.checks import require
-from breadth.measure.answer_extraction import stated_answer
-from breadth.measure.answers import answer_key
+from breadth.measure.answers import answer_key, stated_answer
 
 if TYPE_CHECKING:
     import numpy as np

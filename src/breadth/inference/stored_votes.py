@@ -29,10 +29,10 @@ class Paths:
     """Class of each vote (0, 1, ... within its row), -1 where no answer could be read: not a vote, but a draw."""
 
     @classmethod
-    def from_counts(cls, ranked: NDArray[np.int32], total: NDArray[np.int32]) -> Paths:
+    def from_counts(cls, top_counts: NDArray[np.int32], total: NDArray[np.int32]) -> Paths:
         """Return standings given by their five largest counts (last axis) and totals alone, for rules that look at nothing else."""
         paths = cls(np.full(total.shape, -1, dtype=np.int32))
-        paths.__dict__.update(ranked=ranked, total=total)
+        paths.__dict__.update(top_counts=top_counts, total=total)
         return paths
 
     @cached_property

@@ -13,16 +13,16 @@ from breadth.base.atomic import atomic_file
 from breadth.base.errors import SettingsError
 
 T = TypeVar("T")
-SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON cannot write, as they are spelt in it; no text of a result is one of these."""
 
 
-def dumps(record: Any) -> str:
+def record_to_json(record: Any) -> str:
     """Return a record as strict JSON."""
     return json.dumps(to_row(record), indent=1, allow_nan=False) + "\n"
 
 
-def loads(cls: type[T], text: str) -> T:
+def record_from_json(cls: type[T], text: str) -> T:
     """Read a record back."""
     try:
         table = json.loads(text)
@@ -35,47 +35,49 @@ def loads(cls: type[T], text: str) -> T:
 
 def to_row(record: Any) -> dict[str, Any]:
     """Return a record as JSON can hold it, to stand in a larger document."""
-    return {key: _spelt(part) for key, part in settings.to_table(record).items()}
+    return {key: _encode_non_finite(part) for key, part in settings.to_table(record).items()}
 
 
 def from_row(cls: type[T], row: Mapping[str, Any]) -> T:
     """Take a record out of a larger document."""
-    return settings.from_table(cls, {key: _numbers(part) for key, part in row.items()})
+    return settings.from_table(cls, {key: _decode_non_finite(part) for key, part in row.items()})
 
 
-def dump(record: Any, path: Path) -> None:
+def write_record(record: Any, path: Path) -> None:
     """Write a record to a file, whole or not at all."""
     with atomic_file(path) as temporary:
-        temporary.write_text(dumps(record), encoding="utf-8")
+        temporary.write_text(record_to_json(record), encoding="utf-8")
 
 
-def load(cls: type[T], path: Path) -> T:
+def read_record(cls: type[T], path: Path) -> T:
     """Read a record from a file."""
     return settings.parse_file(
-        lambda text: loads(cls, text), path, "Delete it, and run the same command again: it is made anew."
+        lambda text: record_from_json(cls, text), path, "Delete it, and run the same command again: it is made anew."
     )
 
 
-def kept(cls: type[T], path: Path, make: Callable[[], T]) -> T:
+def load_or_make(cls: type[T], path: Path, make: Callable[[], T]) -> T:
     """Return what a file holds; where there is none, make it and write it first."""
     if not path.exists():
-        dump(make(), path)
-    return load(cls, path)
+        write_record(make(), path)
+    return read_record(cls, path)
 
 
-def _spelt(value: Any) -> Any:
+def _encode_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _spelt(part) for key, part in value.items()}
+        return {key: _encode_non_finite(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_spelt(part) for part in value]
+        return [_encode_non_finite(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return next(word for word, number in SPELT.items() if number == value or number != number != value != value)
+        return next(
+            word for word, number in NON_FINITE.items() if number == value or number != number != value != value
+        )
     return value
 
 
-def _numbers(value: Any) -> Any:
+def _decode_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _numbers(part) for key, part in value.items()}
+        return {key: _decode_non_finite(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_numbers(part) for part in value]
-    return SPELT.get(value, value) if isinstance(value, str) else value
+        return [_decode_non_finite(part) for part in value]
+    return NON_FINITE.get(value, value) if isinstance(value, str) else value

@@ -1,21 +1,192 @@
-"""Answers and when two of them are the same: canonical keys, then classes by key and by an optional stronger test.
+r"""Find the answers a completion states, and decide when two answers are the same.
 
-Finding the answer in a completion is the work of `breadth.measure.answer_extraction`; its two functions are offered
-here too.
+Extraction reads boxes, answer tags, '####' lines and 'the answer is' phrases, in linear time. Equality is by canonical
+key, optionally joined by a stronger test. Numbers are read exactly, never through a float: 1,000 = 1000.0 = 1e3 and
+1/2 = 0.5 = \frac{1}{2}.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from breadth.base.errors import MeasureError
-from breadth.measure.answer_extraction import stated_answer
 from breadth.measure.validate import IntArray
+
+MAX_PHRASE_CHARS = 100
+"""Characters after 'the answer is' beyond which it is talk, not an answer."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(?:\{|(-?\d[\d.,/]{0,50}))")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_DEPTH = {"{": 1, "}": -1}
+_HASHES = re.compile(r"####[ \t]{0,4}([^\n#][^\n]{0,199})")
+_HASH_NUMBER = re.compile(r"[-+]?[$€£¥]?\s?-?\d[\d,]*(?:\.\d+)?(?:/\d+)?\s?\\?%?\.?")
+_HASH_LAST = re.compile(r"[-+]?[$€£¥\\]|[-+]?\d+(?![.):]\s|\d)|\(?[A-J]\)?\.?$")
+_PHRASE = re.compile(
+    r"(?<![A-Za-z])[Aa](?:nswer|NSWER)(?:\*\*|__)?\s{0,2}(?::|=|(?:is|IS)\b:?)[\s*_:]{0,8}([^\n]{1,300})"
+)
+_MATHS_SPAN = re.compile(r"\$\$?(?!\s?-?[\d,.]+(?:[\s.,;!?]|$))([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
+_SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\*\*|</")
+_NO_ANSWER = re.compile(r"(?:not|correct|incorrect|wrong|right)\b", re.IGNORECASE)
+
+
+class _Statement(NamedTuple):
+    start: int
+    end: int
+    answer: str
+
+
+def stated_answer(text: str) -> str | None:
+    r"""Return the answer a completion finally states, as written, or None when it states none.
+
+    The last of: a closed ``\boxed{...}`` or ``\fbox{...}`` (braces balanced; the innermost when nested), a closed
+    ``<answer>...</answer>``, a ``#### 42`` line. Only when there is none of these, the last phrase of the kind 'the
+    (final) answer is ...' or 'Answer: ...', for prose says 'answer' without meaning it. A box or tag that was cut off
+    is no statement: half an answer would vote for something else. A ``####`` heading counts only with a number behind
+    it.
+
+    Each search runs from the end and stops at the first hit; all work is linear in the text, whatever is in it.
+    """
+    return _plain_box(text) or search_answer(text)
+
+
+def search_answer(text: str) -> str | None:
+    """Return what `stated_answer` does, without its short cut for the commonest ending."""
+    marked = [statement for search in _marks_in(text) if (statement := next(search(text), None))]
+    chosen = max(marked) if marked else next(phrase_statements(text), None)
+    return chosen.answer if chosen else None
+
+
+def _plain_box(text: str) -> str | None:
+    r"""Read the commonest ending, ``\boxed{42}`` and plain prose, at an eighth of the cost of the searches."""
+    start = text.rfind("\\boxed{")
+    end = text.find("}", start) if start >= 0 else -1
+    if end < 0:
+        return None
+    content, rest = text[start + 7 : end], text[end + 1 :]
+    if "{" in content or "\\" in content or "\\" in rest or "<" in rest or "#" in rest:
+        return None
+    return content.strip() or None
+
+
+def stated_answers(text: str) -> list[tuple[int, str]]:
+    r"""Return every answer the text states, as (position, answer) in reading order; oscillation counts these.
+
+    Marks and phrases both count here. Where one statement holds another ('the answer is \boxed{5}') only the more
+    explicit one does. `stated_answer` is the last marked one among these, or the last one when none is marked.
+    """
+    marked = sorted(statement for search in _marks_in(text) for statement in search(text))
+    starts = [statement.start for statement in marked]
+
+    def is_inside_mark(phrase: _Statement) -> bool:
+        before = bisect_right(starts, phrase.start) - 1
+        return before >= 0 and phrase.start < marked[before].end
+
+    def holds_mark(statement: _Statement) -> bool:
+        following = bisect_right(starts, statement.start)
+        return following < len(starts) and starts[following] < statement.end
+
+    phrases = [phrase for phrase in phrase_statements(text) if not is_inside_mark(phrase)]
+    return [(statement.start, statement.answer) for statement in sorted(marked + phrases) if not holds_mark(statement)]
+
+
+def _marks_in(text: str) -> list[Callable[[str], Iterator[_Statement]]]:
+    """Return the searches worth making: looking for a mark's first character costs a twentieth of its search."""
+    return [
+        search
+        for sign, search in (("\\", box_statements), ("<", tag_statements), ("#", hash_statements))
+        if sign in text
+    ]
+
+
+def _find_backwards(text: str, *marks: str) -> Iterator[int]:
+    """Yield where the marks begin, last first; each stretch of text is searched once per mark."""
+    places = {mark: text.rfind(mark) for mark in marks}
+    while True:
+        mark = max(places, key=places.__getitem__)
+        place = places[mark]
+        if place < 0:
+            return
+        yield place
+        places[mark] = text.rfind(mark, 0, place)
+
+
+def box_statements(text: str) -> Iterator[_Statement]:
+    """Yield the answers in boxes, last first."""
+    limit = len(text)
+    for place in _find_backwards(text, "box"):
+        start = place - 1 if text.startswith("boxed", place) else place - 2
+        opened = _BOX.match(text, max(start, 0))
+        if not opened:
+            continue
+        end = _find_closing_brace(text, opened.end(), limit) if opened[1] is None else opened.end()
+        # Nothing before this box may close behind its start: it would hold this box, or be as unclosed as this one.
+        limit = start
+        content = text[opened.end() : max(end, 0)] if opened[1] is None else opened[1].rstrip(".,/")
+        if content.strip():
+            yield _Statement(start, end, content.strip())
+
+
+def _find_closing_brace(text: str, start: int, limit: int) -> int:
+    """Return where the brace opened before ``start`` closes, or -1; escaped braces are text."""
+    depth = 1
+    for token in _BRACE.finditer(text, start, limit):
+        depth += _DEPTH.get(token[0], 0)
+        if depth == 0:
+            return token.start()
+    return -1
+
+
+def tag_statements(text: str) -> Iterator[_Statement]:
+    """Yield the answers in ``<answer>`` tags, last first."""
+    limit = len(text)
+    for start in _find_backwards(text, "<answer>"):
+        inside = start + len("<answer>")
+        end = text.find("</answer>", inside, limit)
+        limit = start
+        content = text[inside : max(end, 0)].strip()
+        if content:
+            phrase = next(phrase_statements(content), None)
+            yield _Statement(start, end, phrase.answer if phrase else content)
+
+
+def hash_statements(text: str) -> Iterator[_Statement]:
+    """Yield the answers behind '####', last first."""
+    last = -1
+    for start in _find_backwards(text, "####"):
+        last = last if last >= 0 else len(text.rstrip())
+        line = _HASHES.match(text, start)
+        content = line[1].strip() if line else ""
+        # '#### 3. Next step' is a heading; what follows the last '####' of all may be '#### 18 dollars'.
+        if line and (_HASH_NUMBER.fullmatch(content) or (line.end() >= last and _HASH_LAST.match(content))):
+            yield _Statement(start, line.end(), content)
+
+
+def phrase_statements(text: str) -> Iterator[_Statement]:
+    """Yield the answers of phrases such as 'the answer is 42', last first."""
+    for place in _find_backwards(text, "nswer", "NSWER"):
+        phrase = _PHRASE.match(text, place - 1) if place else None
+        if phrase:
+            answer, length = _cut_phrase(phrase[1])
+            if 0 < len(answer) <= MAX_PHRASE_CHARS and not _NO_ANSWER.match(answer):
+                yield _Statement(phrase.start(), phrase.start(1) + length, answer)
+
+
+def _cut_phrase(content: str) -> tuple[str, int]:
+    """Cut the rest of a line down to the answer it begins with; return that and where it ends."""
+    maths = _MATHS_SPAN.match(content)
+    if maths:
+        return next(group for group in maths.groups() if group).strip(), maths.end()
+    sentence_end = _SENTENCE_END.search(content)
+    end = sentence_end.start() if sentence_end else len(content)
+    return content[:end].strip(" \t*_`\"'"), end
+
 
 _MAX_NUMERAL_CHARS = 400
 """Characters beyond which a number is left as text: exact arithmetic on hostile input must stay cheap."""
@@ -35,8 +206,8 @@ def number_key(text: str) -> str | None:
     r"""Return the one way to write this number, or None when the text is not exactly one number.
 
     Whole numbers lose plus sign and leading zeros, terminating fractions become decimals, others reduced fractions:
-    '3', '-0.5', '1/3'. A currency sign before it and a degree sign after it are dropped, for one question asks in one
-    unit; any other unit makes it no number. A comma separates thousands only where it can. A whole number before a
+    '3', '-0.5', '1/3'. A currency sign before it and a degree sign after it are dropped, since one question asks in
+    one unit; any other unit makes it no number. A comma separates thousands only where it can. A whole number before a
     fraction below 1 is a mixed number: ``1\frac{1}{2}`` and '1 1/2' are 1.5. More than 400 characters are not read.
     """
     if len(text) > _MAX_NUMERAL_CHARS:
@@ -50,52 +221,58 @@ def number_key(text: str) -> str | None:
     return None
 
 
-def _plain(sign: str, digits: str, exponent: str | None) -> str:
+def _plain_key(sign: str, digits: str, exponent: str | None) -> str:
     if exponent:
-        return _written(_signed(sign) * _decimal(digits) * _ten_to(exponent))
-    # By far the most frequent form, so without arithmetic: the digits less the zeros that say nothing.
+        return _write_fraction(_sign(sign) * _read_decimal(digits) * _power_of_ten(exponent))
+    # By far the most frequent form, so without arithmetic: the digits without redundant zeros.
     whole, _, part = digits.replace(",", "").partition(".")
     whole, part = whole.lstrip("0"), part.rstrip("0")
     return ("-" if sign == "-" and (whole or part) else "") + (whole or "0") + (f".{part}" if part else "")
 
 
-def _power_of_ten(sign: str, digits: str | None, braced: str | None, bare: str | None) -> str:
-    return _written(_signed(sign) * (_decimal(digits) if digits else 1) * _ten_to(braced or bare))
+def _scientific_key(sign: str, digits: str | None, braced: str | None, bare: str | None) -> str:
+    mantissa = _read_decimal(digits) if digits else 1
+    return _write_fraction(_sign(sign) * mantissa * _power_of_ten(braced or bare))
 
 
-def _fraction(sign: str, whole: str | None, inner_sign: str, top: str, bottom: str) -> str | None:
-    numerator, denominator = _decimal(top), _decimal(bottom)
+def _fraction_key(sign: str, whole: str | None, inner_sign: str, top: str, bottom: str) -> str | None:
+    numerator, denominator = _read_decimal(top), _read_decimal(bottom)
     if denominator == 0:
         return None
     if whole and (inner_sign or not top.isdigit() or not bottom.isdigit() or numerator >= denominator):
         # '2 3/2' may be a product or a slip: not one number for certain.
         return None
-    return _written(_signed(sign) * (int(whole or 0) + _signed(inner_sign) * numerator / denominator))
+    return _write_fraction(_sign(sign) * (int(whole or 0) + _sign(inner_sign) * numerator / denominator))
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., str | None]], ...] = (
-    (_PLAIN, _plain),
-    (_FRAC, _fraction),
-    (_SLASH, _fraction),
-    (_POWER_OF_TEN, _power_of_ten),
+    (_PLAIN, _plain_key),
+    (_FRAC, _fraction_key),
+    (_SLASH, _fraction_key),
+    (_POWER_OF_TEN, _scientific_key),
 )
 
 
-def _decimal(digits: str) -> Fraction:
+def _read_decimal(digits: str) -> Fraction:
     whole, _, part = digits.replace(",", "").partition(".")
     return Fraction(int(f"{whole}{part}" or 0), 10 ** len(part))
 
 
-def _signed(sign: str) -> int:
+def _sign(sign: str) -> int:
     return -1 if sign == "-" else 1
 
 
-def _ten_to(exponent: str | None) -> Fraction:
+def _power_of_ten(exponent: str | None) -> Fraction:
     return Fraction(10) ** int(exponent or 0)
 
 
-def _written(value: Fraction) -> str:
-    places = _decimal_places(value.denominator)
+def _write_fraction(value: Fraction) -> str:
+    """Write an exact decimal where one exists, else a reduced fraction."""
+    twos = (value.denominator & -value.denominator).bit_length() - 1
+    odd, fives = value.denominator >> twos, 0
+    while odd % 5 == 0:
+        odd, fives = odd // 5, fives + 1
+    places = max(twos, fives) if odd == 1 else None
     if places is None:
         return f"{value.numerator}/{value.denominator}"
     digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
@@ -103,21 +280,12 @@ def _written(value: Fraction) -> str:
     return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
 
 
-def _decimal_places(denominator: int) -> int | None:
-    """Return how many decimals write a fraction with this denominator exactly, or None when none do."""
-    twos = (denominator & -denominator).bit_length() - 1
-    odd, fives = denominator >> twos, 0
-    while odd % 5 == 0:
-        odd, fives = odd // 5, fives + 1
-    return max(twos, fives) if odd == 1 else None
-
-
 _MAX_ANSWER_CHARS = 1000
 """Characters beyond which an answer is compared as plain text."""
-_DEEPEST = 3
+_MAX_DEPTH = 3
 """Brackets within brackets that are read element by element."""
 
-_NOTHING = frozenset({"nan", "none", "null", "n/a", "[invalid]", "[invalidanswer]"})
+_NO_ANSWERS = frozenset({"nan", "none", "null", "n/a", "[invalid]", "[invalidanswer]"})
 """What programs write for an answer they could not read."""
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"))
 _OPENERS = frozenset(left[0] for left, _ in _WRAPPERS)
@@ -143,8 +311,8 @@ def answer_key(answer: str | float | None) -> str | None:
 
     - Numbers by exact value: '1,000', '1000.0', '1e3' and ``10^3``; '1/2', '0.5', ``\dfrac12``; see `number_key`.
     - A worked sum counts by its result: '6 * 7 = 42' is '42'; an equation with a variable stays one.
-    - Percentages stay apart from numbers: '50%' is '50%', not 0.5 and not 50, for answers in percent often omit the
-      sign.
+    - Percentages stay apart from numbers: '50%' is '50%', not 0.5 and not 50, since answers in percent often
+      omit the sign.
     - Multiple choice: 'A', '(A)', 'A.', 'a)', ``\text{(A)}``, 'Option A' are 'A' if nothing else is there. A bare small
       letter stays a variable: 'a' is not 'A'.
     - Intervals and tuples element by element, in order, brackets kept; braces are a set: sorted, without repeats.
@@ -156,7 +324,7 @@ def answer_key(answer: str | float | None) -> str | None:
     Equal keys mean equal answers; different keys may still be (``\sqrt{8}`` and ``2\sqrt{2}``): see `answer_classes`.
     """
     if isinstance(answer, str):
-        return _short_key(answer) if len(answer) <= _MAX_ANSWER_CHARS else _plain_text(answer)
+        return _short_key(answer) if len(answer) <= _MAX_ANSWER_CHARS else " ".join(answer.split()).casefold() or None
     if answer is None or answer != answer:
         return None
     raise MeasureError(
@@ -171,7 +339,7 @@ def stated_key(text: str) -> str | None:
 
 
 def reference_key(reference: str | None) -> str | None:
-    """Return the key of a right answer as data sets write it: the answer it states ('#### 42', a box), else all of it."""
+    """Return the key of a reference answer: of the answer it states ('#### 42', a box), else of all of it."""
     if reference is None:
         return None
     return answer_key(stated_answer(reference)) or answer_key(reference)
@@ -180,7 +348,7 @@ def reference_key(reference: str | None) -> str | None:
 def answer_classes(
     answers: Iterable[str | float | None], equivalent: Callable[[str, str], bool] | None = None
 ) -> IntArray:
-    """Give each answer to one problem the number of its class, in order of first appearance; -1 where there is no answer.
+    """Give each answer to one problem its class number, in order of first appearance; -1 where there is no answer.
 
     Equal keys make a class. ``equivalent`` (such as `breadth.measure.symbolic.SymbolicEquivalence`) may join classes
     with different keys: the first answer of each new key is compared with the first answer of each class, once. As such
@@ -195,32 +363,26 @@ def answer_classes(
             labels.append(-1)
             continue
         if key not in by_key:
-            by_key[key] = _class_of(answer, firsts, equivalent)
+            same = (label for label, first in enumerate(firsts) if equivalent is not None and equivalent(first, answer))
+            by_key[key] = next(same, len(firsts))
+            if by_key[key] == len(firsts):
+                firsts.append(answer)
         labels.append(by_key[key])
     return np.array(labels, dtype=np.int64)
 
 
 def is_prose(answer: str) -> bool:
-    """Say whether an answer is words, not mathematics: a formula reader would take 'east' and 'seat' for equal products."""
-    text = _tidied(answer)
+    """Say whether an answer is words, not mathematics: a formula parser takes 'east' and 'seat' for equal products."""
+    text = tidy_answer(answer)
     return bool(_LETTERS.search(text)) and not any(
         character.isdigit() or character in "\\^_=+*/<>" for character in text
     )
 
 
-def _class_of(answer: str, firsts: list[str], equivalent: Callable[[str, str], bool] | None) -> int:
-    if equivalent is not None:
-        for label, first in enumerate(firsts):
-            if equivalent(first, answer):
-                return label
-    firsts.append(answer)
-    return len(firsts) - 1
-
-
 @lru_cache(maxsize=1 << 16)
 def _short_key(answer: str) -> str | None:
-    text = _tidied(answer)
-    if not text.strip(" .,;:!?-_*~'\"`$\\") or text.casefold() in _NOTHING:
+    text = tidy_answer(answer)
+    if not text.strip(" .,;:!?-_*~'\"`$\\") or text.casefold() in _NO_ANSWERS:
         return None
     return (
         number_key(text)
@@ -238,41 +400,37 @@ def _sum_key(text: str) -> str | None:
     return number_key(result.strip()) if equals and _ARITHMETIC.fullmatch(sum_) else None
 
 
-def _tidied(answer: str) -> str:
+def tidy_answer(answer: str) -> str:
     """Drop what does not change the meaning: delimiters, sizes, fonts, closing punctuation; spaces become single."""
-    text = _unwrapped(answer.translate(_SIGNS))
+    text = _unwrap(answer.translate(_SIGNS))
     if "\\" in text:
         text = stated_answer(text) or "" if text.startswith(("\\boxed", "\\fbox")) else text
         text = _SPACING.sub("", text)
-        for _ in range(_DEEPEST):
+        for _ in range(_MAX_DEPTH):
             text = _STYLE.sub(r"\1", text)
-        text = _SHORT_FRACTION.sub(_full_fraction, text)
+        text = _SHORT_FRACTION.sub(_expand_fraction, text)
         text = text.replace("\\%", "%").replace("\\$", "$")
-    return _unwrapped(_BLANK.sub(" ", text.replace("{,}", ",")))
+    return _unwrap(_BLANK.sub(" ", text.replace("{,}", ",")))
 
 
-def _unwrapped(text: str) -> str:
-    for _ in range(2 * _DEEPEST):
+def _unwrap(text: str) -> str:
+    """Drop white space, closing punctuation and delimiters such as ``$...$`` from both ends."""
+    for _ in range(2 * _MAX_DEPTH):
         before = text
         text = text.strip()
         if not text.endswith(".."):
             text = text.rstrip(".,;: ")
-        if text[:1] in _OPENERS:
-            text = _inside_wrapper(text)
+        for left, right in _WRAPPERS if text[:1] in _OPENERS else ():
+            inside = text[len(left) : -len(right)]
+            if inside and text.startswith(left) and text.endswith(right) and left not in inside:
+                text = inside
+                break
         if text == before:
             break
     return text
 
 
-def _inside_wrapper(text: str) -> str:
-    for left, right in _WRAPPERS:
-        inside = text[len(left) : -len(right)]
-        if inside and text.startswith(left) and text.endswith(right) and left not in inside:
-            return inside
-    return text
-
-
-def _full_fraction(found: re.Match[str]) -> str:
+def _expand_fraction(found: re.Match[str]) -> str:
     top, digit_top, bottom, digit_bottom = found.groups()
     return f"\\frac{{{(digit_top or top).strip()}}}{{{(digit_bottom or bottom).strip()}}}"
 
@@ -290,19 +448,21 @@ def _percent_key(text: str) -> str | None:
 
 def _collection_key(text: str, depth: int) -> str | None:
     """Key of a tuple, an interval, a set or a bare list of numbers and tuples; None for anything else."""
-    if depth == _DEEPEST or ("," not in text and not text.startswith(("\\{", "{"))):
+    if depth == _MAX_DEPTH or ("," not in text and not text.startswith(("\\{", "{"))):
         return None
     for left, right in (("\\{", "\\}"), ("{", "}"), ("(", ")"), ("(", "]"), ("[", ")"), ("[", "]")):
-        parts = _elements(text[len(left) : -len(right)]) if text.startswith(left) and text.endswith(right) else None
+        parts = (
+            _split_elements(text[len(left) : -len(right)]) if text.startswith(left) and text.endswith(right) else None
+        )
         if parts is not None and (len(parts) > 1 or right[-1] == "}"):
             keys = [number_key(part) or _collection_key(part, depth + 1) or _text_key(part) for part in parts]
             return f"{{{','.join(sorted(set(keys)))}}}" if right[-1] == "}" else f"{left}{','.join(keys)}{right}"
-    parts = _elements(text) or []
+    parts = _split_elements(text) or []
     numbers = [number_key(part) or _collection_key(part, depth + 1) for part in parts]
     return ",".join(key for key in numbers if key) if len(parts) > 1 and all(numbers) else None
 
 
-def _elements(inside: str) -> list[str] | None:
+def _split_elements(inside: str) -> list[str] | None:
     """Split at the commas outside all brackets; None when the brackets do not match or an element is missing."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(inside):
@@ -320,7 +480,3 @@ def _text_key(text: str) -> str:
     if not _MATHS.search(text) and (_LETTERS.search(text) or (len(text) > 1 and text.isalpha())):
         return text.casefold()
     return text.replace(" ", "")
-
-
-def _plain_text(answer: str) -> str | None:
-    return " ".join(answer.split()).casefold() or None

@@ -1,4 +1,4 @@
-"""Does confidence mean what it says? Brier, calibration error, ranking (AUROC), and what answering only when sure would buy."""
+"""Calibration of confidence: Brier score, calibration error, AUROC, and the risk of answering only when sure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import Interval, check_level
+from breadth.measure.intervals import Interval, check_level, t_critical
 from breadth.measure.validate import BoolArray, FloatArray, as_booleans, as_finite, check_same_length
 
 CALIBRATION_BINS = 10
 """Bins of the calibration errors: the number nearly every paper reports with."""
-_STEPS = 20
+_THRESHOLDS = 20
 # Thresholds tried for a target risk: each costs confidence (see `threshold_for_risk`), and 5 % steps of coverage are
 # fine enough.
 
@@ -48,18 +48,18 @@ class RiskThreshold:
 
 
 def brier(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Mean squared difference between confidence and outcome: proper, so it cannot be improved by lying; lower is better."""
-    stated, right = _probabilities(confidences, correct)
+    """Return the mean squared difference of confidence and outcome: a proper score; lower is better."""
+    stated, right = _check_probabilities(confidences, correct)
     return float(np.mean((stated - right) ** 2))
 
 
 def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = CALIBRATION_BINS) -> float:
-    """Measure the expected calibration error, mean |accuracy - mean confidence| over bins of equal width weighted by size.
+    """Measure the expected calibration error: mean |accuracy - confidence| over bins of equal width, weighted by size.
 
     A bin holds its lower edge; 1 goes to the last. Not proper (a constant guess of the accuracy scores 0), and too high
-    with few samples per bin: always read it beside `brier`.
+    with few samples per bin: always read it together with `brier`.
     """
-    stated, right = _probabilities(confidences, correct)
+    stated, right = _check_probabilities(confidences, correct)
     _check_bins(bins)
     # A hair is added so that 0.57 of 100 bins, which is 56.999... in binary, goes where 0.57 belongs.
     place = np.minimum((stated * bins + 1e-9).astype(np.int64), bins - 1)
@@ -72,7 +72,7 @@ def ece_equal_mass(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins: 
 
     Steadier than equal width when confidences crowd together, as those of language models do near 1. Same warnings.
     """
-    stated, right = _probabilities(confidences, correct)
+    stated, right = _check_probabilities(confidences, correct)
     _check_bins(bins)
     levels, level, counts = np.unique(stated, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - counts / 2
@@ -97,11 +97,13 @@ def auroc(
     positives, negatives = int(right.sum()), int((~right).sum())
     if not positives or not negatives:
         raise MeasureError(f"{positives} right and {negatives} wrong answers.", "Ranking needs at least one of each.")
-    placements = _placements(ranked, right)
+    placements = delong_placements(ranked, right)
     value = float(placements[right].mean())
-    owners = _owners(len(right), problems)
-    variance, clusters = _ranking_variance(placements - value, right, owners)
-    return _ranking_interval(value, variance, clusters, level)
+    names = np.arange(len(right)) if problems is None else np.asarray(problems)
+    check_same_length(scores=ranked, problems=names)
+    owners = np.unique(names, return_inverse=True)[1]
+    variance, clusters = auroc_variance(placements - value, right, owners)
+    return auroc_interval(value, variance, clusters, level)
 
 
 def risk_coverage(scores: npt.ArrayLike, correct: npt.ArrayLike) -> RiskCoverage:
@@ -109,7 +111,7 @@ def risk_coverage(scores: npt.ArrayLike, correct: npt.ArrayLike) -> RiskCoverage
 
     Any score, of any scale.
     """
-    thresholds, answered, wrong = _from_the_top(scores, correct)
+    thresholds, answered, wrong = cumulate_from_top(scores, correct)
     total = answered[-1]
     # Equal scores enter in random order, so wrong answers rise on a straight line between thresholds.
     numbers = np.arange(1, int(total) + 1)
@@ -125,10 +127,10 @@ def risk_coverage(scores: npt.ArrayLike, correct: npt.ArrayLike) -> RiskCoverage
 def threshold_for_risk(
     scores: npt.ArrayLike, correct: npt.ArrayLike, target: float, *, level: float = 0.95
 ) -> RiskThreshold | None:
-    """Find the threshold that answers most while the risk stays at or below the target, or None when no threshold can promise it.
+    """Find the threshold that answers most while the risk stays at or below the target; None when no threshold does.
 
     The bound is Clopper-Pearson's upper one. Up to 20 thresholds spaced evenly in coverage are tried, each at 1 - (1 -
-    level) / tried, so the promise holds for the one chosen (Bonferroni), not only for one fixed in advance. It holds
+    level) / tried, so the bound holds for the one chosen (Bonferroni), not only for one fixed in advance. It holds
     for new questions like these: one sample per question, same model, same prompt.
     """
     from scipy.special import betaincinv
@@ -136,8 +138,8 @@ def threshold_for_risk(
     check_level(level)
     if not 0 < target < 1:
         raise MeasureError(f"Target risk {target}.", "Give the share of wrong answers you accept, between 0 and 1.")
-    thresholds, answered, wrong = _from_the_top(scores, correct)
-    tried = np.unique(np.searchsorted(answered, answered[-1] * np.arange(1, _STEPS + 1) / _STEPS - 1e-9))
+    thresholds, answered, wrong = cumulate_from_top(scores, correct)
+    tried = np.unique(np.searchsorted(answered, answered[-1] * np.arange(1, _THRESHOLDS + 1) / _THRESHOLDS - 1e-9))
     total, errors = answered[tried], wrong[tried]
     bounds = np.where(
         errors < total, betaincinv(errors + 1, np.maximum(total - errors, 1), 1 - (1 - level) / len(tried)), 1.0
@@ -154,7 +156,7 @@ def threshold_for_risk(
     )
 
 
-def _probabilities(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
+def _check_probabilities(confidences: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
     stated, right = as_finite(confidences, "confidences"), as_booleans(correct, "correct")
     check_same_length(confidences=stated, correct=right)
     outside = int(np.count_nonzero((stated < 0) | (stated > 1)))
@@ -171,25 +173,22 @@ def _check_bins(bins: int) -> None:
         raise MeasureError(f"{bins} bins asked for.", f"Use at least one; {CALIBRATION_BINS} is usual.")
 
 
-def _placements(scores: FloatArray, right: BoolArray) -> FloatArray:
-    """For a right answer the share of wrong ones it beats, for a wrong one the share of right ones that beat it; ties half."""
+def delong_placements(scores: FloatArray, right: BoolArray) -> FloatArray:
+    """Return, for a right answer, the share of wrong ones it beats; for a wrong one, of right ones that beat it.
+
+    Ties count half.
+    """
     low, high = np.sort(scores[~right]), np.sort(scores[right])
     beaten = (np.searchsorted(low, scores, "left") + np.searchsorted(low, scores, "right")) / (2 * len(low))
     beating = 1 - (np.searchsorted(high, scores, "left") + np.searchsorted(high, scores, "right")) / (2 * len(high))
     return np.where(right, beaten, beating)
 
 
-def _owners(samples: int, problems: npt.ArrayLike | None) -> npt.NDArray[np.intp]:
-    """Give each sample the number of its problem; every sample is its own where none are named."""
-    if problems is None:
-        return np.arange(samples)
-    names = np.asarray(problems)
-    check_same_length(scores=np.empty(samples), problems=names)
-    return np.unique(names, return_inverse=True)[1]
+def auroc_variance(centred: FloatArray, right: BoolArray, owners: npt.NDArray[np.intp]) -> tuple[float, int]:
+    """Return the variance of the AUROC, from centred placements summed by problem, and its number of clusters.
 
-
-def _ranking_variance(centred: FloatArray, right: BoolArray, owners: npt.NDArray[np.intp]) -> tuple[float, int]:
-    """Variance of the AUROC from centred placements summed by problem, and the smaller number of problems with either outcome."""
+    That is the smaller number of problems with either outcome.
+    """
     sizes = [int(right.sum()), int((~right).sum())]
     parts = [
         np.bincount(owners, np.where(side, centred, 0.0)) / size
@@ -203,19 +202,20 @@ def _ranking_variance(centred: FloatArray, right: BoolArray, owners: npt.NDArray
     return max(0.0, own + 2 * both / (both - 1) * float(parts[0] @ parts[1])), min(clusters)
 
 
-def _ranking_interval(value: float, variance: float, clusters: int, level: float) -> Interval:
-    from scipy.special import expit, logit, stdtrit
+def auroc_interval(value: float, variance: float, clusters: int, level: float) -> Interval:
+    """Return Student's interval on the log-odds scale; without variance, one from the number of clusters alone."""
+    from scipy.special import expit, logit
 
     method = f"DeLong, {clusters} clusters of the rarer outcome"
     if variance <= 1e-15 or value in (0.0, 1.0):
         share = ((1 - level) / 2) ** (1 / clusters)
         return Interval(value, share * value, share * value + (1 - share), level, f"{method}: no spread")
-    reach = float(stdtrit(clusters - 1, (1 + level) / 2)) * math.sqrt(variance) / (value * (1 - value))
+    reach = t_critical(clusters - 1, level) * math.sqrt(variance) / (value * (1 - value))
     return Interval(value, float(expit(logit(value) - reach)), float(expit(logit(value) + reach)), level, method)
 
 
-def _from_the_top(scores: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Distinct scores falling, with how many samples lie at or above each and how many of those are wrong."""
+def cumulate_from_top(scores: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the distinct scores, falling, with how many samples lie at or above each and how many of those are wrong."""
     ranked, right = as_finite(scores, "scores"), as_booleans(correct, "correct")
     check_same_length(scores=ranked, correct=right)
     levels, level = np.unique(-ranked, return_inverse=True)

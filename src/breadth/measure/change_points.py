@@ -12,15 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.measure.intervals import Interval, check_level
-from breadth.measure.linear_fit import residual_sum_of_squares
-from breadth.measure.series import CleanSeries, Noise, clean_series, estimate_noise, subsample, winsorize
+from breadth.measure.series import (
+    CleanSeries,
+    Noise,
+    clean_series,
+    estimate_noise,
+    residual_sum_of_squares,
+    subsample,
+    winsorize,
+)
 from breadth.measure.validate import FloatArray
 
 MIN_SIDE_POINTS = 6
 """Points needed on each side of a jump: a cubic and a step leave seven degrees of freedom on twelve points."""
-_MOST_JUMPS = 4
+_MAX_JUMPS = 4
 # More level changes than that in one run are a wander, not events.
-_LOOKS_PER_WINDOW = 8.0
+_TESTS_PER_WINDOW = 8.0
 # How many independent looks a scan makes per window length: neighbouring estimates differ by an eighth of a window.
 
 
@@ -43,7 +50,7 @@ class Jump:
 def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     """Find the jumps of a finite series in step order, at most four, spikes pulled in first.
 
-    A jump is the coefficient of a step in a window around it beside a cubic in time, so a line, an exponential or an
+    A jump is the coefficient of a step in a window around it, fitted jointly with a cubic in time, so a line, an exponential or an
     S-curve leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it
     exceeds Student's quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the
     shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
@@ -51,14 +58,14 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     """
     if len(values) < 2 * MIN_SIDE_POINTS:
         return ()
-    # Collect the best candidates first and judge them together: a jump not yet known looks like sluggish noise to the
+    # Collect the best candidates first and test them together: a jump not yet known looks like sluggish noise to the
     # others.
     calm, places = winsorize(values), list[int]()
-    for _ in range(min(_MOST_JUMPS, max(len(calm) // (2 * MIN_SIDE_POINTS), 1))):
-        places += _candidate(calm, places)
+    for _ in range(min(_MAX_JUMPS, max(len(calm) // (2 * MIN_SIDE_POINTS), 1))):
+        places += _find_candidate(calm, places)
     while places:
         noise = estimate_noise(calm, tuple(sorted(places)))
-        jumps = [_measured(calm, place, places, noise) for place in sorted(places)]
+        jumps = [_measure_jump(calm, place, places, noise) for place in sorted(places)]
         worst = max(jumps, key=lambda jump: jump.p_value)
         if worst.p_value <= 1 - level:
             return tuple(jumps)
@@ -66,7 +73,7 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     return ()
 
 
-def _candidate(calm: FloatArray, places: list[int]) -> list[int]:
+def _find_candidate(calm: FloatArray, places: list[int]) -> list[int]:
     noise, best, best_excess = estimate_noise(calm, tuple(sorted(places))), -1, 0.0
     for side in _sides(len(calm)):
         sizes = np.abs(np.correlate(calm, _step_weights(side), "valid"))
@@ -79,7 +86,7 @@ def _candidate(calm: FloatArray, places: list[int]) -> list[int]:
     return [best] if best_excess > 0 else []
 
 
-def _measured(calm: FloatArray, place: int, places: list[int], noise: Noise) -> Jump:
+def _measure_jump(calm: FloatArray, place: int, places: list[int], noise: Noise) -> Jump:
     # In the window that shows the jump most clearly without reaching over another one.
     room = min([place, len(calm) - place, *(abs(place - other) for other in places if other != place)])
     sizes = {
@@ -88,14 +95,14 @@ def _measured(calm: FloatArray, place: int, places: list[int], noise: Noise) -> 
         if side <= room
     }
     side = max(sizes, key=lambda side: _excess(sizes[side], side, noise))
-    looks = sum(_LOOKS_PER_WINDOW * len(calm) / each for each in _sides(len(calm)))
+    looks = sum(_TESTS_PER_WINDOW * len(calm) / each for each in _sides(len(calm)))
     chance = min(1.0, looks * noise.p_value(_excess(sizes[side], side, noise)))
     if chance < 1 and not _abrupt(calm, place, side, sizes[side], noise):
         chance = 1.0
     return Jump(place, side, sizes[side], noise.weighted_sd(_step_weights(side)), chance)
 
 
-def _abrupt(calm: FloatArray, place: int, side: int, size: float, noise: Noise) -> bool:
+def is_abrupt(calm: FloatArray, place: int, side: int, size: float, noise: Noise) -> bool:
     weights = _step_weights(MIN_SIDE_POINTS)
     near = calm[max(place - MIN_SIDE_POINTS - 2, 0) : place + MIN_SIDE_POINTS + 2]
     seen = float(np.max(np.correlate(near, weights, "valid") * math.copysign(1.0, size)))
@@ -126,7 +133,7 @@ def _sides(n: int) -> list[int]:
 
 @lru_cache(maxsize=32)
 def _step_weights(side: int) -> FloatArray:
-    # What a window is multiplied with to read the coefficient of a step in its middle, beside a cubic in time.
+    # What a window is multiplied with to read the coefficient of a step in its middle, next to a cubic in time.
     x = (np.arange(-side, side) + 0.5) / side
     cubic = np.linalg.qr(np.vander(x, 4))[0]
     step = (x > 0).astype(np.float64)
@@ -134,9 +141,9 @@ def _step_weights(side: int) -> FloatArray:
     return np.asarray(step / (step @ step), dtype=np.float64)
 
 
-_MOST_POINTS = 3000
-# Longer series are first thinned to medians, so the work stays bounded.
-_LOOKS_FOR_BEND = 10.0
+_MAX_POINTS = 3000
+# Longer series are first subsampled to medians, so the work stays bounded.
+_TESTS_FOR_BEND = 10.0
 # Independent looks that a scan for the place of a bend makes in the middle three quarters of a run (as in Andrews
 # 1993).
 _BEND_MARGIN = 4.0
@@ -175,45 +182,51 @@ class ChangePoints:
     @property
     def jumps(self) -> tuple[ChangePoint, ...]:
         """Those at which the level is another from there on."""
-        return tuple(one for one in self.change_points if one.kind == "jump")
+        return tuple(change for change in self.change_points if change.kind == "jump")
 
 
 def find_change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95) -> ChangePoints:
-    """Find where a series jumps (at most four places) or bends (at most one), and tell a jump from a steady decline.
+    """Find where a series jumps (at most four places) or bends (at most one); a steady decline does neither.
 
-    A jump must stand out beside a smooth curve, at short range, for noise this sluggish: see `find_jumps`. A bend is a
-    hinge whose change of slope stands out likewise and that fits better than a parabola, a quintic and exponentials do:
+    A jump must be significant against a smooth curve, at short range, given the autocorrelation: see `find_jumps`. A
+    bend is a hinge whose change of slope is significant too and that fits better than a parabola, a quintic and exponentials do:
     a decline that flattens out steadily has none. Spikes of up to three points are pulled in first. Needs six points on
     each side of a jump; a ramp over fewer steps than that counts as one, and a slow wander may hide one.
     """
     check_level(level)
     series = clean_series(steps, values)
-    seen = subsample(series, _MOST_POINTS)
+    seen = subsample(series, _MAX_POINTS)
     if len(seen) < 2 * MIN_SIDE_POINTS:
         return ChangePoints((), len(series), series.dropped)
     jumps = find_jumps(seen.values, level)
     places = [jump.index for jump in jumps]
     noise = estimate_noise(seen.values, tuple(places))
-    found = [_reported(seen, jump, noise, level) for jump in jumps]
-    found += _bends(seen.steps, winsorize(seen.values), places, noise, level)
+    found = [_to_change_point(seen, jump, noise, level) for jump in jumps]
+    found += _find_bend(seen.steps, winsorize(seen.values), places, noise, level)
     return ChangePoints(tuple(sorted(found, key=lambda change: change.step)), len(series), series.dropped)
 
 
-def _reported(seen: CleanSeries, jump: Jump, noise: Noise, level: float) -> ChangePoint:
+def _to_change_point(seen: CleanSeries, jump: Jump, noise: Noise, level: float) -> ChangePoint:
     before, after = (
         seen.values[jump.index - jump.side_points : jump.index],
         seen.values[jump.index : jump.index + jump.side_points],
     )
     reach = noise.quantile(level) * jump.error
     size = Interval(
-        jump.size, jump.size - reach, jump.size + reach, level, f"step beside a cubic, {jump.side_points} points a side"
+        jump.size,
+        jump.size - reach,
+        jump.size + reach,
+        level,
+        f"step next to a cubic, {jump.side_points} points a side",
     )
     return ChangePoint(
         float(seen.steps[jump.index]), "jump", float(np.median(before)), float(np.median(after)), size, jump.p_value
     )
 
 
-def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Noise, level: float) -> list[ChangePoint]:
+def _find_bend(
+    steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Noise, level: float
+) -> list[ChangePoint]:
     # At most one: the knot of the best hinge, if it beats the straight line and every smooth curve.
     n, span = len(calm), float(steps[-1] - steps[0])
     if span == 0:
@@ -227,16 +240,16 @@ def _bends(steps: FloatArray, calm: FloatArray, jumps_at: list[int], noise: Nois
     weights = _coefficient_weights(hinge, [x, *jumps])
     bend, error = float(weights @ calm), noise.weighted_sd(weights)
     p_value = (
-        min(1.0, _LOOKS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.rounding_error)
+        min(1.0, _TESTS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.rounding_error)
     )
-    if p_value > 1 - level or not _kinked(calm, x, hinge, jumps, noise):
+    if p_value > 1 - level or not _is_kink(calm, x, hinge, jumps, noise):
         return []
     before, reach = float(_coefficient_weights(x, [hinge, *jumps]) @ calm) / span, noise.quantile(level) * error / span
     size = Interval(bend / span, bend / span - reach, bend / span + reach, level, "hinge")
     return [ChangePoint(float(steps[place]), "bend", before, before + size.value, size, p_value)]
 
 
-def _kinked(calm: FloatArray, x: FloatArray, hinge: FloatArray, jumps: list[FloatArray], noise: Noise) -> bool:
+def _is_kink(calm: FloatArray, x: FloatArray, hinge: FloatArray, jumps: list[FloatArray], noise: Noise) -> bool:
     own, count = max(residual_sum_of_squares(calm, [x, hinge, *jumps]), 1e-300), noise.effective_points
     for extra, columns in _smooth_rivals(x):
         margin = count * math.log(
@@ -247,8 +260,8 @@ def _kinked(calm: FloatArray, x: FloatArray, hinge: FloatArray, jumps: list[Floa
     return True
 
 
-def _coefficient_weights(column: FloatArray, beside: list[FloatArray]) -> FloatArray:
-    basis = np.linalg.qr(np.column_stack([np.ones(len(column)), *beside]))[0]
+def _coefficient_weights(column: FloatArray, others: list[FloatArray]) -> FloatArray:
+    basis = np.linalg.qr(np.column_stack([np.ones(len(column)), *others]))[0]
     own = column - basis @ (basis.T @ column)
     power = float(own @ own)
     # On steps that hardly vary the hinge may be the line itself: then it has no coefficient of its own.

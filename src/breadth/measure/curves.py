@@ -19,7 +19,13 @@ from breadth.measure.intervals import (
     resample_counts,
     resample_means,
 )
-from breadth.measure.paired_tests import HumpTest, budgets_and_counts, budgets_and_outcomes, hump_test, hump_test_counts
+from breadth.measure.paired_tests import (
+    HumpTest,
+    budgets_and_counts,
+    budgets_and_outcomes,
+    hump_test,
+    hump_test_counts,
+)
 from breadth.measure.validate import FloatArray, as_finite, as_floats
 
 SHAPES = ("saturating power", "exponential", "log-linear")
@@ -43,13 +49,13 @@ class SaturatingPower:
 
     def predict(self, budgets: npt.ArrayLike) -> FloatArray:
         """Accuracy at each budget."""
-        return np.asarray(self.ceiling - self.drop * _positive(budgets) ** -self.exponent)
+        return np.asarray(self.ceiling - self.drop * _positive_budgets(budgets) ** -self.exponent)
 
     extrapolate = predict
 
     def optimum(self, price: float) -> float:
         """Budget with the largest accuracy minus price times budget: (drop * exponent / price)^(1 / (1 + exponent))."""
-        return float((self.drop * self.exponent / _checked(price)) ** (1 / (1 + self.exponent)))
+        return float((self.drop * self.exponent / _check_price(price)) ** (1 / (1 + self.exponent)))
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,13 @@ class SaturatingExponential:
 
     def predict(self, budgets: npt.ArrayLike) -> FloatArray:
         """Accuracy at each budget."""
-        return np.asarray(-self.ceiling * np.expm1(-_positive(budgets) / self.scale))
+        return np.asarray(-self.ceiling * np.expm1(-_positive_budgets(budgets) / self.scale))
 
     extrapolate = predict
 
     def optimum(self, price: float) -> float:
         """Budget with the largest accuracy minus price times budget; 0 when even the first unit costs more than it brings."""
-        first = self.ceiling / (self.scale * _checked(price))
+        first = self.ceiling / (self.scale * _check_price(price))
         return self.scale * math.log(first) if first > 1 else 0.0
 
 
@@ -93,7 +99,7 @@ class LogLinear:
 
     def predict(self, budgets: npt.ArrayLike) -> FloatArray:
         """Accuracy at each budget; refused outside the fitted range."""
-        points = _positive(budgets)
+        points = _positive_budgets(budgets)
         slack = 1e-9 * self.largest
         if np.any(points < self.smallest - slack) or np.any(points > self.largest + slack):
             raise MeasureError(
@@ -105,11 +111,11 @@ class LogLinear:
 
     def extrapolate(self, budgets: npt.ArrayLike) -> FloatArray:
         """Continue the straight line, cut to [0, 1]: only for judging the shape on a held-out budget."""
-        return np.clip(self.start + self.slope * np.log(_positive(budgets) / self.smallest), 0.0, 1.0)
+        return np.clip(self.start + self.slope * np.log(_positive_budgets(budgets) / self.smallest), 0.0, 1.0)
 
     def optimum(self, price: float) -> float:
         """Budget with the largest accuracy minus price times budget, slope / price, kept inside the fitted range."""
-        return min(max(self.slope / _checked(price), self.smallest), self.largest)
+        return min(max(self.slope / _check_price(price), self.smallest), self.largest)
 
 
 Curve: TypeAlias = SaturatingPower | SaturatingExponential | LogLinear
@@ -201,14 +207,14 @@ def _cut(top: FloatArray, bottom: FloatArray) -> FloatArray:
     return np.clip(ratio, 0.0, 1.0)
 
 
-def _positive(budgets: npt.ArrayLike) -> FloatArray:
+def _positive_budgets(budgets: npt.ArrayLike) -> FloatArray:
     points = as_finite(np.atleast_1d(as_floats(budgets, "budgets")), "budgets")
     if points.min() <= 0:
         raise MeasureError(f"A budget of {points.min():g} was asked for.", "Give positive budgets.")
     return points if np.ndim(budgets) else points[0]
 
 
-def _checked(price: float) -> float:
+def _check_price(price: float) -> float:
     if not (math.isfinite(price) and price > 0):
         raise MeasureError(f"The price is {price}.", "Give a positive price per unit of budget, in accuracy.")
     return price

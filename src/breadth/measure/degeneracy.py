@@ -1,15 +1,14 @@
-"""Degenerate responses: loops, answers repeated or given away too early, computation skipped.
+"""Runs of tokens that come back: how varied the wording of samples is, within one sample and between samples.
 
-Over-hard training items teach such shortcuts before accuracy moves (arXiv 2605.28388). No published formula was found
-for any of these detectors: definitions and gates are our proposal. Each alone has honest causes, so a response counts
-as degenerate only when two fire.
+A sample is a sequence of tokens (ids, words, anything hashable), or text, which is then cut into rough tokens.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,11 +16,55 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
-from breadth.measure.answer_extraction import stated_answers
-from breadth.measure.answers import answer_key, stated_key
+from breadth.measure.answers import answer_key, stated_answers, stated_key
 from breadth.measure.diversity import count_answers
-from breadth.measure.ngrams import as_tokens, ngram_repetition, rough_tokens
 from breadth.measure.validate import BoolArray, FloatArray, as_finite, check_same_length
+
+# At most four letters or digits at a time: about the length of a subword, so that gates given in tokens keep their
+# scale.
+_ROUGH_TOKEN = re.compile(r"[^\W_]{1,4}|[^\w\s]|_")
+
+
+def rough_tokens(text: str) -> list[str]:
+    """Cut text into pieces of about the size a model's tokenizer makes, when its own tokens are not at hand.
+
+    A piece is up to four letters or digits of one word, or one mark; white space only separates. Equal sentences give
+    equal pieces, and text without spaces (Chinese, or ``ababab``) is cut too. Counts differ from a real tokenizer's by
+    some tens of per cent, so compare only counts made the same way.
+    """
+    return _ROUGH_TOKEN.findall(text)
+
+
+def rough_token_starts(text: str) -> list[int]:
+    """Return the place in the text where each rough token starts."""
+    return [match.start() for match in _ROUGH_TOKEN.finditer(text)]
+
+
+def as_tokens(sample: str | Sequence[Hashable]) -> Sequence[Hashable]:
+    """Return the tokens of a sample given as tokens or as text; text is cut into rough tokens."""
+    return rough_tokens(sample) if isinstance(sample, str) else sample
+
+
+def ngrams(sample: str | Sequence[Hashable], size: int) -> Iterable[tuple[Hashable, ...]]:
+    """Return every run of ``size`` neighbouring tokens, in order."""
+    if size < 1:
+        raise MeasureError(
+            f"n-grams of {size} tokens were asked for; the size must be 1 or more.", "Use 4, or 2 for short texts."
+        )
+    tokens = as_tokens(sample)
+    return zip(*(tokens[start:] for start in range(size)), strict=False)
+
+
+def ngram_repetition(sample: str | Sequence[Hashable], size: int = 4) -> float:
+    """Return the share of a sample's n-grams that it had used before: ``1 - distinct / total``.
+
+    0 is no repetition, near 1 is a loop; a sample too short for one n-gram repeats nothing and gives 0. Long honest
+    derivations repeat notation, so compare samples of like length. Size 4 follows common practice
+    for loops of a few words; a one-token loop shows at any size.
+    """
+    counts = Counter(ngrams(sample, size))
+    return 1 - len(counts) / counts.total() if counts else 0.0
+
 
 _LONGEST_PERIOD = 200
 _FEWEST_REPEATS = 4
@@ -136,7 +179,9 @@ def response_degeneracy(
         loop=tail_loop(pieces),
         statements=len(statements),
         early=_share_before(text, place),
-        computation=math.nan if place is None or not reference else _computation(text[:place]) / _positive(reference),
+        computation=math.nan
+        if place is None or not reference
+        else _computation(text[:place]) / _check_reference(reference),
         overused=final in overused,
         gates=gates or Gates(),
     )
@@ -176,7 +221,7 @@ def computation_tokens(text: str) -> int:
 
 def computation_share(text: str, reference: float) -> float:
     """Return the computation before the answer over what the problem takes; NaN without an answer, for then none was skipped."""
-    place, needed = _answer_place(text), _positive(reference)
+    place, needed = _answer_place(text), _check_reference(reference)
     return math.nan if place is None else _computation(text[:place]) / needed
 
 
@@ -214,7 +259,7 @@ def _computation(text: str) -> int:
     return sum(1 for _ in _COMPUTATION.finditer(text))
 
 
-def _positive(reference: float) -> float:
+def _check_reference(reference: float) -> float:
     if not 0 < reference < math.inf:
         raise MeasureError(
             f"The reference computation is {reference}; it must be a positive number.",

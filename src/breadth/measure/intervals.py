@@ -82,7 +82,7 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 BOOTSTRAP_REPLICATES = 1000
 """Resamples behind an interval unless told otherwise: the usual number in the literature on pass@k."""
-_CELLS = 4_000_000
+_MAX_RESAMPLE_CELLS = 4_000_000
 # Resampled counts are made in slices of at most this many numbers (32 MB), so memory stays flat as problems grow.
 
 Bounds: TypeAlias = tuple[float, float]
@@ -256,7 +256,7 @@ def resample_counts(problems: int, replicates: int, seed: int) -> Iterator[Float
             f"{replicates} resamples of {problems} problems asked for.", "Give at least one problem and one resample."
         )
     rng = np.random.default_rng(seed)
-    rows = max(1, _CELLS // problems)
+    rows = max(1, _MAX_RESAMPLE_CELLS // problems)
     for start in range(0, replicates, rows):
         size = min(rows, replicates - start)
         cells = rng.integers(0, problems, (size, problems)) + problems * np.arange(size)[:, None]

@@ -14,11 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breadth.base.errors import MeasureError
-from breadth.measure.answer_extraction import stated_answers
-from breadth.measure.answers import answer_classes
-from breadth.measure.diversity import as_answer_classes
+from breadth.measure.answers import answer_classes, stated_answers
 from breadth.measure.intervals import Interval, resample, wilson
-from breadth.measure.validate import BoolArray, FloatArray, IntArray, as_booleans, as_finite, check_same_length
+from breadth.measure.validate import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_answer_classes,
+    as_booleans,
+    as_finite,
+    check_same_length,
+)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -74,7 +80,7 @@ class NeighbourPairs:
     """Whether both are wrong and state different answers."""
 
     @property
-    def lost(self) -> BoolArray:
+    def right_to_wrong(self) -> BoolArray:
         """Right, then not."""
         return self.before & ~self.after
 
@@ -96,7 +102,7 @@ class NeighbourPairs:
     @property
     def changes(self) -> BoolArray:
         """Whether the stated answer changed: lost, found or moved."""
-        return self.lost | self.wrong_to_right | self.wrong_to_other
+        return self.right_to_wrong | self.wrong_to_right | self.wrong_to_other
 
 
 def neighbour_pairs(statements: Restatements) -> NeighbourPairs:
@@ -220,7 +226,7 @@ def trace_oscillations(statements: Restatements) -> TraceOscillations:
         statements=length,
         first_right=np.where(first > length, 0, first),
         final_right=statements.correct[order[last]],
-        right_to_wrong=per_trace(pairs.lost),
+        right_to_wrong=per_trace(pairs.right_to_wrong),
         wrong_to_right=per_trace(pairs.wrong_to_right),
         wrong_to_other=per_trace(pairs.wrong_to_other),
         stays_right=per_trace(pairs.stays_right),
@@ -271,7 +277,7 @@ def _curve(
         "pairs": np.ones(len(pairs.rows), dtype=np.bool_),
         "right": pairs.before,
         "wrong": ~pairs.before,
-        "lost": pairs.lost,
+        "lost": pairs.right_to_wrong,
         "found": pairs.wrong_to_right,
         "moved": pairs.wrong_to_other,
         "changed": pairs.changes,

@@ -10,14 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import BOOTSTRAP_REPLICATES, Interval, check_level, mean_interval
+from breadth.measure.intervals import (
+    BOOTSTRAP_REPLICATES,
+    Interval,
+    check_level,
+    mean_interval,
+)
 from breadth.measure.validate import FloatArray, as_counts, as_finite, check_same_length
 
 _EXACT = 14
 # Up to this many differing problems all 2**14 = 16,384 sign patterns are counted; more are drawn.
 _FLIPS = 10_000
 # Random patterns beyond that: the smallest p-value is 1e-4 and the error of one near 0.05 is 0.002.
-_CELLS = 4_000_000
+_MAX_FLIP_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -111,13 +116,15 @@ def _all_patterns(rows: int) -> Iterator[FloatArray]:
 
 def _random_patterns(rows: int, seed: int) -> Iterator[FloatArray]:
     rng = np.random.default_rng(seed)
-    step = max(1, _CELLS // rows)
+    step = max(1, _MAX_FLIP_CELLS // rows)
     for start in range(0, _FLIPS, step):
         yield rng.integers(0, 2, (min(step, _FLIPS - start), rows)).astype(np.float64)
 
 
-_DRAWS = 10_000
 # Draws of the count form, as many as the flips of the paired form.
+
+
+_DRAWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -165,10 +172,10 @@ def hump_test(budgets: npt.ArrayLike, outcomes: npt.ArrayLike, *, level: float =
     size = np.sqrt((gaps**2).sum(axis=0))
     rows = gaps[gaps.any(axis=1)]
     if len(rows) == 0:
-        return _nothing_differs(grid, table.mean(axis=0), level)
+        return _no_difference(grid, table.mean(axis=0), level)
     sums, exact = sign_flipped_sums(rows, seed)
     method = f"sign flips over {len(table)} problems"
-    return _result(grid, table.mean(axis=0), size / len(table), _largest(sums, size), exact, level, method)
+    return _hump_result(grid, table.mean(axis=0), size / len(table), _largest_ratio(sums, size), exact, level, method)
 
 
 def hump_test_counts(
@@ -188,7 +195,9 @@ def hump_test_counts(
     pooled = (right.sum() + 0.5) / (total.sum() + 1)
     drawn = np.random.default_rng(seed).binomial(total.astype(np.int64), pooled, (_DRAWS, len(grid))) / total
     method = f"binomial draws from totals of {int(total.min())} or more trials"
-    return _result(grid, right / total, error, _largest(drawn[:, :-1] - drawn[:, -1:], error), False, level, method)
+    return _hump_result(
+        grid, right / total, error, _largest_ratio(drawn[:, :-1] - drawn[:, -1:], error), False, level, method
+    )
 
 
 def budgets_and_outcomes(budgets: npt.ArrayLike, outcomes: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -199,7 +208,7 @@ def budgets_and_outcomes(budgets: npt.ArrayLike, outcomes: npt.ArrayLike) -> tup
         raise MeasureError(
             f"Outcomes range from {table.min():g} to {table.max():g}.", "Give accuracies between 0 and 1."
         )
-    order = _rising(grid)
+    order = _rising_order(grid)
     return grid[order], table[:, order]
 
 
@@ -213,29 +222,29 @@ def budgets_and_counts(
         raise MeasureError(
             "A budget has no trials, or more correct answers than trials.", "Give 0 <= correct <= trials, trials > 0."
         )
-    order = _rising(grid)
+    order = _rising_order(grid)
     return grid[order], right[order], total[order]
 
 
-def _rising(grid: FloatArray) -> npt.NDArray[np.intp]:
+def _rising_order(grid: FloatArray) -> npt.NDArray[np.intp]:
     if len(grid) < 2 or len(np.unique(grid)) < len(grid):
         raise MeasureError(f"Budgets are {grid.tolist()}.", "Give at least two budgets, each once.")
     return np.argsort(grid)
 
 
-def _largest(differences: FloatArray, scale: FloatArray) -> FloatArray:
+def _largest_ratio(differences: FloatArray, scale: FloatArray) -> FloatArray:
     # A budget that never differs from the last one (scale 0) has ratio 0: no evidence either way.
     ratio = np.divide(differences, scale, out=np.zeros_like(differences), where=scale > 0)
     return np.asarray(ratio.max(axis=-1))
 
 
-def _result(
+def _hump_result(
     grid: FloatArray, means: FloatArray, error: FloatArray, draws: FloatArray, exact: bool, level: float, method: str
 ) -> HumpTest:
     """Set the largest fall, in units of error, against its draws without any fall; ``exact`` when the draws are all there are."""
     falls = means[:-1] - means[-1]
-    p_value = share_at_least(draws, float(_largest(falls, error)), exact=exact)
-    reach = _reach(draws, level, exact=exact)
+    p_value = share_at_least(draws, float(_largest_ratio(falls, error)), exact=exact)
+    reach = _critical_value(draws, level, exact=exact)
     low, high = -1.0, 1.0  # accuracies differ by no more
     if math.isfinite(reach):
         low, high = (
@@ -249,14 +258,14 @@ def _result(
     )
 
 
-def _reach(draws: FloatArray, level: float, *, exact: bool) -> float:
+def _critical_value(draws: FloatArray, level: float, *, exact: bool) -> float:
     """Find the value a statistic must exceed to be positive; infinite where there are too few patterns for any to be."""
     share = 1 - level + 1e-12
     beyond = math.floor(share * len(draws)) if exact else math.floor(share * (len(draws) + 1)) - 1
     return float(np.sort(draws)[-beyond - 1]) if beyond > 0 else math.inf
 
 
-def _nothing_differs(grid: FloatArray, means: FloatArray, level: float) -> HumpTest:
+def _no_difference(grid: FloatArray, means: FloatArray, level: float) -> HumpTest:
     method = "no problem differs between budgets"
     unknown = Interval(0.0, -1.0, 1.0, round(2 * level - 1, 12), method)
     return HumpTest(tuple(grid.tolist()), tuple(means.tolist()), unknown, 1.0, False, False, method)

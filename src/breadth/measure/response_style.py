@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
+from breadth.measure.degeneracy import rough_token_starts
 from breadth.measure.intervals import Interval, normal_quantile, quotient
-from breadth.measure.ngrams import rough_token_starts
 from breadth.measure.validate import FloatArray, IntArray, as_booleans, as_finite, check_same_length
 
 

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
 
@@ -75,3 +76,33 @@ def check_same_length(**arrays: npt.NDArray[Any]) -> int:
         got = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise MeasureError(f"Lengths differ: {got}.", "Give one entry of each for every row, in the same order.")
     return next(iter(lengths.values()))
+
+
+def as_integers(values: ArrayLike, name: str) -> IntArray:
+    """Return ``values`` as integers; refuse NaN, fractions and anything that is not a number. Keeps the shape."""
+    array = np.asarray(values)
+    if array.dtype.kind in "iub":
+        return array.astype(np.int64)
+    if (
+        array.dtype.kind == "f"
+        and np.all(np.isfinite(array))
+        and np.all(array == np.floor(array))
+        and np.all(np.abs(array) < 2**53)
+    ):
+        return array.astype(np.int64)
+    raise MeasureError(
+        f"{name} must be whole numbers; got {array.dtype} such as {array.ravel()[:3].tolist()}.",
+        f"Give counts for {name}.",
+    )
+
+
+def as_answer_classes(classes: ArrayLike) -> IntArray:
+    """Read answer classes, refusing anything but whole numbers from -1 (no parsable answer) up."""
+    labels = np.asarray(classes)
+    if labels.size and (labels.dtype.kind not in "iu" or labels.min() < -1):
+        raise MeasureError(
+            f"Answer classes are {labels.dtype}, the smallest {labels.min()}; need whole numbers from -1 (no parsable"
+            " answer) up.",
+            "Make them with answer_classes.",
+        )
+    return labels.astype(np.int64)

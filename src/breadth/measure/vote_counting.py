@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from breadth.base.errors import MeasureError
-from breadth.measure.coverage import as_integers, as_sample_sizes
-from breadth.measure.validate import FloatArray, IntArray
+from breadth.measure.pass_at_k import as_sample_sizes
+from breadth.measure.validate import FloatArray, IntArray, as_integers
 
 ClassVote: TypeAlias = tuple[int, tuple[int, ...], int]
 """A vote as one class sees it: its own count, its rivals' counts by falling size, the samples that never vote."""

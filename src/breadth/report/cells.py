@@ -48,12 +48,12 @@ Cell: TypeAlias = str | float | IntervalLike | Missing | None
 """Text, a number (a bool is shown as yes or no), an interval, or nothing (``None`` when there is no reason to give)."""
 
 
-def tidy(value: Any) -> Cell:
+def to_cell(value: Any) -> Cell:
     """Return the value as a cell: numpy scalars become Python numbers, anything that is no cell is refused."""
     if value is None or isinstance(value, str | int | float | Missing | IntervalLike):
         return value
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        return tidy(value.item())
+        return to_cell(value.item())
     raise MeasureError(
         f"A {type(value).__name__} cannot be shown in one place of a report.",
         "Give text, a number, something with value, low and high, Missing(reason) or None.",
@@ -65,7 +65,7 @@ def floats(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def member(family: type[_Word], value: str, plural: str) -> _Word:
+def enum_member(family: type[_Word], value: str, plural: str) -> _Word:
     """Return the member of an enumeration with this value; a word that is none of them gets the nearest spelling."""
     words = [member.value for member in family]
     if value not in words:
@@ -96,17 +96,17 @@ def interval_origin(cell: Cell) -> str:
 PERCENT = "%"
 """The unit of a fraction to be shown as a percentage: 0.42 is shown as 42%. No other unit rescales a number."""
 
-ABSENT = "n/a"
+NO_VALUE = "n/a"
 """What stands where there is no value."""
 
-SIGNIFICANT = 3
+SIGNIFICANT_DIGITS = 3
 """Digits of a number that comes without an interval: enough to compare, too few to pretend."""
 
-_SMALLEST, _LARGEST, _MOST_DECIMALS = 1e-4, 1e15, 6
-_ENDLESS = ("NaN", "∞", "-∞")
+MIN_DECIMAL, MAX_DECIMAL, MAX_DECIMALS = 1e-4, 1e15, 6
+NON_FINITE = ("NaN", "∞", "-∞")
 
 
-def number(value: float, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
+def format_number(value: float, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
     """Write one number: ``0.423``, ``12,345``, ``42%``, ``NaN``; ``bare`` leaves the unit to a heading.
 
     Without ``decimals`` a float gets three significant digits and no trailing zeros; whole numbers keep all their
@@ -114,11 +114,11 @@ def number(value: float, unit: str = "", decimals: int | None = None, *, bare: b
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
-    digits = _digits(_scaled(value, unit), decimals)
-    return digits if bare or digits in _ENDLESS else _with_unit(digits, unit)
+    digits = format_digits(scale_to_unit(value, unit), decimals)
+    return digits if bare or digits in NON_FINITE else _with_unit(digits, unit)
 
 
-def interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
+def format_interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
     """Write a number with its interval: ``0.42 (0.38 to 0.47)``, ``0.42 nats (0.38 to 0.47)``, ``42% (38% to 47%)``.
 
     Without ``decimals`` the digits follow the half width (``interval_decimals``). An interval whose ends are both NaN
@@ -126,10 +126,10 @@ def interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *,
     """
     value, low, high = (float(part) for part in (cell.value, cell.low, cell.high))
     if math.isnan(low) and math.isnan(high):
-        return f"{number(value, unit, decimals, bare=bare)} (no interval)"
+        return f"{format_number(value, unit, decimals, bare=bare)} (no interval)"
     digits = interval_decimals(cell, unit) if decimals is None else decimals
-    ends = [number(end, unit, digits, bare=bare or unit != PERCENT) for end in (low, high)]
-    return f"{number(value, unit, digits, bare=bare)} ({ends[0]} to {ends[1]})"
+    ends = [format_number(end, unit, digits, bare=bare or unit != PERCENT) for end in (low, high)]
+    return f"{format_number(value, unit, digits, bare=bare)} ({ends[0]} to {ends[1]})"
 
 
 def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
@@ -139,25 +139,25 @@ def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
     leaves each number its own three digits: the interval has no width, or its numbers are too small or too large to
     write out.
     """
-    finite = [_scaled(float(part), unit) for part in (cell.value, cell.low, cell.high) if math.isfinite(part)]
+    finite = [scale_to_unit(float(part), unit) for part in (cell.value, cell.low, cell.high) if math.isfinite(part)]
     width = max(finite, default=0.0) - min(finite, default=0.0)
     half = width / 2 if len(finite) == 3 else width
     largest = max(map(abs, finite), default=0.0)
-    if not 0 < half < math.inf or not _SMALLEST <= largest < _LARGEST:
+    if not 0 < half < math.inf or not MIN_DECIMAL <= largest < MAX_DECIMAL:
         return None
     exponent = math.floor(math.log10(half))
-    return min(_MOST_DECIMALS, (1 if half / 10.0**exponent < 3.55 else 0) - exponent)
+    return min(MAX_DECIMALS, (1 if half / 10.0**exponent < 3.55 else 0) - exponent)
 
 
-def cell_text(cell: Cell, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
+def format_cell(cell: Cell, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
     """Write any cell on one line; nothing and ``Missing`` become ``n/a``."""
     if cell is None or isinstance(cell, Missing):
-        return ABSENT
+        return NO_VALUE
     if isinstance(cell, str):
         return one_line(cell)
     if isinstance(cell, int | float):
-        return number(cell, unit, decimals, bare=bare)
-    return interval(cell, unit, decimals, bare=bare)
+        return format_number(cell, unit, decimals, bare=bare)
+    return format_interval(cell, unit, decimals, bare=bare)
 
 
 def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
@@ -175,26 +175,26 @@ def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
     return _lone_decimals([cell for cell in listed if isinstance(cell, float) and math.isfinite(cell)], unit)
 
 
-def unit_words(unit: str) -> str:
+def stored_unit(unit: str) -> str:
     """Return the unit as data should carry it: a percentage is stored as the fraction it is."""
     return "fraction" if unit == PERCENT else unit
 
 
-def typeset(text: str) -> str:
+def typeset_minus(text: str) -> str:
     """Return a written number with the true minus sign, for the page; the terminal keeps the hyphen that can be pasted."""
     return re.sub(r"(?<!\w)-(?=[\d∞])", "−", text)
 
 
 def _lone_decimals(values: Sequence[float], unit: str) -> int | None:
-    lone = [_scaled(value, unit) for value in values]
-    if not lone or any(value and not _SMALLEST <= abs(value) < _LARGEST for value in lone):
+    lone = [scale_to_unit(value, unit) for value in values]
+    if not lone or any(value and not MIN_DECIMAL <= abs(value) < MAX_DECIMAL for value in lone):
         return None
-    decimals = max(len(_digits(value, None).partition(".")[2]) for value in lone)
+    decimals = max(len(format_digits(value, None).partition(".")[2]) for value in lone)
     largest = max(len(f"{abs(value):.0f}") for value in lone)
-    return decimals if decimals + largest <= 2 * SIGNIFICANT + 1 else None
+    return decimals if decimals + largest <= 2 * SIGNIFICANT_DIGITS + 1 else None
 
 
-def _scaled(value: float, unit: str) -> float:
+def scale_to_unit(value: float, unit: str) -> float:
     return value * 100 if unit == PERCENT else value
 
 
@@ -204,33 +204,33 @@ def _with_unit(digits: str, unit: str) -> str:
     return digits + unit if unit == PERCENT else f"{digits} {one_line(unit)}"
 
 
-def _digits(value: float, decimals: int | None) -> str:
+def format_digits(value: float, decimals: int | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if value and not _SMALLEST <= abs(value) < _LARGEST and decimals is None:
+    if value and not MIN_DECIMAL <= abs(value) < MAX_DECIMAL and decimals is None:
         return _scientific(value)
     if decimals is not None:
-        return _fixed(value, decimals)
-    return _trimmed(_fixed(value, _significant_decimals(value)))
+        return format_fixed(value, decimals)
+    return trim_zeros(format_fixed(value, _significant_decimals(value)))
 
 
 def _significant_decimals(value: float) -> int:
-    return max(0, SIGNIFICANT - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
 
 
-def _fixed(value: float, decimals: int) -> str:
+def format_fixed(value: float, decimals: int) -> str:
     text = f"{round(value, decimals):,.{max(decimals, 0)}f}"
     return text.removeprefix("-") if not text.strip("-0.,") else text
 
 
-def _trimmed(text: str) -> str:
+def trim_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _scientific(value: float) -> str:
-    mantissa, _, exponent = f"{value:.{SIGNIFICANT - 1}e}".partition("e")
-    return f"{_trimmed(mantissa)}e{int(exponent)}"
+    mantissa, _, exponent = f"{value:.{SIGNIFICANT_DIGITS - 1}e}".partition("e")
+    return f"{trim_zeros(mantissa)}e{int(exponent)}"

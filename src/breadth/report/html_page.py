@@ -11,22 +11,30 @@ from typing import Any
 
 from breadth.base.atomic import atomic_file
 from breadth.report import sections
-from breadth.report.cells import ABSENT, Missing, cell_text, interval_origin, is_number, number, typeset
+from breadth.report.cells import (
+    NO_VALUE,
+    Missing,
+    format_cell,
+    format_number,
+    interval_origin,
+    is_number,
+    typeset_minus,
+)
 from breadth.report.layout import (
-    Entry,
     Shading,
-    Tabulation,
-    by_kind,
-    estimates,
-    left_out,
-    letter,
-    scale_words,
-    shading,
-    tabulate,
-    token_number,
+    TableEntry,
+    TableLayout,
+    choose_shading,
+    describe_gaps,
+    describe_shading,
+    group_by_kind,
+    lay_out_table,
+    letter_label,
+    series_cells,
+    token_label,
 )
 from breadth.report.markup import Element, Node, element
-from breadth.report.plaintext import counted, one_line, paragraphs, plain
+from breadth.report.plaintext import one_line, pluralize, split_paragraphs, strip_escapes
 from breadth.report.sections import (
     Column,
     Curve,
@@ -46,16 +54,16 @@ from breadth.report.sections import (
 from breadth.report.shapes import band_swatch, sample_marks, severity_sign, swatch
 from breadth.report.style import SEVERITIES, SHOWN_EVENTS, SHOWN_GROUPS, SHOWN_ROWS, SHOWN_TOKENS, line_style
 from breadth.report.stylesheet import stylesheet
-from breadth.report.svg_chart import NARROW, WIDE, line_chart
+from breadth.report.svg_chart import NARROW, WIDE, draw_line_chart
 
 
-def section(title: str, *children: Node | None, kind: str) -> Element:
+def wrap_section(title: str, *children: Node | None, kind: str) -> Element:
     """Wrap a section with its heading, when it has one."""
     heading = element("h2", one_line(title)) if one_line(title) else None
     return element("section", heading, *children, class_=kind)
 
 
-def caption(text: str) -> Element | None:
+def draw_caption(text: str) -> Element | None:
     """Write the note under a figure, or nothing."""
     return element("p", one_line(text), class_="caption") if one_line(text) else None
 
@@ -67,7 +75,7 @@ def draw_verdict(found: Verdict, _: str) -> Element:
         "section",
         word,
         element("h2", one_line(found.headline)),
-        *(element("p", text) for text in paragraphs(found.body)),
+        *(element("p", text) for text in split_paragraphs(found.body)),
         element("dl", *map(_key_number, found.numbers), class_="numbers") if found.numbers else None,
         class_=f"verdict {SEVERITIES[found.severity].color}",
     )
@@ -75,96 +83,96 @@ def draw_verdict(found: Verdict, _: str) -> Element:
 
 def draw_text(words: Text, _: str) -> Element:
     """Draw paragraphs."""
-    return section(words.title, *(element("p", line) for line in paragraphs(words.text)), kind="text")
+    return wrap_section(words.title, *(element("p", line) for line in split_paragraphs(words.text)), kind="text")
 
 
 def draw_listing(lines: Listing, _: str) -> Element:
     """Draw text to be copied as it stands."""
     code = element("pre", element("code", lines.text), tabindex=0, role="region", aria_label=one_line(lines.title))
-    return section(lines.title, code, caption(lines.note), kind="listing")
+    return wrap_section(lines.title, code, draw_caption(lines.note), kind="listing")
 
 
 def draw_facts(listed: Facts, _: str) -> Element:
     """Draw names and values."""
-    return section(listed.title, fact_list(listed.facts), kind="facts")
+    return wrap_section(listed.title, fact_list(listed.facts), kind="facts")
 
 
 def fact_list(listed: Sequence[Fact]) -> Element:
     """Draw names and values without a heading."""
     return element(
         "dl",
-        *(element("div", element("dt", one_line(fact.name)), _definition(fact)) for fact in listed),
+        *(element("div", element("dt", one_line(fact.name)), draw_definition(fact)) for fact in listed),
         class_="listed",
     )
 
 
 def value_nodes(text: str, *, numeric: bool, origin: str = "") -> list[Node]:
     """Write a value; the range of an interval is set apart and tells on hover how it was made."""
-    middle, _, ends = typeset(text).rpartition(" (")
+    middle, _, ends = typeset_minus(text).rpartition(" (")
     if not origin or not middle:
-        return [typeset(text) if numeric else text]
+        return [typeset_minus(text) if numeric else text]
     return [f"{middle} ", element("span", f"({ends}", class_="range", title=one_line(origin))]
 
 
 def _fact_value(fact: Fact) -> list[Node]:
     if isinstance(fact.value, Missing):
-        return [element("span", ABSENT, class_="absent"), f": {one_line(fact.value.reason)}"]
+        return [element("span", NO_VALUE, class_="absent"), f": {one_line(fact.value.reason)}"]
     if fact.value is None:
-        return [element("span", ABSENT, class_="absent")]
+        return [element("span", NO_VALUE, class_="absent")]
     return value_nodes(
-        cell_text(fact.value, fact.unit), numeric=is_number(fact.value), origin=interval_origin(fact.value)
+        format_cell(fact.value, fact.unit), numeric=is_number(fact.value), origin=interval_origin(fact.value)
     )
 
 
-def _definition(fact: Fact) -> Element:
+def draw_definition(fact: Fact) -> Element:
     note = element("span", one_line(fact.note), class_="aside") if one_line(fact.note) else None
     return element("dd", *_fact_value(fact), note)
 
 
 def _key_number(fact: Fact) -> Element:
-    return element("div", element("dt", one_line(fact.name)), _definition(fact))
+    return element("div", element("dt", one_line(fact.name)), draw_definition(fact))
 
 
 def draw_table(rows: Table, key: str) -> Element:
     """Draw a table with its heading, footnotes and caption."""
-    return section(rows.title, *bare_table(rows, key), caption(rows.note), kind="table")
+    return wrap_section(rows.title, *table_parts(rows, key), draw_caption(rows.note), kind="table")
 
 
-def bare_table(rows: Table, key: str) -> list[Element]:
+def table_parts(rows: Table, key: str) -> list[Element]:
     """Draw a table without heading and caption; ``key`` makes its ids unique on the page."""
-    known = tabulate(rows)
+    known = lay_out_table(rows)
     rest = known.rows[SHOWN_ROWS:]
     grid = element(
         "table",
         element("thead", element("tr", *_headings(known))),
-        element("tbody", *(_row(row, known.right) for row in known.rows[:SHOWN_ROWS])),
-        element("tbody", *(_row(row, known.right) for row in rest), class_="rest") if rest else None,
+        element("tbody", *(draw_row(row, known.right) for row in known.rows[:SHOWN_ROWS])),
+        element("tbody", *(draw_row(row, known.right) for row in rest), class_="rest") if rest else None,
     )
     box = element("div", grid, class_="scroll", tabindex=0, role="region", aria_label=one_line(rows.title) or "table")
     parts = [box] if rows.rows else [box, element("p", "No rows.", class_="caption")]
-    folded = [element("div", *_switch(len(known.rows), key), *parts, class_="folding")] if rest else parts
+    folded = [element("div", *row_switch(len(known.rows), key), *parts, class_="folding")] if rest else parts
     return folded + _footnotes(known)
 
 
-def _headings(known: Tabulation) -> list[Element]:
+def _headings(known: TableLayout) -> list[Element]:
     return [
         element("th", heading, scope="col", class_="right" if right else None)
         for heading, right in zip(known.headings, known.right, strict=True)
     ]
 
 
-def _row(row: Sequence[Entry], right: Sequence[bool]) -> Element:
+def draw_row(row: Sequence[TableEntry], right: Sequence[bool]) -> Element:
     return element("tr", *(_data(entry, side) for entry, side in zip(row, right, strict=True)))
 
 
-def _data(entry: Entry, right: bool) -> Element:
-    names = [name for name, holds in (("right", right), ("absent", entry.text == ABSENT)) if holds]
+def _data(entry: TableEntry, right: bool) -> Element:
+    names = [name for name, holds in (("right", right), ("absent", entry.text == NO_VALUE)) if holds]
     flag = element("sup", entry.footnote) if entry.footnote else None
     shown = value_nodes(entry.text, numeric=entry.numeric, origin=entry.origin)
     return element("td", *shown, flag, class_=" ".join(names) or None)
 
 
-def _switch(count: int, key: str) -> list[Element]:
+def row_switch(count: int, key: str) -> list[Element]:
     """Make a check box that shows the folded rows; it needs no script."""
     words = element(
         "label",
@@ -175,7 +183,7 @@ def _switch(count: int, key: str) -> list[Element]:
     return [element("input", type_="checkbox", id=f"{key}-rows", class_="switch"), words]
 
 
-def _footnotes(known: Tabulation) -> list[Element]:
+def _footnotes(known: TableLayout) -> list[Element]:
     if not known.footnotes:
         return []
     lines = [element("li", element("sup", flag), f" {reason}") for flag, reason in known.footnotes]
@@ -190,19 +198,19 @@ _CHUNK = 8
 
 def draw_curve(lines: Curve, key: str) -> Element:
     """Draw a chart twice, for wide and narrow screens, with legend, events, caption and the numbers behind it."""
-    return section(
+    return wrap_section(
         lines.title,
-        _legend(lines),
-        line_chart(lines, WIDE, key),
-        line_chart(lines, NARROW, key),
-        *_event_list(lines),
-        caption(f"{lines.note} {left_out(lines)}"),
-        _numbers(lines, key),
+        curve_legend(lines),
+        draw_line_chart(lines, WIDE, key),
+        draw_line_chart(lines, NARROW, key),
+        *event_list(lines),
+        draw_caption(f"{lines.note} {describe_gaps(lines)}"),
+        point_table(lines, key),
         kind="curve",
     )
 
 
-def _legend(lines: Curve) -> Element | None:
+def curve_legend(lines: Curve) -> Element | None:
     named = [
         (swatch(line_style(index)), one_line(one.name)) for index, one in enumerate(lines.series) if one_line(one.name)
     ]
@@ -211,33 +219,33 @@ def _legend(lines: Curve) -> Element | None:
     return element("ul", *items, class_="legend") if items else None
 
 
-def _event_list(lines: Curve) -> list[Element]:
+def event_list(lines: Curve) -> list[Element]:
     items = [
         element(
             "li",
-            element("span", letter(index), class_="flag"),
+            element("span", letter_label(index), class_="flag"),
             element("span", f"{_place(lines, event.x)}: {one_line(event.label)}"),
         )
         for index, event in enumerate(lines.events)
     ]
     shown, rest = items[:SHOWN_EVENTS], items[SHOWN_EVENTS:]
-    folded = [_folded(counted(len(rest), "more event"), [element("ul", *rest, class_="events")])] if rest else []
+    folded = [fold(pluralize(len(rest), "more event"), [element("ul", *rest, class_="events")])] if rest else []
     return [element("ul", *shown, class_="events"), *folded] if items else []
 
 
 def _place(lines: Curve, x: float) -> str:
-    return f"{one_line(lines.x.label)} {typeset(number(x, lines.x.unit))}"
+    return f"{one_line(lines.x.label)} {typeset_minus(format_number(x, lines.x.unit))}"
 
 
-def _numbers(lines: Curve, key: str) -> Element | None:
+def point_table(lines: Curve, key: str) -> Element | None:
     """List the points in a folded table, for those who read numbers or cannot see the chart."""
     count = sum(len(one.x) for one in lines.series)
     if not count or count > _LISTED_POINTS:
         return None
     columns = [Column("line"), Column(lines.x.label, lines.x.unit), Column(lines.y.label, lines.y.unit)]
-    rows = [(one.name, x, cell) for one in lines.series for x, cell in estimates(one)]
+    rows = [(one.name, x, cell) for one in lines.series for x, cell in series_cells(one)]
     table = Table(f"{one_line(lines.title)}: the numbers", columns, rows)
-    return _folded(f"The {counted(count, 'point')} behind the chart", bare_table(table, f"{key}-points"))
+    return fold(f"The {pluralize(count, 'point')} behind the chart", table_parts(table, f"{key}-points"))
 
 
 def draw_groups(picture: Groups, _: str) -> Element:
@@ -247,21 +255,21 @@ def draw_groups(picture: Groups, _: str) -> Element:
     legend = element(
         "ul", *(element("li", sample_marks([kind]), element("span", kind.value)) for kind in kinds), class_="legend"
     )
-    return section(
+    return wrap_section(
         picture.title,
-        legend if kinds else caption("No samples."),
+        legend if kinds else draw_caption("No samples."),
         _group_list(shown),
-        _folded(f"{counted(len(rest), 'more problem')}", [_group_list(rest)]) if rest else None,
-        caption(picture.note),
+        fold(f"{pluralize(len(rest), 'more problem')}", [_group_list(rest)]) if rest else None,
+        draw_caption(picture.note),
         kind="groups",
     )
 
 
 def _group_list(listed: Iterable[Group]) -> Element:
-    return element("ul", *map(_group, listed), class_="problems")
+    return element("ul", *map(draw_group, listed), class_="problems")
 
 
-def _group(group: Group) -> Element:
+def draw_group(group: Group) -> Element:
     tally = Counter(group.outcomes)
     words = ", ".join(f"{tally[kind]} {kind.value}" for kind in Outcome if tally[kind]) or "no samples"
     chunks = [sample_marks(group.outcomes[start : start + _CHUNK]) for start in range(0, len(group.outcomes), _CHUNK)]
@@ -275,32 +283,34 @@ def _group(group: Group) -> Element:
 
 def draw_trace(text: Trace, _: str) -> Element:
     """Draw a text whose tokens are shaded and underlined by their number."""
-    steps = shading(text)
+    steps = choose_shading(text)
     shown, rest = text.tokens[:SHOWN_TOKENS], text.tokens[SHOWN_TOKENS:]
-    return section(
+    return wrap_section(
         text.title,
-        _trace_legend(text, steps),
-        _tokens(text, shown, steps),
-        _folded(f"{counted(len(rest), 'more token')}", [_tokens(text, rest, steps)]) if rest else None,
-        caption(text.note),
+        trace_legend(text, steps),
+        draw_tokens(text, shown, steps),
+        fold(f"{pluralize(len(rest), 'more token')}", [draw_tokens(text, rest, steps)]) if rest else None,
+        draw_caption(text.note),
         kind="trace",
     )
 
 
-def _trace_legend(text: Trace, steps: Shading | None) -> Element:
-    words = element("p", typeset(scale_words(text, steps)), class_="scale")
+def trace_legend(text: Trace, steps: Shading | None) -> Element:
+    words = element("p", typeset_minus(describe_shading(text, steps)), class_="scale")
     if steps is None or steps.high <= steps.low:
         return words
     edges = [
-        element("li", element("span", f"from {number(edge, text.unit)}", class_=f"t{i}"))
+        element("li", element("span", f"from {format_number(edge, text.unit)}", class_=f"t{i}"))
         for i, edge in enumerate(steps.edges(), 1)
     ]
     return element("div", words, element("ul", *edges, class_="legend"))
 
 
-def _tokens(text: Trace, tokens: Sequence[Token], steps: Shading | None) -> Element:
+def draw_tokens(text: Trace, tokens: Sequence[Token], steps: Shading | None) -> Element:
     parts = [
-        part for kind, run in by_kind(tokens) for part in _kind(kind, [_token(text, token, steps) for token in run])
+        part
+        for kind, run in group_by_kind(tokens)
+        for part in _kind(kind, [draw_token(text, token, steps) for token in run])
     ]
     return element("p", *parts, class_="tokens")
 
@@ -309,22 +319,22 @@ def _kind(kind: str, parts: list[Element]) -> list[Element]:
     return [element("span", element("span", kind, class_="kind-name"), *parts, class_="kind")] if kind else parts
 
 
-def _token(text: Trace, token: Token, steps: Shading | None) -> Element:
+def draw_token(text: Trace, token: Token, steps: Shading | None) -> Element:
     level = steps.level(token.value) if steps else 0
-    shown = plain(token.text)
+    shown = strip_escapes(token.text)
     # A token that is only a line break would show no mark at all.
     words = shown if shown.strip("\n") or not shown else "↵" + shown
-    title = token_number(text, token)
+    title = token_label(text, token)
     return element(
         "span", words, class_=f"t{level}" if level else None, title=title or None, tabindex="-1" if title else None
     )
 
 
-def _folded(summary: str, inside: Iterable[Element]) -> Element:
+def fold(summary: str, inside: Iterable[Element]) -> Element:
     return element("details", element("summary", summary), *inside)
 
 
-_DRAWN_BY: Mapping[type, Callable[[Any, str], Element]] = {
+DRAWERS: Mapping[type, Callable[[Any, str], Element]] = {
     sections.Verdict: draw_verdict,
     sections.Text: draw_text,
     sections.Listing: draw_listing,
@@ -338,7 +348,7 @@ _DRAWN_BY: Mapping[type, Callable[[Any, str], Element]] = {
 
 def render_html(page: Page) -> str:
     """Return the report as one page; every text in it is escaped, and its policy forbids scripts and requests."""
-    return "<!doctype html>\n" + element("html", _head(page), _body(page), lang="en").source() + "\n"
+    return "<!doctype html>\n" + element("html", page_head(page), page_body(page), lang="en").source() + "\n"
 
 
 def save_html(page: Page, path: Path) -> None:
@@ -347,7 +357,7 @@ def save_html(page: Page, path: Path) -> None:
         temporary.write_text(render_html(page), encoding="utf-8")
 
 
-def _head(page: Page) -> Element:
+def page_head(page: Page) -> Element:
     css = stylesheet()
     digest = b64encode(sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -363,14 +373,14 @@ def _head(page: Page) -> Element:
     )
 
 
-def _body(page: Page) -> Element:
+def page_body(page: Page) -> Element:
     subtitle = element("p", one_line(page.subtitle), class_="subtitle") if one_line(page.subtitle) else None
     return element(
         "body",
         element(
             "header", element("p", "breadth", class_="brand"), element("h1", one_line(page.title) or "Report"), subtitle
         ),
-        element("main", *(_DRAWN_BY[type(part)](part, f"s{index}") for index, part in enumerate(page.sections, 1))),
+        element("main", *(DRAWERS[type(part)](part, f"s{index}") for index, part in enumerate(page.sections, 1))),
         _provenance(page),
     )
 

@@ -22,8 +22,8 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from breadth.report.cells import IntervalLike, Missing, unit_words
-from breadth.report.plaintext import encodable
+from breadth.report.cells import IntervalLike, Missing, stored_unit
+from breadth.report.plaintext import replace_surrogates
 from breadth.report.sections import Curve, Facts, Groups, Listing, Page, Table, Text, Trace, Verdict
 
 SCHEMA = "breadth.report"
@@ -36,28 +36,28 @@ _SECTIONS = (Verdict, Table, Curve, Trace, Groups, Text, Listing, Facts)
 
 def render_json(page: Page) -> str:
     """Return the report as strict, stable, ASCII JSON; see the head of this file for the format."""
-    document = {"schema": SCHEMA, "version": VERSION, **_record(page)}
+    document = {"schema": SCHEMA, "version": VERSION, **json_record(page)}
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def jsonable(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Return a part of a report, or a value in one, as JSON can hold it."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return encodable(str(value))
+        return replace_surrogates(str(value))
     if isinstance(value, int | float):
-        return _number(value)
+        return json_number(value)
     if isinstance(value, Missing):
-        return {"missing": jsonable(value.reason)}
+        return {"missing": to_jsonable(value.reason)}
     if isinstance(value, tuple):
-        return [jsonable(part) for part in value]
+        return [to_jsonable(part) for part in value]
     if isinstance(value, IntervalLike):
         return _interval(value)
-    return _record(value)
+    return json_record(value)
 
 
-def _number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     if isinstance(value, int):
         return int(value)
     if math.isfinite(value):
@@ -66,12 +66,12 @@ def _number(value: float) -> float | str:
 
 
 def _interval(value: IntervalLike) -> dict[str, Any]:
-    ends = {name: _number(float(getattr(value, name))) for name in ("value", "low", "high")}
-    origin = {name: jsonable(getattr(value, name)) for name in ("level", "method") if hasattr(value, name)}
+    ends = {name: json_number(float(getattr(value, name))) for name in ("value", "low", "high")}
+    origin = {name: to_jsonable(getattr(value, name)) for name in ("level", "method") if hasattr(value, name)}
     return ends | origin
 
 
-def _record(value: Any) -> dict[str, Any]:
+def json_record(value: Any) -> dict[str, Any]:
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is no part of a report")
     kind = {"kind": type(value).__name__.lower()} if isinstance(value, _SECTIONS) else {}
@@ -79,4 +79,4 @@ def _record(value: Any) -> dict[str, Any]:
 
 
 def _field(name: str, value: Any) -> Any:
-    return jsonable(unit_words(value) if name == "unit" else value)
+    return to_jsonable(stored_unit(value) if name == "unit" else value)

@@ -8,14 +8,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
-from breadth.report.cells import PERCENT, Cell, Missing, cell_text, interval_origin, is_number, number, shared_decimals
-from breadth.report.plaintext import counted, one_line
+from breadth.report.cells import (
+    PERCENT,
+    Cell,
+    Missing,
+    format_cell,
+    format_number,
+    interval_origin,
+    is_number,
+    shared_decimals,
+)
+from breadth.report.plaintext import one_line, pluralize
 from breadth.report.sections import Axis, Column, Curve, Fact, Series, Table, Token, Trace
 from breadth.report.style import SHADES
 
-_HUGE = 1e150
+MAX_DRAWABLE = 1e150
 """Beyond this differences and squares overflow; such values count as not drawable."""
-_TINY = 1e-150
+MIN_DRAWABLE = 1e-150
 """Below this everything is drawn as zero, for the same reason."""
 
 
@@ -36,16 +45,16 @@ class Scale:
         return (here - low) / (high - low)
 
 
-def drawable(value: float) -> bool:
+def is_drawable(value: float) -> bool:
     """Tell whether a value can stand on an axis: finite, and not so large that arithmetic overflows."""
-    return math.isfinite(value) and abs(value) < _HUGE
+    return math.isfinite(value) and abs(value) < MAX_DRAWABLE
 
 
-def limits(values: Iterable[float]) -> tuple[float, float]:
+def drawable_range(values: Iterable[float]) -> tuple[float, float]:
     """Return the smallest and largest drawable value; room is made around a single one, and 0 to 1 stands for none or zero."""
-    kept = [value for value in values if drawable(value)]
+    kept = [value for value in values if is_drawable(value)]
     largest = max(map(abs, kept), default=0.0)
-    if largest < _TINY:
+    if largest < MIN_DRAWABLE:
         return 0.0, 1.0
     low, high = min(kept), max(kept)
     return (low, high) if high - low > largest * 1e-9 else (low - 0.1 * largest, high + 0.1 * largest)
@@ -53,22 +62,22 @@ def limits(values: Iterable[float]) -> tuple[float, float]:
 
 def value_scale(values: Iterable[float], most: int) -> tuple[Scale, tuple[float, ...]]:
     """Return a scale with a little room around the data, from zero where that is near, and ticks at round numbers."""
-    low, high = limits(values)
+    low, high = drawable_range(values)
     room = 0.04 * (high - low)
     low = 0.0 if 0 <= low < 0.5 * high else low - room  # near zero, a reader compares with zero
-    return Scale(low, high + room), _ticks(low, high + room, most)
+    return Scale(low, high + room), round_ticks(low, high + room, most)
 
 
 def position_scale(values: Sequence[float], most: int, *, log: bool) -> tuple[Scale, tuple[float, ...]]:
     """Return a scale from the first to the last position, and ticks at round numbers between them."""
     if log:
-        return _log_scale([value for value in values if drawable(value) and value > 0], most)
-    low, high = limits(values)
-    whole = all(float(value).is_integer() for value in values if drawable(value))
-    return Scale(low, high), _ticks(low, high, most, whole=whole)
+        return log_scale([value for value in values if is_drawable(value) and value > 0], most)
+    low, high = drawable_range(values)
+    whole = all(float(value).is_integer() for value in values if is_drawable(value))
+    return Scale(low, high), round_ticks(low, high, most, whole=whole)
 
 
-def _ticks(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
+def round_ticks(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
     """Return the multiples of a round step between the limits; steps of training, samples and tokens come in whole numbers."""
     step = _round_step(max((high - low) / most, 1.0 if whole else 0.0), (1, 2, 5) if whole else (1, 2, 2.5, 5))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -87,11 +96,13 @@ def _clean(value: float, step: float) -> float:
     return round(value, decimals) if decimals < 300 else value
 
 
-def _log_scale(values: Sequence[float], most: int) -> tuple[Scale, tuple[float, ...]]:
+def log_scale(values: Sequence[float], most: int) -> tuple[Scale, tuple[float, ...]]:
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if high <= low * (1 + 1e-9):
         low, high = low / 2, high * 2
-    candidates = _powers(2, low, high) if all(_power_of_two(value) for value in values) else _decades(low, high, most)
+    candidates = (
+        powers_between(2, low, high) if all(_power_of_two(value) for value in values) else decade_ticks(low, high, most)
+    )
     stride = math.ceil(len(candidates) / most) if candidates else 1
     return Scale(low, high, log=True), tuple(candidates[::stride]) or (low, high)
 
@@ -100,15 +111,15 @@ def _power_of_two(value: float) -> bool:
     return math.frexp(value)[0] == 0.5
 
 
-def _powers(base: int, low: float, high: float) -> list[float]:
+def powers_between(base: int, low: float, high: float) -> list[float]:
     first = math.ceil(math.log(low, base) - 1e-9)
     last = math.floor(math.log(high, base) + 1e-9)
     return [float(base) ** exponent for exponent in range(first, last + 1)]
 
 
-def _decades(low: float, high: float, most: int) -> list[float]:
+def decade_ticks(low: float, high: float, most: int) -> list[float]:
     """Return 1, 2 and 5 times the powers of ten between the limits, or the powers alone where those suffice."""
-    whole = _powers(10, low, high)
+    whole = powers_between(10, low, high)
     if len(whole) >= min(3, most):
         return whole
     first = math.floor(math.log10(low)) - 1
@@ -148,60 +159,62 @@ class Axes:
     """Round numbers on y."""
 
 
-def axes(curve: Curve, x_most: int, y_most: int) -> Axes:
+def choose_axes(curve: Curve, x_most: int, y_most: int) -> Axes:
     """Choose limits that hold every line, band and event, and at most about so many ticks."""
-    xs = [x for one in curve.series for line in stretches(one) for x, _ in line]
-    xs += [x for one in curve.series for band in band_stretches(one) for x, _, _ in band]
+    xs = [x for one in curve.series for line in line_segments(one) for x, _ in line]
+    xs += [x for one in curve.series for band in band_segments(one) for x, _, _ in band]
     ys = [value for one in curve.series for values in (one.y, one.low, one.high) for value in values]
     places = xs + [event.x for event in curve.events]
     x, x_ticks = position_scale(places, x_most, log=curve.log_x)
     y, y_ticks = value_scale(ys, y_most)
     # Numbers on an axis that holds nothing would be made up.
-    return Axes(x, y, x_ticks if any(map(drawable, places)) else (), y_ticks if any(map(drawable, ys)) else ())
+    return Axes(x, y, x_ticks if any(map(is_drawable, places)) else (), y_ticks if any(map(is_drawable, ys)) else ())
 
 
 def is_empty(curve: Curve) -> bool:
     """Tell whether no point of any series can be drawn."""
-    return not any(stretches(one) for one in curve.series)
+    return not any(line_segments(one) for one in curve.series)
 
 
-def stretches(series: Series) -> list[list[Point]]:
+def line_segments(series: Series) -> list[list[Point]]:
     """Return the unbroken stretches of a line; a NaN or infinity ends one."""
     points = zip(series.x, series.y, strict=True)
-    return [list(run) for run in _runs(points, lambda point: all(map(drawable, point)))]
+    return [list(run) for run in split_runs(points, lambda point: all(map(is_drawable, point)))]
 
 
-def band_stretches(series: Series) -> list[list[tuple[float, float, float]]]:
+def band_segments(series: Series) -> list[list[tuple[float, float, float]]]:
     """Return the unbroken stretches of a band as x, low, high."""
     corners = zip(series.x, series.low, series.high, strict=True) if series.low else ()
-    return [list(run) for run in _runs(corners, lambda corner: all(map(drawable, corner)))]
+    return [list(run) for run in split_runs(corners, lambda corner: all(map(is_drawable, corner)))]
 
 
-def estimates(series: Series) -> Iterator[tuple[float, Cell]]:
+def series_cells(series: Series) -> Iterator[tuple[float, Cell]]:
     """Yield every x with its value, as an interval where the series has a band."""
     for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
         yield x, Estimate(y, series.low[index], series.high[index]) if series.low else y
 
 
-def left_out(curve: Curve) -> str:
+def describe_gaps(curve: Curve) -> str:
     """Say how many points are gaps or cannot be drawn; empty when all are there."""
     values = [y if math.isfinite(x) else x for one in curve.series for x, y in zip(one.x, one.y, strict=True)]
     gaps = sum(map(math.isnan, values))
-    endless = sum(not drawable(value) for value in values) - gaps
-    parts = [f"{counted(gaps, 'point')} without a value, shown as gaps"] if gaps else []
-    parts += [f"{counted(endless, 'point')} infinite or too large to draw"] if endless else []
+    endless = sum(not is_drawable(value) for value in values) - gaps
+    parts = [f"{pluralize(gaps, 'point')} without a value, shown as gaps"] if gaps else []
+    parts += [f"{pluralize(endless, 'point')} infinite or too large to draw"] if endless else []
     return "; ".join(parts) + "." if parts else ""
 
 
-def course(series: Series, x: Axis, y: Axis) -> str:
+def describe_ends(series: Series, x: Axis, y: Axis) -> str:
     """Say where a line starts and ends, e.g. ``0.62 at 0, 0.41 (0.38 to 0.47) at 300``."""
     known = [
-        pair for pair, value in zip(estimates(series), series.y, strict=True) if drawable(value) and drawable(pair[0])
+        pair
+        for pair, value in zip(series_cells(series), series.y, strict=True)
+        if is_drawable(value) and is_drawable(pair[0])
     ]
     if not known:
         return "no values"
     ends = known[:1] if len(known) == 1 else [known[0], known[-1]]
-    return ", ".join(f"{cell_text(cell, y.unit)} at {number(place, x.unit)}" for place, cell in ends)
+    return ", ".join(f"{format_cell(cell, y.unit)} at {format_number(place, x.unit)}" for place, cell in ends)
 
 
 def axis_label(axis: Axis) -> str:
@@ -209,12 +222,12 @@ def axis_label(axis: Axis) -> str:
     return one_line(f"{axis.label} ({axis.unit})" if axis.unit else axis.label)
 
 
-def tick_texts(ticks: Sequence[float], axis: Axis) -> list[str]:
+def tick_labels(ticks: Sequence[float], axis: Axis) -> list[str]:
     """Write ticks with the same number of decimals, as many as name each tick exactly, without their unit."""
     decimals = shared_decimals(ticks, axis.unit)
     if decimals is not None:
         decimals = next((more for more in range(decimals, 12) if _exact(ticks, axis.unit, more)), decimals)
-    return [number(tick, axis.unit, decimals, bare=True) for tick in ticks]
+    return [format_number(tick, axis.unit, decimals, bare=True) for tick in ticks]
 
 
 def _exact(ticks: Sequence[float], unit: str, decimals: int) -> bool:
@@ -222,13 +235,13 @@ def _exact(ticks: Sequence[float], unit: str, decimals: int) -> bool:
     return all(math.isclose(round(tick, decimals), tick, rel_tol=1e-9, abs_tol=1e-12) for tick in shown)
 
 
-def letter(index: int) -> str:
+def letter_label(index: int) -> str:
     """Return a, b, ..., z, aa, ab, ...: the flag of an event or a footnote."""
     head, tail = divmod(index, 26)
-    return (letter(head - 1) if head else "") + chr(ord("a") + tail)
+    return (letter_label(head - 1) if head else "") + chr(ord("a") + tail)
 
 
-def _runs(items: Iterable[_Item], keep: Callable[[_Item], bool]) -> Iterator[list[_Item]]:
+def split_runs(items: Iterable[_Item], keep: Callable[[_Item], bool]) -> Iterator[list[_Item]]:
     run: list[_Item] = []
     for item in items:
         if keep(item):
@@ -262,40 +275,40 @@ class Shading:
         return tuple(self.low + step * index for index in range(1, SHADES + 1))
 
 
-def shading(trace: Trace) -> Shading | None:
+def choose_shading(trace: Trace) -> Shading | None:
     """Return the steps for a trace, or None when no token has a number.
 
     They end at the 98th percentile, so that one extreme token does not wash out all others.
     """
-    values = sorted(token.value for token in trace.tokens if token.value is not None and drawable(token.value))
+    values = sorted(token.value for token in trace.tokens if token.value is not None and is_drawable(token.value))
     if not values:
         return None
     high = values[math.ceil(0.98 * len(values)) - 1]
     return Shading(values[0], high if high > values[0] else values[-1])
 
 
-def token_number(trace: Trace, token: Token) -> str:
+def token_label(trace: Trace, token: Token) -> str:
     """Say a token's number, e.g. ``entropy 1.23 nats``; empty when it has none."""
-    return "" if token.value is None else f"{one_line(trace.measure)} {number(token.value, trace.unit)}"
+    return "" if token.value is None else f"{one_line(trace.measure)} {format_number(token.value, trace.unit)}"
 
 
-def scale_words(trace: Trace, steps: Shading | None) -> str:
+def describe_shading(trace: Trace, steps: Shading | None) -> str:
     """Say what the marks mean, or why there are none."""
     measure = one_line(trace.measure)
     if steps is None:
         return f"No token has a number ({measure})."
     if steps.high <= steps.low:
-        return f"Every {measure} is {number(steps.low, trace.unit)}; nothing is marked."
+        return f"Every {measure} is {format_number(steps.low, trace.unit)}; nothing is marked."
     return f"The stronger the mark, the higher the {measure}."
 
 
-def by_kind(tokens: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+def group_by_kind(tokens: Sequence[Token]) -> list[tuple[str, list[Token]]]:
     """Split tokens into neighbours of one kind, each with the kind's name."""
     return [(one_line(kind), list(run)) for kind, run in groupby(tokens, key=lambda token: token.kind)]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One cell as text."""
 
     text: str
@@ -309,24 +322,24 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Tabulation:
+class TableLayout:
     """A table with everything decided but the drawing."""
 
     headings: tuple[str, ...]
     """Column names with their units."""
     right: tuple[bool, ...]
     """Which columns stand on the right."""
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableEntry, ...], ...]
     """The cells."""
     footnotes: tuple[tuple[str, str], ...]
     """Letter and reason, in order of appearance."""
 
 
-def tabulate(table: Table) -> Tabulation:
+def lay_out_table(table: Table) -> TableLayout:
     """Decide digits, sides and footnotes of a table."""
     reasons = _reasons(table)
-    columns = [_entries(column, cells, reasons) for column, cells in _by_column(table)]
-    return Tabulation(
+    columns = [column_entries(column, cells, reasons) for column, cells in _by_column(table)]
+    return TableLayout(
         headings=tuple(
             one_line(f"{column.name} ({column.unit})" if column.unit else column.name) for column in table.columns
         ),
@@ -336,9 +349,9 @@ def tabulate(table: Table) -> Tabulation:
     )
 
 
-def fact_text(fact: Fact) -> str:
+def format_fact(fact: Fact) -> str:
     """Write the value of a fact; a missing one gives its reason at once."""
-    text = cell_text(fact.value, fact.unit)
+    text = format_cell(fact.value, fact.unit)
     return f"{text}: {one_line(fact.value.reason)}" if isinstance(fact.value, Missing) else text
 
 
@@ -348,14 +361,14 @@ def _by_column(table: Table) -> list[tuple[Column, list[Cell]]]:
 
 def _reasons(table: Table) -> dict[str, str]:
     missing = [cell.reason for row in table.rows for cell in row if isinstance(cell, Missing)]
-    return {reason: letter(index) for index, reason in enumerate(dict.fromkeys(missing))}
+    return {reason: letter_label(index) for index, reason in enumerate(dict.fromkeys(missing))}
 
 
-def _entries(column: Column, cells: Sequence[Cell], reasons: dict[str, str]) -> list[Entry]:
+def column_entries(column: Column, cells: Sequence[Cell], reasons: dict[str, str]) -> list[TableEntry]:
     decimals = shared_decimals(cells, column.unit) if column.decimals is None else column.decimals
     return [
-        Entry(
-            cell_text(cell, column.unit, decimals, bare=True),
+        TableEntry(
+            format_cell(cell, column.unit, decimals, bare=True),
             is_number(cell),
             reasons[cell.reason] if isinstance(cell, Missing) else "",
             interval_origin(cell),

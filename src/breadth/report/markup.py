@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TypeAlias
 
-from breadth.report.plaintext import plain
+from breadth.report.plaintext import strip_escapes
 
 TAGS = frozenset(
     {
@@ -105,9 +105,10 @@ class Element:
     def source(self) -> str:
         """Return the element as HTML."""
         inside = "".join(
-            escape(plain(child), quote=False) if isinstance(child, str) else child.source() for child in self.children
+            escape(strip_escapes(child), quote=False) if isinstance(child, str) else child.source()
+            for child in self.children
         )
-        attributes = "".join(f' {name}="{escape(plain(value))}"' for name, value in self.attributes.items())
+        attributes = "".join(f' {name}="{escape(strip_escapes(value))}"' for name, value in self.attributes.items())
         return f"<{self.tag}{attributes}>" + ("" if self.tag in _VOID else f"{inside}</{self.tag}>")
 
 
@@ -128,9 +129,9 @@ def element(tag: str, *children: Node | None, **attributes: str | float | None) 
 
 
 def _written(value: str | float) -> str:
-    return value if isinstance(value, str) else shorten(value)
+    return value if isinstance(value, str) else format_coordinate(value)
 
 
-def shorten(value: float) -> str:
+def format_coordinate(value: float) -> str:
     """Write a coordinate with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

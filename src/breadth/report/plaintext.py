@@ -22,7 +22,7 @@ _HARMFUL = re.compile(
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def plain(text: str) -> str:
+def strip_escapes(text: str) -> str:
     """Return the text without anything that acts on a terminal or hides what it says; lines and tabs stay.
 
     Escape sequences and control characters are dropped, a carriage return becomes a new line, and half a surrogate pair
@@ -31,31 +31,31 @@ def plain(text: str) -> str:
     if text.isprintable():  # most text: nothing to do
         return text
     unescaped = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return encodable(_HARMFUL.sub("", unescaped))
+    return replace_surrogates(_HARMFUL.sub("", unescaped))
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return the text with every half of a surrogate pair, which no encoder accepts, replaced."""
     return _SURROGATES.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:
     """Return the text, made plain, with every run of white space turned into one space."""
-    return " ".join(plain(text).split())
+    return " ".join(strip_escapes(text).split())
 
 
-def paragraphs(text: str) -> tuple[str, ...]:
+def split_paragraphs(text: str) -> tuple[str, ...]:
     """Split plain text where lines are blank; each paragraph comes back as one line."""
-    blocks = re.split(r"\n[ \t]*\n", plain(text))
+    blocks = re.split(r"\n[ \t]*\n", strip_escapes(text))
     return tuple(line for line in (one_line(block) for block in blocks) if line)
 
 
-def shortened(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Return one line of at most ``most`` characters, ending in an ellipsis where something was cut."""
     line = one_line(text)
     return line if len(line) <= most else line[: max(most - 1, 1)].rstrip() + "…"
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Return ``1 row`` or ``1,200 rows``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from breadth.base.errors import MeasureError
-from breadth.report.cells import Cell, floats, member, tidy
+from breadth.report.cells import Cell, enum_member, floats, to_cell
 
 
 class Severity(StrEnum):
@@ -48,7 +48,7 @@ class Fact:
     """What a reader should know about it, e.g. the setting that would switch it on."""
 
     def __post_init__(self) -> None:
-        _set(self, value=tidy(self.value))
+        _set(self, value=to_cell(self.value))
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Verdict:
     """The numbers that prove it."""
 
     def __post_init__(self) -> None:
-        _set(self, severity=member(Severity, self.severity, "severities"), numbers=tuple(self.numbers))
+        _set(self, severity=enum_member(Severity, self.severity, "severities"), numbers=tuple(self.numbers))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Table:
     """Caption below the table."""
 
     def __post_init__(self) -> None:
-        rows = tuple(tuple(tidy(cell) for cell in row) for row in self.rows)
+        rows = tuple(tuple(to_cell(cell) for cell in row) for row in self.rows)
         for index, row in enumerate(rows):
             if len(row) != len(self.columns):
                 raise MeasureError(
@@ -229,7 +229,7 @@ class Group:
     """What became of each sample, in the order they are drawn."""
 
     def __post_init__(self) -> None:
-        _set(self, outcomes=tuple(member(Outcome, outcome, "outcomes") for outcome in self.outcomes))
+        _set(self, outcomes=tuple(enum_member(Outcome, outcome, "outcomes") for outcome in self.outcomes))
 
 
 @dataclass(frozen=True)

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from breadth.report.markup import Element, element, shorten
+from breadth.report.markup import Element, element, format_coordinate
 from breadth.report.sections import Outcome, Severity
 from breadth.report.style import OUTCOMES, SEVERITIES, LineStyle
 
 _HOLLOW, _OPEN = {"ring"}, {"cross"}
 
 
-def _path(*steps: tuple[str | float, ...]) -> str:
-    return "".join(str(name) + " ".join(shorten(float(number)) for number in numbers) for name, *numbers in steps)
+def svg_path(*steps: tuple[str | float, ...]) -> str:
+    return "".join(
+        str(name) + " ".join(format_coordinate(float(number)) for number in numbers) for name, *numbers in steps
+    )
 
 
 def disc(x: float, y: float, r: float) -> str:
     """Return a circle around a point."""
-    return _path(("M", x - r, y), ("a", r, r, 0, 1, 0, 2 * r, 0), ("a", r, r, 0, 1, 0, -2 * r, 0), ("z",))
+    return svg_path(("M", x - r, y), ("a", r, r, 0, 1, 0, 2 * r, 0), ("a", r, r, 0, 1, 0, -2 * r, 0), ("z",))
 
 
 def square(x: float, y: float, r: float) -> str:
     """Return an upright square of about the disc's weight."""
     half = 0.88 * r
-    return _path(("M", x - half, y - half), ("h", 2 * half), ("v", 2 * half), ("h", -2 * half), ("z",))
+    return svg_path(("M", x - half, y - half), ("h", 2 * half), ("v", 2 * half), ("h", -2 * half), ("z",))
 
 
 def triangle(x: float, y: float, r: float) -> str:
     """Return a triangle that points up."""
-    return _path(("M", x, y - 1.2 * r), ("l", 1.15 * r, 2 * r), ("h", -2.3 * r), ("z",))
+    return svg_path(("M", x, y - 1.2 * r), ("l", 1.15 * r, 2 * r), ("h", -2.3 * r), ("z",))
 
 
 def diamond(x: float, y: float, r: float) -> str:
     """Return a square on its corner."""
-    return _path(
+    return svg_path(
         ("M", x, y - 1.3 * r), ("l", 1.3 * r, 1.3 * r), ("l", -1.3 * r, 1.3 * r), ("l", -1.3 * r, -1.3 * r), ("z",)
     )
 
@@ -41,12 +43,14 @@ def diamond(x: float, y: float, r: float) -> str:
 def cross(x: float, y: float, r: float) -> str:
     """Return two strokes that cross."""
     side = 0.85 * r
-    return _path(("M", x - side, y - side), ("l", 2 * side, 2 * side), ("m", -2 * side, 0), ("l", 2 * side, -2 * side))
+    return svg_path(
+        ("M", x - side, y - side), ("l", 2 * side, 2 * side), ("m", -2 * side, 0), ("l", 2 * side, -2 * side)
+    )
 
 
 def dash(x: float, y: float, r: float) -> str:
     """Return one level stroke."""
-    return _path(("M", x - r, y), ("h", 2 * r))
+    return svg_path(("M", x - r, y), ("h", 2 * r))
 
 
 _MARKERS: Mapping[str, Callable[[float, float, float], str]] = {

@@ -90,7 +90,7 @@ SHOWN_TOKENS = 300
 
 
 @dataclass(frozen=True)
-class Sign:
+class Mark:
     """A role's mark on the page and in the terminal."""
 
     color: str
@@ -101,20 +101,20 @@ class Sign:
     """Its mark where only ASCII can be printed."""
 
 
-SEVERITIES: Mapping[Severity, Sign] = {
-    Severity.CRITICAL: Sign("critical", "✖", "X"),
-    Severity.WARNING: Sign("warning", "▲", "!"),
-    Severity.NOTE: Sign("note", "●", "*"),
-    Severity.GOOD: Sign("good", "✔", "+"),
-    Severity.CANNOT_TELL: Sign("unknown", "?", "?"),
+SEVERITIES: Mapping[Severity, Mark] = {
+    Severity.CRITICAL: Mark("critical", "✖", "X"),
+    Severity.WARNING: Mark("warning", "▲", "!"),
+    Severity.NOTE: Mark("note", "●", "*"),
+    Severity.GOOD: Mark("good", "✔", "+"),
+    Severity.CANNOT_TELL: Mark("unknown", "?", "?"),
 }
 """How each severity is marked, beside its word."""
 
-OUTCOMES: Mapping[Outcome, Sign] = {
-    Outcome.CORRECT: Sign("series-1", "●", "#"),
-    Outcome.WRONG: Sign("series-2", "○", "o"),
-    Outcome.UNPARSABLE: Sign("series-4", "×", "x"),
-    Outcome.TRUNCATED: Sign("muted", "–", "-"),
+OUTCOMES: Mapping[Outcome, Mark] = {
+    Outcome.CORRECT: Mark("series-1", "●", "#"),
+    Outcome.WRONG: Mark("series-2", "○", "o"),
+    Outcome.UNPARSABLE: Mark("series-4", "×", "x"),
+    Outcome.TRUNCATED: Mark("muted", "–", "-"),
 }
 """How each outcome of a sample is marked."""
 

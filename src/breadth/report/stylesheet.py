@@ -14,31 +14,31 @@ from breadth.report.style import DARK, FORCED, LIGHT, SHADES
 @cache
 def stylesheet() -> str:
     """Return the whole style sheet."""
-    return "\n".join([_colors(), _PAGE, _PROSE, _TABLES, _CHARTS, _PICTURES, _tokens(), _NARROW, _PRINT])
+    return "\n".join([color_rules(), _PAGE, _PROSE, _TABLES, _CHARTS, _PICTURES, token_rules(), _NARROW, _PRINT])
 
 
 @cache
 def chart_styles() -> str:
     """Return what charts alone need, for a picture that stands by itself."""
-    return "\n".join([_colors(), _CHARTS])
+    return "\n".join([color_rules(), _CHARTS])
 
 
-def _colors() -> str:
+def color_rules() -> str:
     """Define the roles for every kind of screen."""
     roles = "\n".join(f".{name} {{ --c: var(--{name}); }}" for name in LIGHT if not name.startswith("shade"))
     themes = [
-        _roles(LIGHT),
-        f"@media screen and (prefers-color-scheme: dark) {{ {_roles(DARK)} }}",
-        f"@media (forced-colors: active) {{ {_roles(FORCED)} }}",
+        role_colors(LIGHT),
+        f"@media screen and (prefers-color-scheme: dark) {{ {role_colors(DARK)} }}",
+        f"@media (forced-colors: active) {{ {role_colors(FORCED)} }}",
     ]
     return "\n".join([*themes, roles])
 
 
-def _roles(colors: Mapping[str, str]) -> str:
+def role_colors(colors: Mapping[str, str]) -> str:
     return ":root { " + " ".join(f"--{name}: {color};" for name, color in colors.items()) + " }"
 
 
-def _tokens() -> str:
+def token_rules() -> str:
     """Shade each step and underline it ever more strongly, so that the steps are told apart without colour."""
     lines = ("1px dotted", "1px dashed", "1px solid", "2px solid", "3px double")
     weights = (400, 400, 400, 600, 700)

@@ -8,31 +8,31 @@ from itertools import pairwise
 from pathlib import Path
 
 from breadth.base.atomic import atomic_file
-from breadth.report.cells import cell_text, number, typeset
+from breadth.report.cells import format_cell, format_number, typeset_minus
 from breadth.report.layout import (
     Axes,
     Point,
-    axes,
     axis_label,
-    band_stretches,
-    course,
-    drawable,
-    estimates,
+    band_segments,
+    choose_axes,
+    describe_ends,
+    is_drawable,
     is_empty,
-    letter,
-    stretches,
-    tick_texts,
+    letter_label,
+    line_segments,
+    series_cells,
+    tick_labels,
 )
-from breadth.report.markup import Element, element, shorten
-from breadth.report.plaintext import one_line, shortened
+from breadth.report.markup import Element, element, format_coordinate
+from breadth.report.plaintext import one_line, truncate
 from breadth.report.sections import Axis, Curve, Series
 from breadth.report.shapes import marker
 from breadth.report.style import line_style
 from breadth.report.stylesheet import chart_styles
 
-CHARACTER = 6.9
+CHARACTER_WIDTH = 6.9
 """Room for one character of a label, in pixels at the chart's font size; a little generous, as fonts differ."""
-LINE = 15.0
+LINE_HEIGHT = 15.0
 """Room for one line of labels, in pixels."""
 _BOLD = 1.12
 """How much wider bold letters are."""
@@ -87,46 +87,50 @@ class Frame:
 
     def holds_labels(self, count: int) -> bool:
         """Tell whether so many names fit below one another beside the lines' ends."""
-        return count * LINE <= self.bottom - self.top
+        return count * LINE_HEIGHT <= self.bottom - self.top
 
 
-def frame_for(curve: Curve, canvas: Canvas) -> Frame:
+def fit_frame(curve: Curve, canvas: Canvas) -> Frame:
     """Leave room for the labels of both axes, the flags of events and the names of lines; the rest is for the plot."""
-    both = axes(curve, canvas.x_ticks, canvas.y_ticks)
-    left = 12 + CHARACTER * max(map(len, tick_texts(both.y_ticks, curve.y)), default=0)
-    top = 30 + (LINE if curve.events else 0)
+    both = choose_axes(curve, canvas.x_ticks, canvas.y_ticks)
+    left = 12 + CHARACTER_WIDTH * max(map(len, tick_labels(both.y_ticks, curve.y)), default=0)
+    top = 30 + (LINE_HEIGHT if curve.events else 0)
     whole = Frame(both, left, canvas.width - 10, top, canvas.height - 46)
     if not whole.holds_labels(len(curve.series)):
         return whole
-    longest = max((len(shortened(one.name, canvas.label_room)) for one in curve.series), default=0)
-    room = 8 + _BOLD * CHARACTER * longest if longest else 0
+    longest = max((len(truncate(one.name, canvas.label_room)) for one in curve.series), default=0)
+    room = 8 + _BOLD * CHARACTER_WIDTH * longest if longest else 0
     return Frame(both, left, whole.right - room, top, whole.bottom)
 
 
-def axis_y(frame: Frame, axis: Axis) -> list[Element]:
+def draw_y_axis(frame: Frame, axis: Axis) -> list[Element]:
     """Draw the grid with its numbers, and the axis' name above it: level text is easier to read than upright."""
-    texts = tick_texts(frame.axes.y_ticks, axis)
+    texts = tick_labels(frame.axes.y_ticks, axis)
     places = [frame.y(tick) for tick in frame.axes.y_ticks]
-    grid = "".join(f"M{shorten(frame.left)} {shorten(y)}H{shorten(frame.right)}" for y in places)
+    grid = "".join(
+        f"M{format_coordinate(frame.left)} {format_coordinate(y)}H{format_coordinate(frame.right)}" for y in places
+    )
     labels = [
-        element("text", typeset(text), x=frame.left - 8, y=y + 4, text_anchor="end", class_="tick")
+        element("text", typeset_minus(text), x=frame.left - 8, y=y + 4, text_anchor="end", class_="tick")
         for text, y in zip(texts, places, strict=True)
     ]
     name = element("text", axis_label(axis), x=0, y=13, class_="axis")
     return [element("path", d=grid or None, class_="grid"), name, *labels]
 
 
-def axis_x(frame: Frame, axis: Axis, canvas: Canvas) -> list[Element]:
+def draw_x_axis(frame: Frame, axis: Axis, canvas: Canvas) -> list[Element]:
     """Draw the base line with its ticks, and the axis' name below it."""
-    texts = tick_texts(frame.axes.x_ticks, axis)
+    texts = tick_labels(frame.axes.x_ticks, axis)
     places = [frame.x(tick) for tick in frame.axes.x_ticks]
-    ticks = "".join(f"M{shorten(x)} {shorten(frame.bottom)}v5" for x in places)
+    ticks = "".join(f"M{format_coordinate(x)} {format_coordinate(frame.bottom)}v5" for x in places)
     line = element(
-        "path", d=f"M{shorten(frame.left)} {shorten(frame.bottom)}H{shorten(frame.right)}{ticks}", class_="base"
+        "path",
+        d=f"M{format_coordinate(frame.left)} {format_coordinate(frame.bottom)}H{format_coordinate(frame.right)}{ticks}",
+        class_="base",
     )
     labels = [
-        element("text", typeset(text), x=x, y=frame.bottom + 20, text_anchor="middle", class_="tick")
-        for x, text in _apart(places, texts, canvas)
+        element("text", typeset_minus(text), x=x, y=frame.bottom + 20, text_anchor="middle", class_="tick")
+        for x, text in drop_overlapping_labels(places, texts, canvas)
     ]
     middle = (frame.left + frame.right) / 2
     return [
@@ -136,15 +140,15 @@ def axis_x(frame: Frame, axis: Axis, canvas: Canvas) -> list[Element]:
     ]
 
 
-def _apart(places: Sequence[float], texts: Sequence[str], canvas: Canvas) -> list[tuple[float, str]]:
+def drop_overlapping_labels(places: Sequence[float], texts: Sequence[str], canvas: Canvas) -> list[tuple[float, str]]:
     """Leave out labels that would run into their left neighbour or off the canvas."""
     kept: list[tuple[float, str]] = []
     edge = 0.0
     for place, text in zip(places, texts, strict=True):
-        half = CHARACTER * len(text) / 2
+        half = CHARACTER_WIDTH * len(text) / 2
         if place - half >= edge and place + half <= canvas.width:
             kept.append((place, text))
-            edge = place + half + CHARACTER
+            edge = place + half + CHARACTER_WIDTH
     return kept
 
 
@@ -154,65 +158,69 @@ _DENSE_POINTS = 200
 """A line with more points is drawn thinner, so that noise does not become a blot."""
 
 
-def line_chart(curve: Curve, canvas: Canvas, key: str) -> Element:
+def draw_line_chart(curve: Curve, canvas: Canvas, key: str) -> Element:
     """Draw the curve on the canvas; ``key`` makes the ids of its title and description unique on the page."""
-    frame = frame_for(curve, canvas)
+    frame = fit_frame(curve, canvas)
     names = (f"{key}-{canvas.name}-title", f"{key}-{canvas.name}-desc")
     return element(
         "svg",
         element("title", one_line(curve.title), id=names[0]),
-        element("desc", describe(curve), id=names[1]),
-        *axis_y(frame, curve.y),
-        *axis_x(frame, curve.x, canvas),
-        *_events(curve, frame),
-        *([_nothing(frame)] if is_empty(curve) else _lines(curve, frame, canvas)),
+        element("desc", describe_curve(curve), id=names[1]),
+        *draw_y_axis(frame, curve.y),
+        *draw_x_axis(frame, curve.x, canvas),
+        *draw_events(curve, frame),
+        *([_nothing(frame)] if is_empty(curve) else draw_lines(curve, frame, canvas)),
         class_=f"chart {canvas.name}",
-        viewBox=f"0 0 {shorten(canvas.width)} {shorten(canvas.height)}",
+        viewBox=f"0 0 {format_coordinate(canvas.width)} {format_coordinate(canvas.height)}",
         role="img",
         aria_labelledby=" ".join(names),
     )
 
 
-def describe(curve: Curve) -> str:
+def describe_curve(curve: Curve) -> str:
     """Say in words what the chart shows, for those who cannot see it."""
-    lines = [f"{_name(one, curve)}: {course(one, curve.x, curve.y)}." for one in curve.series]
+    lines = [f"{series_name(one, curve)}: {describe_ends(one, curve.x, curve.y)}." for one in curve.series]
     return " ".join([f"{axis_label(curve.y)} against {axis_label(curve.x)}.", *lines])
 
 
-def _events(curve: Curve, frame: Frame) -> list[Element]:
+def draw_events(curve: Curve, frame: Frame) -> list[Element]:
     """Draw a hairline at every event, with its letter above where there is room."""
     drawn: list[Element] = []
-    last = -CHARACTER
+    last = -CHARACTER_WIDTH
     for index, event in enumerate(curve.events):
-        if drawable(event.x):
-            x, flag = frame.x(event.x), letter(index)
+        if is_drawable(event.x):
+            x, flag = frame.x(event.x), letter_label(index)
             drawn.append(
-                element("path", d=f"M{shorten(x)} {shorten(frame.top - 4)}V{shorten(frame.bottom)}", class_="event")
+                element(
+                    "path",
+                    d=f"M{format_coordinate(x)} {format_coordinate(frame.top - 4)}V{format_coordinate(frame.bottom)}",
+                    class_="event",
+                )
             )
-            if abs(x - last) >= CHARACTER * (len(flag) + 1):
+            if abs(x - last) >= CHARACTER_WIDTH * (len(flag) + 1):
                 drawn.append(element("text", flag, x=x, y=frame.top - 8, text_anchor="middle", class_="flag"))
                 last = x
     return drawn
 
 
-def _lines(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
-    bands = [part for index, one in enumerate(curve.series) for part in _band(one, index, frame)]
-    lines = [part for index, one in enumerate(curve.series) for part in _line(one, index, frame)]
-    marks = [part for index in range(len(curve.series)) for part in _marks(curve, index, frame)]
-    return [*bands, *lines, *marks, *_names(curve, frame, canvas)]
+def draw_lines(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
+    bands = [part for index, one in enumerate(curve.series) for part in draw_band(one, index, frame)]
+    lines = [part for index, one in enumerate(curve.series) for part in draw_line(one, index, frame)]
+    marks = [part for index in range(len(curve.series)) for part in draw_markers(curve, index, frame)]
+    return [*bands, *lines, *marks, *draw_names(curve, frame, canvas)]
 
 
-def _band(series: Series, index: int, frame: Frame) -> list[Element]:
+def draw_band(series: Series, index: int, frame: Frame) -> list[Element]:
     """Fill the band and draw its edges; a point that stands alone gets a bar with two ends instead."""
     fill, edges, bars = "", "", ""
-    for run in band_stretches(series):
-        upper = _thinned([(frame.x(x), frame.y(high)) for x, _, high in run], frame)
-        lower = _thinned([(frame.x(x), frame.y(low)) for x, low, _ in run], frame)
+    for run in band_segments(series):
+        upper = thin_points([(frame.x(x), frame.y(high)) for x, _, high in run], frame)
+        lower = thin_points([(frame.x(x), frame.y(low)) for x, low, _ in run], frame)
         if len(run) == 1:
-            bars += _polyline(upper + lower) + "".join(_polyline([(x - 4, y), (x + 4, y)]) for x, y in upper + lower)
+            bars += polyline(upper + lower) + "".join(polyline([(x - 4, y), (x + 4, y)]) for x, y in upper + lower)
         else:
-            fill += _polyline(upper + lower[::-1]) + "z"
-            edges += _polyline(upper) + _polyline(lower)
+            fill += polyline(upper + lower[::-1]) + "z"
+            edges += polyline(upper) + polyline(lower)
     color = line_style(index).color
     return [
         element("path", d=d, class_=f"{look} {color}")
@@ -221,42 +229,49 @@ def _band(series: Series, index: int, frame: Frame) -> list[Element]:
     ]
 
 
-def _line(series: Series, index: int, frame: Frame) -> list[Element]:
+def draw_line(series: Series, index: int, frame: Frame) -> list[Element]:
     style = line_style(index)
-    runs = [[(frame.x(x), frame.y(y)) for x, y in run] for run in stretches(series) if len(run) > 1]
-    d = "".join(_polyline(_thinned(run, frame)) for run in runs)
+    runs = [[(frame.x(x), frame.y(y)) for x, y in run] for run in line_segments(series) if len(run) > 1]
+    d = "".join(polyline(thin_points(run, frame)) for run in runs)
     dense = " dense" if len(series.x) > _DENSE_POINTS else ""
     return [element("path", d=d, class_=f"line {style.color}{dense}", stroke_dasharray=style.dash or None)] if d else []
 
 
-def _marks(curve: Curve, index: int, frame: Frame) -> list[Element]:
+def draw_markers(curve: Curve, index: int, frame: Frame) -> list[Element]:
     """Mark every point of a short line, some of a long one, and every point that stands alone between two gaps."""
     series, style = curve.series[index], line_style(index)
-    alone = {run[0] for run in stretches(series) if len(run) == 1}
+    alone = {run[0] for run in line_segments(series) if len(run) == 1}
     kept = [
-        (x, y, cell) for (x, cell), y in zip(estimates(series), series.y, strict=True) if drawable(x) and drawable(y)
+        (x, y, cell)
+        for (x, cell), y in zip(series_cells(series), series.y, strict=True)
+        if is_drawable(x) and is_drawable(y)
     ]
     stride = 1 if len(kept) <= _MARKED_POINTS else len(kept) // 7
     first = (stride // 2 + index * stride // 5) % stride
     chosen = [item for place, item in enumerate(kept) if place % stride == first or item[:2] in alone]
-    where = f"{_name(series, curve)}, {one_line(curve.x.label)}"
+    where = f"{series_name(series, curve)}, {one_line(curve.x.label)}"
     return [
-        marker(style, frame.x(x), frame.y(y), f"{where} {number(x, curve.x.unit)}: {cell_text(cell, curve.y.unit)}")
+        marker(
+            style,
+            frame.x(x),
+            frame.y(y),
+            f"{where} {format_number(x, curve.x.unit)}: {format_cell(cell, curve.y.unit)}",
+        )
         for x, y, cell in chosen
     ]
 
 
-def _names(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
+def draw_names(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
     """Write each line's name beside its end, pushed apart where they would overlap; too many are left to the legend."""
-    ends = {index: frame.y(runs[-1][-1][1]) for index, one in enumerate(curve.series) if (runs := stretches(one))}
+    ends = {index: frame.y(runs[-1][-1][1]) for index, one in enumerate(curve.series) if (runs := line_segments(one))}
     if not frame.holds_labels(len(curve.series)):
         return []
     order = sorted(ends, key=lambda index: ends[index])
-    heights = _pushed_apart([ends[index] for index in order], frame.top, frame.bottom)
+    heights = space_heights([ends[index] for index in order], frame.top, frame.bottom)
     return [
         element(
             "text",
-            shortened(curve.series[index].name, canvas.label_room),
+            truncate(curve.series[index].name, canvas.label_room),
             x=frame.right + 8,
             y=y + 4,
             class_=f"name {color}",
@@ -266,18 +281,18 @@ def _names(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
     ]
 
 
-def _pushed_apart(heights: Sequence[float], top: float, bottom: float) -> list[float]:
+def space_heights(heights: Sequence[float], top: float, bottom: float) -> list[float]:
     """Move sorted heights as little as needed to stand one line apart between top and bottom."""
     down: list[float] = []
     for y in heights:
-        down.append(max(y, down[-1] + LINE if down else top))
+        down.append(max(y, down[-1] + LINE_HEIGHT if down else top))
     up: list[float] = []
     for y in reversed(down):
-        up.append(min(y, up[-1] - LINE if up else bottom))
+        up.append(min(y, up[-1] - LINE_HEIGHT if up else bottom))
     return up[::-1]
 
 
-def _thinned(points: Sequence[Point], frame: Frame) -> list[Point]:
+def thin_points(points: Sequence[Point], frame: Frame) -> list[Point]:
     """Keep first, lowest, highest and last of each pixel column: the same picture from far fewer points."""
     if len(points) <= 2 * (frame.right - frame.left):
         return list(points)
@@ -290,8 +305,8 @@ def _thinned(points: Sequence[Point], frame: Frame) -> list[Point]:
     return kept
 
 
-def _polyline(points: Sequence[Point]) -> str:
-    return "M" + "L".join(f"{shorten(x)} {shorten(y)}" for x, y in points)
+def polyline(points: Sequence[Point]) -> str:
+    return "M" + "L".join(f"{format_coordinate(x)} {format_coordinate(y)}" for x, y in points)
 
 
 def _nothing(frame: Frame) -> Element:
@@ -299,7 +314,7 @@ def _nothing(frame: Frame) -> Element:
     return element("text", "no values to draw", x=x, y=y, text_anchor="middle", class_="nothing")
 
 
-def _name(series: Series, curve: Curve) -> str:
+def series_name(series: Series, curve: Curve) -> str:
     return one_line(series.name) or one_line(curve.y.label)
 
 
@@ -323,9 +338,9 @@ def render_picture(curves: Sequence[Curve]) -> str:
         "svg",
         element("title", "; ".join(one_line(curve.title) for curve in curves)),
         element("style", chart_styles() + _STYLE),
-        element("path", d=f"M0 0H{shorten(width)}V{shorten(height)}H0z", class_="sheet"),
-        *(part for place, curve in enumerate(curves) for part in _panel(curve, place)),
-        viewBox=f"0 0 {shorten(width)} {shorten(height)}",
+        element("path", d=f"M0 0H{format_coordinate(width)}V{format_coordinate(height)}H0z", class_="sheet"),
+        *(part for place, curve in enumerate(curves) for part in draw_panel(curve, place)),
+        viewBox=f"0 0 {format_coordinate(width)} {format_coordinate(height)}",
         width=width,
         height=height,
         role="img",
@@ -339,19 +354,19 @@ def save_picture(curves: Sequence[Curve], path: Path) -> None:
         temporary.write_text(render_picture(curves), encoding="utf-8")
 
 
-def _panel(curve: Curve, place: int) -> list[Element]:
+def draw_panel(curve: Curve, place: int) -> list[Element]:
     left = _MARGIN + place * (PANEL.width + _GAP)
-    chart = line_chart(curve, PANEL, f"panel-{place + 1}")
+    chart = draw_line_chart(curve, PANEL, f"panel-{place + 1}")
     heading = element("text", one_line(curve.title), x=left, y=_MARGIN + 14, class_="heading")
     size = {
-        "width": shorten(PANEL.width),
-        "height": shorten(PANEL.height),
+        "width": format_coordinate(PANEL.width),
+        "height": format_coordinate(PANEL.height),
     }  # some browsers heed these, others the style
     return [
         heading,
         Element(
             chart.tag,
             chart.children,
-            {**chart.attributes, **size, "x": shorten(left), "y": shorten(_MARGIN + _HEADING)},
+            {**chart.attributes, **size, "x": format_coordinate(left), "y": format_coordinate(_MARGIN + _HEADING)},
         ),
     ]

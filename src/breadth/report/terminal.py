@@ -15,22 +15,22 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from breadth.report import sections
-from breadth.report.cells import number
+from breadth.report.cells import format_number
 from breadth.report.layout import (
-    Entry,
     Shading,
-    Tabulation,
+    TableEntry,
+    TableLayout,
     axis_label,
-    by_kind,
-    course,
-    fact_text,
-    left_out,
-    letter,
-    scale_words,
-    shading,
-    tabulate,
+    choose_shading,
+    describe_ends,
+    describe_gaps,
+    describe_shading,
+    format_fact,
+    group_by_kind,
+    lay_out_table,
+    letter_label,
 )
-from breadth.report.plaintext import counted, one_line, paragraphs, plain, shortened
+from breadth.report.plaintext import one_line, pluralize, split_paragraphs, strip_escapes, truncate
 from breadth.report.sections import (
     Curve,
     Fact,
@@ -54,13 +54,13 @@ from breadth.report.style import (
     SHOWN_ROWS,
     SHOWN_TOKENS,
     TERMINAL_COLORS,
-    Sign,
+    Mark,
     line_style,
     line_symbol,
 )
-from breadth.report.textplot import HEIGHT, plot_rows
+from breadth.report.textplot import PLOT_HEIGHT, plot_rows
 
-WIDEST = 160
+MAX_WIDTH = 160
 """Columns a report fills at most: longer lines are hard to follow."""
 
 
@@ -76,11 +76,11 @@ class Pen:
     @staticmethod
     def of(console: Console) -> Pen:
         """Return the pen for a console."""
-        return Pen(min(console.width, WIDEST), not console.encoding.lower().startswith("utf"))
+        return Pen(min(console.width, MAX_WIDTH), not console.encoding.lower().startswith("utf"))
 
     def safe(self, text: str) -> str:
         """Return text without escapes and, where needed, in ASCII; line breaks stay."""
-        clean = plain(text)
+        clean = strip_escapes(text)
         if not self.ascii_only:
             return clean
         spelt = "".join(ASCII_FOR.get(character, character) for character in clean)
@@ -96,10 +96,10 @@ class Pen:
 
     def prose(self, text: str) -> list[Text]:
         """Return the paragraphs of a text, with an empty line between them."""
-        parts = [part for paragraph in paragraphs(text) for part in (Text(""), self.words(paragraph))]
+        parts = [part for paragraph in split_paragraphs(text) for part in (Text(""), self.words(paragraph))]
         return parts[1:]
 
-    def symbol(self, sign: Sign) -> str:
+    def symbol(self, sign: Mark) -> str:
         """Return the mark of a role as this console can print it."""
         return sign.ascii if self.ascii_only else sign.symbol
 
@@ -117,17 +117,17 @@ class Pen:
         return [self.words(text, "muted") for text in texts if one_line(text)]
 
 
-def more(hidden: int, noun: str) -> str:
+def describe_hidden(hidden: int, noun: str) -> str:
     """Say how much was left out, and where it is; empty when nothing was."""
-    return f"… {counted(hidden, noun)}; the JSON and the page have them all" if hidden > 0 else ""
+    return f"… {pluralize(hidden, noun)}; the JSON and the page have them all" if hidden > 0 else ""
 
 
-def indented(parts: list[RenderableType]) -> RenderableType:
+def indent(parts: list[RenderableType]) -> RenderableType:
     """Move parts to the right."""
     return Padding(Stack(*parts), (0, 0, 0, 2), expand=False)
 
 
-def pairs(rows: list[tuple[Text, RenderableType]], width: int) -> Grid:
+def two_columns(rows: list[tuple[Text, RenderableType]], width: int) -> Grid:
     """Put names and values side by side; names take at most two fifths of the width."""
     grid = Grid.grid(padding=(0, 2, 0, 0))
     longest = max((name.cell_len for name, _ in rows), default=0)
@@ -138,7 +138,7 @@ def pairs(rows: list[tuple[Text, RenderableType]], width: int) -> Grid:
     return grid
 
 
-_NARROWEST = 12
+MIN_TEXT_WIDTH = 12
 """Columns a text may be squeezed to before the table is printed row by row."""
 _GAP = 2
 """Spaces between columns."""
@@ -146,21 +146,21 @@ _GAP = 2
 
 def print_table(rows: Table, pen: Pen) -> list[RenderableType]:
     """Print a table with its heading, footnotes and caption."""
-    known = tabulate(rows)
-    widths = _widths(known, pen)
-    shown: list[RenderableType] = [_grid(known, widths, pen)] if widths else _cards(known, pen)
+    known = lay_out_table(rows)
+    widths = column_widths(known, pen)
+    shown: list[RenderableType] = [_grid(known, widths, pen)] if widths else row_cards(known, pen)
     hidden = len(known.rows) - SHOWN_ROWS
     footnotes = [f"{flag}  {reason}" for flag, reason in known.footnotes]
     return [
         *pen.heading(rows.title),
         *shown,
-        *pen.notes("" if rows.rows else "No rows.", more(hidden, "more row"), *footnotes, rows.note),
+        *pen.notes("" if rows.rows else "No rows.", describe_hidden(hidden, "more row"), *footnotes, rows.note),
     ]
 
 
-def _widths(known: Tabulation, pen: Pen) -> list[int]:
+def column_widths(known: TableLayout, pen: Pen) -> list[int]:
     """Share the width out: every column as wide as it likes, or numbers whole and words squeezed; none when even that is too wide."""
-    wanted = [_column_width(known, index, heading, pen) for index, heading in enumerate(known.headings)]
+    wanted = [wanted_width(known, index, heading, pen) for index, heading in enumerate(known.headings)]
     least = [_least(known, index, want, pen) for index, want in enumerate(wanted)]
     spare = pen.width - sum(least) - _GAP * len(least)
     if spare < 0:
@@ -174,43 +174,43 @@ def _widths(known: Tabulation, pen: Pen) -> list[int]:
     return widths
 
 
-def _column_width(known: Tabulation, index: int, heading: str, pen: Pen) -> int:
-    cells = [cell_len(_written(row[index], pen).plain) for row in known.rows[:SHOWN_ROWS]]
+def wanted_width(known: TableLayout, index: int, heading: str, pen: Pen) -> int:
+    cells = [cell_len(entry_text(row[index], pen).plain) for row in known.rows[:SHOWN_ROWS]]
     return max([1, cell_len(pen.safe(heading)), *cells])
 
 
-def _least(known: Tabulation, index: int, wanted: int, pen: Pen) -> int:
+def _least(known: TableLayout, index: int, wanted: int, pen: Pen) -> int:
     longest_word = max(map(cell_len, pen.safe(known.headings[index]).split()), default=0)
     if any(row[index].numeric for row in known.rows[:SHOWN_ROWS]):
-        return _column_width(known, index, longest_word * "x", pen)
-    return min(wanted, max(longest_word, _NARROWEST))
+        return wanted_width(known, index, longest_word * "x", pen)
+    return min(wanted, max(longest_word, MIN_TEXT_WIDTH))
 
 
-def _grid(known: Tabulation, widths: Sequence[int], pen: Pen) -> Grid:
+def _grid(known: TableLayout, widths: Sequence[int], pen: Pen) -> Grid:
     grid = Grid.grid(padding=(0, _GAP, 0, 0))
     for width, right in zip(widths, known.right, strict=True):
         grid.add_column(justify="right" if right else "left", width=width, overflow="fold")
     grid.add_row(*(pen.words(heading, "bold") for heading in known.headings))
     grid.add_row(*(pen.block("─" * width, "muted") for width in widths))
     for row in known.rows[:SHOWN_ROWS]:
-        grid.add_row(*(_written(entry, pen) for entry in row))
+        grid.add_row(*(entry_text(entry, pen) for entry in row))
     return grid
 
 
-def _cards(known: Tabulation, pen: Pen) -> list[RenderableType]:
+def row_cards(known: TableLayout, pen: Pen) -> list[RenderableType]:
     """Print each row as its first cell and a list of the others."""
     cards: list[RenderableType] = []
     for row in known.rows[:SHOWN_ROWS]:
         listed = [
-            (pen.words(heading), _written(entry, pen))
+            (pen.words(heading), entry_text(entry, pen))
             for heading, entry in zip(known.headings[1:], row[1:], strict=True)
         ]
-        cards.append(pen.words(f"{known.headings[0]}: {_written(row[0], pen).plain}", "bold"))
-        cards.append(indented([pairs([*listed], pen.width)]))
+        cards.append(pen.words(f"{known.headings[0]}: {entry_text(row[0], pen).plain}", "bold"))
+        cards.append(indent([two_columns([*listed], pen.width)]))
     return cards
 
 
-def _written(entry: Entry, pen: Pen) -> Text:
+def entry_text(entry: TableEntry, pen: Pen) -> Text:
     return pen.words(f"{entry.text} [{entry.footnote}]" if entry.footnote else entry.text)
 
 
@@ -225,12 +225,14 @@ def print_curve(lines: Curve, pen: Pen) -> list[RenderableType]:
         pen.words(axis_label(lines.y)),
         *plot(lines, pen),
         Text(" " * max(0, pen.width - cell_len(axis_label(lines.x)))) + pen.words(axis_label(lines.x)),
-        pairs(list(_legend(lines, pen)), pen.width),
-        *pen.notes(more(len(lines.events) - SHOWN_EVENTS, "more event"), f"{lines.note} {left_out(lines)}"),
+        two_columns(list(legend_rows(lines, pen)), pen.width),
+        *pen.notes(
+            describe_hidden(len(lines.events) - SHOWN_EVENTS, "more event"), f"{lines.note} {describe_gaps(lines)}"
+        ),
     ]
 
 
-def plot(lines: Curve, pen: Pen, height: int = HEIGHT) -> list[Text]:
+def plot(lines: Curve, pen: Pen, height: int = PLOT_HEIGHT) -> list[Text]:
     """Draw the lines of a chart with their axes and nothing else."""
     return [_colored(row, pen) for row in plot_rows(lines, pen.width, ascii_only=pen.ascii_only, height=height)]
 
@@ -243,16 +245,16 @@ def _colored(row: list[tuple[str, int | None]], pen: Pen) -> Text:
     return line
 
 
-def _legend(lines: Curve, pen: Pen) -> Iterator[tuple[Text, RenderableType]]:
+def legend_rows(lines: Curve, pen: Pen) -> Iterator[tuple[Text, RenderableType]]:
     for index, one in enumerate(lines.series):
         style = line_style(index)
         symbol = line_symbol(index, len(lines.series), ascii_only=pen.ascii_only)
-        yield pen.words(f"{symbol} {one_line(one.name)}", style.color), pen.words(course(one, lines.x, lines.y))
+        yield pen.words(f"{symbol} {one_line(one.name)}", style.color), pen.words(describe_ends(one, lines.x, lines.y))
     if any(one.low for one in lines.series):
         yield pen.words("░ band"), pen.words(lines.band)
     for index, event in enumerate(lines.events[:SHOWN_EVENTS]):
-        place = f"{one_line(lines.x.label)} {number(event.x, lines.x.unit)}"
-        yield pen.words(f"{letter(index)} {place}"), pen.words(event.label)
+        place = f"{one_line(lines.x.label)} {format_number(event.x, lines.x.unit)}"
+        yield pen.words(f"{letter_label(index)} {place}"), pen.words(event.label)
 
 
 def print_groups(picture: Groups, pen: Pen) -> list[RenderableType]:
@@ -265,19 +267,19 @@ def print_groups(picture: Groups, pen: Pen) -> list[RenderableType]:
     return [
         *pen.heading(picture.title),
         Text(pen.safe(legend)),
-        *(line for group in shown for line in _group(group, room, pen)),
-        *pen.notes(more(hidden, "more problem"), picture.note),
+        *(line for group in shown for line in group_lines(group, room, pen)),
+        *pen.notes(describe_hidden(hidden, "more problem"), picture.note),
     ]
 
 
-def _group(group: Group, room: int, pen: Pen) -> Iterator[Text]:
+def group_lines(group: Group, room: int, pen: Pen) -> Iterator[Text]:
     """Yield the lines of one problem: name, marks in chunks of eight, and how many are correct."""
     tally = Counter(group.outcomes)
     count = f"{tally[Outcome.CORRECT]}/{len(group.outcomes)}"
     across = max(1, (pen.width - room - len(count) - 4) // (_CHUNK + 1)) * _CHUNK
     starts = range(0, max(1, len(group.outcomes)), across)
     for start in starts:
-        name = pen.words(shortened(group.name, room) if start == 0 else "")
+        name = pen.words(truncate(group.name, room) if start == 0 else "")
         name.truncate(room, overflow="ellipsis", pad=True)
         line = name + Text("  ")
         for place, outcome in enumerate(group.outcomes[start : start + across]):
@@ -290,26 +292,26 @@ def _group(group: Group, room: int, pen: Pen) -> Iterator[Text]:
 
 def print_trace(text: Trace, pen: Pen) -> list[RenderableType]:
     """Print a text with a line of bars under it, as high as each token's number."""
-    steps = shading(text)
+    steps = choose_shading(text)
     hidden = len(text.tokens) - SHOWN_TOKENS
     marks = _DIGITS if pen.ascii_only else _BARS
     edges = steps.edges() if steps and steps.high > steps.low else ()
-    scale = "   ".join(f"{marks[level]} from {number(edge, text.unit)}" for level, edge in enumerate(edges, 1))
+    scale = "   ".join(f"{marks[level]} from {format_number(edge, text.unit)}" for level, edge in enumerate(edges, 1))
     lines = _Lines(pen.width)
-    for piece, level in _pieces(text, steps, pen):
+    for piece, level in trace_pieces(text, steps, pen):
         lines.add(piece, marks[level])
     return [
         *pen.heading(text.title),
-        *pen.notes(scale_words(text, steps)),
+        *pen.notes(describe_shading(text, steps)),
         *([Text(pen.safe(scale) if pen.ascii_only else scale)] if scale else []),
         *lines.printed(),
-        *pen.notes(more(hidden, "more token"), text.note),
+        *pen.notes(describe_hidden(hidden, "more token"), text.note),
     ]
 
 
-def _pieces(text: Trace, steps: Shading | None, pen: Pen) -> Iterator[tuple[str, int]]:
+def trace_pieces(text: Trace, steps: Shading | None, pen: Pen) -> Iterator[tuple[str, int]]:
     """Yield each token's text with its step; the name of a kind stands before its tokens."""
-    for kind, run in by_kind(text.tokens[:SHOWN_TOKENS]):
+    for kind, run in group_by_kind(text.tokens[:SHOWN_TOKENS]):
         if kind:
             yield pen.safe(f"[{kind}: "), 0
         yield from ((_shown(token, pen), steps.level(token.value) if steps else 0) for token in run)
@@ -355,45 +357,45 @@ def render_terminal(page: Page, console: Console) -> None:
     """Print the report on a console, at its width but never wider than 160 columns."""
     pen = Pen.of(console)
     parts: list[Sequence[RenderableType]] = [[pen.words(page.title, "bold"), *pen.notes(page.subtitle)]]
-    parts += [_DRAWN_BY[type(part)](part, pen) for part in page.sections]
+    parts += [PRINTERS[type(part)](part, pen) for part in page.sections]
     if page.provenance:
-        parts.append([*pen.heading("Where this comes from"), _listed(page.provenance, pen)])
+        parts.append([*pen.heading("Where this comes from"), fact_grid(page.provenance, pen)])
     for part in parts:
         console.print(Stack(*part), width=pen.width, highlight=False, crop=False)
         console.print()
 
 
-def _print_verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
+def print_verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
     sign = SEVERITIES[found.severity]
     head = pen.words(f"{pen.symbol(sign)} {found.severity.value.upper()}", sign.color)
     inside: list[RenderableType] = [pen.words(found.headline, "bold"), *pen.prose(found.body)]
-    numbers: list[RenderableType] = [pen.words(""), _listed(found.numbers, pen)] if found.numbers else []
-    return [head, indented([*inside, *numbers])]
+    numbers: list[RenderableType] = [pen.words(""), fact_grid(found.numbers, pen)] if found.numbers else []
+    return [head, indent([*inside, *numbers])]
 
 
-def _print_text(words: sections.Text, pen: Pen) -> list[RenderableType]:
+def print_text(words: sections.Text, pen: Pen) -> list[RenderableType]:
     return [*pen.heading(words.title), *pen.prose(words.text)]
 
 
-def _print_listing(lines: Listing, pen: Pen) -> list[RenderableType]:
+def print_listing(lines: Listing, pen: Pen) -> list[RenderableType]:
     copied = pen.block(lines.text.rstrip("\n"))
     return [*pen.heading(lines.title), copied, *pen.notes(lines.note)]
 
 
-def _print_facts(listed: Facts, pen: Pen) -> list[RenderableType]:
-    return [*pen.heading(listed.title), _listed(listed.facts, pen)]
+def print_facts(listed: Facts, pen: Pen) -> list[RenderableType]:
+    return [*pen.heading(listed.title), fact_grid(listed.facts, pen)]
 
 
-def _listed(facts: Sequence[Fact], pen: Pen) -> RenderableType:
-    rows = [(pen.words(fact.name), Stack(pen.words(fact_text(fact)), *pen.notes(fact.note))) for fact in facts]
-    return pairs([(name, value) for name, value in rows], pen.width)
+def fact_grid(facts: Sequence[Fact], pen: Pen) -> RenderableType:
+    rows = [(pen.words(fact.name), Stack(pen.words(format_fact(fact)), *pen.notes(fact.note))) for fact in facts]
+    return two_columns([(name, value) for name, value in rows], pen.width)
 
 
-_DRAWN_BY: Mapping[type, Callable[[Any, Pen], list[RenderableType]]] = {
-    sections.Verdict: _print_verdict,
-    sections.Text: _print_text,
-    sections.Listing: _print_listing,
-    sections.Facts: _print_facts,
+PRINTERS: Mapping[type, Callable[[Any, Pen], list[RenderableType]]] = {
+    sections.Verdict: print_verdict,
+    sections.Text: print_text,
+    sections.Listing: print_listing,
+    sections.Facts: print_facts,
     sections.Table: print_table,
     sections.Curve: print_curve,
     sections.Groups: print_groups,

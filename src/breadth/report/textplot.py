@@ -7,14 +7,24 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from breadth.report.layout import Axes, Point, axes, band_stretches, drawable, is_empty, letter, stretches, tick_texts
+from breadth.report.layout import (
+    Axes,
+    Point,
+    band_segments,
+    choose_axes,
+    is_drawable,
+    is_empty,
+    letter_label,
+    line_segments,
+    tick_labels,
+)
 from breadth.report.sections import Axis, Curve, Series
 from breadth.report.style import SHOWN_EVENTS, line_symbol
 
-HEIGHT = 12
+PLOT_HEIGHT = 12
 """Lines of the plot without its axis: enough to see a shape, few enough to stay on one screen."""
 
-Cell: TypeAlias = tuple[str, int | None]
+PlotCell: TypeAlias = tuple[str, int | None]
 """A character, and which line of the chart it belongs to."""
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -40,7 +50,7 @@ class Grid:
     """Row and column -> the line last drawn there."""
     depth: dict[tuple[int, int], int] = field(default_factory=dict)
     """Row and column -> how many bands cover it."""
-    marks: dict[tuple[int, int], Cell] = field(default_factory=dict)
+    marks: dict[tuple[int, int], PlotCell] = field(default_factory=dict)
     """Row and column -> the character that stands there whatever is below."""
 
     def place(self, point: Point) -> tuple[float, float]:
@@ -56,43 +66,45 @@ class Grid:
         return round(down) // 4, round(across) // 2
 
 
-def plot_rows(curve: Curve, width: int, *, ascii_only: bool, height: int = HEIGHT) -> list[list[Cell]]:
+def plot_rows(curve: Curve, width: int, *, ascii_only: bool, height: int = PLOT_HEIGHT) -> list[list[PlotCell]]:
     """Draw the curve with both axes in at most ``width`` characters, and so many lines without the axis below."""
-    scales = axes(curve, max(2, width // 14), 4)
-    texts = tick_texts(scales.y_ticks, curve.y)
+    scales = choose_axes(curve, max(2, width // 14), 4)
+    texts = tick_labels(scales.y_ticks, curve.y)
     margin = max(map(len, texts), default=0)
     grid = Grid(max(8, width - margin - 2), height, scales)
     labels = {grid.cell((scales.x.low, tick))[0]: text for tick, text in zip(scales.y_ticks, texts, strict=True)}
-    _draw(curve, grid, ascii_only=ascii_only)
+    draw_curve(curve, grid, ascii_only=ascii_only)
     body = [
-        [*_plain(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)]
+        [*plain_cells(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)]
         for row in range(height)
     ]
-    return [*body, *([_plain(line) for line in _foot(grid, curve.x, margin)])]
+    return [*body, *([plain_cells(line) for line in axis_rows(grid, curve.x, margin)])]
 
 
-def _draw(curve: Curve, grid: Grid, *, ascii_only: bool) -> None:
+def draw_curve(curve: Curve, grid: Grid, *, ascii_only: bool) -> None:
     for one in curve.series:
-        _shade(one, grid)
+        shade_band(one, grid)
     for index, event in enumerate(curve.events):
-        if drawable(event.x):
+        if is_drawable(event.x):
             column = grid.cell((event.x, grid.scales.y.low))[1]
             grid.marks.update({(row, column): (_HAIRLINE, None) for row in range(1, grid.rows)})
-            grid.marks.setdefault((0, column), (letter(index) if index < SHOWN_EVENTS else _HAIRLINE, None))
+            grid.marks.setdefault((0, column), (letter_label(index) if index < SHOWN_EVENTS else _HAIRLINE, None))
     for index, one in enumerate(curve.series):
-        _trace(one, index, grid)
-        _mark(one, (line_symbol(index, len(curve.series), ascii_only=ascii_only), index), grid, ascii_only=ascii_only)
+        trace_line(one, index, grid)
+        mark_points(
+            one, (line_symbol(index, len(curve.series), ascii_only=ascii_only), index), grid, ascii_only=ascii_only
+        )
     if is_empty(curve):
         _write("no values to draw", grid)
 
 
-def _shade(series: Series, grid: Grid) -> None:
+def shade_band(series: Series, grid: Grid) -> None:
     """Fill the band, one column of characters at a time, by drawing both edges and what lies between."""
-    for run in band_stretches(series):
+    for run in band_segments(series):
         spans: dict[int, tuple[float, float]] = {}
         corners = [(grid.place((x, high)), grid.place((x, low))) for x, low, high in run]
         for (top, bottom), (next_top, next_bottom) in pairwise([*corners, corners[-1]]):
-            for share in _shares(top[0], next_top[0]):
+            for share in even_shares(top[0], next_top[0]):
                 column = round(top[0] + share * (next_top[0] - top[0])) // 2
                 upper = top[1] + share * (next_top[1] - top[1])
                 lower = bottom[1] + share * (next_bottom[1] - bottom[1])
@@ -103,12 +115,12 @@ def _shade(series: Series, grid: Grid) -> None:
                 grid.depth[row, column] = grid.depth.get((row, column), 0) + 1
 
 
-def _trace(series: Series, index: int, grid: Grid) -> None:
+def trace_line(series: Series, index: int, grid: Grid) -> None:
     """Set the dots of every stretch of a line; a dot also uncovers an event's hairline."""
-    for run in stretches(series):
+    for run in line_segments(series):
         places = [grid.place(point) for point in run]
         for start, end in pairwise([places[0], *places]):
-            for across, down in _steps(start, end):
+            for across, down in line_dots(start, end):
                 cell = (down // 4, across // 2)
                 grid.dots[cell] = grid.dots.get(cell, 0) | _DOTS[down % 4][across % 2]
                 grid.owners[cell] = index
@@ -116,44 +128,44 @@ def _trace(series: Series, index: int, grid: Grid) -> None:
                     del grid.marks[cell]
 
 
-def _mark(series: Series, mark: Cell, grid: Grid, *, ascii_only: bool) -> None:
+def mark_points(series: Series, mark: PlotCell, grid: Grid, *, ascii_only: bool) -> None:
     """Put the line's marker on its points: all when there is room, else some; ASCII has nothing finer than a marker."""
-    points = [point for run in stretches(series) for point in run]
+    points = [point for run in line_segments(series) for point in run]
     cells = (
         [cell for cell in grid.owners if grid.owners[cell] == mark[1]]
         if ascii_only
         else [grid.cell(point) for point in points]
     )
     roomy = len(points) * _NEAR <= grid.columns
-    lonely = {grid.cell(run[0]) for run in stretches(series) if len(run) == 1}
+    lonely = {grid.cell(run[0]) for run in line_segments(series) if len(run) == 1}
     if not (ascii_only or roomy):
-        cells = [*lonely, *_spread(cells, mark[1] or 0)]
+        cells = [*lonely, *spread_cells(cells, mark[1] or 0)]
     grid.marks.update(dict.fromkeys(cells, mark))
 
 
-def _spread(cells: Sequence[tuple[int, int]], index: int) -> list[tuple[int, int]]:
+def spread_cells(cells: Sequence[tuple[int, int]], index: int) -> list[tuple[int, int]]:
     """Choose about six cells along a line, at other places for every line."""
     stride = max(1, len(cells) // 6)
     return [*cells[(stride // 2 + index * stride // 4) % stride :: stride]]
 
 
-def _steps(start: tuple[float, float], end: tuple[float, float]) -> Iterator[tuple[int, int]]:
+def line_dots(start: tuple[float, float], end: tuple[float, float]) -> Iterator[tuple[int, int]]:
     """Yield the dots on the straight line between two places."""
     longest = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1.0)
-    for share in _shares(0.0, longest):
+    for share in even_shares(0.0, longest):
         yield round(start[0] + share * (end[0] - start[0])), round(start[1] + share * (end[1] - start[1]))
 
 
-def _shares(start: float, end: float) -> list[float]:
+def even_shares(start: float, end: float) -> list[float]:
     count = max(1, round(abs(end - start)))
     return [index / count for index in range(count + 1)]
 
 
-def _line(grid: Grid, row: int) -> list[Cell]:
-    return [_character(grid, (row, column)) for column in range(grid.columns)]
+def _line(grid: Grid, row: int) -> list[PlotCell]:
+    return [grid_character(grid, (row, column)) for column in range(grid.columns)]
 
 
-def _character(grid: Grid, cell: tuple[int, int]) -> Cell:
+def grid_character(grid: Grid, cell: tuple[int, int]) -> PlotCell:
     if cell in grid.marks:
         return grid.marks[cell]
     if cell in grid.dots:
@@ -161,10 +173,10 @@ def _character(grid: Grid, cell: tuple[int, int]) -> Cell:
     return _SHADE[min(grid.depth.get(cell, 0), 2)], None
 
 
-def _foot(grid: Grid, axis: Axis, margin: int) -> list[str]:
+def axis_rows(grid: Grid, axis: Axis, margin: int) -> list[str]:
     """Return the x axis and its labels; a label that would touch its left neighbour is left out."""
     line, words = ["─"] * grid.columns, ""
-    for tick, text in zip(grid.scales.x_ticks, tick_texts(grid.scales.x_ticks, axis), strict=True):
+    for tick, text in zip(grid.scales.x_ticks, tick_labels(grid.scales.x_ticks, axis), strict=True):
         column = grid.cell((tick, grid.scales.y.low))[1]
         line[column] = "┴"
         start = min(max(0, column - len(text) // 2), grid.columns - len(text))
@@ -181,5 +193,5 @@ def _write(text: str, grid: Grid) -> None:
     )
 
 
-def _plain(text: str) -> list[Cell]:
+def plain_cells(text: str) -> list[PlotCell]:
     return [(character, None) for character in text]

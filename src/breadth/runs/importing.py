@@ -18,6 +18,7 @@ from breadth.base.atomic import write_error
 from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
+from breadth.runs.reader import RestartDetector
 from breadth.runs.schema import (
     HEADER_FILE,
     PROBLEM_SCHEMA,
@@ -34,7 +35,6 @@ from breadth.runs.schema import (
     to_toml_value,
     write_header,
 )
-from breadth.runs.split_runs import RestartDetector
 from breadth.runs.writer import PROBLEMS_FILE, ProblemWriter, RunWriter
 
 Progress = Callable[[str], None]

@@ -13,16 +13,17 @@ import orjson
 
 from breadth.base.errors import ServerError
 from breadth.runtime.dialect import SERVER_DIALECTS, ServerDialect, ServerIdentity
-from breadth.runtime.samplers.connection import base_url, bearer_header
+from breadth.runtime.samplers.connection import base_url, bearer_header, read_up_to
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.runtime.samplers.server_errors import quote, status_error
+from breadth.runtime.wire import MODELS_PATH
 
 MAX_PAGE_BYTES = 4 * 2**20
-"""Bytes of a reply that are read at most."""
+"""Bytes read of a reply at most."""
 
 
 class ServerClient:
-    """A server under one address."""
+    """Plain requests to a server under one address."""
 
     def __init__(self, url: str, *, key: str | None = None, seconds: float = 60.0) -> None:
         self.url = base_url(url)
@@ -45,16 +46,9 @@ class ServerClient:
             await self._session.close()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """Send a request and return the reply as it is."""
-        return await self._ask(path, body)
-
-    async def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return the reply, a JSON object."""
-        return self._object(path, await self.post(path, body))
-
-    async def _ask(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Send a request and return the body of the reply."""
         if self._session is None:
-            raise RuntimeError("a Site is used inside its context")
+            raise RuntimeError("a ServerClient is used inside its context")
         headers = {"Content-Type": "application/json"}
         try:
             async with self._session.post(
@@ -69,34 +63,32 @@ class ServerClient:
                 f"{self.url}{path} did not answer in {self._seconds:g} s.", "See whether the server hangs."
             ) from error
         except (aiohttp.ClientError, OSError) as error:
-            said = quote(str(error)) or type(error).__name__
+            reason = quote(str(error)) or type(error).__name__
             raise ServerError(
-                f"{self.url} cannot be reached: {said}.", "Start the server, or check the address and the port."
+                f"{self.url} cannot be reached: {reason}.", "Start the server, or check the address and the port."
             ) from error
 
-    def _object(self, path: str, body: bytes) -> dict[str, Any]:
+    async def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and return the reply, a JSON object."""
+        reply = await self.post(path, body)
         try:
-            found = msgspec.json.decode(body)
+            content = msgspec.json.decode(reply)
         except msgspec.DecodeError:
-            found = None
-        if not isinstance(found, dict):
-            said = quote(body[:400].decode("utf-8", "replace"))
+            content = None
+        if not isinstance(content, dict):
+            text = quote(reply[:400].decode("utf-8", "replace"))
             raise ServerError(
-                f"{self.url}{path} answered with no JSON object: {said}", "Check that this is a model server's address."
+                f"{self.url}{path} answered with no JSON object: {text}", "Check that this is a model server's address."
             )
-        return found
+        return content
 
 
 async def read_limited(reply: aiohttp.ClientResponse) -> bytes:
-    """Return a whole body, or as much of it as is read at most: what a stranger sends is not to fill our memory."""
-    pieces, size = [], 0
-    async for piece in reply.content.iter_any():
-        pieces.append(piece)
-        size += len(piece)
-        if size > MAX_PAGE_BYTES:
-            reply.close()
-            break
-    return b"".join(pieces)
+    """Return a body, of a huge one only the beginning: an unknown server must not fill our memory."""
+    content = await read_up_to(reply, MAX_PAGE_BYTES)
+    if len(content) > MAX_PAGE_BYTES:
+        reply.close()
+    return content
 
 
 IDENTITY_PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/get_model_info")
@@ -105,10 +97,10 @@ IDENTIFY_TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 
 async def identify(url: str, key: str | None = None) -> ServerIdentity:
-    """Ask a server for its models and for the pages that tell servers apart; only the models must be there."""
+    """Fetch a server's models and the pages that distinguish servers; only the models must exist."""
     base = strip_api_path(url)
     async with aiohttp.ClientSession(headers=bearer_header(key), timeout=IDENTIFY_TIMEOUT) as session:
-        status, said, models = await _page(session, base, "/v1/models")
+        status, headers, models = await fetch_page(session, base, MODELS_PATH)
         if status in (401, 403):
             raise ServerError(
                 f"{base} refuses the key (status {status}).",
@@ -124,17 +116,17 @@ async def identify(url: str, key: str | None = None) -> ServerIdentity:
                 status=status,
                 fatal=True,
             )
-        pages = await asyncio.gather(*(_page(session, base, path) for path in IDENTITY_PAGES))
+        pages = await asyncio.gather(*(fetch_page(session, base, path) for path in IDENTITY_PAGES))
     props = {
         path: body
         for path, (code, _, body) in zip(IDENTITY_PAGES, pages, strict=True)
         if code == 200 and body is not None
     }
-    return ServerIdentity(models, said, props)
+    return ServerIdentity(models, headers, props)
 
 
 def recognise_dialect(identity: ServerIdentity) -> ServerDialect:
-    """Return the dialect of the server, fitted to it; the plain one when no other recognises it."""
+    """Return the dialect of the server, adapted to it; the plain one when no other recognises it."""
     for _, kind in SERVER_DIALECTS:
         dialect: ServerDialect = kind()
         if dialect.recognises(identity):
@@ -143,12 +135,12 @@ def recognise_dialect(identity: ServerIdentity) -> ServerDialect:
 
 
 def strip_api_path(url: str) -> str:
-    """Return a server's address without a trailing slash or ``/v1``, as people paste it."""
+    """Return a server's address without a trailing slash or ``/v1``."""
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[int, dict[str, str], Any]:
-    """Return status, headers and JSON body of a page; None for a body that is none."""
+async def fetch_page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[int, dict[str, str], Any]:
+    """Return status, headers and JSON body of a page; None for a body that is no JSON."""
     try:
         async with session.get(base + path) as response:
             raw = await read_limited(response)
@@ -158,7 +150,7 @@ async def _page(session: aiohttp.ClientSession, base: str, path: str) -> tuple[i
             f"{base!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True
         ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        if path != "/v1/models":
+        if path != MODELS_PATH:
             return 0, {}, None
         raise ServerError(
             f"No server answers at {base} ({str(error) or type(error).__name__}).",
@@ -177,9 +169,9 @@ AUTO_DIALECT = "auto"
 async def connect(
     urls: Sequence[str], *, dialect: str = AUTO_DIALECT, key: str | None = None, model: str = "", attempts: int = 3
 ) -> OpenAISampler:
-    """Return a sampler for servers that must answer now; several must be of one kind.
+    """Return a sampler for servers that are up now; several must be of one kind.
 
-    A model that no server lists is refused here: some servers answer with whatever model they have.
+    A model that no server lists is refused here: some servers answer with any model they have.
     """
     identities = {strip_api_path(url): await identify(url, key) for url in urls}
     for address, identity in identities.items():
@@ -191,12 +183,12 @@ async def connect(
             f"The servers are of different kinds: {names}.",
             "Name one dialect for all with --dialect, or use servers of one kind.",
         )
-    spoken: ServerDialect = (
+    chosen: ServerDialect = (
         kinds.pop()
         if dialect == AUTO_DIALECT
         else SERVER_DIALECTS.load(dialect)().fitted(next(iter(identities.values())))
     )
-    return OpenAISampler(list(identities), dialect=spoken, key=key, attempts=attempts)
+    return OpenAISampler(list(identities), dialect=chosen, key=key, attempts=attempts)
 
 
 def check_model(identity: ServerIdentity, model: str, address: str) -> None:

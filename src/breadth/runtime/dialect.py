@@ -1,8 +1,8 @@
-"""How servers that all call themselves OpenAI-compatible differ: one dialect a server, in ``adapters/<server>/dialect.py``.
+"""How OpenAI-compatible servers differ: one dialect per server, in ``adapters/<server>/dialect.py``.
 
-The plain dialect below sends only what the OpenAI schema has. A server's own dialect is a subclass that overrides what
-differs: the names of sampling fields, how a reply's beginning is given (prefix continuation), how thinking is capped,
-the largest number of top log-probs, and how the server is recognised from what it says about itself.
+The plain dialect below sends only fields of the OpenAI schema. A server's own dialect is a subclass that overrides the
+differences: names of sampling fields, prefix continuation, the cap on thinking, the largest number of top log-probs,
+and how the server is recognised from its own pages.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ SERVER_DIALECTS = Catalogue(
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What a server says about itself, gathered by the probe before a dialect is chosen."""
+    """A server's own pages about itself, fetched before a dialect is chosen."""
 
     models: Mapping[str, Any]
     """Body of ``/v1/models``."""
     headers: Mapping[str, str]
     """Headers of that reply, names in lower case."""
     props: Mapping[str, Any]
-    """Bodies of well-known pages that answered, by path: ``/props``, ``/version``, ``/get_server_info``, ..."""
+    """Bodies of well-known pages that exist, by path: ``/props``, ``/version``, ``/get_server_info``, ..."""
 
 
 @dataclass(frozen=True)
 class ServerDialect:
-    """The plain OpenAI schema: what every server should understand."""
+    """The plain OpenAI schema, which every server should understand."""
 
     catalogue: ClassVar[Catalogue] = SERVER_DIALECTS
     tested_live: ClassVar[bool] = False
     """Whether a real server of this kind has answered it in our tests."""
     offers: ClassVar[frozenset[str]] = frozenset({"logprobs", "confidences", "seed", "halt"})
-    """What the server can do; the probe finds out what a particular one does."""
+    """What servers of this kind support; the probe finds out what a particular one does."""
     max_top_logprobs: ClassVar[int] = 20
-    """Alternatives it sends at most for each token, unless configured otherwise."""
+    """Alternatives sent at most for each token, unless configured otherwise."""
 
     def recognises(self, identity: ServerIdentity) -> bool:
         """Say whether a server is of this kind. The plain dialect recognises none: it is the fallback."""
@@ -59,33 +59,33 @@ class ServerDialect:
         return False
 
     def fit_to(self, identity: ServerIdentity) -> ServerDialect:
-        """Return the dialect as this very server needs it, by what it says about itself."""
+        """Return the dialect adapted to this very server, by its own pages."""
         del identity
         return self
 
     def speculates(self, identity: ServerIdentity) -> bool | None:
-        """Say whether the server decodes speculatively, which loosens caps and log-probs; None when it does not tell."""
+        """Say whether the server decodes speculatively, which loosens caps and log-probs; None when unknown."""
         del identity
         return None
 
-    def build_request(self, draw: SampleRequest) -> tuple[str, dict[str, Any]]:
-        """Return path and body of the streaming request for a draw."""
+    def build_request(self, request: SampleRequest) -> tuple[str, dict[str, Any]]:
+        """Return path and body of the streaming request for a sample."""
         body: dict[str, Any] = {
-            "model": draw.model,
+            "model": request.model,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "seed": draw.seed,
+            "seed": request.seed,
         }
-        body |= self.sampling_fields(draw.sampling)
-        if draw.sampling.thinking_tokens is not None:
-            body |= self.thinking_fields(draw.sampling.thinking_tokens)
-        path = COMPLETIONS_PATH if isinstance(draw.prompt, str) else CHAT_PATH
-        body |= self.logprob_fields(draw.sampling.top_logprobs, path)
-        body |= self.prompt_fields(draw)
-        return path, body | dict(draw.options)
+        body |= self.sampling_fields(request.sampling)
+        if request.sampling.thinking_tokens is not None:
+            body |= self.thinking_fields(request.sampling.thinking_tokens)
+        path = COMPLETIONS_PATH if isinstance(request.prompt, str) else CHAT_PATH
+        body |= self.logprob_fields(request.sampling.top_logprobs, path)
+        body |= self.prompt_fields(request)
+        return path, body | dict(request.options)
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
-        """Return the sampling fields under the server's names, every one explicit."""
+        """Return the sampling fields under the server's names, all of them explicit."""
         fields: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -104,19 +104,19 @@ class ServerDialect:
         )
 
     def logprob_fields(self, top: int, path: str) -> dict[str, Any]:
-        """Return the fields that ask for log-probs: nothing for none."""
+        """Return the fields that request log-probs; none for ``top`` 0."""
         if top <= 0:
             return {}
         return {"logprobs": True, "top_logprobs": top} if path == CHAT_PATH else {"logprobs": top}
 
-    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
+    def prompt_fields(self, request: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply where one is given."""
-        if isinstance(draw.prompt, str):
-            return {"prompt": draw.prompt + draw.prefix}
-        if draw.prefix:
+        if isinstance(request.prompt, str):
+            return {"prompt": request.prompt + request.prefix}
+        if request.prefix:
             raise StrategyError(
                 "The reply is to continue a given beginning, but the plain OpenAI schema cannot do that in a chat.",
                 "Choose the server's own dialect with --dialect (llama-cpp, vllm, sglang), or give the prompt as plain"
                 " text.",
             )
-        return {"messages": [dict(message) for message in draw.prompt]}
+        return {"messages": [dict(message) for message in request.prompt]}

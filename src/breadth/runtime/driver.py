@@ -1,4 +1,4 @@
-"""The driver: runs a strategy on one task or many with a sampler, within a budget, and sums up the results."""
+"""The driver: runs a strategy on one task or many with a sampler, within a budget, and summarizes the results."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ from breadth.runtime.strategy_run import StrategyRun
 
 @dataclass(frozen=True)
 class SolveResult:
-    """What came of one task."""
+    """The result of one task."""
 
     task: Task
-    """What was asked."""
+    """The task."""
     answer: Answer
-    """What the strategy answered; without a candidate when nothing arrived."""
+    """The strategy's answer; without a candidate when nothing arrived."""
     spend: Spend
-    """What it used, draws that failed or were cancelled included."""
+    """What it used, including samples that failed or were cancelled."""
     arrived: tuple[Candidate, ...]
     """Every candidate that arrived, delivered to the strategy or not."""
     started: int
-    """Draws begun."""
+    """Samples started."""
     failed: int
-    """Draws that failed for good, each after its retries."""
+    """Samples that failed for good, each after its retries."""
     discarded: int
-    """Draws cancelled in flight, because the answer was decided or the time was up."""
+    """Samples cancelled in flight, because the answer was decided or the time was up."""
     errors: Mapping[str, int]
-    """Why draws failed -> how often."""
+    """Reason of a failure -> how often."""
     last_error: ServerError | None
     """The latest failure, where there was one."""
     seconds: float
-    """From start to answer on the clock."""
+    """Wall-clock seconds from start to answer."""
     budget_exhausted: bool
-    """Whether the budget ran out on the way."""
+    """Whether the budget ran out."""
     trace: str
     """Id of this solve, in logs and records."""
 
     @classmethod
-    def from_context(cls, solving: SolveContext, answer: Answer, seconds: float, trace: str) -> SolveResult:
-        """Sum up a task that has been solved."""
+    def from_context(cls, context: SolveContext, answer: Answer, seconds: float, trace: str) -> SolveResult:
+        """Summarize a task that has been solved."""
         return cls(
-            solving.task,
+            context.task,
             answer,
-            solving.ledger.spent,
-            tuple(solving.arrived),
-            solving.started,
-            solving.failed,
-            solving.discarded,
-            dict(solving.errors),
-            solving.last_error,
+            context.ledger.spent,
+            tuple(context.arrived),
+            context.started,
+            context.failed,
+            context.discarded,
+            dict(context.errors),
+            context.last_error,
             seconds,
-            solving.budget_exhausted,
+            context.budget_exhausted,
             trace,
         )
 
@@ -77,27 +77,27 @@ class Driver:
     """Solves tasks with one sampler; several may be solved at once, all charged to one ledger."""
 
     sampler: Sampler
-    """Where draws come from."""
+    """Where samples come from."""
     ledger: Ledger = field(default_factory=Ledger)
     """The account of everything this driver does."""
     judges: Mapping[str, JudgeFunction] = field(default_factory=dict)
     """Judges that strategies may call, by name."""
     journal: Journal = field(default_factory=Journal)
-    """Where replies are written down and taken up again from; by default nowhere."""
+    """Records outcomes for a later resume; by default nowhere."""
 
     async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:  # noqa: B008 - frozen
         """Run a strategy on a task; it never spends more than ``budget`` and the driver's own ledger allow."""
         self.check(strategy)
         self.journal.begin_task(task.name, self.fingerprint(strategy, task))
         ledger = Ledger(budget, parent=self.ledger)
-        solving = SolveContext(task, self.sampler, ledger, self.judges, self.journal)
-        begun = time.monotonic()
-        answer = await StrategyRun(solving).drive(strategy(task))
-        solving.finish()
-        return SolveResult.from_context(solving, answer, time.monotonic() - begun, new_trace_id())
+        context = SolveContext(task, self.sampler, ledger, self.judges, self.journal)
+        started_at = time.monotonic()
+        answer = await StrategyRun(context).drive(strategy(task))
+        context.finish()
+        return SolveResult.from_context(context, answer, time.monotonic() - started_at, new_trace_id())
 
     def check(self, strategy: Strategy) -> None:
-        """Refuse a strategy that needs what the sampler does not offer."""
+        """Refuse a strategy that needs what the sampler does not support."""
         offers = self.sampler.offers | ({"judge"} if self.judges else set())
         missing = sorted(strategy.needs - offers)
         if missing:
@@ -108,13 +108,15 @@ class Driver:
 
     @staticmethod
     def fingerprint(plan: Strategy | Allocator, task: Task) -> str:
-        """Return a hash of everything that decides what is asked: the same run may be taken up again, another may not."""
-        asked = (plan, task.prompt, task.model, task.sampling, task.reading, task.seed, task.options, task.halt)
-        return hashlib.blake2b("\0".join(map(repr, asked)).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+        """Return a hash of all settings of a run: only a run with the same hash may be resumed."""
+        settings = (plan, task.prompt, task.model, task.sampling, task.reading, task.seed, task.options, task.halt)
+        return hashlib.blake2b(
+            "\0".join(map(repr, settings)).encode("utf-8", "surrogatepass"), digest_size=12
+        ).hexdigest()
 
 
 TASK_CONCURRENCY = 4
-"""Tasks solved side by side, unless told otherwise."""
+"""Tasks solved in parallel by default."""
 
 
 async def solve_all(
@@ -125,7 +127,7 @@ async def solve_all(
     budget: Budget = Budget(),  # noqa: B008 - frozen
     concurrency: int = TASK_CONCURRENCY,
 ) -> AsyncIterator[SolveResult]:
-    """Solve tasks under one strategy, ``at_once`` side by side, each within ``budget``; yields them as they end."""
+    """Solve tasks with one strategy, ``concurrency`` at a time, each within ``budget``; yields them as they end."""
     check_unique_names(tasks)
     if concurrency < 1:
         raise SettingsError(f"{concurrency} tasks are to be solved at once; need at least one.", "Set it to 1 or more.")
@@ -138,10 +140,8 @@ async def solve_all(
             if not running:
                 return
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for solved in sorted(
-                done, key=lambda ended: ended.exception() is not None
-            ):  # what is whole is not lost to what broke
-                yield solved.result()
+            for ended in sorted(done, key=lambda task: task.exception() is not None):  # results before errors
+                yield ended.result()
     finally:
         await cancel_all(list(running))
 
@@ -149,7 +149,7 @@ async def solve_all(
 async def allocate(
     driver: Driver, allocator: Allocator, tasks: Sequence[Task], *, judge: str | None = None
 ) -> list[SolveResult]:
-    """Spread the driver's budget over tasks as an allocator says, round by round; answers come by vote, or by the judge's score."""
+    """Spread the driver's budget over tasks by an allocator, in rounds; answers come by vote, or by the judge's score."""
     check_unique_names(tasks)
     shares = {task.name: Share.begin(driver, task, allocator, judge) for task in tasks}
     allocation = allocator([task.name for task in tasks])
@@ -157,7 +157,7 @@ async def allocate(
     try:
         while granted is not None:
             await gather_or_cancel(shares[grant.task].sample(grant) for grant in granted)
-            if driver.ledger.time_left is not None and driver.ledger.time_left <= 0:
+            if driver.ledger.is_out_of_time:
                 break
             try:
                 granted = allocation.send({name: share.progress for name, share in shares.items()})
@@ -173,49 +173,50 @@ class Share:
     """One task's part of a budget that is spread over many."""
 
     context: SolveContext
-    """Its draws."""
+    """Its samples."""
     judge: str | None
-    """Who judges its candidates."""
+    """Judge of its candidates."""
     poll: Poll
     """Its vote."""
     recorded: dict[str, JournalEvent] = field(default_factory=dict)
-    """What an earlier attempt has drawn for it, by place."""
+    """Outcomes of an earlier attempt, by draw id."""
     granted: int = 0
-    """Draws granted: each has a place of its own, whatever became of it."""
+    """Samples granted; each has its own draw id, whatever its outcome."""
     ended: int = 0
-    """Draws ended."""
+    """Samples ended."""
     started_at: float = field(default_factory=time.monotonic)
-    """When it was begun, on the monotonic clock."""
+    """When it was started, on the monotonic clock."""
 
     @classmethod
     def begin(cls, driver: Driver, task: Task, allocator: Allocator, judge: str | None) -> Share:
         """Open the account of one task."""
         driver.journal.begin_task(task.name, driver.fingerprint(allocator, task))
-        solving = SolveContext(task, driver.sampler, Ledger(parent=driver.ledger), driver.judges, driver.journal)
+        context = SolveContext(task, driver.sampler, Ledger(parent=driver.ledger), driver.judges, driver.journal)
         recorded = {
             event.draw_id: event
             for event in driver.journal.take_events(task.name, "")
             if event.kind in ("arrived", "failed")
         }
-        return cls(solving, judge, Poll(task), recorded)
+        return cls(context, judge, Poll(task), recorded)
 
     async def sample(self, grant: Grant) -> None:
-        """Draw what was granted, side by side, and take it in, in order of the draws."""
-        places = [str(self.granted + number) for number in range(grant.draws)]
+        """Sample what was granted, in parallel, and add it to the vote in the order of the draw ids."""
+        draw_ids = [str(self.granted + number) for number in range(grant.draws)]
         self.granted += grant.draws
-        drawn = [
+        candidates = [
             candidate
-            for candidate in await gather_or_cancel(map(self._sample_or_replay, places))
+            for candidate in await gather_or_cancel(map(self.sample_or_replay, draw_ids))
             if candidate is not None
         ]
         if self.judge is not None:
-            drawn = await gather_or_cancel(self.context.judge(candidate, self.judge) for candidate in drawn)
-        self.poll.add(drawn)
+            candidates = await gather_or_cancel(self.context.judge(candidate, self.judge) for candidate in candidates)
+        self.poll.add(candidates)
 
-    async def _sample_or_replay(self, place: str) -> Candidate | None:
-        known = self.recorded.pop(place, None)
+    async def sample_or_replay(self, draw_id: str) -> Candidate | None:
+        """Sample one candidate, or take it from an earlier attempt."""
+        known = self.recorded.pop(draw_id, None)
         candidate = (
-            await self.context.sample(Ask(), place, "") if known is None else self.context.replay_event(known, Ask())
+            await self.context.sample(Ask(), draw_id, "") if known is None else self.context.replay_event(known, Ask())
         )
         refused = (
             known is None and candidate is None and (self.context.budget_exhausted or self.context.is_hopeless(Ask()))
@@ -225,17 +226,17 @@ class Share:
 
     @property
     def progress(self) -> Progress:
-        """What the allocator is told."""
-        judged = [
+        """What the allocator is sent."""
+        scored = [
             candidate for candidate in self.poll.seen if candidate.score is not None or candidate.solved is not None
         ]
-        scores = [candidate.score for candidate in judged if candidate.score is not None]
-        solved = sum(candidate.solved is True for candidate in judged)
+        scores = [candidate.score for candidate in scored if candidate.score is not None]
+        solved = sum(candidate.solved is True for candidate in scored)
         tokens = sum(candidate.tokens for candidate in self.context.arrived)
-        return Progress(self.ended, len(judged), solved, max(scores, default=None), self.poll.state, tokens)
+        return Progress(self.ended, len(scored), solved, max(scores, default=None), self.poll.state, tokens)
 
     def result(self) -> SolveResult:
-        """Return what came of the task."""
+        """Return the result of the task."""
         answer = best_scored(self.poll) if self.judge else majority_with_confidence(self.poll, BetaLead(), "allocated")
         answer = answer if self.poll.seen else Answer()
         return SolveResult.from_context(
@@ -244,7 +245,7 @@ class Share:
 
 
 def check_unique_names(tasks: Sequence[Task]) -> None:
-    """Refuse tasks that share a name: their records could not be told apart."""
+    """Refuse tasks that share a name: their records could not be separated."""
     names = [task.name for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
@@ -252,15 +253,15 @@ def check_unique_names(tasks: Sequence[Task]) -> None:
 
 
 MAX_VOTES_LISTED = 20
-"""Answers listed at most; a vote of forty different ones tells nothing by its tail."""
+"""Answers listed at most: the tail of a vote over forty different ones is of no use."""
 
 
-def summarize_result(solved: SolveResult, strategy: Strategy) -> dict[str, Any]:
+def summarize_result(result: SolveResult, strategy: Strategy) -> dict[str, Any]:
     """Return confidence, cost, votes, failures and notes; the answer's text is not in it."""
-    answer, spend = solved.answer, solved.spend
+    answer, spend = result.answer, result.spend
     weight = sum(answer.votes.values())
     return {
-        "trace": solved.trace,
+        "trace": result.trace,
         "strategy": strategy_name(strategy),
         "answer": answer.answer,
         "confidence": answer.confidence,
@@ -271,10 +272,10 @@ def summarize_result(solved: SolveResult, strategy: Strategy) -> dict[str, Any]:
         ],
         "tied": list(answer.tied),
         "stopped": answer.stopped,
-        "drawn": solved.started,
-        "arrived": len(solved.arrived),
-        "failed": solved.failed,
-        "discarded": solved.discarded,
+        "drawn": result.started,
+        "arrived": len(result.arrived),
+        "failed": result.failed,
+        "discarded": result.discarded,
         "unread": answer.unread,
         "independent": answer.independent,
         "cost": {
@@ -282,24 +283,24 @@ def summarize_result(solved: SolveResult, strategy: Strategy) -> dict[str, Any]:
             "input_tokens": spend.input_tokens,
             "cached_tokens": spend.cached_tokens,
             "output_tokens": spend.output_tokens,
-            "seconds": round(solved.seconds, 3),
+            "seconds": round(result.seconds, 3),
             "money": spend.money,
         },
-        "budget_spent": solved.budget_exhausted,
-        "errors": [{"problem": problem, "times": times} for problem, times in solved.errors.items()],
-        "notes": [*answer.notes, *server_notes(solved)],
+        "budget_spent": result.budget_exhausted,
+        "errors": [{"problem": problem, "times": times} for problem, times in result.errors.items()],
+        "notes": [*answer.notes, *server_notes(result)],
         "figures": dict(answer.figures),
     }
 
 
-def server_notes(solved: SolveResult) -> list[str]:
-    """Say what the server did otherwise than asked, as far as a client can see: caps passed over, events sent twice."""
-    passed = sum("cap_ignored" in candidate.message for candidate in solved.arrived)
-    twice = sum("repeated_events" in candidate.message for candidate in solved.arrived)
-    whole = len(solved.arrived)
+def server_notes(result: SolveResult) -> list[str]:
+    """Return what the server did against the request, as far as a client can see: caps ignored, events sent twice."""
+    ignored = sum("cap_ignored" in candidate.message for candidate in result.arrived)
+    twice = sum("repeated_events" in candidate.message for candidate in result.arrived)
+    whole = len(result.arrived)
     notes = {
-        f"The server wrote more tokens than allowed in {passed} of {whole} completions: it does not keep to caps.": (
-            passed
+        f"The server wrote more tokens than allowed in {ignored} of {whole} completions: it does not keep to caps.": (
+            ignored
         ),
         f"The server sent events twice in {twice} of {whole} completions; they were dropped.": twice,
     }

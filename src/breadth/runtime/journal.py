@@ -1,4 +1,4 @@
-"""What came back, in the order it came, on disk at once: a killed run goes on from here without drawing anything twice."""
+"""Every outcome in order of arrival, on disk at once: a killed run resumes from here without sampling anything twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -34,10 +34,11 @@ class JournalEvent:
     path: str
     """Path of the run within the task: empty for the strategy's own, longer for forked ones."""
     draw_id: str
-    """Which draw or fork it is about."""
+    """Id of the sample or fork; the file calls it ``place``."""
     kind: EventKind
-    """arrived, failed, discarded (cancelled in flight), forked (which branches ended first), or abandoned: what was recorded under the
-    same place is paid, and not to be taken up any more."""
+    """arrived, failed, discarded (cancelled in flight), forked (which branches ended first), or abandoned: what was
+    recorded under the same id is paid for and not to be replayed.
+    """
     spend: Spend = Spend()
     """What it used."""
     candidate: Candidate | None = None
@@ -52,21 +53,21 @@ class JournalEvent:
 
 @dataclass
 class Journal:
-    """Events of one run folder: those of an earlier attempt to be taken up again, and new ones appended.
+    """Events of one run folder: replays those of an earlier attempt, and appends new ones.
 
     Without a folder it keeps nothing.
     """
 
     folder: Path | None = None
-    """Where the file lies."""
+    """Folder of the file."""
     recorded: dict[tuple[str, str], deque[JournalEvent]] = field(default_factory=lambda: defaultdict(deque))
     """Events of earlier attempts, by task and path, in order."""
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """Task -> what it was asked with."""
+    """Task -> hash of prompt, policy and seed."""
 
     @classmethod
     def open(cls, folder: Path) -> Journal:
-        """Read what an earlier attempt left; a last line cut off by a kill is left out, for the next event takes its place."""
+        """Read what an earlier attempt left; a last line cut off by a kill is skipped, and overwritten later."""
         journal = cls(folder)
         path = folder / JOURNAL_FILE
         try:
@@ -75,16 +76,16 @@ class Journal:
             raise read_error(path, error) from error
         for number, line in enumerate(lines, 1):
             if line.strip():
-                journal._take(line, path, number)
+                journal._read_line(line, path, number)
         return journal
 
-    def _take(self, line: bytes, path: Path, number: int) -> None:
+    def _read_line(self, line: bytes, path: Path, number: int) -> None:
         try:
             row = orjson.loads(line)
             if "fingerprint" in row:
                 self.fingerprints[row["task"]] = row["fingerprint"]
             else:
-                self._record(_event(row))
+                self._add_recorded(event_from_row(row))
         except (ValueError, TypeError, KeyError) as error:
             raise BrokenFileError(
                 path,
@@ -93,75 +94,70 @@ class Journal:
                 row=number,
             ) from error
 
-    def _record(self, event: JournalEvent) -> None:
-        place = event.task, event.path
+    def _add_recorded(self, event: JournalEvent) -> None:
+        run = event.task, event.path
         if event.kind != "abandoned":
-            self.recorded[place].append(event)
+            self.recorded[run].append(event)
             return
-        kept = [known for known in self.recorded[place] if known.kind != "forked" or known.draw_id != event.draw_id]
-        self.recorded[place] = deque(
+        kept = [known for known in self.recorded[run] if known.kind != "forked" or known.draw_id != event.draw_id]
+        self.recorded[run] = deque(
             replace(known, kind="discarded") if known.draw_id == event.draw_id else known for known in kept
         )
 
     def begin_task(self, task: str, fingerprint: str) -> None:
-        """Note what a task is asked with; an earlier attempt must have asked the same."""
+        """Record the fingerprint of a task; an earlier attempt must have had the same."""
         if self.folder is None:
             return
         known = self.fingerprints.get(task)
         if known is None:
             self.fingerprints[task] = fingerprint
-            self._append({"task": task, "fingerprint": fingerprint})
+            self._write_row({"task": task, "fingerprint": fingerprint})
         elif known != fingerprint:
             raise BrokenFileError(
                 self.folder / JOURNAL_FILE,
-                f"task '{task}' was begun with another prompt, policy or seed: its replies cannot be taken up again.",
-                "Choose another folder, or repeat the command with the settings it was begun with.",
+                f"task '{task}' was started with another prompt, policy or seed: its replies cannot be used again.",
+                "Choose another folder, or repeat the command with the settings it was started with.",
             )
 
     def take_events(self, task: str, path: str) -> deque[JournalEvent]:
-        """Return what an earlier attempt recorded of one run, in order; taken only once."""
+        """Remove and return what an earlier attempt recorded of one run, in order."""
         return self.recorded.pop((task, path), deque())
 
     def take_subtree(self, task: str, path: str) -> Iterable[JournalEvent]:
-        """Return what was recorded of one run and the runs it forked; taken only once."""
-        for name, inner in [place for place in self.recorded if place[0] == task and place[1].startswith(path)]:
+        """Remove and yield what was recorded of one run and the runs it forked."""
+        for name, inner in [run for run in self.recorded if run[0] == task and run[1].startswith(path)]:
             yield from self.take_events(name, inner)
 
     def pending_events(self, task: str) -> Iterable[JournalEvent]:
-        """Return everything of a task that has not been taken up yet; it stays to be taken."""
+        """Yield everything of a task that has not been replayed yet, without removing it."""
         for (name, _), events in self.recorded.items():
             if name == task:
                 yield from events
 
     def append(self, event: JournalEvent) -> None:
-        """Write an event down before anybody acts on it."""
+        """Write an event to disk before anything acts on it."""
         if self.folder is not None:
-            self._append(_row(event))
+            self._write_row(event_row(event))
 
-    def _append(self, row: Mapping[str, Any]) -> None:
+    def _write_row(self, row: Mapping[str, Any]) -> None:
         assert self.folder is not None  # noqa: S101 - a journal that keeps nothing does not come here
-        line = _line(row)
+        line = encode_line(row)
         path = self.folder / JOURNAL_FILE
         try:
             with path.open("ab+", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                    size = _last_line_end(file.fileno(), size)  # an earlier attempt was killed inside its line
+                    size = last_line_end(file.fileno(), size)  # an earlier attempt was killed inside its line
                     file.truncate(size)
-                _write_whole(file, line, size)
+                if file.write(line) != len(line):  # the disk is full: leave the file as long as it was
+                    file.truncate(size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise write_error(path, error) from error
 
 
-def _write_whole(file: IO[bytes], line: bytes, size: int) -> None:
-    """Write a line, or leave the file as long as it was: a full disk may take only part of it."""
-    if file.write(line) != len(line):
-        file.truncate(size)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _last_line_end(descriptor: int, size: int) -> int:
-    """Return the place after the last line break."""
+def last_line_end(descriptor: int, size: int) -> int:
+    """Return the position after the last line break of a file."""
     block = 1 << 16
     end = size
     while end > 0:
@@ -173,49 +169,56 @@ def _last_line_end(descriptor: int, size: int) -> int:
     return 0
 
 
-def _line(row: Mapping[str, Any]) -> bytes:
-    """Return a row as a line of JSON; halves of characters (lone surrogates), which JSON cannot hold, become question marks."""
+def encode_line(row: Mapping[str, Any]) -> bytes:
+    """Return a row as a line of JSON; lone surrogates, which JSON cannot hold, become question marks."""
     try:
-        return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE, default=_plain)
+        return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE, default=_to_json)
     except TypeError:
-        text = json.dumps(row, ensure_ascii=False, default=_plain)
-        return _line(json.loads(text.encode("utf-8", "replace")))
+        text = json.dumps(row, ensure_ascii=False, default=_to_json)
+        return encode_line(json.loads(text.encode("utf-8", "replace")))
 
 
-def _plain(value: Any) -> Any:
-    """Return as JSON has it what our JSON writer does not know: arrays with gaps as lists, mappings as tables, all else as text."""
+def _to_json(value: Any) -> Any:
+    """Convert what orjson does not know: arrays with gaps to lists, mappings to tables, all else to text."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def _row(event: JournalEvent) -> dict[str, Any]:
+FIELD_KEYS = {"draw_id": "place"}
+"""Field of a record -> its key in the file, where that differs."""
+
+
+def event_row(event: JournalEvent) -> dict[str, Any]:
+    """Return an event as a row of the file."""
     row: dict[str, Any] = {"task": event.task, "path": event.path, "place": event.draw_id, "kind": event.kind}
     if event.spend != Spend():
-        row["spend"] = _changed(event.spend)
+        row["spend"] = non_default_fields(event.spend)
     if event.candidate is not None:
-        row["candidate"] = _changed(event.candidate)
+        row["candidate"] = non_default_fields(event.candidate)
     for name in ("reason", "fatal", "branches"):
         if getattr(event, name):
             row[name] = getattr(event, name)
     return row
 
 
-def _changed(record: Any) -> dict[str, Any]:
-    """Return the fields of a record that differ from their defaults."""
+def non_default_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that differ from their defaults, under their keys in the file."""
     values = {}
     for spec in fields(record):
         value = getattr(record, spec.name)
         if value is None or (not isinstance(value, np.ndarray) and (value == spec.default or value == {})):
             continue
-        values[spec.name] = value
+        values[FIELD_KEYS.get(spec.name, spec.name)] = value
     return values
 
 
-def _event(row: Mapping[str, Any]) -> JournalEvent:
+def event_from_row(row: Mapping[str, Any]) -> JournalEvent:
+    """Return a row of the file as an event."""
     candidate = None
     if "candidate" in row:
-        values = dict(row["candidate"])
+        names = {key: name for name, key in FIELD_KEYS.items()}
+        values = {names.get(key, key): value for key, value in dict(row["candidate"]).items()}
         for name in ARRAY_FIELDS:
             if name in values:
                 values[name] = np.array(

@@ -1,7 +1,7 @@
-"""The ledger: what has been spent, what is promised to draws in flight, and how much may still be.
+"""The ledger: what has been spent, what is reserved for samples in flight, and how much is left.
 
-A draw reserves before it starts and settles when it ends, however it ends: what an aborted or discarded draw used is
-charged like any other. A reservation is for the worst case, so no ceiling is ever passed; what was not used is free
+A sample reserves before it starts and settles when it ends, however it ends: what an aborted or discarded sample used
+is charged like any other. A reservation is for the worst case, so no ceiling is ever exceeded; the unused part is free
 again when it settles.
 """
 
@@ -18,16 +18,16 @@ from breadth.inference.budget import Budget, Prices, Spend
 
 @dataclass(frozen=True)
 class Reservation:
-    """What is promised to one draw."""
+    """What is reserved for one sample."""
 
     calls: int
-    """1."""
+    """Requests: 1."""
     input_tokens: int
     """Tokens of its prompt, estimated."""
     output_tokens: int
-    """Most tokens it may write."""
+    """Tokens it may write at most."""
     money: float
-    """What that costs at most."""
+    """Cost at most."""
 
     def __add__(self, other: Reservation) -> Reservation:
         return Reservation(
@@ -42,7 +42,7 @@ class Reservation:
 
 
 class Ledger:
-    """One account: spent, reserved, ceilings. An account may have a parent whose ceilings hold as well."""
+    """One account: spent, reserved, ceilings. It may have a parent, whose ceilings apply too."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class Ledger:
         self.budget = budget
         """Its ceilings."""
         self.prices: Prices = prices if parent is None else parent.prices
-        """What tokens cost."""
+        """Prices of tokens."""
         self.parent = parent
         """The account this one is part of."""
         self.spent = Spend()
-        """What was used and settled."""
+        """What settled samples used."""
         self.reservations: list[Reservation] = []
         """Reservations not yet settled."""
         self.reserved = Reservation(0, 0, 0, 0.0)
         """Their sum."""
         self.mean_completion_tokens = Mean()
-        """Tokens of the completions that arrived whole: what a draw is expected to need."""
+        """Mean tokens of the completions that arrived whole: what a sample is expected to need."""
         self._clock = clock
         self._started = clock()
         self._waiting: list[asyncio.Future[None]] = []
@@ -77,30 +77,30 @@ class Ledger:
 
     @property
     def time_left(self) -> float | None:
-        """Seconds until the nearest deadline of this account and those above; None without one."""
+        """Seconds until the nearest deadline of this account and its parents; None without one."""
         own = None if self.budget.seconds is None else self.budget.seconds - self.seconds_since_open
         above = None if self.parent is None else self.parent.time_left
         return min((left for left in (own, above) if left is not None), default=None)
 
     async def reserve(self, input_tokens: int, output_tokens: int) -> Reservation | None:
-        """Promise a draw what it may need at most; None when that can never be had.
+        """Reserve what a sample may need at most; None when the budget can never allow it.
 
-        Where less output is left than wanted, the draw gets what is left once nothing else is in flight, unless that is
-        less than completions usually need: a draw that will be cut is a waste. It waits while draws in flight may still
-        free some, and for nothing else: an account that is spent is refused at once, whatever others draw beside it.
+        Where less output is left than wanted, the sample gets the rest once nothing else is in flight, unless that is
+        less than completions usually need: a sample that will be cut is a waste. It waits only while samples in flight
+        may still free some: an exhausted account refuses at once, whatever other accounts do.
         """
-        while (granted := self._grantable(input_tokens, output_tokens)) is None:
-            await self._change()
+        while (granted := self.grantable_tokens(input_tokens, output_tokens)) is None:
+            await self._wait_for_settlement()
         if not granted:
             return None
-        reservation = Reservation(1, input_tokens, granted, self._price(input_tokens, granted))
-        for account in self._accounts():
+        reservation = Reservation(1, input_tokens, granted, self.price(input_tokens, granted))
+        for account in self.accounts:
             account.reservations.append(reservation)
             account.reserved += reservation
         return reservation
 
     def settle(self, reservation: Reservation | None, used: Spend, *, whole: bool = True) -> Spend:
-        """Charge what a draw used, priced, and free the rest of its reservation; ``whole`` when its completion ended by itself."""
+        """Charge what a sample used, priced, and free its reservation; ``whole`` when its completion ended by itself."""
         used = Spend(
             used.calls,
             used.input_tokens,
@@ -109,7 +109,7 @@ class Ledger:
             used.seconds,
             self.prices.cost_of(used),
         )
-        for account in self._accounts():
+        for account in self.accounts:
             account.spent += used
             if reservation is not None:
                 account.reservations.remove(reservation)
@@ -118,28 +118,32 @@ class Ledger:
                 )  # no rounding left over
             if whole:
                 account.mean_completion_tokens += Mean(used.output_tokens, 1)
-        root = self._accounts()[-1]
+        root = self.accounts[-1]
         waiting, root._waiting = root._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
         return used
 
-    def _accounts(self) -> list[Ledger]:
-        return [self] if self.parent is None else [self, *self.parent._accounts()]
+    @property
+    def accounts(self) -> list[Ledger]:
+        """This account and its parents."""
+        return [self] if self.parent is None else [self, *self.parent.accounts]
 
+    @property
     def is_out_of_time(self) -> bool:
+        """Whether a deadline of this account or its parents has passed."""
         left = self.time_left
         return left is not None and left <= 0
 
-    def _grantable(self, input_tokens: int, output_tokens: int) -> int | None:
-        """Return the output tokens that every account can promise now; 0 when none ever can, None while draws in flight may free some.
+    def grantable_tokens(self, input_tokens: int, output_tokens: int) -> int | None:
+        """Return the output tokens every account can reserve now; 0 when none ever can, None while some may be freed.
 
-        Only what an account has promised itself can become free in it: others' draws are nothing to wait for.
+        Only an account's own reservations can become free in it: samples of other accounts are not waited for.
         """
-        if self.is_out_of_time():
+        if self.is_out_of_time:
             return 0
-        rooms = [(account._room(input_tokens), bool(account.reservations)) for account in self._accounts()]
+        rooms = [(account.output_room(input_tokens), bool(account.reservations)) for account in self.accounts]
         short = [(room, busy) for room, busy in rooms if room < output_tokens]
         least = (
             max(1.0, min(self.mean_completion_tokens.value, output_tokens))
@@ -152,8 +156,8 @@ class Ledger:
             return None
         return int(min((room for room, _ in short), default=output_tokens))
 
-    def _room(self, input_tokens: int) -> float:
-        """Return the output tokens this account has left for a draw with this prompt."""
+    def output_room(self, input_tokens: int) -> float:
+        """Return the output tokens this account has left for a sample with this prompt."""
         limits, spent, held = self.budget, self.spent, self.reserved
         if limits.calls is not None and spent.calls + held.calls + 1 > limits.calls:
             return 0.0
@@ -168,22 +172,22 @@ class Ledger:
             else limits.output_tokens - spent.output_tokens - held.output_tokens
         )
         if limits.money is not None:
-            room = min(room, self._affordable(limits.money - spent.money - held.money - self._price(input_tokens, 0)))
+            money = limits.money - spent.money - held.money - self.price(input_tokens, 0)
+            if self.prices.output:
+                affordable = money / self.prices.output * 1e6 * (1 + 1e-12)
+            else:
+                affordable = float("inf") if money >= 0 else 0.0
+            room = min(room, affordable)
         return room
 
-    def _affordable(self, money: float) -> float:
-        """Return the output tokens that money buys."""
-        if self.prices.output:
-            return money / self.prices.output * 1e6 * (1 + 1e-12)
-        return float("inf") if money >= 0 else 0.0
-
-    def _price(self, input_tokens: int, output_tokens: int) -> float:
+    def price(self, input_tokens: int, output_tokens: int) -> float:
+        """Return the cost of so many tokens."""
         return self.prices.cost_of(Spend(input_tokens=input_tokens, output_tokens=output_tokens))
 
-    async def _change(self) -> None:
-        """Wait until some draw settles, or the time is up."""
+    async def _wait_for_settlement(self) -> None:
+        """Wait until some sample settles, or the time is up."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._accounts()[-1]._waiting.append(future)
+        self.accounts[-1]._waiting.append(future)
         left = self.time_left
         if left is None:
             await future

@@ -1,4 +1,4 @@
-"""A file of questions to tune or measure on: JSON lines, CSV or Parquet, each row a question with its right answer where it is known."""
+"""Files of questions to tune or measure on: JSON lines, CSV or Parquet, with right answers where they are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from breadth.runs.schema import Remark
 from breadth.runs.writer import problem_id
 
 QUESTION_FIELDS = ("question", "prompt", "messages", "problem")
-"""Fields that may hold the question, the first one there is taken."""
+"""Fields that may hold the question; the first one present is used."""
 ANSWER_FIELDS = ("answer", "reference", "ground_truth")
 """Fields that may hold the right answer."""
 ID_FIELDS = ("id", "name")
@@ -49,22 +49,22 @@ class Question:
 
     @property
     def key(self) -> str | None:
-        """Canonical key of the right answer: the one stated in the reference (``#### 42``, a box) where there is one, else all of it."""
+        """Canonical key of the right answer: the one marked in the reference (``#### 42``, a box), else all of it."""
         return reference_key(self.reference)
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
     """Read the questions of a file, in its order.
 
-    A question stands under ``question``, ``prompt``, ``problem`` (a text or a list of messages) or ``messages``; its
-    right answer under ``answer``, ``reference`` or ``ground_truth``, or nowhere; an ``id`` is optional. A row that is
-    none, an id or a question that comes twice and a file without any are errors that name the row.
+    A question is in ``question``, ``prompt``, ``problem`` (a text or a list of messages) or ``messages``; its right
+    answer in ``answer``, ``reference`` or ``ground_truth``, or missing; an ``id`` is optional. A row without a
+    question, a repeated id or question, and a file without questions are errors that name the row.
     """
     questions: list[Question] = []
     rows_of: dict[object, int] = {}
-    for row, fields in _rows(path):
-        question = _question(path, row, fields)
-        _refuse_repeats(path, row, question, rows_of)
+    for row, fields in iterate_rows(path):
+        question = read_question(path, row, fields)
+        refuse_repeats(path, row, question, rows_of)
         questions.append(question)
     if not questions:
         raise BrokenFileError(
@@ -74,13 +74,13 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
 
 def keep_labelled(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """Return the questions whose right answer is known, or all of them when none is: both kinds cannot be judged together."""
+    """Return the questions whose right answer is known, or all when none is: the two kinds cannot be graded together."""
     known = tuple(question for question in questions if question.key is not None)
     return known or tuple(questions)
 
 
 def shuffle_questions(questions: Sequence[Question], seed: int) -> tuple[Question, ...]:
-    """Put questions in a random order that depends on the seed and their ids only, so that any number from its start is a fair sample."""
+    """Shuffle questions by the seed and their ids only, so that any number from the start is a fair sample."""
     return tuple(
         sorted(questions, key=lambda question: blake2b(f"{seed}\0{question.name}".encode("utf-8", "replace")).digest())
     )
@@ -88,11 +88,12 @@ def shuffle_questions(questions: Sequence[Question], seed: int) -> tuple[Questio
 
 def hash_questions(questions: Sequence[Question]) -> str:
     """Return a hash of all questions and their right answers, whatever their order."""
-    said = sorted(f"{question.name}\0{question.prompt!r}\0{question.reference}" for question in questions)
-    return blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=12).hexdigest()
+    lines = sorted(f"{question.name}\0{question.prompt!r}\0{question.reference}" for question in questions)
+    return blake2b("\0".join(lines).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _rows(path: Path) -> Iterator[NumberedRow]:
+def iterate_rows(path: Path) -> Iterator[NumberedRow]:
+    """Yield the rows of a file, whatever its format, with their numbers."""
     kind = FORMAT_BY_SUFFIX.get(path.suffix.lower())
     if kind is None:
         raise UnknownFormatError(
@@ -146,25 +147,29 @@ def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
         raise read_error(path, error) from error
 
 
-def _question(path: Path, row: int, fields: Mapping[str, Any]) -> Question:
+def read_question(path: Path, row: int, fields: Mapping[str, Any]) -> Question:
+    """Return one row as a question."""
     field = next((name for name in QUESTION_FIELDS if fields.get(name) not in (None, "", [])), None)
     if field is None:
-        found = ", ".join(map(str, fields)) or "nothing"
+        names = ", ".join(map(str, fields)) or "nothing"
         raise BrokenFileError(
             path,
-            f"has no question: its fields are {found}; need one of {', '.join(QUESTION_FIELDS)}.",
+            f"has no question: its fields are {names}; need one of {', '.join(QUESTION_FIELDS)}.",
             "Rename the field that holds it.",
             row=row,
         )
-    prompt = _prompt(path, row, field, fields[field])
+    prompt = read_question_prompt(path, row, field, fields[field])
     name = next((str(fields[name]) for name in ID_FIELDS if fields.get(name) not in (None, "")), None)
     answer = next((fields[name] for name in ANSWER_FIELDS if fields.get(name) is not None), None)
     return Question(
-        name or problem_id(prompt if isinstance(prompt, str) else repr(prompt)), prompt, _reference(path, row, answer)
+        name or problem_id(prompt if isinstance(prompt, str) else repr(prompt)),
+        prompt,
+        read_reference(path, row, answer),
     )
 
 
-def _prompt(path: Path, row: int, field: str, value: Any) -> Prompt:
+def read_question_prompt(path: Path, row: int, field: str, value: Any) -> Prompt:
+    """Return a field as a prompt: a text, or a chat with a message of the user."""
     if isinstance(value, str) and value.strip():
         return value
     if isinstance(value, (list, tuple)) and all(isinstance(part, Mapping) and "role" in part for part in value):
@@ -180,7 +185,8 @@ def _prompt(path: Path, row: int, field: str, value: Any) -> Prompt:
     )
 
 
-def _reference(path: Path, row: int, answer: Any) -> str | None:
+def read_reference(path: Path, row: int, answer: Any) -> str | None:
+    """Return the right answer as text; None without one."""
     if answer is None or (isinstance(answer, str) and not answer.strip()):
         return None
     if isinstance(answer, (str, int, float)):
@@ -193,7 +199,8 @@ def _reference(path: Path, row: int, answer: Any) -> str | None:
     )
 
 
-def _refuse_repeats(path: Path, row: int, question: Question, rows_of: dict[object, int]) -> None:
+def refuse_repeats(path: Path, row: int, question: Question, rows_of: dict[object, int]) -> None:
+    """Refuse a question or an id that an earlier row has."""
     for what, value in (("question", ("question", repr(question.prompt))), ("id", ("id", question.name))):
         before = rows_of.setdefault(value, row)
         if before != row:

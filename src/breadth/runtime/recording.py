@@ -1,4 +1,4 @@
-"""A run folder written by the inference loop: replies at once, for taking up again; candidates as rollouts, for every instrument."""
+"""A run folder written by the inference loop: replies at once, for a resume; candidates as rollouts at the end."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from breadth.runtime.journal import Journal
 
 
 class Recording:
-    """Keeps what was asked, drawn and answered in a run folder.
+    """Records prompts, samples and answers in a run folder.
 
-    Every reply is in ``replies.jsonl`` the moment it arrives; the same folder opened again takes the run up where it
-    was killed. Candidates become rollouts (split eval, one step a policy or setting) when the recording is closed, with
+    Every reply is in ``replies.jsonl`` the moment it arrives; the same folder opened again resumes a killed run.
+    Candidates become rollouts (split eval, one step per policy or setting) when the recording is closed, with
     ``correct`` where the right answer is known; each task becomes a row of metrics.
     """
 
     def __init__(
         self, folder: Path, policy: Policy | None = None, *, name: str = "", config: Mapping[str, Any] | None = None
     ) -> None:
-        about = dict(config or {}) | ({"policy": to_table(policy)} if policy is not None else {})
-        self.writer = RunWriter(folder, Header(SCHEMA_VERSION, name or folder.name, config=about))
+        settings = dict(config or {}) | ({"policy": to_table(policy)} if policy is not None else {})
+        self.writer = RunWriter(folder, Header(SCHEMA_VERSION, name or folder.name, config=settings))
         """Writes the folder."""
         self.journal = Journal.open(folder)
         """Replies of this attempt and earlier ones: give it to the driver."""
         self._rows: dict[int, list[dict[str, Any]]] = {}
         self._problems: dict[str, dict[str, Any]] = {}
-        self._solved = 0
+        self._tasks = 0
 
     def add(
         self,
-        solved: SolveResult,
+        result: SolveResult,
         *,
         truth: str | None = None,
         problem: str | None = None,
         step: int = 0,
         label: str = "",
     ) -> None:
-        """Take in what came of a task; ``truth`` is its right answer.
+        """Add the result of a task; ``truth`` is its right answer.
 
-        ``problem`` is its id where several tasks ask the same question; ``step`` and ``label`` tell the settings of a
-        sweep apart.
+        ``problem`` is its id where several tasks ask the same question; ``step`` and ``label`` separate the settings
+        of a sweep.
         """
-        task = replace(solved.task, name=problem or solved.task.name)
+        task = replace(result.task, name=problem or result.task.name)
         key = reference_key(truth)
         self._problems[task.name] = {
             "problem": task.name,
@@ -63,11 +63,11 @@ class Recording:
             "origin": None,
         }
         rows = self._rows.setdefault(step, [])
-        for place, candidate in enumerate(solved.arrived):
+        for number, candidate in enumerate(result.arrived):
             rows.append(
-                _row(task, candidate, place, label, None if key is None else candidate.key == key, solved.trace)
+                rollout_row(task, candidate, number, label, None if key is None else candidate.key == key, result.trace)
             )
-        self._metrics(solved, None if key is None else solved.answer.key == key)
+        self._write_metrics(result, None if key is None else result.answer.key == key)
 
     def close(self) -> None:
         """Write rollouts and problems; whole or not at all."""
@@ -87,20 +87,20 @@ class Recording:
     ) -> None:
         self.close()
 
-    def _metrics(self, solved: SolveResult, correct: bool | None) -> None:
+    def _write_metrics(self, result: SolveResult, correct: bool | None) -> None:
         values = {
-            "inference/drawn": solved.started,
-            "inference/failed": solved.failed,
-            "inference/discarded": solved.discarded,
-            "inference/unread": solved.answer.unread,
-            "inference/output_tokens": solved.spend.output_tokens,
-            "inference/input_tokens": solved.spend.input_tokens,
-            "inference/seconds": solved.seconds,
+            "inference/drawn": result.started,
+            "inference/failed": result.failed,
+            "inference/discarded": result.discarded,
+            "inference/unread": result.answer.unread,
+            "inference/output_tokens": result.spend.output_tokens,
+            "inference/input_tokens": result.spend.input_tokens,
+            "inference/seconds": result.seconds,
         }
-        optional = {"inference/confidence": solved.answer.confidence, "inference/correct": correct}
+        optional = {"inference/confidence": result.answer.confidence, "inference/correct": correct}
         known = {name: float(value) for name, value in optional.items() if value is not None}
-        self.writer.metrics(self._solved, values | known, split="eval")
-        self._solved += 1
+        self.writer.metrics(self._tasks, values | known, split="eval")
+        self._tasks += 1
 
 
 def prompt_text(task: Task) -> str:
@@ -110,7 +110,10 @@ def prompt_text(task: Task) -> str:
     return "\n\n".join(f"{message.get('role', '')}: {text_of(message.get('content'))}" for message in task.prompt)
 
 
-def _row(task: Task, candidate: Candidate, place: int, label: str, correct: bool | None, trace: str) -> dict[str, Any]:
+def rollout_row(
+    task: Task, candidate: Candidate, number: int, label: str, correct: bool | None, trace: str
+) -> dict[str, Any]:
+    """Return a candidate as a rollout."""
     extra = {
         "place": candidate.draw_id,
         "finish": candidate.finish,
@@ -130,12 +133,12 @@ def _row(task: Task, candidate: Candidate, place: int, label: str, correct: bool
         "score": candidate.score,
         "label": label,
     }
-    told = candidate.reasoning + "\n" + candidate.full_text if candidate.reasoning else candidate.full_text
+    completion = candidate.reasoning + "\n" + candidate.full_text if candidate.reasoning else candidate.full_text
     return {
         "problem": task.name,
         "group": f"{task.name} {label}".strip(),
-        "sample": place,
-        "completion": told,
+        "sample": number,
+        "completion": completion,
         "answer": candidate.answer,
         "correct": correct,
         "tokens": candidate.tokens,

@@ -1,4 +1,4 @@
-"""What a sampler is: it draws one completion at a time, can be cancelled, and says what it has used so far."""
+"""The sampler protocol: samples one completion at a time, can be cancelled, and reports what it has used so far."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any, Protocol
 from breadth.inference.halting import Halt
 from breadth.inference.records import Candidate, Prompt, Sampling
 
+ALL_OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
+"""Everything a sampler can support."""
+
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """One completion to be drawn, everything about it explicit."""
+    """One completion to sample, everything about it explicit."""
 
     prompt: Prompt
     """The chat, or a text to continue."""
     sampling: Sampling = Sampling()
-    """How to draw; ``max_tokens`` is what the ledger granted."""
+    """Temperature and so on; ``max_tokens`` is what the ledger granted."""
     prefix: str = ""
-    """Beginning of the reply that is given; the completion continues it and does not repeat it."""
+    """Given beginning of the reply; the completion continues it and does not repeat it."""
     model: str = ""
     """Model asked for; empty for the server's only one."""
     halt: Halt | None = None
@@ -27,14 +30,14 @@ class SampleRequest:
     seed: int = 0
     """Seed for the server, where it takes one."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request, passed on untouched."""
+    """Further fields of the request, passed on unchanged."""
     seconds: float | None = None
-    """Seconds it may take in all; a draw that takes longer fails."""
+    """Seconds it may take in all; a sample that takes longer fails."""
 
 
 @dataclass
 class Meter:
-    """What one draw has used so far; the sampler keeps it true while it works, so that an aborted draw is charged right."""
+    """What one sample has used so far; the sampler updates it as it works, so aborted samples are charged correctly."""
 
     calls: int = 0
     """Requests made, retries included."""
@@ -51,18 +54,14 @@ class Sampler(Protocol):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What it can do beyond plain text: logprobs, confidences, prefix, seed, halt."""
+        """What it supports beyond plain text: logprobs, confidences, prefix, seed, halt."""
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
-        """Draw one completion; answer, key, place and independence are left for the driver to fill in.
+        """Sample one completion; the driver fills in answer, key, draw_id and independence.
 
         Raises ServerError when it cannot. Cancelling the coroutine aborts the completion at the source; ``meter`` then
-        holds what it used up to there.
+        holds what it used so far.
         """
 
     async def close(self) -> None:
-        """Let go of connections and memory."""
-
-
-ALL_OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
-"""All that a sampler can offer."""
+        """Release connections and memory."""

@@ -1,4 +1,4 @@
-"""What the runs of one task share: its draws, their cost, and the judges that score candidates."""
+"""What the runs of one task share: its samples, their cost, and the judges that score candidates."""
 
 from __future__ import annotations
 
@@ -21,69 +21,68 @@ from breadth.runtime.sampler import Meter, Sampler, SampleRequest
 
 T = TypeVar("T")
 JUDGE_PATH = "judge"
-"""Path of the draws that judges make."""
+"""Path of the samples that judges request."""
 MAX_EXTRA_FAILURES = 2
-"""A failed draw is replaced as long as no more than this many more have failed than arrived."""
+"""A failed sample is replaced until this many more have failed than arrived."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a judge says about one candidate."""
+    """A judge's result for one candidate."""
 
     score: float | None = None
     """Higher is better."""
     feedback: str = ""
-    """Why, in words."""
+    """The reason, in words."""
     solved: bool | None = None
-    """Whether it is right, where the judge can tell."""
+    """Whether the candidate is right, where the judge knows."""
 
 
 JudgeSampler: TypeAlias = Callable[[Ask], Awaitable[Candidate | None]]
-"""Draws one candidate for a judge, charged to the task; None when that failed."""
+"""Samples one candidate for a judge, charged to the task; None when that failed."""
 JudgeFunction: TypeAlias = Callable[[Task, Candidate, JudgeSampler], Awaitable[Judgement]]
-"""Judges one candidate of a task; a judge that asks a model draws through the third argument, so that it is charged."""
+"""Judges one candidate of a task; a judge that asks a model samples through the third argument, which charges it."""
 
 
 @dataclass
 class SolveContext:
-    """What the runs of one task share: where draws come from, the account they are charged to, and the count of what became of them."""
+    """What the runs of one task share: the sampler, the ledger, and the count of samples by outcome."""
 
     task: Task
-    """What is being solved."""
+    """The task being solved."""
     sampler: Sampler
-    """Where draws come from."""
+    """Where samples come from."""
     ledger: Ledger
-    """What they are charged to."""
+    """The account they are charged to."""
     judges: Mapping[str, JudgeFunction] = field(default_factory=dict)
     """Judges by name."""
     journal: Journal = field(default_factory=Journal)
-    """Where what comes back is written down."""
+    """Records every outcome."""
     arrived: list[Candidate] = field(default_factory=list)
     """Every candidate, delivered or not, in order of arrival."""
     started: int = 0
-    """Draws begun."""
+    """Samples started."""
     failed: int = 0
-    """Draws that failed for good."""
+    """Samples that failed for good."""
     discarded: int = 0
-    """Draws cancelled in flight."""
+    """Samples cancelled in flight."""
     errors: dict[str, int] = field(default_factory=dict)
-    """Why draws failed -> how often."""
+    """Reason of a failure -> how often."""
     last_error: ServerError | None = None
     """The latest failure."""
     budget_exhausted: bool = False
-    """Whether the budget refused a draw."""
+    """Whether the budget refused a sample."""
     refused_kinds: set[tuple[str, str]] = field(default_factory=set)
-    """Model and purpose of the draws of which the server said that none can succeed."""
+    """Model and purpose of samples that can never succeed, by the server's own reply."""
     pending_replays: int = 0
-    """Outcomes recorded by earlier attempts and not taken up yet."""
+    """Outcomes recorded by earlier attempts and not replayed yet."""
     judge_events: dict[str, JournalEvent] | None = None
-    """What judges drew in an earlier attempt, by place; None until a judge is asked."""
+    """Samples of judges in an earlier attempt, by id; None until a judge is asked."""
     judge_counts: Counter[str] = field(default_factory=Counter)
-    """Draws of each judge for each candidate."""
+    """Samples of each judge for each candidate."""
 
     def __post_init__(self) -> None:
-        # All that earlier attempts used is charged before the first draw, else a draw could be granted what is gone
-        # already.
+        # What earlier attempts used is charged before the first sample, or it could be granted twice.
         recorded = list(self.journal.pending_events(self.task.name))
         for event in recorded:
             self.ledger.settle(None, event.spend, whole=event.candidate is not None)
@@ -94,17 +93,17 @@ class SolveContext:
             self.abandon_events(list(self.journal.take_subtree(self.task.name, "")))
 
     def request_kind(self, ask: Ask) -> tuple[str, str]:
-        """Return what draws have in common that the server refuses together: the model, and what they are for."""
+        """Return model and purpose: samples that share both are refused together."""
         return self.task.model if ask.model is None else ask.model, ask.purpose
 
     def is_hopeless(self, ask: Ask) -> bool:
-        """Say whether another draw would fail like the last one."""
+        """Say whether another sample would fail like the last one."""
         return self.request_kind(ask) in self.refused_kinds or self.failed > len(self.arrived) + MAX_EXTRA_FAILURES
 
-    async def sample(self, ask: Ask, place: str, path: str) -> Candidate | None:
-        """Draw one candidate within the budget; None when it failed or the budget is spent.
+    async def sample(self, ask: Ask, draw_id: str, path: str) -> Candidate | None:
+        """Sample one candidate within the budget; None when it failed or the budget is exhausted.
 
-        All is charged and written down.
+        Every outcome is charged and recorded.
         """
         sampling = ask.sampling or self.task.sampling
         prompt = self.task.prompt if ask.prompt is None else ask.prompt
@@ -115,42 +114,43 @@ class SolveContext:
             self.budget_exhausted = True
             return None
         self.started += 1
-        meter, begun = Meter(), time.monotonic()
-        draw = SampleRequest(
+        meter, started_at = Meter(), time.monotonic()
+        request = SampleRequest(
             prompt,
             replace(sampling, max_tokens=reservation.output_tokens),
             ask.prefix,
             self.request_kind(ask)[0],
             self.task.halt if ask.halt is None else ask.halt,
-            sample_seed(self.task, place),
+            sample_seed(self.task, draw_id),
             self.task.options,
             self.ledger.time_left,
         )
         outcome: Candidate | ServerError | None = None
         try:
-            outcome = await self.sampler.sample(draw, meter)
+            outcome = await self.sampler.sample(request, meter)
         except ServerError as error:
             outcome = error
         finally:
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - started_at
             used = Spend(max(meter.calls, 1), meter.prompt_tokens, meter.cached_tokens, meter.tokens, seconds)
             whole = isinstance(outcome, Candidate) and outcome.finish != "halt"
             used = self.ledger.settle(reservation, used, whole=whole)
             if outcome is None:
                 self.discarded += 1
-                self.journal.append(JournalEvent(self.task.name, path, place, "discarded", used))
-        return self.record_outcome(outcome, draw, ask, JournalEvent(self.task.name, path, place, "arrived", used))
+                self.journal.append(JournalEvent(self.task.name, path, draw_id, "discarded", used))
+        return self.record_outcome(outcome, request, ask, JournalEvent(self.task.name, path, draw_id, "arrived", used))
 
     def record_outcome(
-        self, outcome: Candidate | ServerError, draw: SampleRequest, ask: Ask, event: JournalEvent
+        self, outcome: Candidate | ServerError, request: SampleRequest, ask: Ask, event: JournalEvent
     ) -> Candidate | None:
+        """Record the outcome of a sample and count it; a completion becomes a candidate with its answer read."""
         if isinstance(outcome, ServerError):
             self.journal.append(replace(event, kind="failed", reason=outcome.problem, fatal=outcome.fatal))
             self.count_failure(outcome, ask)
             return None
         text = replace_surrogates(outcome.text)
         answer, key = self.task.reading.read_with_key(
-            draw.prefix + text, ended=outcome.finish in ("stop", "tool_calls")
+            request.prefix + text, ended=outcome.finish in ("stop", "tool_calls")
         )
         candidate = replace(
             outcome,
@@ -158,9 +158,9 @@ class SolveContext:
             reasoning=replace_surrogates(outcome.reasoning),
             answer=answer,
             key=key,
-            prefix=draw.prefix,
-            seed=draw.seed,
-            place=event.draw_id,
+            prefix=request.prefix,
+            seed=request.seed,
+            draw_id=event.draw_id,
             independent=ask.independent,
             seconds=event.spend.seconds,
         )
@@ -170,7 +170,7 @@ class SolveContext:
         return candidate
 
     def count_failure(self, error: ServerError, ask: Ask | None = None) -> None:
-        """Count a failed draw; where the server says that it can never succeed, others of its kind are not tried."""
+        """Count a failed sample; where it can never succeed, others of its kind are not tried."""
         if error.fatal and ask is not None:
             self.refused_kinds.add(self.request_kind(ask))
         self.failed += 1
@@ -178,7 +178,7 @@ class SolveContext:
         self.last_error = error
 
     def replay_event(self, event: JournalEvent, ask: Ask | None = None) -> Candidate | None:
-        """Take a recorded outcome as if it had just come: counted, not written down again, and charged already."""
+        """Use a recorded outcome as if it had just arrived: counted, but neither recorded nor charged again."""
         self.started += 1
         self.pending_replays -= 1
         if event.candidate is None:
@@ -189,33 +189,33 @@ class SolveContext:
         return event.candidate
 
     def discard_events(self, events: Iterable[JournalEvent]) -> None:
-        """Count recorded outcomes that nobody will be sent."""
+        """Count recorded outcomes that no run will be sent."""
         for event in events:
             if event.kind in ("arrived", "failed"):
                 self.replay_event(event)
 
     def finish(self) -> None:
-        """Count what earlier attempts recorded and nobody has asked for."""
+        """Count what earlier attempts recorded and no run has requested."""
         self.discard_events([*self.journal.take_subtree(self.task.name, ""), *(self.judge_events or {}).values()])
 
     def abandon_events(self, events: Iterable[JournalEvent]) -> None:
-        """Write recorded outcomes off for good: what is drawn now takes their place."""
+        """Discard recorded outcomes for good: new samples replace them."""
         for event in events:
             self.discard_events([event])
             if event.kind != "discarded":
                 self.journal.append(JournalEvent(event.task, event.path, event.draw_id, "abandoned"))
 
     async def judge(self, candidate: Candidate, by: str) -> Candidate:
-        """Have one candidate judged; a judge that fails leaves it as it was, and counts as a failed draw."""
+        """Let a judge score one candidate; a judge that fails leaves it unchanged and counts as a failed sample."""
         if by not in self.judges:
             raise StrategyError(
-                f"Candidates are to be judged by '{by}', but there is no such judge.",
+                f"Candidates need the judge '{by}', but there is no such judge.",
                 "Give the driver one under that name.",
             )
         name = f"{candidate.draw_id}:{by}"
 
         async def ask(request: Ask) -> Candidate | None:
-            place = f"{name}:{self.judge_counts[name]}"
+            draw_id = f"{name}:{self.judge_counts[name]}"
             self.judge_counts[name] += 1
             if self.judge_events is None:
                 self.judge_events = {
@@ -223,15 +223,16 @@ class SolveContext:
                     for event in self.journal.take_events(self.task.name, JUDGE_PATH)
                     if event.kind != "discarded"
                 }
-            known = self.judge_events.pop(place, None)
-            return await self.sample(request, place, JUDGE_PATH) if known is None else self.replay_event(known, request)
+            known = self.judge_events.pop(draw_id, None)
+            return (
+                await self.sample(request, draw_id, JUDGE_PATH) if known is None else self.replay_event(known, request)
+            )
 
         try:
             async with asyncio.timeout(self.ledger.time_left):
                 verdict = await self.judges[by](self.task, candidate, ask)
-        except TimeoutError:  # the deadline, or a limit of the judge's own
-            left = self.ledger.time_left
-            self.budget_exhausted = self.budget_exhausted or (left is not None and left <= 0)
+        except TimeoutError:  # the deadline, or the judge's own limit
+            self.budget_exhausted = self.budget_exhausted or self.ledger.is_out_of_time
             return candidate
         except ServerError as error:
             self.count_failure(error)
@@ -240,7 +241,7 @@ class SolveContext:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return text without halves of characters (lone surrogates), which no file can hold: each becomes a question mark."""
+    """Replace lone surrogates (halves of characters), which no file can hold, by question marks."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -253,25 +254,25 @@ def new_trace_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def sample_seed(task: Task, place: str) -> int:
-    """Return the seed of one draw: a hash of the task's seed, its name and the draw's place, positive and of 31 bits."""
+def sample_seed(task: Task, draw_id: str) -> int:
+    """Return the seed of one sample: a positive 31-bit hash of the task's seed, its name and the draw id."""
     digest = hashlib.blake2b(
-        f"{task.seed}\0{task.name}\0{place}".encode("utf-8", "surrogatepass"), digest_size=4
+        f"{task.seed}\0{task.name}\0{draw_id}".encode("utf-8", "surrogatepass"), digest_size=4
     ).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def estimate_prompt_tokens(prompt: str | tuple[Mapping[str, object], ...], prefix: str) -> int:
-    """Return a generous guess of a prompt's tokens, for the reservation: one for three bytes, and some for each message's frame."""
+    """Return a generous estimate of a prompt's tokens: one per three bytes, and some for each message's frame."""
     if isinstance(prompt, str):
         return (len(prompt.encode("utf-8", "replace")) + len(prefix)) // 3 + 1
     text = sum(len(text_of(message.get("content")).encode("utf-8", "replace")) for message in prompt)
     return (text + len(prefix)) // 3 + 8 * (len(prompt) + 1)
 
 
-async def gather_or_cancel(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do things side by side; when one breaks, or we are cancelled, the others are cancelled and awaited."""
-    tasks = [asyncio.create_task(work) for work in works]
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines in parallel; when one raises, or we are cancelled, the others are cancelled and awaited."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -296,34 +297,34 @@ Proposed solution:
 
 Say briefly what is wrong, if anything. Then end with one line: Score: N, where N is a whole number from 0 (certainly wrong) \
 to 10 (certainly right)."""
-_SCORE = re.compile(r"score\W{0,10}(\d{1,2}(?:\.\d+)?)", re.IGNORECASE)
+_SCORE_LINE = re.compile(r"score\W{0,10}(\d{1,2}(?:\.\d+)?)", re.IGNORECASE)
 MAX_SOLUTION_CHARACTERS = 8000
-"""Characters of a solution that a judge is shown, from its end: that is where the answer is."""
+"""Characters of a solution that a judge sees, from its end: that is where the answer is."""
 
 
 @dataclass(frozen=True)
 class ModelJudge:
-    """Asks a model for a score from 0 to 10, greedily, and charges what that costs to the task.
+    """Asks a model for a score from 0 to 10, greedily, and charges the cost to the task.
 
-    Harm: a model judges its own mistakes kindly, a small one judges hardly at all, and a solution may contain words
-    that are meant for the judge. Where the answer can be checked by a program, give the driver a judge that does.
+    Harm: a model overrates its own mistakes, a small one hardly discriminates, and a solution may contain text aimed
+    at the judge. Where a program can check the answer, give the driver a judge that does.
     """
 
     model: str | None = None
-    """Model that judges; None for the task's own."""
+    """Model to ask; None for the task's own."""
     max_tokens: int = 256
     """Most tokens of a judgement."""
 
-    async def __call__(self, task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
+    async def __call__(self, task: Task, candidate: Candidate, sample: JudgeSampler) -> Judgement:
         """Return the score as a share of 10; no score when none could be read."""
-        said = JUDGE_PROMPT.format(question=task.question, solution=candidate.full_text[-MAX_SOLUTION_CHARACTERS:])
+        question = JUDGE_PROMPT.format(question=task.question, solution=candidate.full_text[-MAX_SOLUTION_CHARACTERS:])
         sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=self.max_tokens)
-        prompt = ({"role": "user", "content": said},)
-        reply = await draw(
+        prompt = ({"role": "user", "content": question},)
+        reply = await sample(
             Ask(prompt=prompt, model=self.model, sampling=sampling, independent=False, purpose="judgement")
         )
         if reply is None:
             return Judgement()
-        scores = _SCORE.findall(reply.text)
+        scores = _SCORE_LINE.findall(reply.text)
         value = float(scores[-1]) / 10 if scores else None
         return Judgement(value if value is not None and value <= 1 else None, reply.text.strip())

@@ -1,4 +1,4 @@
-"""The run folder of a sweep: what was asked for and planned, every reply at once, and each sample as a rollout at the end."""
+"""The run folder of a sweep: its options and plan, every reply at once, and each sample as a rollout at the end."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ from breadth.runtime.questions import Question
 from breadth.runtime.recording import prompt_text
 
 CONFIDENCE_GAUGE = Gauge()
-"""How the confidence of a sample is read where its log-probs came."""
+"""Computes the confidence of a sample with log-probs."""
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a user wants measured; a folder holds one of them and is taken up again only with the same."""
+    """What to measure; a folder belongs to one set of options and is resumed only with the same."""
 
     policy: Policy = Policy()
-    """How to draw and read."""
+    """How to sample and read answers."""
     widths: tuple[int, ...] = DEFAULT_WIDTHS
-    """Votes to look at."""
+    """Votes to measure."""
     budgets: tuple[int, ...] | None = None
-    """Thinking budgets to force; None chooses them by what the model writes by itself, an empty list forces none."""
+    """Thinking budgets to force; None derives them from the model's usual thinking, an empty list forces none."""
     draws: int = 4
     """Samples of each question at each budget."""
     seed: int = 0
-    """Root of every seed."""
+    """Random seed."""
 
 
 class SweepFolder:
-    """Keeps a sweep; the same folder opened again takes it up where it was killed."""
+    """Stores a sweep; the same folder opened again resumes it where it was killed."""
 
     def __init__(self, path: Path, options: SweepOptions, questions: str) -> None:
         self.path = path
-        """Where it lies."""
-        self._begun = {"asked": to_table(options), "questions": questions}
-        self.plan = self._known_plan()
+        """Its path."""
+        self._request = {"asked": to_table(options), "questions": questions}
+        self.plan = self.read_plan()
         """The plan of an earlier attempt; None before there is one."""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise write_error(path, error) from error
         if not (path / HEADER_FILE).exists():
-            write_header(Header(name=path.name, config=to_toml_value(self._begun)), path)
+            write_header(Header(name=path.name, config=to_toml_value(self._request)), path)
         reset_failed_tasks(path)
         self.journal = Journal.open(path)
         """Replies of this attempt and earlier ones."""
 
     def save_plan(self, plan: SweepPlan) -> None:
-        """Write the plan down."""
+        """Write the plan to the folder."""
         self.plan = plan
         header = read_header(self.path)
-        write_header(replace(header, config=to_toml_value({**self._begun, "plan": to_table(plan)})), self.path)
+        write_header(replace(header, config=to_toml_value({**self._request, "plan": to_table(plan)})), self.path)
 
     def write_samples(
         self, rows: Mapping[int, Sequence[Mapping[str, Any]]], questions: Sequence[Question], policy: Policy
@@ -77,13 +77,14 @@ class SweepFolder:
         writer = RunWriter(self.path)
         run = Run.open(self.path)
         for step, samples in rows.items():
-            if samples and _rows_there(run, step) != len(samples):
+            if samples and count_rows(run, step) != len(samples):
                 writer.rollouts({name: [row[name] for row in samples] for name in samples[0]}, step, split="eval")
         texts = [prompt_text(policy.task(question.prompt)) for question in questions]
         names, references = [question.name for question in questions], [question.reference for question in questions]
         writer.problems({"problem": names, "prompt": texts, "reference": pa.array(references, pa.string())})
 
-    def _known_plan(self) -> SweepPlan | None:
+    def read_plan(self) -> SweepPlan | None:
+        """Return the plan of an earlier attempt; refuse a folder of another sweep, or of none."""
         if not (self.path / HEADER_FILE).exists():
             if self.path.exists() and any(self.path.iterdir()):
                 raise BrokenFileError(
@@ -96,22 +97,22 @@ class SweepFolder:
                 self.path / HEADER_FILE, "is of a run that is no sweep.", "Choose another folder for --out."
             )
         for part, what in (("questions", "other questions"), ("asked", "other settings")):
-            if config.get(part) != to_toml_value(self._begun)[part]:
-                differing = _differing(config.get(part), to_toml_value(self._begun)[part])
+            if config.get(part) != to_toml_value(self._request)[part]:
+                differing = describe_differences(config.get(part), to_toml_value(self._request)[part])
                 raise BrokenFileError(
                     self.path / HEADER_FILE,
-                    f"was begun with {what}{differing}.",
+                    f"was started with {what}{differing}.",
                     "Choose another folder, or repeat the command as it was.",
                 )
         return from_table(SweepPlan, config["plan"], "plan") if "plan" in config else None
 
 
-def sample_row(question: Question, number: int, label: str, solved: SolveResult) -> dict[str, Any]:
-    """Return one sample as a rollout: its text with all thinking, its answer, whether that is right, and what its pieces cost.
+def sample_row(question: Question, number: int, label: str, result: SolveResult) -> dict[str, Any]:
+    """Return one sample as a rollout: text with all thinking, answer, whether it is right, and cost.
 
-    What failed draws used is in the ledger and not here: it tells of the server's bad minute, not of the policy.
+    What failed samples used is only in the ledger: it describes the server's bad minute, not the policy.
     """
-    answer, chosen, pieces = solved.answer, solved.answer.chosen, solved.answer.candidates
+    answer, chosen, pieces = result.answer, result.answer.chosen, result.answer.candidates
     assert chosen is not None  # noqa: S101 - samples without a reply are no rows
     confidence = CONFIDENCE_GAUGE.confidence_of(chosen) if len(pieces) == 1 else math.nan
     extra = {
@@ -122,7 +123,7 @@ def sample_row(question: Question, number: int, label: str, solved: SolveResult)
         "thinking_tokens": int(answer.figures.get("thinking_tokens", chosen.thinking_tokens)),
         "seconds": round(sum(piece.seconds for piece in pieces), 4),
         "confidence": None if math.isnan(confidence) else confidence,
-        "model": chosen.model or solved.task.model,
+        "model": chosen.model or result.task.model,
     }
     return {
         "problem": question.name,
@@ -137,7 +138,7 @@ def sample_row(question: Question, number: int, label: str, solved: SolveResult)
 
 
 def reset_failed_tasks(folder: Path) -> None:
-    """Let tasks whose last draw failed be drawn anew: what they used stays charged, as draws that were discarded.
+    """Let tasks whose last sample failed be sampled again; what they used stays charged, as discarded samples.
 
     Otherwise a server that was down for a minute would leave holes for good.
     """
@@ -145,34 +146,37 @@ def reset_failed_tasks(folder: Path) -> None:
     if not path.exists():
         return
     lines = path.read_bytes().split(b"\n")
-    rows = [_loaded(line) for line in lines]
+    rows = [read_row(line) for line in lines]
     last = {row["task"]: row["kind"] for row in rows if "kind" in row}
     failed = {task for task, kind in last.items() if kind == "failed"}
     if not failed:
         return
     with atomic_file(path) as temporary:
         kept = [
-            _discarded(row) if row.get("task") in failed and "kind" in row else line
+            discarded_line(row) if row.get("task") in failed and "kind" in row else line
             for row, line in zip(rows, lines, strict=True)
         ]
         temporary.write_bytes(b"\n".join(kept))
 
 
-def _loaded(line: bytes) -> dict[str, Any]:
+def read_row(line: bytes) -> dict[str, Any]:
+    """Return a line of the journal as a row; empty for one that is none."""
     try:
         row = orjson.loads(line)
     except ValueError:
-        return {}  # the journal says what is wrong with it
+        return {}  # the journal reports what is wrong with it
     return row if isinstance(row, dict) and "task" in row else {}
 
 
-def _discarded(row: Mapping[str, Any]) -> bytes:
+def discarded_line(row: Mapping[str, Any]) -> bytes:
+    """Return an event of the journal as that of a discarded sample."""
     return orjson.dumps(
         {name: row[name] for name in ("task", "path", "place", "spend") if name in row} | {"kind": "discarded"}
     )
 
 
-def _rows_there(run: Run, step: int) -> int:
+def count_rows(run: Run, step: int) -> int:
+    """Return the rollouts of a step that a run has."""
     if not run.rollout_files:
         return 0
     return int(
@@ -180,7 +184,7 @@ def _rows_there(run: Run, step: int) -> int:
     )
 
 
-def _differing(before: Any, now: Any) -> str:
+def describe_differences(before: Any, now: Any) -> str:
     """Name the settings that differ, where they have names."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return ""

@@ -1,7 +1,12 @@
-"""The wire format: server-sent events, and the fields of a streamed reply that are read."""
+"""The OpenAI wire format, described once: paths, server-sent events, and the fields read and written.
+
+The samplers read it; the proxy reads and writes it. Requests differ by server: see `ServerDialect`.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,32 +14,32 @@ import orjson
 
 from breadth.base.errors import ServerError
 
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+MODELS_PATH = "/v1/models"
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Bytes of one event at most: the log-probs of a whole vocabulary fit several times over."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""The byte order mark, which a stream may begin with."""
-DONE_EVENT = b"data: [DONE]\n\n"
-"""The event that ends a stream of the OpenAI schema."""
-
-
-def format_event(content: dict[str, Any]) -> bytes:
-    """Return one event."""
-    return b"data: " + orjson.dumps(content) + b"\n\n"
+"""A stream may begin with it."""
+DONE_DATA = b"[DONE]"
+"""Data of the event that ends a stream."""
+DONE_EVENT = b"data: " + DONE_DATA + b"\n\n"
+"""The event that ends a stream."""
 
 
 class EventParser:
-    """Gathers bytes and gives out the data of every event that is complete.
+    """Collects bytes and returns the data of every complete server-sent event.
 
-    Comments (the pings of a server that has nothing to say yet), names, ids and events without data are left out;
-    several data lines of one event are joined by newlines, as the standard has it; lines may end in CR LF.
+    Comments (pings of a server that has nothing to send yet), names, ids and events without data are skipped. Several
+    data lines of one event are joined by newlines, as the standard says; lines may end in CR LF.
     """
 
-    __slots__ = ("_begun", "_rest", "_size")
+    __slots__ = ("_rest", "_size", "_started")
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._size = 0
-        self._begun = False
+        self._started = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes and return the data of the events they complete, in order."""
@@ -44,26 +49,21 @@ class EventParser:
             chunk = b"".join([*self._rest, chunk])
             self._rest.clear()
             self._size = 0
-        if not self._begun:
-            self._begun, chunk = True, chunk.removeprefix(BYTE_ORDER_MARK)
+        if not self._started:
+            self._started, chunk = True, chunk.removeprefix(BYTE_ORDER_MARK)
         if b"\r" in chunk:
-            chunk = self._plain(chunk)
+            held = b"\r" if chunk.endswith(b"\r") else b""  # it may be half of a line end, and waits
+            chunk = chunk[: len(chunk) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
         end = chunk.rfind(b"\n\n")
         if end + 2 < len(chunk):
             self._keep(chunk[end + 2 :] if end >= 0 else chunk)
-        return _complete(chunk[:end]) if end >= 0 else []
+        return split_events(chunk[:end]) if end >= 0 else []
 
     def finish(self) -> list[bytes]:
         """Return the data of an event at the end of the stream that lacks its empty line."""
         rest = b"".join(self._rest).removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self._rest.clear()
-        return _complete(rest)
-
-    def _plain(self, chunk: bytes) -> bytes:
-        """Return the bytes with plain line ends; a CR at the very end may be half of one, and waits."""
-        held = b"\r" if chunk.endswith(b"\r") else b""
-        chunk = chunk[: len(chunk) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        return chunk + held
+        return split_events(rest)
 
     def _keep(self, chunk: bytes) -> list[bytes]:
         self._rest.append(chunk)
@@ -76,49 +76,52 @@ class EventParser:
         return []
 
 
-def _complete(chunk: bytes) -> list[bytes]:
-    """Return the data of the events in a chunk, which stand apart by empty lines."""
+def split_events(chunk: bytes) -> list[bytes]:
+    """Return the data of the events in a chunk, which empty lines separate."""
     if chunk[:6] == b"data: ":
         events = chunk[6:].split(b"\n\ndata: ")
         # When no other line ends are left, each event is a single line of data: what servers send nearly always.
         if chunk.count(b"\n") == 2 * (len(events) - 1):
             return list(filter(None, events))
-    return [data for block in chunk.split(b"\n\n") if (data := _data(block))]
+    found = []
+    for block in chunk.split(b"\n\n"):
+        lines = [line[5:] for line in block.split(b"\n") if line[:5] == b"data:"]
+        found.append(b"\n".join(line[1:] if line[:1] == b" " else line for line in lines))
+    return list(filter(None, found))
 
 
-def _data(block: bytes) -> bytes:
-    """Return the data of one event; empty when it has none."""
-    lines = [line[5:] for line in block.split(b"\n") if line[:5] == b"data:"]
-    return b"\n".join(line[1:] if line[:1] == b" " else line for line in lines)
+def format_event(content: Mapping[str, Any]) -> bytes:
+    """Return one server-sent event."""
+    return b"data: " + orjson.dumps(content) + b"\n\n"
 
 
 MAX_TOKEN_COUNT = 2**40
-"""A count of tokens beyond this is no count."""
+"""A larger count of tokens is not believed."""
 
 
 class Alternative(msgspec.Struct, gc=False):
-    """One of the likeliest tokens at a place."""
+    """One of the likeliest tokens at a position."""
 
     logprob: float | None = None
-    """Its log-prob; none where the server writes minus infinity as null."""
+    """Its log-prob; None where the server writes minus infinity as null."""
 
 
 class TokenLogprob(msgspec.Struct, gc=False):
-    """A token that was drawn."""
+    """A token that was sampled."""
 
     token: str | None = ""
     """Its text."""
     logprob: float | None = None
     """Its log-prob."""
     top_logprobs: list[Alternative] | None = []
-    """The likeliest tokens there."""
+    """The likeliest tokens at its position."""
 
 
 class Logprobs(msgspec.Struct, gc=False):
-    """Log-probs of one chunk, in the form of chats or in the older one of plain completions."""
+    """Log-probs of one chunk, in the chat format or in the older one of plain completions."""
 
     content: list[TokenLogprob] | None = None
-    """One entry a token (chats; llama.cpp everywhere)."""
+    """One entry per token (chats; llama.cpp everywhere)."""
     tokens: list[str] | None = None
     """Texts of the tokens (plain completions)."""
     token_logprobs: list[float | None] | None = None
@@ -146,7 +149,7 @@ class ToolDelta(msgspec.Struct, gc=False):
     type: str | None = None
     """``function``."""
     function: FunctionDelta | None = None
-    """What is called, with what."""
+    """The function called, with its arguments."""
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -161,14 +164,14 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: list[ToolDelta] | None = None
     """Pieces of tool calls."""
     refusal: str | None = None
-    """Text of a refusal, where the server keeps it apart."""
+    """Text of a refusal, where the server separates it."""
 
 
 class Choice(msgspec.Struct, gc=False):
-    """What a chunk says about one completion."""
+    """The part of a chunk that belongs to one completion."""
 
     index: int | None = 0
-    """Which completion of the request; only one is asked for."""
+    """Which completion of the request; we ask for one only."""
     delta: Delta | None = None
     """What it adds (chats)."""
     text: str | None = None
@@ -200,7 +203,7 @@ class CompletionDetails(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    """What the request cost, by the server's own count: whole numbers, or none where what it said cannot be one."""
+    """What the request cost, as the server counts it: whole numbers, or None where its number cannot be a count."""
 
     prompt_tokens: Any = None
     """Tokens read."""
@@ -212,10 +215,8 @@ class Usage(msgspec.Struct, gc=False):
     """Of those written, the thinking."""
 
     def __post_init__(self) -> None:
-        self.prompt_tokens, self.completion_tokens = (
-            valid_count(self.prompt_tokens),
-            valid_count(self.completion_tokens),
-        )
+        self.prompt_tokens = valid_count(self.prompt_tokens)
+        self.completion_tokens = valid_count(self.completion_tokens)
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -228,11 +229,11 @@ class Chunk(msgspec.Struct, gc=False):
     model: str | None = None
     """Model that writes."""
     error: Any = None
-    """What went wrong: such an event stands in a stream that began with status 200."""
+    """The error, where one happens in a stream that started with status 200."""
     object: str | None = None
     """``error`` in some servers' error events."""
     message: Any = None
-    """What such an event says."""
+    """Message of such an event."""
 
 
 class Model(msgspec.Struct, gc=False):
@@ -246,7 +247,7 @@ class ModelList(msgspec.Struct, gc=False):
     """The list of a server's models."""
 
     data: list[Model] = []
-    """One entry a model."""
+    """One entry per model."""
 
 
 CHUNK_DECODER = msgspec.json.Decoder(Chunk)
@@ -255,27 +256,58 @@ MODELS_DECODER = msgspec.json.Decoder(ModelList)
 """Decodes the list of models."""
 
 
-def valid_count(told: Any) -> int | None:
-    """Return a count of tokens as a server told it; None for what cannot be one: less than nothing, beyond all measure, no number."""
-    return int(told) if isinstance(told, (int, float)) and 0 <= told <= MAX_TOKEN_COUNT else None
+def valid_count(value: Any) -> int | None:
+    """Return a token count as a server sent it; None for what cannot be one: negative, absurdly large, no number."""
+    return int(value) if isinstance(value, (int, float)) and 0 <= value <= MAX_TOKEN_COUNT else None
+
+
+def read_usage(table: Mapping[str, Any]) -> Usage:
+    """Return the usage of a reply that is passed on as a table; details of another shape are ignored."""
+    details = table.get("prompt_tokens_details")
+    cached = PromptDetails(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(table.get("prompt_tokens"), table.get("completion_tokens"), cached)
 
 
 def to_chat_logprobs(logprobs: Logprobs) -> list[TokenLogprob]:
-    """Return log-probs of the older form, that of plain completions, in the form of chats."""
+    """Convert log-probs from the older format of plain completions to that of chats."""
     values = logprobs.token_logprobs or []
     texts = logprobs.tokens or [""] * len(values)
     tops = logprobs.top_logprobs or [None] * len(values)
     return [
-        TokenLogprob(text, value, [Alternative(one) for one in (top or {}).values()])
+        TokenLogprob(text, value, [Alternative(logprob) for logprob in (top or {}).values()])
         for text, value, top in zip(texts, values, tops, strict=False)
     ]
 
 
-CHAT_PATH = "/v1/chat/completions"
+def reply_head(path: str, name: str, model: str, *, stream: bool) -> dict[str, Any]:
+    """Return the fields that a reply, or each event of a streamed one, begins with; ``name`` makes its id unique."""
+    chat = path == CHAT_PATH
+    return {
+        "id": ("chatcmpl-" if chat else "cmpl-") + name,
+        "object": ("chat.completion.chunk" if stream else "chat.completion") if chat else "text_completion",
+        "created": int(time.time()),
+        "model": model,
+    }
 
 
-COMPLETIONS_PATH = "/v1/completions"
+def usage_body(prompt_tokens: int, completion_tokens: int, *, cached_tokens: int) -> dict[str, Any]:
+    """Return the object ``usage`` of a reply."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
 
 
-DONE_DATA = b"[DONE]"
-"""Data of the event that ends a stream."""
+def error_body(message: str, kind: str, *, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """Return the body of a reply with an error."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def model_list_body(models: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the body of ``/v1/models`` for models and their owners."""
+    return {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in models],
+    }

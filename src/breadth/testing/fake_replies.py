@@ -16,7 +16,7 @@ COMPLETIONS = "/v1/completions"
 
 
 @dataclass(frozen=True)
-class Token:
+class ReplyToken:
     """One token of a reply."""
 
     text: str
@@ -44,9 +44,9 @@ class Token:
 class Reply:
     """One completion the fake server gives: ``Reply.of("the answer is 4")``, or token by token."""
 
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ReplyToken, ...] = ()
     """The reply; none is an empty text."""
-    reasoning: tuple[Token, ...] = ()
+    reasoning: tuple[ReplyToken, ...] = ()
     """Thinking, sent before the reply in a field of its own (chat only)."""
     finish: str = "stop"
     """Reason given for the end; a request that allows fewer tokens gets ``length``."""
@@ -67,7 +67,7 @@ class Reply:
     @classmethod
     def of(cls, text: str, reasoning: str = "", logprob: float = -0.1, **fields: Any) -> Reply:
         """Make a reply from texts, one token a word, all equally likely."""
-        return cls(words(text, logprob), words(reasoning, logprob), **fields)
+        return cls(split_tokens(text, logprob), split_tokens(reasoning, logprob), **fields)
 
     @property
     def text(self) -> str:
@@ -90,9 +90,9 @@ class Reply:
         return self if end == len(text) else replace(self, tokens=_cut(self.tokens, end), finish="stop")
 
 
-def words(text: str, logprob: float = -0.1) -> tuple[Token, ...]:
+def split_tokens(text: str, logprob: float = -0.1) -> tuple[ReplyToken, ...]:
     """Cut a text into tokens, one a word with the space before it; joined they are the text again."""
-    return tuple(Token(piece, logprob) for piece in re.findall(r"\s*\S+|\s+$", text))
+    return tuple(ReplyToken(piece, logprob) for piece in re.findall(r"\s*\S+|\s+$", text))
 
 
 def whole_body(replies: list[Reply], request: dict[str, Any], path: str, name: str, model: str) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _chat_pieces(reply: Reply, index: int, top: int | None) -> Iterator[dict[str
     yield {"index": index, "delta": {}, "finish_reason": reply.finish}
 
 
-def _chat_logprob(token: Token, top: int) -> dict[str, Any]:
+def _chat_logprob(token: ReplyToken, top: int) -> dict[str, Any]:
     return _entry(token.text, token.logprob) | {"top_logprobs": [_entry(*pair) for pair in token.ranked(top)]}
 
 
@@ -200,7 +200,7 @@ def _text_pieces(reply: Reply, index: int, top: int | None) -> Iterator[dict[str
     yield {"index": index, "text": "", "logprobs": None, "finish_reason": reply.finish}
 
 
-def _text_logprobs(tokens: tuple[Token, ...], top: int | None, offset: int) -> dict[str, Any] | None:
+def _text_logprobs(tokens: tuple[ReplyToken, ...], top: int | None, offset: int) -> dict[str, Any] | None:
     """Return log-probs in the older shape that completions have: parallel lists."""
     if top is None:
         return None
@@ -215,9 +215,9 @@ def _text_logprobs(tokens: tuple[Token, ...], top: int | None, offset: int) -> d
     }
 
 
-def _cut(tokens: tuple[Token, ...], end: int) -> tuple[Token, ...]:
+def _cut(tokens: tuple[ReplyToken, ...], end: int) -> tuple[ReplyToken, ...]:
     """Return the tokens of the first ``end`` characters, the last one shortened where need be."""
-    kept: list[Token] = []
+    kept: list[ReplyToken] = []
     for token in tokens:
         if end <= 0:
             break

@@ -26,23 +26,23 @@ from typing import Any, Self, TypeAlias
 import orjson
 from aiohttp import web
 
-from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, Token, error_body, stream_events, whole_body
-from breadth.testing.faults import CutShort, Fault, Instead, Scheduled, striking
+from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, ReplyToken, error_body, stream_events, whole_body
+from breadth.testing.faults import CutShort, Fault, FaultResponse, Scheduled, active_faults
 
-PATIENCE = 20.0
+MAX_WAIT = 20.0
 """Seconds until it counts as not coming about: far beyond what a stalled machine costs, and short of what a test would
 wait for ever.
 """
 
 
-async def until(held: Callable[[], object], patience: float = PATIENCE) -> None:
+async def wait_until(held: Callable[[], object], patience: float = MAX_WAIT) -> None:
     """Return as soon as it holds; raises TimeoutError when it does not come about."""
     async with asyncio.timeout(patience):
         while not held():
             await asyncio.sleep(0.002)
 
 
-BATCH = 65536
+WRITE_BYTES = 65536
 """Bytes of a stream without delays that are written at once."""
 
 
@@ -109,7 +109,7 @@ def _batched(events: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         for one in events:
             waiting.append(one)
             size += len(one)
-            if size >= BATCH:
+            if size >= WRITE_BYTES:
                 yield len(waiting), b"".join(waiting)
                 waiting, size = [], 0
     except CutShort:
@@ -139,21 +139,21 @@ def _hang_up(request: web.Request) -> None:
         request.transport.close()
 
 
-def in_its_stead(instead: Instead) -> web.Response:
+def fault_response(instead: FaultResponse) -> web.Response:
     """Return what a fault answers in the server's stead."""
     headers = {} if instead.retry_after is None else {"retry-after": f"{instead.retry_after:g}"}
     return web.Response(status=instead.status, body=instead.body, content_type=instead.content_type, headers=headers)
 
 
-def as_json(content: Any, status: int = 200) -> web.Response:
+def json_response(content: Any, status: int = 200) -> web.Response:
     """Return a JSON reply."""
     return web.Response(status=status, body=orjson.dumps(content), content_type="application/json")
 
 
-Script: TypeAlias = Callable[[dict[str, Any], int], Reply]
+ReplyScript: TypeAlias = Callable[[dict[str, Any], int], Reply]
 """Says what to reply to a request (its JSON); the number counts the replies drawn before, choices of one request apart.
 """
-LARGEST_REQUEST = 64 << 20
+MAX_REQUEST_BYTES = 64 << 20
 """Bytes of the largest request that is read."""
 
 
@@ -165,7 +165,7 @@ class FakeServer:
 
     def __init__(
         self,
-        script: Script | Reply,
+        script: ReplyScript | Reply,
         *,
         faults: Sequence[Fault | Scheduled] = (),
         models: Sequence[str] = ("fake",),
@@ -194,7 +194,7 @@ class FakeServer:
         return sum(arrival.ended is None for arrival in self.requests)
 
     async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=LARGEST_REQUEST)
+        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/fake/requests", self._told)
         for path in (CHAT, COMPLETIONS):
@@ -213,7 +213,7 @@ class FakeServer:
 
     async def _models(self, request: web.Request) -> web.Response:
         del request
-        return as_json(
+        return json_response(
             {
                 "object": "list",
                 "data": [{"id": name, "object": "model", "created": 0, "owned_by": "fake"} for name in self.models],
@@ -222,7 +222,7 @@ class FakeServer:
 
     async def _told(self, request: web.Request) -> web.Response:
         del request
-        return as_json([asdict(arrival) for arrival in self.requests])
+        return json_response([asdict(arrival) for arrival in self.requests])
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -230,7 +230,7 @@ class FakeServer:
         except orjson.JSONDecodeError:
             body = None
         if not isinstance(body, dict):
-            return as_json(error_body("the request is not a JSON object", 400, "invalid_request_error"), 400)
+            return json_response(error_body("the request is not a JSON object", 400, "invalid_request_error"), 400)
         headers = {name.lower(): value for name, value in request.headers.items()}
         arrival = Arrival(len(self.requests), request.path, body, headers)
         self.requests.append(arrival)
@@ -247,7 +247,7 @@ class FakeServer:
         return response
 
     async def _answer(self, request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        faults = striking(self._faults, arrival.number)
+        faults = active_faults(self._faults, arrival.number)
         if any(fault.hangs() for fault in faults):
             await asyncio.Event().wait()
         instead = next((instead for fault in faults if (instead := fault.instead())), None) or self._refusal(
@@ -255,7 +255,7 @@ class FakeServer:
         )
         if instead is not None:
             arrival.status = instead.status
-            return in_its_stead(instead)
+            return fault_response(instead)
         body = arrival.body
         for fault in faults:
             body = fault.request(body)
@@ -270,10 +270,10 @@ class FakeServer:
         await asyncio.sleep(max(reply.wait + reply.delay * len(reply.tokens) for reply in replies))
         return await send_whole(request, orjson.dumps(whole_body(replies, body, arrival.path, name, model)), faults)
 
-    def _refusal(self, body: dict[str, Any]) -> Instead | None:
+    def _refusal(self, body: dict[str, Any]) -> FaultResponse | None:
         if not body.get("model") or body["model"] in self.models:
             return None
-        return Instead(
+        return FaultResponse(
             404, orjson.dumps(error_body(f"The model `{body['model']}` does not exist.", 404, "not_found_error"))
         )
 
@@ -308,7 +308,7 @@ class FakeServer:
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[str]:
+def spawn_server(*arguments: str) -> Iterator[str]:
     """Run the fake server in a process of its own, with the arguments of the command line; yields its address."""
     command = [sys.executable, "-m", "breadth.testing.fake_server", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
@@ -338,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--wait", type=float, default=0.0, help="seconds before the first token")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     chosen = parser.parse_args(arguments)
-    tokens = tuple(Token(f" {number}") for number in range(chosen.tokens))
+    tokens = tuple(ReplyToken(f" {number}") for number in range(chosen.tokens))
     asyncio.run(_serve(Reply(tokens, wait=chosen.wait, delay=chosen.delay), chosen.port))
 
 

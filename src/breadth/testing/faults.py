@@ -21,7 +21,7 @@ from breadth.testing.fake_replies import Reply, error_body, event
 
 
 @dataclass(frozen=True)
-class Instead:
+class FaultResponse:
     """A reply that a fault gives in the server's stead."""
 
     status: int
@@ -46,7 +46,7 @@ class Fault:
         """Say whether the server never answers."""
         return False
 
-    def instead(self) -> Instead | None:
+    def instead(self) -> FaultResponse | None:
         """Return what is answered in the server's stead."""
         return None
 
@@ -78,16 +78,16 @@ class Status(Fault):
     shaped: bool = True
     """Whether the body is an error in the OpenAI shape; otherwise the HTML page of some proxy."""
 
-    def instead(self) -> Instead:
+    def instead(self) -> FaultResponse:
         """Answer with the error."""
         if self.shaped:
-            return Instead(
+            return FaultResponse(
                 self.status,
                 orjson.dumps(error_body(f"fault: status {self.status}", self.status)),
                 retry_after=self.retry_after,
             )
         page = f"<html><body><h1>{self.status}</h1></body></html>".encode()
-        return Instead(self.status, page, "text/html", self.retry_after)
+        return FaultResponse(self.status, page, "text/html", self.retry_after)
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Hang(Fault):
 class WrongContentType(Fault):
     """Status 200 with a page that is no reply at all, as a login page or a captive portal gives."""
 
-    def instead(self) -> Instead:
+    def instead(self) -> FaultResponse:
         """Answer with the page."""
-        return Instead(200, b"<html><body>Please log in.</body></html>", "text/html")
+        return FaultResponse(200, b"<html><body>Please log in.</body></html>", "text/html")
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def first(count: int, fault: Fault) -> Scheduled:
     return Scheduled(fault, lambda number: number < count)
 
 
-def striking(faults: tuple[Fault | Scheduled, ...], number: int) -> tuple[Fault, ...]:
+def active_faults(faults: tuple[Fault | Scheduled, ...], number: int) -> tuple[Fault, ...]:
     """Return the faults that strike the request of this number."""
     return tuple(
         fault.fault if isinstance(fault, Scheduled) else fault

@@ -13,13 +13,13 @@ import numpy as np
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, field_reasons
 from breadth.doctor.trainer_config import DIALECTS
-from breadth.report.jsonable import jsonable
+from breadth.report.jsonable import to_jsonable
 from breadth.runs.names import METRIC_NAMES
 from breadth.runs.reader import Run
 from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
 
-POINTS = 60
+QUIET_STEPS = 60
 """Steps of the runs that nothing may be found in."""
 
 
@@ -42,7 +42,7 @@ def check_finding(check: Check, name: str) -> None:
             _require(not isinstance(outcome, Finding), f"{name} was found in a run of which {what}: {outcome}")
 
 
-def check_said(finding: Finding | CannotTell, name: str) -> None:
+def check_outcome(finding: Finding | CannotTell, name: str) -> None:
     """Hold what a check said to the form the doctor prints: a name of the catalogue, numbers as proof, words for every dialect."""
     _require(finding.name == name, f"it calls itself {finding.name}, the catalogue {name}")
     if isinstance(finding, CannotTell):
@@ -56,7 +56,7 @@ def check_said(finding: Finding | CannotTell, name: str) -> None:
     _require(finding.evidence, f"{name} proves nothing")
     _require(finding.disproof, f"{name} does not say what would disprove it")
     for fact in finding.evidence:
-        jsonable(fact)
+        to_jsonable(fact)
     for prescription in finding.prescriptions:
         for _, dialect in DIALECTS:
             dialect.patch(prescription.changes, Evidence("nothing").config)
@@ -75,14 +75,14 @@ def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
         for name in METRIC_NAMES
     }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
-    noisy = {name: level * (1 + rng.normal(0, 0.02, POINTS)) for name, level in levels.items()}
+    noisy = {name: level * (1 + rng.normal(0, 0.02, QUIET_STEPS)) for name, level in levels.items()}
     yield "all metrics are noise around a constant", _run(folder / "noise", noisy)
     yield (
         "all metrics are constant",
-        _run(folder / "constant", {name: np.full(POINTS, level) for name, level in levels.items()}),
+        _run(folder / "constant", {name: np.full(QUIET_STEPS, level) for name, level in levels.items()}),
     )
     yield "there are three points", _run(folder / "short", {name: values[:3] for name, values in noisy.items()})
-    yield "no metric is a number", _run(folder / "none", {name: np.full(POINTS, np.nan) for name in levels})
+    yield "no metric is a number", _run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})
 
 
 def _run(folder: Path, series: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:

@@ -50,7 +50,7 @@ def sample_step(seed: int, *, dtype: torch.dtype = torch.float64, fill: float = 
     advantages = torch.randn(SEQUENCES, 1, generator=dice, dtype=torch.float64).expand(shape[:2]).clone()
     weights = (torch.rand(shape[:2], generator=dice) > 0.1).double()
     mask = torch.arange(TOKENS) < torch.randint(1, TOKENS + 1, (SEQUENCES, 1), generator=dice)
-    batch = batch_of(logits, old, reference, sampled, advantages, weights, mask)
+    batch = build_batch(logits, old, reference, sampled, advantages, weights, mask)
     values = {
         name: torch.where(mask, getattr(batch, name), torch.full((), fill, dtype=torch.float64)).to(dtype)
         for name in TOKEN_FIELDS
@@ -58,7 +58,7 @@ def sample_step(seed: int, *, dtype: torch.dtype = torch.float64, fill: float = 
     return Step(logits, replace(batch, **values))
 
 
-def batch_of(
+def build_batch(
     logits: Tensor, old: Tensor, reference: Tensor, sampled: Tensor, advantages: Tensor, weights: Tensor, mask: Tensor
 ) -> Batch:
     """Return the batch that three policies' logits and the sampled tokens make."""
@@ -79,7 +79,7 @@ def batch_of(
     )
 
 
-def take(batch: Batch, places: Tensor) -> Batch:
+def take_sequences(batch: Batch, places: Tensor) -> Batch:
     """Return some sequences of a batch, in the order given."""
     return replace(
         batch,
@@ -114,7 +114,7 @@ def sample_rollouts(seed: int) -> Rollouts:
     )
 
 
-def pick(rollouts: Rollouts, places: list[int]) -> Rollouts:
+def take_rollouts(rollouts: Rollouts, places: list[int]) -> Rollouts:
     """Return some rollouts, in the order given."""
     values = {spec.name: getattr(rollouts, spec.name) for spec in fields(rollouts)}
     return replace(rollouts, **{name: _picked(value, places) for name, value in values.items()})
@@ -156,13 +156,13 @@ def _text(dice: random.Random, outcome: str | None) -> str:
     )
 
 
-STEPS = 8
+CHECK_STEPS = 8
 """Optimizer steps or generations each check runs, so that controllers leave their first state."""
 
 
 def run_all(objective: Objective) -> None:
     """Let some periods of every stage pass."""
-    for step in range(STEPS):
+    for step in range(CHECK_STEPS):
         if objective.chain.mechanisms_of(Stage.PLAN):
             objective.plan(sample_plan(0, step))
         if objective.chain.mechanisms_of(Stage.CREDIT):
@@ -182,7 +182,7 @@ def run_loss(
 ) -> dict[str, Any]:
     """Run some optimizer steps; returns every loss and gradient and the last state."""
     objective, told = Objective(chain), dict[str, Any]()
-    for number in range(STEPS):
+    for number in range(CHECK_STEPS):
         step = sample_step(number, dtype=dtype, fill=fill, sharpness=3.0 / (1 + number / 4))
         if not gradient:
             step = replace(step, batch=replace(step.batch, entropy=not_none(step.batch.entropy).detach()))
@@ -198,10 +198,10 @@ def run_loss(
 
 def run_step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tensor:
     """Take one optimizer step in micro-batches of these sequences; returns the loss, and leaves the gradient in the step's logits."""
-    objective.begin(take(step.batch, torch.cat(list(parts))))
+    objective.begin(take_sequences(step.batch, torch.cat(list(parts))))
     total = torch.zeros((), dtype=torch.float64)
     for places in parts:
-        loss = objective.loss(take(step.batch, places))
+        loss = objective.loss(take_sequences(step.batch, places))
         loss.backward(retain_graph=True)
         total = total + loss.detach()
     objective.finish()
@@ -211,7 +211,7 @@ def run_step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tenso
 def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = False) -> dict[str, Any]:
     """Run some generations; returns all advantages, what was kept and the last state."""
     objective, told = Objective(chain), dict[str, Any]()
-    for number in range(STEPS):
+    for number in range(CHECK_STEPS):
         rollouts = sample_rollouts(number)
         if garbage:
             mask = not_none(rollouts.mask)
@@ -220,7 +220,7 @@ def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = 
                 entropy=torch.where(mask, rollouts.entropy, float("nan")),
                 planning=not_none(rollouts.planning) | ~mask,
             )
-        rollouts = rollouts if order is None else pick(rollouts, order)
+        rollouts = rollouts if order is None else take_rollouts(rollouts, order)
         copies = {name: value.clone() for name, value in vars(rollouts).items() if isinstance(value, Tensor)}
         after, _ = objective.credit(rollouts)
         for name, copy in copies.items():
@@ -237,7 +237,7 @@ def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = 
 def run_plan(chain: Chain, *, turn: bool = False) -> dict[str, Any]:
     """Run some generations; returns what each plan samples, and the last state."""
     objective, told = Objective(chain), dict[str, Any]()
-    for number in range(STEPS):
+    for number in range(CHECK_STEPS):
         plan = sample_plan(0, number)
         plan = replace(plan, problems=plan.problems[::-1], samples=plan.samples[::-1]) if turn else plan
         after, _ = objective.plan(plan)

@@ -18,10 +18,9 @@ from torch import Tensor
 from breadth.base import settings
 from breadth.base.errors import MechanismError
 from breadth.testing.mechanism_samples import (
+    CHECK_STEPS,
     SEQUENCES,
-    STEPS,
     Step,
-    pick,
     run_all,
     run_credit,
     run_loss,
@@ -30,7 +29,8 @@ from breadth.testing.mechanism_samples import (
     sample_plan,
     sample_rollouts,
     sample_step,
-    take,
+    take_rollouts,
+    take_sequences,
 )
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -42,7 +42,7 @@ from breadth.training.records import Batch, Rollouts, not_none
 AnyMechanism = Mechanism[Any, Any]
 Record = TypeVar("Record", Batch, Rollouts)
 
-TOLERANCE = 1e-6
+MAX_STATE_DIFFERENCE = 1e-6
 """How far loss, gradient and state may differ between two ways to cut or order the same batch."""
 
 
@@ -197,7 +197,7 @@ def _applied(objective: Objective, batch: Batch) -> Batch:
     objective.begin(batch)
     after = replace(batch.clean(), step=objective.step, seed=objective.chain.seed)
     for index, mechanism in objective.enumerate_stage(Stage.LOSS):
-        selection = objective._slice(index, objective._places(not_none(after.rows)), after.mask.shape[1])
+        selection = objective.selection_for(index, after)
         held = _versions(batch) | _versions(after)
         effect = mechanism.apply(after, objective.states[index], selection)
         for tensor, (name, version) in held.items():
@@ -212,7 +212,7 @@ def _versions(batch: Batch) -> dict[Tensor, tuple[str, int]]:
 
 def _check_untouched(chain: Chain) -> None:
     objective = Objective(chain)
-    for number in range(STEPS):
+    for number in range(CHECK_STEPS):
         step = sample_step(number)
         held = _versions(step.batch)
         _applied(objective, step.batch)
@@ -223,7 +223,7 @@ def _check_untouched(chain: Chain) -> None:
 
 def _check_empty(chain: Chain) -> None:
     objective = Objective(chain)
-    for _ in range(STEPS):
+    for _ in range(CHECK_STEPS):
         step = sample_step(2, fill=float("nan"))
         nothing = replace(step.batch, mask=torch.zeros_like(step.batch.mask))
         total = run_step(objective, Step(step.logits, nothing), [torch.arange(SEQUENCES)])
@@ -265,7 +265,7 @@ def _check_credit(chain: Chain) -> None:
     credited, _ = objective.credit(rollouts)
     _require(not bool(not_none(credited.advantages)[unscored].any()), "a rollout without a reward gets an advantage")
     for places in ([], [0], [0, 1], list(range(0, 24, 4))):
-        result, _ = Objective(chain).credit(pick(rollouts, places))
+        result, _ = Objective(chain).credit(take_rollouts(rollouts, places))
         _require(
             bool(torch.isfinite(not_none(result.advantages)).all()),
             f"{len(places)} rollouts give an advantage that is not finite",
@@ -300,25 +300,25 @@ def _same(left: dict[str, Any], right: dict[str, Any], what: str) -> None:
         if isinstance(value, Tensor):
             gap = float((value - right[name]).abs().max()) if value.numel() else 0.0
             _require(
-                gap <= TOLERANCE * max(1.0, float(value.abs().max()) if value.numel() else 1.0),
+                gap <= MAX_STATE_DIFFERENCE * max(1.0, float(value.abs().max()) if value.numel() else 1.0),
                 f"{what} changes the {name} by {gap:.3g}",
             )
         else:
-            _require(close(value, right[name]), f"{what} changes the {name}: {value} against {right[name]}")
+            _require(states_agree(value, right[name]), f"{what} changes the {name}: {value} against {right[name]}")
 
 
-def close(left: Any, right: Any) -> bool:
+def states_agree(left: Any, right: Any) -> bool:
     """Whether two states agree: numbers to the tolerance, everything else exactly."""
     if isinstance(left, dict):
         return (
             isinstance(right, dict)
             and left.keys() == right.keys()
-            and all(close(left[key], right[key]) for key in left)
+            and all(states_agree(left[key], right[key]) for key in left)
         )
     if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(close, left, right))
+        return len(left) == len(right) and all(map(states_agree, left, right))
     if isinstance(left, int | float) and isinstance(right, int | float):
-        return abs(left - right) <= TOLERANCE * max(1.0, abs(left))
+        return abs(left - right) <= MAX_STATE_DIFFERENCE * max(1.0, abs(left))
     return bool(left == right)
 
 
@@ -342,11 +342,11 @@ def check_ranks(chains: Sequence[Chain]) -> None:
     for place, chain in enumerate(chains):
         alone, together = run_chain(chain, 0, 1), [one[place] for one in told]
         for rank, part in enumerate(together):
-            if not close(alone["states"], part["states"]):
+            if not states_agree(alone["states"], part["states"]):
                 raise AssertionError(
                     f"rank {rank} ends in another state: {part['states']} against {alone['states']} of {chain.dumps()}"
                 )
-            if not close(alone["plans"], part["plans"]):
+            if not states_agree(alone["plans"], part["plans"]):
                 raise AssertionError(f"rank {rank} plans otherwise than one process with {chain.dumps()}")
         for name in ("losses", "gradients", "advantages"):
             joined = (
@@ -357,7 +357,7 @@ def check_ranks(chains: Sequence[Chain]) -> None:
             expected = alone[name]
             if name == "advantages":
                 expected, joined = sorted(map(tuple, expected)), sorted(map(tuple, joined))
-            if not close(expected, joined):
+            if not states_agree(expected, joined):
                 raise AssertionError(f"two ranks give other {name} than one process with {chain.dumps()}")
 
 
@@ -365,19 +365,19 @@ def run_chain(chain: Chain, rank: int, size: int) -> dict[str, Any]:
     """Run some generations and optimizer steps with every ``size``-th row; returns what came out, as plain numbers."""
     objective = Objective(chain)
     told: dict[str, Any] = {"losses": [], "gradients": [], "advantages": [], "plans": []}
-    for number in range(STEPS):
+    for number in range(CHECK_STEPS):
         if chain.mechanisms_of(Stage.PLAN):
             plan, _ = objective.plan(sample_plan(0, number))
             told["plans"].append([plan.temperature, *plan.samples])
         if chain.mechanisms_of(Stage.CREDIT):
             rollouts = sample_rollouts(number)
             own = list(range(rank, len(rollouts), size))
-            after, _ = objective.credit(pick(rollouts, own))
+            after, _ = objective.credit(take_rollouts(rollouts, own))
             kept, advantages = not_none(after.kept), not_none(after.advantages)
             told["advantages"] += [[number, row, float(kept[at]), *_row(advantages[at])] for at, row in enumerate(own)]
         if chain.mechanisms_of(Stage.LOSS):
             step = sample_step(number, sharpness=3.0 / (1 + number / 4))
-            part = take(step.batch, torch.arange(rank, SEQUENCES, size))
+            part = take_sequences(step.batch, torch.arange(rank, SEQUENCES, size))
             objective.begin(part)
             loss = objective.loss(part)
             loss.backward()

@@ -15,7 +15,7 @@ from breadth.inference.strategy import Strategy
 from breadth.inference.sync_driver import SyncDriver
 from breadth.runtime.sampler import Meter, SampleRequest
 
-MOST_REQUESTS = 20_000
+MAX_REQUESTS = 20_000
 """A run that asks more often than this does not end."""
 TASK = Task(({"role": "user", "content": "What is 6 times 7?"},), "check", sampling=Sampling(max_tokens=64), seed=7)
 """The task a strategy is checked on unless another is given."""
@@ -25,7 +25,7 @@ Replies = Callable[[Ask, int], Candidate | None]
 
 
 @dataclass(frozen=True)
-class Driven:
+class DriveResult:
     """What came of driving a strategy."""
 
     answer: Answer
@@ -38,7 +38,7 @@ class Driven:
     """Of that, what it was sent."""
 
     @property
-    def spent_tokens(self) -> int:
+    def total_tokens(self) -> int:
         """Tokens written for it, delivered or not."""
         return sum(candidate.tokens for candidate in self.drawn)
 
@@ -50,7 +50,7 @@ def drive(
     *,
     budget: int | None = None,
     judge: Callable[[Candidate], Candidate] | None = None,
-) -> Driven:
+) -> DriveResult:
     """Run a strategy on replies from a function or a list, at most ``budget`` draws; every draw arrives at once, in order."""
     count = 0
     given = replies if callable(replies) else _in_order(replies)
@@ -65,7 +65,7 @@ def drive(
 
     pump = SyncDriver(draw, (lambda candidate, _: judge(candidate)) if judge else None)
     answer = pump.run(_bounded(strategy, task))
-    return Driven(answer, tuple(pump.requests), tuple(pump.drawn), tuple(pump.delivered))
+    return DriveResult(answer, tuple(pump.requests), tuple(pump.drawn), tuple(pump.delivered))
 
 
 def check_strategy(
@@ -116,7 +116,7 @@ def hold(held: bool, broken: str) -> None:
         raise AssertionError(broken)
 
 
-def _keeps_all(driven: Driven) -> None:
+def _keeps_all(driven: DriveResult) -> None:
     kept, sent = ({candidate.draw_id for candidate in some} for some in (driven.answer.candidates, driven.delivered))
     hold(kept <= sent, "It keeps candidates that were never drawn.")
     hold(sent <= kept, f"It keeps {len(kept & sent)} of the {len(sent)} candidates it was sent: its cost is not whole.")
@@ -130,13 +130,13 @@ def _settings_survive(strategy: Strategy) -> None:
 def _bounded(strategy: Strategy, task: Task) -> Run:
     run = strategy(task)
     sent = None
-    for _ in range(MOST_REQUESTS):
+    for _ in range(MAX_REQUESTS):
         try:
             sent = yield run.send(sent)
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-    raise AssertionError(f"It asked {MOST_REQUESTS:,} times and did not end.")
+    raise AssertionError(f"It asked {MAX_REQUESTS:,} times and did not end.")
 
 
 def _budgets(draws: int) -> list[int]:
@@ -211,11 +211,11 @@ POOR_REPLIES: dict[str, Replies] = {"every second draw failing": _every_second, 
 """What a strategy must answer from."""
 
 
-WORD = "hmm "
+THINKING_WORD = "hmm "
 """What one token of thinking looks like."""
-FINAL = "Final Answer:"
+ANSWER_CUE = "Final Answer:"
 """What a prefix ends with when thinking was cut and the answer is wanted."""
-ANSWER_TOKENS = 4
+HUMP_ANSWER_TOKENS = 4
 
 
 @dataclass
@@ -254,14 +254,14 @@ class HumpModel:
             await asyncio.Event().wait()
         self.drawn.append(request)
         rng = np.random.default_rng(request.seed)
-        words = 0 if request.prefix.endswith(FINAL) else self.natural
+        words = 0 if request.prefix.endswith(ANSWER_CUE) else self.natural
         room = request.sampling.max_tokens
-        if words + ANSWER_TOKENS > room:
-            words, text, finish = room, WORD * room, "length"
+        if words + HUMP_ANSWER_TOKENS > room:
+            words, text, finish = room, THINKING_WORD * room, "length"
         else:
-            text, finish = WORD * words + self._answer(request, rng, words), "stop"
-        tokens = words + (ANSWER_TOKENS if finish == "stop" else 0)
-        meter.prompt_tokens, meter.tokens = 10 + request.prefix.count(WORD), tokens
+            text, finish = THINKING_WORD * words + self._answer(request, rng, words), "stop"
+        tokens = words + (HUMP_ANSWER_TOKENS if finish == "stop" else 0)
+        meter.prompt_tokens, meter.tokens = 10 + request.prefix.count(THINKING_WORD), tokens
         confidences = self._confidences(request, rng, text) if request.sampling.top_logprobs else None
         return Candidate(
             text,
@@ -277,8 +277,8 @@ class HumpModel:
 
     def _answer(self, draw: SampleRequest, rng: np.random.Generator, words: int) -> str:
         truth = self.truths[_question(draw)]
-        thought = draw.prefix.count(WORD) + words
-        said = " " if draw.prefix.endswith(FINAL) else "The answer is "
+        thought = draw.prefix.count(THINKING_WORD) + words
+        said = " " if draw.prefix.endswith(ANSWER_CUE) else "The answer is "
         if rng.random() < self.accuracy(thought):
             return f"{said}{truth}."
         wrong = 1 if rng.random() < self.misled else int(rng.integers(2, 1000))

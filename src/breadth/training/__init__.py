@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from breadth.training.credit.planning_credit import PlanningCredit as PlanningCredit
     from breadth.training.credit.rare_success_cap import RareSuccessCap as RareSuccessCap
     from breadth.training.credit.repeat_penalty import RepeatPenalty as RepeatPenalty
+    from breadth.training.loss.kl_cov import KLCov as KLCov
     from breadth.training.loss.cispo import Cispo as Cispo
     from breadth.training.loss.clip_cov import ClipCov as ClipCov
     from breadth.training.loss.clipped_policy import ClippedPolicy as ClippedPolicy
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from breadth.training.loss.fork_thermostat import ForkThermostat as ForkThermostat
     from breadth.training.loss.forking_tokens import ForkingTokens as ForkingTokens
     from breadth.training.loss.gradient_preserving import GradientPreserving as GradientPreserving
-    from breadth.training.loss.kl_cov import KLCov as KLCov
     from breadth.training.loss.reference_kl import ReferenceKL as ReferenceKL
     from breadth.training.loss.repo import Repo as Repo
     from breadth.training.loss.sequence_ratio import SequenceRatio as SequenceRatio
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from breadth.training.reduction import Reduction as Reduction
     from breadth.training.reduction import Totals as Totals
 
-_PLACES = {
+_MODULES = {
     "Batch": "breadth.training.records",
     "Chain": "breadth.training.chain",
     "Effect": "breadth.training.mechanism",
@@ -75,19 +75,19 @@ _PLACES = {
     "Stage": "breadth.training.mechanism",
     "Selection": "breadth.training.mechanism",
     "Totals": "breadth.training.reduction",
-    "chain_of": "breadth.training.recipes",
+    "resolve_chain": "breadth.training.recipes",
     "not_none": "breadth.training.records",
 }
-_PLACES |= {name: module for module, _, name in (place.partition(":") for place in MECHANISMS.entries.values())}
+_MODULES |= {name: module for module, _, name in (entry.partition(":") for entry in MECHANISMS.entries.values())}
 
-__all__ = ["MECHANISMS", *sorted(_PLACES)]
+__all__ = ["MECHANISMS", *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'breadth.training' has no attribute {name!r}")
     try:
-        return getattr(import_module(_PLACES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         if error.name == "torch":
             raise MissingExtraError(name, "train") from error

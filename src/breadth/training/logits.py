@@ -169,7 +169,7 @@ def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _clamp_finite(logprobs: Tensor) -> Tensor:
-    """Clamp log-probabilities in place so that 0 * log 0 is 0; exp(-1e4) is 0 in every type, so nothing else changes."""
+    """Clamp log-probabilities in place so that 0 * log 0 is 0; exp(-1e4) is 0 in every type."""
     return logprobs.clamp_(min=-1e4)
 
 

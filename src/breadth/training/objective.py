@@ -132,13 +132,9 @@ class Objective:
         after = replace(batch.clean(), step=self.step, seed=self.chain.seed)
         if batch.rows is None and self._rows is not None and len(self._rows) != len(batch.mask):
             raise _missing_rows_error()
-        indices = self._batch_indices(not_none(after.rows))
         terms: list[Tensor] = []
         for index, mechanism in self.enumerate_stage(Stage.LOSS):
-            selection = self._selections.get(index)
-            if selection is not None and indices is not None:
-                selection = selection.slice_rows(indices, after.mask.shape[1])
-            effect = mechanism.apply(after, self.states[index], selection)
+            effect = mechanism.apply(after, self.states[index], self.selection_for(index, after))
             after, terms = effect.after, [*terms, *effect.terms]
             if record:
                 self._stats[index] = add_up([self._stats.get(index, {}), effect.stats])
@@ -175,8 +171,8 @@ class Objective:
         strange = [name for name in state["states"] if name not in self.names]
         if missing or strange:
             raise MechanismError(
-                f"The checkpoint belongs to another chain: it lacks the state of {missing or 'none'} and has extra state of"
-                f" {strange or 'none'}.",
+                f"The checkpoint belongs to another chain: it lacks the state of {missing or 'none'} and has the state"
+                f" of {strange or 'none'}.",
                 "Resume with the chain the checkpoint was written with, or start without its state.",
             )
         if state.get("chain", self.chain.dumps()) != self.chain.dumps():
@@ -189,6 +185,15 @@ class Objective:
                 self.states[index] = settings.from_table(
                     mechanism.state_type, mechanism.upgrade_state(state["states"][name]), name
                 )
+
+    def selection_for(self, index: int, batch: Batch) -> Selection | None:
+        """Return what the survey of one mechanism decided, sliced for a micro-batch."""
+        selection = self._selections.get(index)
+        if selection is None or self._rows is None:
+            return selection
+        order = torch.argsort(self._rows)
+        indices = order[torch.searchsorted(self._rows[order], not_none(batch.rows))]
+        return selection.slice_rows(indices, batch.mask.shape[1])
 
     def enumerate_stage(self, stage: Stage) -> list[tuple[int, Mechanism[Any, Any]]]:
         """Return the mechanisms of a stage with their index in the chain."""
@@ -216,13 +221,6 @@ class Objective:
             for index, mechanism in self.enumerate_stage(Stage.LOSS):
                 self._selections[index] = mechanism.survey(whole, self.states[index])
                 whole = mechanism.apply(whole, self.states[index], self._selections[index]).after
-
-    def _batch_indices(self, rows: Tensor) -> Tensor | None:
-        """Return the indices of a micro-batch's sequences in the surveyed batch."""
-        if self._rows is None:
-            return None
-        order = torch.argsort(self._rows)
-        return order[torch.searchsorted(self._rows[order], rows)]
 
     def _finish_stage(
         self, stage: Stage, stats: Mapping[int, Mapping[str, Any]], *, whole: bool = False

@@ -101,7 +101,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The N rollouts of one generation over all ranks, in groups of one problem each: the record of the credit stage."""
+    """The N rollouts of one generation over all ranks, grouped by problem: the record of the credit stage."""
 
     rewards: Tensor
     """(N,) reward of each rollout; NaN if no reward function scored it: it enters no baseline and gets no advantage.

@@ -1,1 +1,1 @@
-"""Choosing an inference policy from the run folder of a sweep: evidence, options, choice, what the policy needs fitted, and the page."""
+"""Choosing an inference policy from a sweep: its evidence, the options, the choice, fitted stop rules and the report."""

@@ -1,4 +1,8 @@
-"""Everything the policy may be chosen from: plain draws voted on at each width, and thinking forced to each budget, with score and cost."""
+"""The options a sweep measured, the comparison at equal tokens, and which option to choose.
+
+Options are plain draws voted on at each width, and thinking forced to each budget. The choice is the cheapest option
+within one standard error of the best, measured again on questions it was not chosen on.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,9 @@ class Option:
     """One policy that was measured."""
 
     name: str
-    """What it is called in the report."""
+    """Name in the report."""
     strategy: Strategy
-    """What runs it."""
+    """Strategy that runs it."""
     width: int
     """Samples it draws for a question."""
     budget: int | None
@@ -38,28 +42,39 @@ class Option:
     seconds: float
     """Mean seconds to an answer: votes are drawn side by side, so one takes as long as the slowest of a group."""
     money: float
-    """Mean cost of a question by the prices given."""
+    """Mean cost per question at the given prices."""
 
     @property
     def score(self) -> float:
-        """Its mean score."""
+        """Mean score over questions."""
         return float(self.scores.mean())
 
     @property
     def cost(self) -> float:
-        """Its mean cost."""
+        """Mean tokens per question."""
         return float(self.costs.mean())
 
 
 def list_options(evidence: SweepEvidence) -> tuple[Option, ...]:
     """Return every option, cheapest first.
 
-    A vote of k is scored exactly from the samples there are: the mean over all ways to draw k of them, ties shared.
-    Nothing is drawn for each width apart, so all widths rest on the same samples.
+    A vote of k is scored exactly from the samples: the mean over all ways to draw k of them, ties shared. All widths
+    use the same samples.
     """
-    votes = plain_votes(evidence)
-    forced = [_forced(arm) for arm in evidence.serial]
-    return tuple(sorted([*votes, *forced], key=lambda option: (option.cost, option.width)))
+    forced = [
+        Option(
+            arm.arm.name,
+            arm.arm.strategy,
+            1,
+            arm.arm.budget,
+            arm.scores.mean(axis=1),
+            arm.tokens.mean(axis=1),
+            float(arm.seconds.mean()),
+            float(arm.money.mean()),
+        )
+        for arm in evidence.serial
+    ]
+    return tuple(sorted([*plain_votes(evidence), *forced], key=lambda option: (option.cost, option.width)))
 
 
 def plain_votes(evidence: SweepEvidence) -> list[Option]:
@@ -73,7 +88,7 @@ def plain_votes(evidence: SweepEvidence) -> list[Option]:
             None,
             scores,
             plain.tokens.mean(axis=1) * width,
-            _slowest(plain.seconds, width),
+            mean_slowest(plain.seconds, width),
             float(plain.money.mean()) * width,
         )
         for width, scores in zip(widths, vote_scores(plain, widths).T, strict=True)
@@ -81,26 +96,13 @@ def plain_votes(evidence: SweepEvidence) -> list[Option]:
 
 
 def vote_scores(arm: ArmEvidence, widths: list[int]) -> FloatArray:
-    """Return the score of votes over an arm's samples: questions x widths."""
+    """Return the score of votes over an arm's samples: (questions, widths)."""
     rows = np.repeat(np.arange(len(arm.classes)), arm.classes.shape[1])
     return maj_at_k_by_problem(rows, arm.classes.ravel(), arm.scores.ravel(), widths)
 
 
-def _forced(evidence: ArmEvidence) -> Option:
-    return Option(
-        evidence.arm.name,
-        evidence.arm.strategy,
-        1,
-        evidence.arm.budget,
-        evidence.scores.mean(axis=1),
-        evidence.tokens.mean(axis=1),
-        float(evidence.seconds.mean()),
-        float(evidence.money.mean()),
-    )
-
-
-def _slowest(seconds: FloatArray, width: int) -> float:
-    """Return the mean time of the slowest of ``width`` samples, over groups of neighbouring ones."""
+def mean_slowest(seconds: FloatArray, width: int) -> float:
+    """Return the mean time of the slowest of ``width`` samples, over groups of consecutive ones."""
     groups = seconds.shape[1] // width
     return float(seconds[:, : groups * width].reshape(len(seconds), groups, width).max(axis=2).mean())
 
@@ -114,13 +116,13 @@ class EqualTokensComparison:
     serial: Interval
     """Score of one forced trace."""
     serial_tokens: float
-    """Tokens it writes, the answer included."""
+    """Tokens of that trace, answer included."""
     width: int
     """Plain draws voted on."""
     parallel: Interval
     """Score of that vote."""
     parallel_tokens: float
-    """Tokens they write."""
+    """Tokens of that vote."""
     difference: PairedComparison
     """Parallel less serial."""
 
@@ -128,20 +130,20 @@ class EqualTokensComparison:
 def compare_at_equal_tokens(evidence: SweepEvidence) -> tuple[EqualTokensComparison, ...]:
     """Compare at every budget that pays for at least one plain draw.
 
-    The width is set by mean tokens alone, never by scores, so there is no luck in the match. Where the budget would pay
-    for more draws than there are, the vote is of all there are and costs less than the trace: the comparison then leans
-    against the vote.
+    The width follows from mean tokens alone, never from scores, so the match has no selection bias. Where the budget
+    pays for more draws than there are, the vote takes all of them and costs less than the trace: the comparison then
+    favours the trace.
     """
     plain = evidence.plain
     each = float(plain.tokens.mean())
-    found = []
+    comparisons = []
     for arm in evidence.serial:
         cost = float(arm.tokens.mean())
         width = min(int(cost / each + 1e-9), plain.classes.shape[1]) if each > 0 else 0
         if width < 1 or arm.arm.budget is None:
             continue
         serial, parallel = arm.scores.mean(axis=1), vote_scores(plain, [width])[:, 0]
-        found.append(
+        comparisons.append(
             EqualTokensComparison(
                 arm.arm.budget,
                 mean_interval(serial, bounds=(0.0, 1.0)),
@@ -152,24 +154,22 @@ def compare_at_equal_tokens(evidence: SweepEvidence) -> tuple[EqualTokensCompari
                 paired_difference(parallel, serial),
             )
         )
-    return tuple(found)
+    return tuple(comparisons)
 
 
 MIN_QUESTIONS = 12
-"""Questions below which nothing is chosen: resampling fewer gives intervals that are too narrow (see `mean_interval`).
-"""
+"""Fewest questions to choose from: with fewer, resampled intervals are too narrow (see `mean_interval`)."""
 FOLDS = 5
-"""Parts of the questions for the honest score: each part is scored with what the other four would choose."""
-SCORE_MARGIN = 0.05
-"""Loss of score that is accepted for fewer tokens, and gain below which more tokens are not worth it, when no gain is
-shown.
-"""
+"""Parts of the questions for the cross-fitted score: each part is scored with the choice of the other four."""
+SCORE_TOLERANCE = 0.05
+"""Loss of score accepted for fewer tokens, and gain below which more tokens are not worth it, if no gain is shown."""
 RISK = 0.05
-"""Chance of paying for more than one plain draw although nothing is better."""
+"""Level of the tests: the chance to pay for more than one plain draw although nothing is better."""
 
 ChoiceReason: TypeAlias = Literal["better", "cheaper", "enough", "cannot tell"]
-"""Why the option is chosen: dearer ones are shown to be better; a cheaper one is shown to be no worse; dearer ones are shown to gain
-too little; or nothing is shown and the default is kept."""
+"""Why an option is chosen: a more expensive one is shown to be better; a cheaper one is shown to be no worse; more
+expensive ones are shown to gain too little; or nothing is shown and the default is kept.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,21 +177,19 @@ class Choice:
     """The option to use, why, and what to expect of it."""
 
     option: Option
-    """What to use."""
+    """Option to use."""
     best: Option
     """The option with the highest measured score."""
     default: Option
-    """What would be used without measuring: one plain draw."""
+    """Option used without measuring: one plain draw."""
     outcome: ChoiceReason
     """Why it is chosen."""
     p_value: float
-    """Chance of such a gain over one plain draw somewhere among the dearer options, if none of them were better."""
+    """Chance of such a gain over one plain draw among the more expensive options, if none of them were better."""
     cost: Interval
-    """Tokens of a question; where the one-standard-error rule chose, the range is over what it chooses when questions
-    are resampled.
-    """
+    """Tokens per question; where the one-standard-error rule chose, the interval is over its choices on resampled questions."""
     score: Interval
-    """What to expect on new questions: every question scored with what the others chose."""
+    """Expected score on new questions: every question is scored with the choice of the others."""
     gain: PairedComparison
     """The expected score less that of one plain draw, on the same questions."""
     agreement: float
@@ -199,30 +197,30 @@ class Choice:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether the questions say anything about the choice."""
+        """Whether the questions support the choice."""
         return self.outcome != "cannot tell"
 
 
 def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
-    """Choose by the one-standard-error rule (Breiman et al.
+    """Choose by the one-standard-error rule, paired over questions, once a more expensive option is shown to gain.
 
-    1984), paired over questions, once a dearer option is shown to gain anything.
-
-    One test for all options that cost more than one plain draw: does any score higher by more than chance (sign flips
-    of whole questions, the best option chosen anew in each, so its luck is allowed for)? If so, the cheapest option
-    within one standard error of the best is taken; a dearer one only if its own gain is shown. If not, a cheaper one is
-    taken when its loss is shown to be under five points, else one plain draw. Below 12 questions it is one plain draw
-    whatever they say. The score to expect is cross-fitted in five parts, the whole procedure repeated in each, so that
-    it does not profit from the luck of the choice; where no gain is left of it, one plain draw is kept.
+    The rule is that of Breiman et al. 1984. One test covers all options that cost more than one plain draw: does any
+    score higher by more than chance? It flips the signs of whole questions and picks the best option again in each
+    flip, which accounts for the luck of the best. If so, the cheapest option within one standard error of the best is
+    taken; a more expensive one only if its own gain is shown. If not, a cheaper one is taken when its loss is shown to
+    be under five points, else one plain draw. Below 12 questions the choice is always one plain draw. The expected
+    score is cross-fitted in five parts with the whole procedure repeated in each, so it does not profit from the luck
+    of the choice. Where that leaves no gain, one plain draw is kept.
     """
     table = np.column_stack([option.scores for option in options])
-    costs = _apart(np.array([option.cost for option in options]))
+    # The rule needs distinct costs: equal ones are separated slightly, in the order given.
+    costs = np.array([option.cost for option in options]) * (1 + 1e-9 * np.arange(len(options)))
     default = next(place for place, option in enumerate(options) if option.width == 1 and option.budget is None)
     enough = len(table) >= MIN_QUESTIONS
-    picked, outcome, p_value = _pick(table, costs, default, seed) if enough else (default, _UNKNOWN, 1.0)
-    honest, picks = _cross_fitted(table, costs, default, seed) if enough else (table[:, default], [default])
-    if outcome == "better" and honest.mean() <= table[:, default].mean():
-        picked, outcome = default, _UNKNOWN  # what is gone on questions that were not chosen on is not promised
+    picked, outcome, p_value = pick_option(table, costs, default, seed) if enough else (default, _UNKNOWN, 1.0)
+    fitted, picks = cross_fit(table, costs, default, seed) if enough else (table[:, default], [default])
+    if outcome == "better" and fitted.mean() <= table[:, default].mean():
+        picked, outcome = default, _UNKNOWN  # the gain is gone on questions that it was not chosen on
     chosen = options[picked]
     return Choice(
         chosen,
@@ -230,9 +228,9 @@ def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
         options[default],
         outcome,
         p_value,
-        _cheapest_as_good(table, costs, default, seed) if outcome == "better" else _fixed(chosen.cost),
-        mean_interval(honest, bounds=(0.0, 1.0), seed=seed),
-        paired_difference(honest, table[:, default], seed=seed),
+        cheapest_as_good(table, costs, default, seed) if outcome == "better" else _constant(chosen.cost),
+        mean_interval(fitted, bounds=(0.0, 1.0), seed=seed),
+        paired_difference(fitted, table[:, default], seed=seed),
         float(np.mean([pick == picked for pick in picks])),
     )
 
@@ -241,7 +239,7 @@ _UNKNOWN: ChoiceReason = "cannot tell"
 
 
 def improvement_p_values(gaps: FloatArray, *, seed: int = 0) -> FloatArray:
-    """Return for each column of differences the chance that the best of all columns is as good as it, if none were above 0."""
+    """Return per column of differences the chance that the best of all is as good, if no column were above 0."""
     size = np.sqrt((gaps**2).sum(axis=0))
     differing = size > 0
     rows, chances = gaps[gaps.any(axis=1)][:, differing], np.ones(gaps.shape[1])
@@ -254,57 +252,54 @@ def improvement_p_values(gaps: FloatArray, *, seed: int = 0) -> FloatArray:
     return chances
 
 
-def _pick(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[int, ChoiceReason, float]:
+def pick_option(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[int, ChoiceReason, float]:
     """Return the option chosen on some questions, why, and the p-value of a gain."""
     gaps = table - table[:, [default]]
-    dearer, cheaper = np.flatnonzero(costs > costs[default]), np.flatnonzero(costs < costs[default])
-    p_value = float(improvement_p_values(gaps[:, dearer], seed=seed).min(initial=1.0))
+    expensive, cheaper = np.flatnonzero(costs > costs[default]), np.flatnonzero(costs < costs[default])
+    p_value = float(improvement_p_values(gaps[:, expensive], seed=seed).min(initial=1.0))
     if p_value <= RISK:
-        value = _cheapest_as_good(table, costs, default, seed, replicates=40).value
+        value = cheapest_as_good(table, costs, default, seed, replicates=40).value
         return int(np.argmin(np.abs(costs - value))), "better", p_value
-    for place, interval in zip(cheaper.tolist(), _bounds(gaps[:, cheaper], seed), strict=True):
-        if interval.low > -SCORE_MARGIN:
+    for place, interval in zip(cheaper.tolist(), simultaneous_intervals(gaps[:, cheaper], seed), strict=True):
+        if interval.low > -SCORE_TOLERANCE:
             return place, "cheaper", p_value
-    # Where nothing dearer was measured, nothing says that it would not gain.
-    small = dearer.size > 0 and all(interval.high < SCORE_MARGIN for interval in _bounds(gaps[:, dearer], seed))
+    # Where nothing more expensive was measured, a gain by it is not ruled out.
+    small = expensive.size > 0 and all(
+        interval.high < SCORE_TOLERANCE for interval in simultaneous_intervals(gaps[:, expensive], seed)
+    )
     return default, "enough" if small else "cannot tell", p_value
 
 
-def _cheapest_as_good(
+def cheapest_as_good(
     table: FloatArray, costs: FloatArray, default: int, seed: int, replicates: int = BOOTSTRAP_REPLICATES
 ) -> Interval:
-    """Return the cost of the cheapest option within one standard error of the best, of those that gain on one plain draw.
+    """Return the cost of the cheapest option within one standard error of the best that gains on one plain draw.
 
-    A dearer option must be shown to gain: one that varies much is within its own wide error of the best whatever it is
-    worth.
+    A more expensive option must be shown to gain: one with high variance is within its own wide error of the best
+    however bad it is.
     """
     gaps = table - table[:, [default]]
-    dearer = np.flatnonzero(costs > costs[default])
+    expensive = np.flatnonzero(costs > costs[default])
     gains = (costs < costs[default]) & (gaps.mean(axis=0) > 0)
-    gains[dearer[improvement_p_values(gaps[:, dearer], seed=seed) <= RISK]] = True
+    gains[expensive[improvement_p_values(gaps[:, expensive], seed=seed) <= RISK]] = True
     if gains.sum() == 1:
-        return _fixed(float(costs[gains][0]))
+        return _constant(float(costs[gains][0]))
     return one_standard_error_choice(costs[gains], table[:, gains], replicates=replicates, seed=seed).budget
 
 
-def _bounds(gaps: FloatArray, seed: int) -> tuple[Interval, ...]:
-    """Return intervals of several mean differences that hold all together (Bonferroni)."""
+def simultaneous_intervals(gaps: FloatArray, seed: int) -> tuple[Interval, ...]:
+    """Return intervals of several mean differences that hold simultaneously (Bonferroni)."""
     if not gaps.shape[1]:
         return ()
     return curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000, seed=seed)
 
 
-def _cross_fitted(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[FloatArray, list[int]]:
-    """Return the score of each question under what the other folds chose, and what they chose."""
+def cross_fit(table: FloatArray, costs: FloatArray, default: int, seed: int) -> tuple[FloatArray, list[int]]:
+    """Return the score of each question under the choice of the other folds, and those choices."""
     fold = np.random.default_rng(seed).permutation(len(table)) % FOLDS
-    picks = [_pick(table[fold != part], costs, default, seed)[0] for part in range(FOLDS)]
+    picks = [pick_option(table[fold != part], costs, default, seed)[0] for part in range(FOLDS)]
     return table[np.arange(len(table)), np.array(picks)[fold]], picks
 
 
-def _fixed(cost: float) -> Interval:
+def _constant(cost: float) -> Interval:
     return Interval(cost, cost, cost, 0.95, "not resampled")
-
-
-def _apart(costs: FloatArray) -> FloatArray:
-    """Set equal costs a hair apart, in the order given: the rule wants each cost once."""
-    return costs * (1 + 1e-9 * np.arange(len(costs)))

@@ -1,4 +1,4 @@
-"""What a sweep's run folder says: for each arm, what every sample of every question answered, was worth and cost."""
+"""What a sweep's run folder holds: per arm, the answer, score and cost of every sample, and what the samples look like."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from breadth.base.errors import MeasureError, NotARunError
 from breadth.base.settings import from_table
 from breadth.inference.budget import Spend
 from breadth.inference.sweep_plan import Arm, SweepPlan
-from breadth.measure.answer_extraction import stated_answers
-from breadth.measure.answers import answer_classes
+from breadth.measure.answers import answer_classes, stated_answers
 from breadth.measure.diversity import group_diversity
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.oscillation import extract_restatements, trace_oscillations
@@ -28,30 +27,28 @@ from breadth.runs.schema import HEADER_FILE
 
 @dataclass(frozen=True, eq=False)
 class ArmEvidence:
-    """The samples of one arm: one row a question, one column a sample."""
+    """The samples of one arm: one row per question, one column per sample."""
 
     arm: Arm
-    """How they were drawn."""
+    """How they were sampled."""
     answers: tuple[tuple[str | None, ...], ...]
     """The answers as written; None where none could be read."""
     classes: IntArray
     """Class of each answer among all answers to its question, over all arms; -1 where none could be read."""
     scores: FloatArray
-    """1 for a right answer, or for one that agrees where no right answers are known; ties among the answers agreed on
-    are shared.
-    """
+    """1 for a right answer; without known right answers, 1 for agreeing with the pooled majority, shared among ties."""
     tokens: FloatArray
     """Tokens written for each sample."""
     seconds: FloatArray
     """Seconds each sample took."""
     money: FloatArray
-    """What each sample cost by the prices given."""
+    """Cost of each sample at the given prices."""
     confidences: FloatArray
-    """How sure each sample was; NaN where log-probs were not asked for."""
+    """Confidence of each sample; NaN where log-probs were not requested."""
     truncated: BoolArray
-    """Whether it was cut at the length cap."""
+    """Whether each sample was cut at the length cap."""
     texts: tuple[str, ...]
-    """What was written, row by row."""
+    """Completions, row by row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +56,13 @@ class SweepEvidence:
     """All arms on the same questions."""
 
     plan: SweepPlan
-    """What was planned."""
+    """Plan of the sweep."""
     questions: tuple[str, ...]
-    """Questions of which every sample of every arm is there."""
+    """Questions with every sample of every arm."""
     left_out: int
-    """Questions of the plan that are not."""
+    """Questions of the plan with samples missing."""
     truths: tuple[str, ...]
-    """Right answer of each question, or the one most agreed on; empty where there is none."""
+    """Right answer of each question, or the pooled majority; empty where there is none."""
     labelled: bool
     """Whether right answers are known."""
     arms: tuple[ArmEvidence, ...]
@@ -79,19 +76,22 @@ class SweepEvidence:
     @cached_property
     def serial(self) -> tuple[ArmEvidence, ...]:
         """The arms with forced thinking, smallest budget first."""
-        return tuple(
-            sorted((one for one in self.arms if one.arm.budget is not None), key=lambda one: one.arm.budget or 0)
-        )
+        forced = (arm for arm in self.arms if arm.arm.budget is not None)
+        return tuple(sorted(forced, key=lambda arm: arm.arm.budget or 0))
 
     @property
     def score_name(self) -> str:
-        """What a score is, in one word."""
+        """What a score measures: accuracy or agreement."""
         return "accuracy" if self.labelled else "agreement"
 
 
 def read_evidence(run: Run) -> SweepEvidence:
-    """Read a sweep; a question counts only when every sample of every arm is there, so that all arms are compared on the same ones."""
-    plan = _plan(run)
+    """Read a sweep; only questions with every sample of every arm count, so all arms are compared on the same ones."""
+    if "plan" not in run.header.config:
+        raise NotARunError(
+            run.folder / HEADER, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
+        )
+    plan = from_table(SweepPlan, run.header.config["plan"], "plan")
     samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     if run.rollout_files:
         for row in run.query("SELECT * FROM rollouts WHERE split = 'eval' ORDER BY problem, step, sample").to_pylist():
@@ -104,49 +104,42 @@ def read_evidence(run: Run) -> SweepEvidence:
     if not whole:
         raise MeasureError(
             f"{run.folder} holds no question with all its samples.",
-            "Run the same command again: it goes on where the sweep ended.",
+            "Run the same command again: it resumes the sweep.",
         )
-    references = _references(run)
-    # A reference such as "?" is there and says nothing: what counts is that samples could be graded by it.
+    references = read_references(run)
+    # A reference such as "?" is no label: what counts is that samples could be graded by it.
     labelled = all(row["correct"] is not None for name in whole for drawn in samples[name].values() for row in drawn)
-    classes = {name: _classes(samples[name]) for name in whole}
-    pools = {name: None if labelled else _pooled(classes[name]) for name in whole}
+    classes = {name: classify_answers(samples[name]) for name in whole}
+    pools = {name: None if labelled else pooled_majority(classes[name]) for name in whole}
     arms = tuple(
-        _arm(plan, place, [samples[name][place] for name in whole], classes, pools, whole)
+        arm_evidence(plan, place, [samples[name][place] for name in whole], classes, pools, whole)
         for place in range(len(plan.arms))
     )
     truths = tuple(
-        (references.get(name) or "") if labelled else _agreed(samples[name], pools[name], classes[name])
+        (references.get(name) or "") if labelled else majority_text(samples[name], pools[name], classes[name])
         for name in whole
     )
     return SweepEvidence(plan, tuple(whole), max(0, plan.questions - len(whole)), truths, labelled, arms)
 
 
-def _plan(run: Run) -> SweepPlan:
-    if "plan" not in run.header.config:
-        raise NotARunError(
-            run.folder / HEADER_FILE, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
-        )
-    return from_table(SweepPlan, run.header.config["plan"], "plan")
-
-
-def _references(run: Run) -> dict[str, str]:
+def read_references(run: Run) -> dict[str, str]:
+    """Return the reference answer of each problem; empty where the run has no problems."""
     if not run.has_problems:
         return {}
     table = run.query("SELECT problem, reference FROM problems")
     return dict(zip(table["problem"].to_pylist(), table["reference"].to_pylist(), strict=True))
 
 
-def _classes(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, IntArray]:
-    """Class the answers of one question, all arms together."""
+def classify_answers(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[int, IntArray]:
+    """Return the answer classes of one question, over all arms together."""
     places = sorted(arms)
     every = answer_classes([row["answer"] for place in places for row in arms[place]])
     ends = np.cumsum([len(arms[place]) for place in places])[:-1]
     return dict(zip(places, np.split(every, ends), strict=True))
 
 
-def _pooled(classes: Mapping[int, IntArray]) -> dict[int, float]:
-    """Return the answers most agreed on when every arm counts the same, with what one is worth: 1, or a share of it when tied."""
+def pooled_majority(classes: Mapping[int, IntArray]) -> dict[int, float]:
+    """Return the majority answers with every arm weighted equally, each with its score: 1, or a share of 1 when tied."""
     shares: dict[int, float] = defaultdict(float)
     for labels in classes.values():
         for label in labels[labels >= 0].tolist():
@@ -156,20 +149,21 @@ def _pooled(classes: Mapping[int, IntArray]) -> dict[int, float]:
     return {label: 1 / len(leading) for label in leading}
 
 
-def _agreed(
+def majority_text(
     arms: Mapping[int, Sequence[Mapping[str, Any]]], pool: Mapping[int, float] | None, classes: Mapping[int, IntArray]
 ) -> str:
+    """Return the majority answer of a question as written; empty where there is none."""
     first = next(iter(pool or {}), None)
-    told = [
+    written = [
         row["answer"]
         for place in sorted(arms)
         for row, label in zip(arms[place], classes[place].tolist(), strict=True)
         if label == first
     ]
-    return str(told[0]) if told else ""
+    return str(written[0]) if written else ""
 
 
-def _arm(
+def arm_evidence(
     plan: SweepPlan,
     place: int,
     rows: Sequence[Sequence[Mapping[str, Any]]],
@@ -177,9 +171,10 @@ def _arm(
     pools: Mapping[str, Mapping[int, float] | None],
     names: Sequence[str],
 ) -> ArmEvidence:
+    """Return the samples of one arm as arrays."""
     extras = [[orjson.loads(row["extra"]) for row in samples] for samples in rows]
     labels = np.array([classes[name][place] for name in names])
-    worth = [
+    scores = [
         [
             float(bool(row["correct"])) if pool is None else pool.get(int(label), 0.0)
             for row, label in zip(samples, line, strict=True)
@@ -190,12 +185,12 @@ def _arm(
         plan.arms[place],
         tuple(tuple(row["answer"] for row in samples) for samples in rows),
         labels,
-        np.array(worth),
+        np.array(scores),
         np.array([[float(row["tokens"]) for row in samples] for samples in rows]),
         np.array([[float(extra["seconds"]) for extra in line] for line in extras]),
         np.array(
             [
-                [_money(plan, row, extra) for row, extra in zip(samples, line, strict=True)]
+                [sample_cost(plan, row, extra) for row, extra in zip(samples, line, strict=True)]
                 for samples, line in zip(rows, extras, strict=True)
             ]
         ),
@@ -207,17 +202,18 @@ def _arm(
     )
 
 
-def _money(plan: SweepPlan, row: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
+def sample_cost(plan: SweepPlan, row: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
+    """Return what one sample cost at the prices of the plan."""
     spend = Spend(input_tokens=extra["input_tokens"], cached_tokens=extra["cached_tokens"], output_tokens=row["tokens"])
     return plan.policy.prices.cost_of(spend)
 
 
 @dataclass(frozen=True)
 class ArmTraits:
-    """One arm in figures; intervals resample questions."""
+    """What the samples of one arm look like; intervals resample questions."""
 
     name: str
-    """The arm."""
+    """Name of the arm."""
     budget: int | None
     """Thinking tokens it is forced to."""
     score: Interval
@@ -225,16 +221,18 @@ class ArmTraits:
     tokens: float
     """Mean tokens written for one sample."""
     entropy: Interval | None
-    """Entropy of the answers to a question in nats, at the same number of samples in all arms; None from single samples, or where
-    nothing could be read."""
+    """Entropy of the answers to a question in nats, at the same number of samples in all arms.
+
+    None from single samples, or where nothing could be read.
+    """
     samples: int
-    """That number of samples."""
+    """Number of samples behind the entropy."""
     changing: Interval
     """Share of traces that state one answer and then another."""
     lost: int
-    """Times a right answer was given up for another one within a trace."""
+    """Changes within a trace from the right answer to another."""
     found: int
-    """Times a wrong answer was given up for the right one."""
+    """Changes within a trace from a wrong answer to the right one."""
     unread: Interval
     """Share of samples without a readable answer."""
     truncated: float
@@ -244,17 +242,18 @@ class ArmTraits:
 def arm_traits(evidence: SweepEvidence) -> tuple[ArmTraits, ...]:
     """Describe the plain arm and every forced one."""
     common = min(arm.classes.shape[1] for arm in evidence.arms)
-    return tuple(_traits(arm, evidence, common) for arm in (evidence.plain, *evidence.serial))
+    return tuple(describe_arm(arm, evidence, common) for arm in (evidence.plain, *evidence.serial))
 
 
-def _traits(arm: ArmEvidence, evidence: SweepEvidence, common: int) -> ArmTraits:
-    changing, lost, found = _oscillation(arm, evidence.truths)
+def describe_arm(arm: ArmEvidence, evidence: SweepEvidence, common: int) -> ArmTraits:
+    """Describe the samples of one arm, with the entropy over ``common`` samples per question."""
+    changing, lost, found = measure_oscillation(arm, evidence.truths)
     return ArmTraits(
         arm.arm.name,
         arm.arm.budget,
         _share(arm.scores),
         float(arm.tokens.mean()),
-        _entropy(arm.classes[:, :common]),
+        answer_entropy(arm.classes[:, :common]),
         common,
         changing,
         lost,
@@ -268,7 +267,8 @@ def _share(table: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Interval
     return mean_interval(table.mean(axis=1), bounds=(0.0, 1.0))
 
 
-def _entropy(classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Interval | None:
+def answer_entropy(classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Interval | None:
+    """Return the mean entropy of the answers to a question; None from single samples, or where nothing could be read."""
     samples = classes.shape[1]
     rows = np.repeat(np.arange(len(classes)), samples)
     entropies = group_diversity(rows, classes.ravel()).entropy
@@ -276,7 +276,8 @@ def _entropy(classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Interv
     return mean_interval(known, bounds=(0.0, math.log(samples) + 0.5)) if samples > 1 and known.size else None
 
 
-def _oscillation(arm: ArmEvidence, truths: tuple[str, ...]) -> tuple[Interval, int, int]:
+def measure_oscillation(arm: ArmEvidence, truths: tuple[str, ...]) -> tuple[Interval, int, int]:
+    """Return the share of traces that change their answer, and the right answers lost and found by it."""
     samples = arm.classes.shape[1]
     changed = np.zeros(len(arm.texts))
     lost = found = 0

@@ -11,7 +11,7 @@ from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.measure.intervals import Interval, curve_intervals, mean_interval
 from breadth.report.cells import Cell, Missing
-from breadth.report.plaintext import counted
+from breadth.report.plaintext import pluralize
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Listing, Page, Section, Series, Table, Text
 from breadth.runs.schema import Header
 from breadth.tuning.choice import Option, vote_scores
@@ -33,12 +33,12 @@ def build_tuning_page(tuned: TuningResult, header: Header) -> Page:
         *write_verdicts(tuned),
         *_caveats(tuned),
         _cost_curve(tuned),
-        options_table(tuned),
+        build_options_table(tuned),
         *_budget_curves(tuned),
-        *grid_table(tuned),
-        traits_table(tuned),
-        *equal_table(tuned),
-        *stop_table(tuned),
+        *build_grid_table(tuned),
+        build_traits_table(tuned),
+        *build_equal_tokens_table(tuned),
+        *build_stop_table(tuned),
         *_gate(tuned),
         _policy(tuned),
     ]
@@ -49,9 +49,7 @@ def _subtitle(tuned: TuningResult) -> str:
     evidence = tuned.evidence
     model = evidence.plan.policy.model or "the server's model"
     labels = "with right answers" if evidence.labelled else "without right answers"
-    return (
-        f"{model} on {counted(len(evidence.questions), 'question')} {labels}, {evidence.plan.samples_each} samples each"
-    )
+    return f"{model} on {pluralize(len(evidence.questions), 'question')} {labels}, {evidence.plan.samples_each} samples each"
 
 
 def _caveats(tuned: TuningResult) -> list[Section]:
@@ -59,7 +57,7 @@ def _caveats(tuned: TuningResult) -> list[Section]:
     texts = [] if evidence.labelled else [SELF_CONSISTENT]
     texts += evidence.plan.notes
     if evidence.left_out:
-        number = counted(evidence.left_out, "question")
+        number = pluralize(evidence.left_out, "question")
         texts.append(
             f"Left out for lack of samples: {number} of the plan, so that all options are compared on the same ones."
         )
@@ -171,7 +169,7 @@ def _provenance(tuned: TuningResult, header: Header) -> list[Fact]:
     ]
 
 
-def options_table(tuned: TuningResult) -> Table:
+def build_options_table(tuned: TuningResult) -> Table:
     """Return every option, cheapest first."""
     priced = any(option.money > 0 for option in tuned.options)
     columns = [
@@ -206,7 +204,7 @@ def _marked(tuned: TuningResult, option: Option) -> str:
     return f"{option.name} ({', '.join(words)})" if words else option.name
 
 
-def grid_table(tuned: TuningResult) -> list[Section]:
+def build_grid_table(tuned: TuningResult) -> list[Section]:
     """Return the score of votes of every width over the samples of every arm; nothing where thinking was not forced."""
     evidence = tuned.evidence
     arms = (evidence.plain, *evidence.serial)
@@ -235,7 +233,7 @@ def _grid_row(arm: ArmEvidence, widths: list[int]) -> list[Cell]:
     return [arm.arm.name, float(arm.tokens.mean()), *scores, *missing]
 
 
-def traits_table(tuned: TuningResult) -> Table:
+def build_traits_table(tuned: TuningResult) -> Table:
     """Return what the samples of each arm look like."""
     columns = [
         Column("samples"),
@@ -261,7 +259,7 @@ def _traits_row(one: ArmTraits) -> list[Cell]:
     return [one.name, entropy, one.changing, one.lost, one.found, one.unread, one.truncated]
 
 
-def equal_table(tuned: TuningResult) -> list[Section]:
+def build_equal_tokens_table(tuned: TuningResult) -> list[Section]:
     """Return longer thinking beside more draws; nothing where thinking was not forced."""
     if not tuned.equal:
         return []
@@ -295,7 +293,7 @@ def equal_table(tuned: TuningResult) -> list[Section]:
     return [Table("Longer thinking against more draws, at equal tokens", columns, rows, note=note)]
 
 
-def stop_table(tuned: TuningResult) -> list[Section]:
+def build_stop_table(tuned: TuningResult) -> list[Section]:
     """Return the stop rules tried; nothing where the choice is no vote that could stop."""
     if tuned.stop is None:
         return []

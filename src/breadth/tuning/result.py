@@ -1,4 +1,4 @@
-"""A sweep judged: every measurement on its run folder, and the policy that follows."""
+"""The result of tuning: every measurement on a sweep's run folder, and the policy that follows."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from breadth.tuning.policy_fit import ConfidenceFit, StopFit, StopOption, fit_co
 
 @dataclass(frozen=True, eq=False)
 class TuningResult:
-    """What a sweep came to."""
+    """What a sweep measured, and the policy chosen from it."""
 
     evidence: SweepEvidence
-    """What was drawn."""
+    """Samples of the sweep."""
     options: tuple[Option, ...]
-    """What could be chosen, cheapest first."""
+    """Options to choose from, cheapest first."""
     choice: Choice
-    """What was chosen."""
+    """Chosen option, and why."""
     hump: HumpTest | None
     """Whether the score falls again as thinking is extended; None with fewer than two budgets."""
     equal: tuple[EqualTokensComparison, ...]
     """Longer thinking against more draws at equal tokens."""
     traits: tuple[ArmTraits, ...]
-    """What the samples look like."""
+    """Description of each arm's samples."""
     stop: StopFit | None
     """When the chosen vote may stop early; None when it is no vote, or one of two, which never can."""
     confidence: ConfidenceFit | None
     """Whether confidence may be used; None when no log-probs were asked for."""
     policy: Policy
-    """What `solve` and `serve` run."""
+    """Policy that `solve` and `serve` run."""
 
     @property
     def stops_early(self) -> StopOption | None:
-        """The stop rule of the policy; None when it draws what it was told to."""
+        """The stop rule of the policy; None when it never stops early."""
         stop = self.stop.chosen if self.stop is not None else None
         return (
             stop
@@ -52,7 +52,7 @@ class TuningResult:
 
     @property
     def score(self) -> float:
-        """Score to expect of the policy: that of the option, and what stopping early changes in it.
+        """Expected score of the policy: that of the option, with the change by stopping early.
 
         A gain by confidence is not counted.
         """
@@ -66,40 +66,37 @@ class TuningResult:
 
 
 def analyze_sweep(run: Run) -> TuningResult:
-    """Judge a sweep by its run folder; the same folder gives the same policy."""
+    """Evaluate a sweep from its run folder; the same folder gives the same policy."""
     evidence = read_evidence(run)
     options = list_options(evidence)
     choice = choose(options, seed=evidence.plan.seed)
     vote = choice.option.budget is None and choice.option.width > 1
     stop = fit_stop(evidence, choice.option.width) if vote and choice.option.width > 2 else None
     confidence = fit_confidence(evidence, choice.option.width if vote else 1)
-    strategy = _strategy(choice, stop, confidence)
+    strategy = stop.chosen.strategy if stop is not None else choice.option.strategy
+    if confidence is not None and confidence.strategy is not None:
+        strategy = confidence.strategy
     return TuningResult(
         evidence,
         options,
         choice,
-        _hump(evidence),
+        test_for_hump(evidence),
         compare_at_equal_tokens(evidence),
         arm_traits(evidence),
         stop,
         confidence,
-        _policy(evidence.plan.policy, strategy),
+        build_policy(evidence.plan.policy, strategy),
     )
 
 
-def _strategy(choice: Choice, stop: StopFit | None, confidence: ConfidenceFit | None) -> Strategy:
-    if confidence is not None and confidence.strategy is not None:
-        return confidence.strategy
-    return stop.chosen.strategy if stop is not None else choice.option.strategy
-
-
-def _policy(measured: Policy, strategy: Strategy) -> Policy:
-    """Keep how was drawn, but ask for log-probs only when the strategy looks at them."""
+def build_policy(measured: Policy, strategy: Strategy) -> Policy:
+    """Return the sweep's policy with the chosen strategy; log-probs are requested only when it uses them."""
     wanted = measured.sampling.top_logprobs if isinstance(strategy, ConfidenceVote) else 0
     return replace(measured, strategy=strategy, sampling=replace(measured.sampling, top_logprobs=wanted))
 
 
-def _hump(evidence: SweepEvidence) -> HumpTest | None:
+def test_for_hump(evidence: SweepEvidence) -> HumpTest | None:
+    """Test whether the score falls again as thinking is extended; None with fewer than two budgets."""
     if len(evidence.serial) < 2:
         return None
     budgets = [arm.arm.budget or 0 for arm in evidence.serial]

@@ -6,7 +6,7 @@ import math
 
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.measure.intervals import Interval
-from breadth.report.plaintext import counted
+from breadth.report.plaintext import pluralize
 from breadth.report.sections import Fact, Severity, Verdict
 from breadth.tuning.choice import MIN_QUESTIONS, RISK, SCORE_MARGIN
 from breadth.tuning.result import TuningResult
@@ -23,7 +23,7 @@ def write_verdicts(tuned: TuningResult) -> list[Verdict]:
 def _on_choice(tuned: TuningResult) -> Verdict:
     choice = tuned.choice
     expected = f"{tuned.score:.0%} {_word(tuned)} at {tuned.cost:,.0f} tokens a question"
-    number = counted(len(tuned.evidence.questions), "question")
+    number = pluralize(len(tuned.evidence.questions), "question")
     headlines = {
         "better": f"Use {_called(tuned)}: {expected}.",
         "cheaper": f"Use {_called(tuned)}: {expected}, {_beside(tuned)} one plain draw at {choice.default.cost:,.0f}.",

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.prime_rl.importer import EPISODES, IMPORTER, METRICS_KIND, RESULTS, TOKENS, read_metrics
+from breadth.adapters.prime_rl.importer import (
+    EPISODES_KIND,
+    IMPORTER,
+    METRICS_KIND,
+    RESULTS_KIND,
+    TOKENS_KIND,
+    read_metrics,
+)
 from breadth.base.errors import BreadthError, BrokenFileError
 from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import import_files
@@ -214,9 +221,9 @@ EXPORT = {
 }
 SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     METRICS_KIND: ("metrics.jsonl", METRIC),
-    EPISODES: ("rollouts/step_1/train/all/traces.jsonl", EPISODE),
-    TOKENS: ("token_exports/step_1/rank_0.jsonl", EXPORT),
-    RESULTS: ("results.jsonl", RESULT),
+    EPISODES_KIND: ("rollouts/step_1/train/all/traces.jsonl", EPISODE),
+    TOKENS_KIND: ("token_exports/step_1/rank_0.jsonl", EXPORT),
+    RESULTS_KIND: ("results.jsonl", RESULT),
 }
 
 
@@ -239,9 +246,9 @@ def test_each_kind_is_recognised_among_all_importers(tmp_path: Path, kind: str) 
 
 def test_rows_longer_than_what_is_seen_are_recognised() -> None:
     long = json.dumps({**EPISODE, "task": {"data": {"prompt": "x" * 70_000}}}).encode()[: 1 << 16]
-    assert IMPORTER.recognises(Path("traces.jsonl"), long) == EPISODES
+    assert IMPORTER.recognises(Path("traces.jsonl"), long) == EPISODES_KIND
     export = json.dumps({**EXPORT, "token_ids": list(range(20_000))}).encode()[: 1 << 16]
-    assert IMPORTER.recognises(Path("rank_0.jsonl"), export) == TOKENS
+    assert IMPORTER.recognises(Path("rank_0.jsonl"), export) == TOKENS_KIND
 
 
 @pytest.mark.parametrize(

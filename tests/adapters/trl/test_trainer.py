@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from breadth.training.loss.kl_cov import KLCov
 from torch import Tensor
 
 from breadth.adapters.trl.trainer import check_length_buckets, forward_by_length
 from breadth.base.errors import BreadthError, BrokenFileError, MechanismError, SettingsError
 from breadth.runs.reader import Run
-from breadth.testing.mechanisms import close
+from breadth.testing.mechanisms import states_agree
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -27,7 +28,6 @@ from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.forking_tokens import ForkingTokens
-from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.objective import Objective
 from breadth.training.reduction import Reduction
@@ -170,7 +170,7 @@ def test_gradient_accumulation_changes_nothing(tiny: Any, told: Callable[..., An
         ends.append((weights(trainer), trainer.objective.state()["states"]))
     for end, states in ends[1:]:
         assert torch.allclose(end, ends[0][0], atol=1e-6)
-        assert close(states, ends[0][1])
+        assert states_agree(states, ends[0][1])
 
 
 def test_several_updates_a_generation_are_averaged_over_their_own_tokens(tiny: Any, told: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.testing.mechanisms import close
+from breadth.testing.mechanisms import states_agree
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
@@ -106,7 +106,7 @@ def same(one: dict[str, Any], alone: dict[str, Any]) -> None:
     """Compare what a rank told with what the bare Objective did."""
     for name in ("gradients", "table"):
         torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(alone[name]), atol=1e-6, rtol=1e-6)
-    assert close(alone["states"], one["states"][-1])
+    assert states_agree(alone["states"], one["states"][-1])
     for step, expected in zip(one["steps"], alone["steps"], strict=True):
         shown = {name: value for name, value in step.items() if name not in ("loss", "breadth/stale")}
         assert shown == pytest.approx(

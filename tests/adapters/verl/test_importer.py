@@ -17,7 +17,7 @@ from breadth.adapters.verl.importer import (
     IMPORTER,
     VERL_READERS,
     dump_split,
-    printed_row,
+    parse_console_line,
     read_file_log,
     read_rollouts,
     read_verl_console,
@@ -99,7 +99,7 @@ def test_file_log_with_odd_rows(tmp_path: Path) -> None:
     "line", ["", "step:", "step:1", "step:1 -", "step:99999999999999999999 - a:1", "footstep:1 - a:1"]
 )
 def test_lines_without_metrics(line: str) -> None:
-    assert printed_row(line) is None
+    assert parse_console_line(line) is None
 
 
 def test_a_row_without_numbers_is_none() -> None:

@@ -11,12 +11,12 @@ import pytest
 from breadth.doctor.evidence import log_defects as module
 from breadth.doctor.evidence.log_defects import (
     NanRun,
-    interleaved_writers,
+    find_interleaved_writers,
     jump_at_restart,
     jumps_near,
+    length_scaling,
     missing_steps,
     nan_runs,
-    per_length,
     remove_jump,
     restart_steps,
     token_entropy,
@@ -68,8 +68,8 @@ def test_a_jump_is_measured_beyond_the_trend_and_taken_out() -> None:
     found = jump_at_restart(made, MetricSeries("entropy", steps, values))
     assert found is not None
     assert found.step == 61
-    assert found.times.value == pytest.approx(5, rel=0.06)
-    assert 5 in found.times
+    assert found.factor.value == pytest.approx(5, rel=0.06)
+    assert 5 in found.factor
     assert found.first_is_untrained
     assert remove_jump(MetricSeries("entropy", steps, values), found) == pytest.approx(smooth, rel=0.06)
 
@@ -80,8 +80,8 @@ def test_steps_of_both_starts_are_compared() -> None:
     made = run(rows)
     found = jump_at_restart(made, made.series("entropy"))
     assert found is not None
-    assert found.twice == 10
-    assert found.apart == pytest.approx(3, rel=0.05)
+    assert found.logged_twice == 10
+    assert found.overlap_ratio == pytest.approx(3, rel=0.05)
 
 
 def test_nothing_jumps_where_nothing_was_put_together() -> None:
@@ -98,7 +98,7 @@ def test_zeros_do_not_reach_the_logarithm() -> None:
     made = run([(step + 1, float(value), int(step >= 60), 0) for step, value in enumerate(values)])
     found = jump_at_restart(made, made.series("entropy"))
     assert found is not None
-    assert found.times.value == pytest.approx(0.2, rel=0.06)
+    assert found.factor.value == pytest.approx(0.2, rel=0.06)
 
 
 def log(folder: Path, pairs: np.ndarray, attempts: bool = True) -> Run:
@@ -115,7 +115,7 @@ def test_two_levels_in_any_order(tmp_path: Path) -> None:
     dice = np.random.default_rng(0)
     pairs = np.array([0.5, 0.1]) * np.exp(dice.normal(0, 0.1, (60, 2)))
     swapped = np.where(dice.random((60, 1)) < 0.5, pairs, pairs[:, ::-1])
-    found = interleaved_writers(log(tmp_path, swapped), "entropy")
+    found = find_interleaved_writers(log(tmp_path, swapped), "entropy")
     assert found is not None
     assert found.steps == 60
     assert found.low == pytest.approx(0.1, rel=0.05)
@@ -125,11 +125,11 @@ def test_two_levels_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.5])
 def test_the_same_noise_twice_is_not_two_levels(tmp_path: Path, noise: float) -> None:
     pairs = 0.5 * np.exp(np.random.default_rng(1).normal(0, noise, (400, 2)))
-    assert interleaved_writers(log(tmp_path, pairs), "entropy") is None
+    assert find_interleaved_writers(log(tmp_path, pairs), "entropy") is None
 
 
 def test_a_restart_over_the_same_steps_is_not(tmp_path: Path) -> None:
-    assert interleaved_writers(log(tmp_path, np.tile([0.5, 0.1], (60, 1)), attempts=False), "entropy") is None
+    assert find_interleaved_writers(log(tmp_path, np.tile([0.5, 0.1], (60, 1)), attempts=False), "entropy") is None
 
 
 NUMBERS = np.linspace(1, 2, 60)
@@ -162,9 +162,9 @@ T = np.linspace(0, 1, 100)
 
 def test_a_sum_has_the_exponent_one(make: Any, around: Any) -> None:
     length = 200 * 0.3**T * np.exp(around(0 * T, 0.1))
-    found = per_length(make(entropy=0.4 * length * np.exp(around(0 * T, 0.02, 1)), length=length))
+    found = length_scaling(make(entropy=0.4 * length * np.exp(around(0 * T, 0.02, 1)), length=length))
     assert found is not None
-    assert found.proportional
+    assert found.is_proportional
     assert found.exponent.value == pytest.approx(1, abs=0.05)
     assert found.trend.verdict == "flat"
     assert found.trend.start.value == pytest.approx(0.4, rel=0.03)
@@ -172,27 +172,27 @@ def test_a_sum_has_the_exponent_one(make: Any, around: Any) -> None:
 
 def test_an_exact_power_is_read_off(make: Any, around: Any) -> None:
     length = 200 * np.exp(around(0 * T, 0.1))
-    found = per_length(make(entropy=length**0.4, length=length))
+    found = length_scaling(make(entropy=length**0.4, length=length))
     assert found is not None
     assert found.exponent.value == pytest.approx(0.4, abs=1e-9)
-    assert not found.proportional
+    assert not found.is_proportional
 
 
 def test_a_common_trend_alone_is_no_proportion(make: Any, around: Any) -> None:
-    found = per_length(
+    found = length_scaling(
         make(entropy=0.1**T * np.exp(around(0 * T, 0.05)), length=500 * 0.1**T * np.exp(around(0 * T, 0.05, 1)))
     )
     assert found is not None
     assert abs(found.exponent.value) < 0.35
-    assert not found.proportional
+    assert not found.is_proportional
 
 
 def test_nothing_to_compare_is_none(make: Any) -> None:
-    assert per_length(make(entropy=T)) is None
-    assert per_length(make(entropy=T + 1, length=np.full(100, 50.0))) is None
-    assert per_length(make(entropy=T[:7] + 1, length=T[:7] + 1)) is None
-    assert per_length(make(entropy=0 * T, length=T + 1)) is None
-    assert per_length(Evidence("nothing")) is None
+    assert length_scaling(make(entropy=T)) is None
+    assert length_scaling(make(entropy=T + 1, length=np.full(100, 50.0))) is None
+    assert length_scaling(make(entropy=T[:7] + 1, length=T[:7] + 1)) is None
+    assert length_scaling(make(entropy=0 * T, length=T + 1)) is None
+    assert length_scaling(Evidence("nothing")) is None
 
 
 STEPS = range(1, 13)
@@ -204,8 +204,8 @@ def test_three_tokens_by_hand(make: Any) -> None:
     assert found is not None
     assert found.per_token == pytest.approx(np.full(12, 1.2 / 3))
     assert found.per_sequence == pytest.approx(np.full(12, 1.2 / 2))
-    assert not found.summed
-    assert found.apart.verdict == "flat"
+    assert not found.is_sequence_sum
+    assert found.logged_ratio.verdict == "flat"
 
 
 def test_masked_tokens_do_not_count_and_a_mask_of_another_length_is_ignored(make: Any) -> None:
@@ -225,18 +225,18 @@ def test_a_sum_is_told_from_a_mean(make: Any) -> None:
     for logged, summed in ((6.3, True), (0.21, False)):
         found = token_entropy(make(entropy=np.full(12, logged), rollouts=dict.fromkeys(STEPS, rows)))
         assert found is not None
-        assert found.summed == summed
+        assert found.is_sequence_sum == summed
 
 
 def test_steps_are_left_out_where_there_are_too_many(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"problem": ["a"], "entropy": [[0.2, 0.4]]}
     evidence = make(entropy=np.full(40, 0.3), rollouts=dict.fromkeys(range(1, 41), rows))
-    monkeypatch.setattr(module, "MOST_STEPS", 10)
+    monkeypatch.setattr(module, "MAX_TOKEN_STEPS", 10)
     found = token_entropy(evidence)
     assert found is not None
     assert len(found.steps) == 10
     assert (found.steps[0], found.steps[-1]) == (1, 40)
-    monkeypatch.setattr(module, "MOST_TOKENS", 18)
+    monkeypatch.setattr(module, "MAX_TOKENS_READ", 18)
     fewer = token_entropy(evidence)
     assert fewer is not None
     assert len(fewer.steps) == 9

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from breadth.doctor.evidence.mismatch import (
     Proof,
-    by_both,
-    by_entropy,
-    by_metric,
     divergence,
-    divergence_of_entropy,
+    divergence_over_entropy,
     growth,
+    prove_by_entropy,
+    prove_by_logprobs,
+    prove_by_metric,
     proven_divergence,
-    selection,
+    recorded_temperatures,
+    selection_bias,
     surprise,
-    temperatures,
 )
-from breadth.doctor.evidence.rollouts import trained_ends
+from breadth.doctor.evidence.rollouts import training_ends
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.runs.reader import MetricSeries
@@ -55,7 +55,7 @@ def drawn(
 
 def of(make: Any, rows: dict[str, Any], **given: Any) -> Any:
     evidence = make(rollouts={1: rows, 2: rows}, **given)
-    ends = trained_ends(evidence)
+    ends = training_ends(evidence)
     assert ends is not None
     return evidence, ends.now
 
@@ -104,7 +104,7 @@ def test_what_is_called_entropy_but_is_the_log_probability_is_noticed(make: Any)
     rows["entropy"] = [[-one for one in tokens] for tokens in rows["logprobs"]]
     found = surprise(*_run(of(make, rows)))
     assert found is not None
-    assert found.apart == pytest.approx(0.0, abs=1e-6)
+    assert found.mean_gap == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_samplers_log_probabilities_do_where_there_are_no_others(make: Any) -> None:
@@ -133,7 +133,7 @@ def test_rollouts_chosen_by_their_outcome_are_noticed(
     make: Any, change: dict[str, Any], knobs: TrainerConfig, said: str
 ) -> None:
     evidence, window = of(make, drawn(P) | change, knobs=knobs)
-    found = selection(evidence, evidence.run, window)
+    found = selection_bias(evidence, evidence.run, window)
     assert said in found
     assert bool(found) == bool(said)
 
@@ -173,10 +173,10 @@ def test_the_proven_divergence_is_weighed_against_the_larger_entropy(make: Any, 
     evidence = make(entropy=around(np.linspace(0.8, 0.1, 80), noise), mismatch=around(np.full(80, 0.04), noise, 1))
     assert evidence.run is not None
     trend = evidence.trend("mismatch")
-    assert divergence_of_entropy(evidence, trend) is None
+    assert divergence_over_entropy(evidence, trend) is None
     header = replace(evidence.run.header, names={"mismatch": "mismatch_kl/all/mean"})
     named = replace(evidence, run=replace(evidence.run, header=header))
-    found = divergence_of_entropy(named, trend)
+    found = divergence_over_entropy(named, trend)
     assert found is not None
     # The first eighth of a fall from 0.8 to 0.1 lies around 0.8 - 0.7 / 16 = 0.756; 0.04 / 0.756 = 5.3 %.
     assert found.value == pytest.approx(0.04 / 0.76, rel=0.03)
@@ -189,21 +189,21 @@ def test_growth_is_read_from_factors(make: Any) -> None:
     assert found is not None
     # Medians of the first and last 12 points lie at 5.5 and 93.5 of 99: 10 ** (88 / 99) = 7.74.
     assert found.times.value == pytest.approx(7.74, rel=0.01)
-    assert found.goes_on
+    assert found.continues
     stopped = growth(
         MetricSeries("mismatch", steps, np.concatenate([np.geomspace(0.001, 0.01, 30), np.full(70, 0.01)]))
     )
     assert stopped is not None
-    assert not stopped.goes_on
+    assert not stopped.continues
     assert growth(MetricSeries("mismatch", steps, np.linspace(-3, 96, 100))) is None
     assert growth(MetricSeries("mismatch", steps[:12], np.linspace(1, 12, 12))) is None
 
 
 def test_temperatures_are_told_only_where_both_are_recorded(make: Any) -> None:
-    assert temperatures(make(reward=[1.0], knobs=TrainerConfig(temperature=0.7))) == (1.0, 0.7)
-    assert temperatures(make(reward=[1.0])) is None
+    assert recorded_temperatures(make(reward=[1.0], knobs=TrainerConfig(temperature=0.7))) == (1.0, 0.7)
+    assert recorded_temperatures(make(reward=[1.0])) is None
     assert (
-        temperatures(
+        recorded_temperatures(
             make(
                 reward=[1.0],
                 knobs=TrainerConfig(temperature=0.7),
@@ -243,7 +243,7 @@ def rows(logprob: float, entropy: float, sampler: float | None = None, rollouts:
 
 def both(make: Any, now: dict[str, Any]) -> tuple[Any, Any, Any]:
     evidence = make(rollouts={1: now, 2: now})
-    return evidence, evidence.run, trained_ends(evidence)
+    return evidence, evidence.run, training_ends(evidence)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ def test_a_metric_in_a_known_unit_weighs_by_the_score_and_by_weights(
         reward=around(0.6 - 0.4 * T * falls, 0.01, 2),
         knobs=TrainerConfig(correct_mismatch=corrected),
     )
-    found = by_metric(named(evidence, "vllm_kl"), 0.05, 4.0)
+    found = prove_by_metric(named(evidence, "vllm_kl"), 0.05, 4.0)
     assert isinstance(found, Proof)
     assert found.severity is severity
-    assert found.said == "By vllm_kl trainer and sampler diverge by at least 20% of the entropy"
+    assert found.headline == "By vllm_kl trainer and sampler diverge by at least 20% of the entropy"
 
 
 def test_a_metric_that_can_be_compared_with_nothing_is_not_called_clear(make: Any) -> None:
@@ -275,34 +275,35 @@ def test_a_metric_that_can_be_compared_with_nothing_is_not_called_clear(make: An
     short = make(mismatch=np.linspace(0.1, 5.0, 10))
     for evidence in (signed, short):
         assert (
-            by_metric(evidence, 0.05, 4.0) == "mismatch can be compared neither with the entropy nor with its own start"
+            prove_by_metric(evidence, 0.05, 4.0)
+            == "mismatch can be compared neither with the entropy nor with its own start"
         )
-    assert by_metric(make(reward=T), 0.05, 4.0) == "mismatch is not logged"
-    assert by_metric(make(mismatch=0.01 + 0 * T), 0.05, 4.0) is None
+    assert prove_by_metric(make(reward=T), 0.05, 4.0) == "mismatch is not logged"
+    assert prove_by_metric(make(mismatch=0.01 + 0 * T), 0.05, 4.0) is None
 
 
 def test_tokens_are_proof_by_how_far_they_are_from_their_entropy(make: Any) -> None:
     # 40 rollouts of 100 tokens at 0.5 nats hold 2,000; -log p of 0.6 is a fifth more than the entropy, of 0.4 a fifth
     # less.
     for logprob, sign in ((-0.6, 1), (-0.4, -1)):
-        found = by_entropy(*both(make, rows(logprob, 0.5)), 0.05, 1000.0)
+        found = prove_by_entropy(*both(make, rows(logprob, 0.5)), 0.05, 1000.0)
         assert isinstance(found, Proof)
         assert found.sign == sign
         assert found.facts[1].value.value == pytest.approx(0.2 * sign, abs=0.002)  # type: ignore[union-attr]
-    assert by_entropy(*both(make, rows(-0.51, 0.5)), 0.05, 1000.0) is None
-    assert by_entropy(*both(make, rows(-0.6, 0.5)), 0.25, 1000.0) is None
-    few = by_entropy(*both(make, rows(-0.6, 0.5)), 0.05, 3000.0)
+    assert prove_by_entropy(*both(make, rows(-0.51, 0.5)), 0.05, 1000.0) is None
+    assert prove_by_entropy(*both(make, rows(-0.6, 0.5)), 0.25, 1000.0) is None
+    few = prove_by_entropy(*both(make, rows(-0.6, 0.5)), 0.05, 3000.0)
     assert few == "the tokens of 40 rollouts hold 2,000 nats together; 3,000 are needed"
 
 
 def test_both_log_probabilities_are_proof_by_their_divergence(make: Any) -> None:
     # The sampler gives its tokens 0.5 nats, the trainer 0.6: 0.1 apart, a fifth of the sampler's entropy.
-    found = by_both(*both(make, rows(-0.6, 0.5, sampler=-0.5)), 0.05)
+    found = prove_by_logprobs(*both(make, rows(-0.6, 0.5, sampler=-0.5)), 0.05)
     assert isinstance(found, Proof)
     assert found.facts[0].value.value == pytest.approx(0.2, abs=0.002)  # type: ignore[union-attr]
     assert found.confidence == "likely"
-    assert by_both(*both(make, rows(-0.51, 0.5, sampler=-0.5)), 0.05) is None
+    assert prove_by_logprobs(*both(make, rows(-0.51, 0.5, sampler=-0.5)), 0.05) is None
     assert (
-        by_both(*both(make, rows(-0.6, 0.5)), 0.05)
+        prove_by_logprobs(*both(make, rows(-0.6, 0.5)), 0.05)
         == "only one of trainer and sampler has its log-probabilities recorded"
     )

@@ -14,9 +14,9 @@ from breadth.doctor.evidence.scores import (
     eval_score_change,
     excludes_rise,
     is_training_run,
-    parts,
     reward_components,
     reward_for_correct,
+    reward_parts,
 )
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
@@ -182,11 +182,13 @@ RIGHT, FORM = "rewards/accuracy/mean", "rewards/format/mean"
 
 def test_weights_are_read_from_a_log_that_adds_up(make: Any, around: Any) -> None:
     right, form = around(0.2 + 0.4 * T, 0.02), around(0.5 + 0.2 * T, 0.02, 1)
-    found = {one.name: one for one in parts(make(**{"reward": 2 * right - 0.5 * form, RIGHT: right, FORM: form}))}
+    found = {
+        one.name: one for one in reward_parts(make(**{"reward": 2 * right - 0.5 * form, RIGHT: right, FORM: form}))
+    }
     assert found["accuracy"].weight == pytest.approx(2)
     assert found["format"].weight == pytest.approx(-0.5)
-    assert found["accuracy"].counts
-    assert not found["format"].counts
+    assert found["accuracy"].means_correct
+    assert not found["format"].means_correct
     shares = [one.share for one in found.values()]
     assert shares[0] is not None
     assert shares[1] is not None
@@ -196,12 +198,14 @@ def test_weights_are_read_from_a_log_that_adds_up(make: Any, around: Any) -> Non
 
 def test_weights_that_do_not_add_up_are_not_guessed(make: Any, around: Any) -> None:
     series = {"reward": around(T**2, 0.05), RIGHT: around(0 * T, 0.1, 1), FORM: around(0 * T, 0.1, 2)}
-    assert [one.share for one in parts(make(**series))] == [None, None]
+    assert [one.share for one in reward_parts(make(**series))] == [None, None]
 
 
 def test_parts_that_still_rise_are_told_from_those_that_are_done(make: Any, around: Any) -> None:
     right, form = around(0.2 + 0.4 * T, 0.01), around(1 - np.exp(-12 * T), 0.01, 1)
-    found = {one.name: one.still_rises for one in parts(make(**{"reward": right + form, RIGHT: right, FORM: form}))}
+    found = {
+        one.name: one.still_rises for one in reward_parts(make(**{"reward": right + form, RIGHT: right, FORM: form}))
+    }
     assert found == {"accuracy": True, "format": False}
 
 
@@ -215,10 +219,10 @@ def test_grades_are_a_part_unless_the_reward_is_nothing_else(make: Any) -> None:
         for step in range(1, 13)
     }
     series = np.arange(1.0, 13.0) + 0.75
-    (part,) = parts(make(reward=series, rollouts=rows))
+    (part,) = reward_parts(make(reward=series, rollouts=rows))
     assert part.name == "the share of right rollouts"
-    assert part.counts
+    assert part.means_correct
     assert part.weight == pytest.approx(0.5)
     assert part.share == pytest.approx(0)
-    assert parts(make(reward=series, rollouts=rows, levels=(0.0, 1.0))) == ()
-    assert parts(make(entropy=series)) == ()
+    assert reward_parts(make(reward=series, rollouts=rows, levels=(0.0, 1.0))) == ()
+    assert reward_parts(make(entropy=series)) == ()

@@ -17,19 +17,19 @@ from breadth.base.settings import to_table
 from breadth.doctor.evidence import sweeps
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.sweeps import (
-    InUse,
+    MeasuredPolicy,
     PlainSamples,
     Spending,
     arm_texts,
-    drawn_otherwise,
-    extra,
-    in_use,
+    measure_plain_vote,
+    measure_policy,
+    parse_extra,
     plain_samples,
     policy_in_use,
-    spending,
+    policy_spending,
+    sampling_differences,
+    simultaneous_intervals,
     sweep,
-    together,
-    vote_of,
 )
 from breadth.doctor.finding import CannotTell
 from breadth.inference.policy import Policy
@@ -95,22 +95,22 @@ def swept(
 def test_plain_draws_of_a_sweep(tmp_path: Path) -> None:
     found = plain_samples(swept(tmp_path / "run", [["0", "0", "1"], ["1", None, "0"]] * 6, [["0"]] * 12), "x")
     assert isinstance(found, PlainSamples)
-    assert (found.questions, found.each, found.widths, found.labelled) == (12, 3, (1, 2), True)
-    assert found.unread == pytest.approx(6 / 36)
+    assert (found.num_questions, found.num_samples, found.widths, found.labelled) == (12, 3, (1, 2), True)
+    assert found.unread_share == pytest.approx(6 / 36)
     assert found.where == "12 questions x 3 plain draws"
     assert found.confidences[0, 0] == 2.5
-    np.testing.assert_array_equal(found.worth[:2], [[1, 1, 0], [0, 0, 1]])
+    np.testing.assert_array_equal(found.scores[:2], [[1, 1, 0], [0, 0, 1]])
     # 0, 0, 1: one draw is right in 2 of 3; of the three pairs one is 0, 0 and two are a tie. All three: right.
-    np.testing.assert_allclose(found.votes([1, 2, 3])[0], [2 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(found.vote_scores([1, 2, 3])[0], [2 / 3, 2 / 3, 1])
     # One right of three: two draws hold it in 2 of 3 pairs.
-    np.testing.assert_allclose(found.reached(2)[:2], [1, 2 / 3])
+    np.testing.assert_allclose(found.pass_at(2)[:2], [1, 2 / 3])
 
 
 def test_a_recorded_vote_leaves_out_questions_whose_draws_failed(tmp_path: Path) -> None:
     answers: Answers = [*[["0", "1", "1"]] * 13, ["0", "0"]]
     found = plain_samples(recorded(tmp_path / "run", answers, Policy(strategy=Vote(3))), "x")
     assert isinstance(found, PlainSamples)
-    assert (found.questions, found.each, found.widths) == (13, 3, (1, 2, 3))
+    assert (found.num_questions, found.num_samples, found.widths) == (13, 3, (1, 2, 3))
     np.testing.assert_array_equal(found.tokens[0], [10, 11, 12])
 
 
@@ -118,8 +118,8 @@ def test_a_vote_that_stops_early_is_read_as_far_as_every_question_goes(tmp_path:
     answers: Answers = [*[["0", "0", "0", "1", "1"]] * 11, ["1", "1"]]
     found = plain_samples(recorded(tmp_path / "run", answers, Policy(strategy=AdaptiveVote(40))), "x")
     assert isinstance(found, PlainSamples)
-    assert (found.questions, found.each) == (12, 2)
-    assert found.worth.mean() == pytest.approx(11 / 12)
+    assert (found.num_questions, found.num_samples) == (12, 2)
+    assert found.scores.mean() == pytest.approx(11 / 12)
 
 
 def test_draws_that_saw_others_are_left_out(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_without_right_answers_the_commonest_counts(
     found = plain_samples(recorded(tmp_path / "run", [given_all] * 12, Policy(strategy=Vote(4)), truth=None), "x")
     assert isinstance(found, PlainSamples)
     assert not found.labelled
-    np.testing.assert_allclose(found.worth[0], worth)
+    np.testing.assert_allclose(found.scores[0], worth)
 
 
 @settings(max_examples=40, deadline=None)
@@ -157,7 +157,7 @@ def test_votes_lie_between_none_and_what_a_perfect_choice_reaches(table: list[li
     right = (classes == 0).astype(np.float64)
     drawn = PlainSamples(classes, right, right, right, (1, 5), True, Sampling(), "made")
     for width in (1, 3, 5):
-        votes, reached = drawn.votes([width])[:, 0], drawn.reached(width)
+        votes, reached = drawn.vote_scores([width])[:, 0], drawn.pass_at(width)
         assert (votes >= -1e-12).all()
         assert (votes <= reached + 1e-12).all()
 
@@ -199,14 +199,14 @@ def test_texts_are_bounded_and_spread_over_the_same_questions(tmp_path: Path, mo
     plain, forced = arm_texts(evidence)
     assert (len(plain.texts), len(forced.texts), forced.budget) == (24, 12, 64)
     assert plain.texts[:2] == ("The answer is 0.", "The answer is 1.")
-    monkeypatch.setattr(sweeps, "MOST_TEXTS", 6)
+    monkeypatch.setattr(sweeps, "MAX_ARM_TEXTS", 6)
     plain, forced = arm_texts(evidence)
-    assert forced.owners.tolist() == [
+    assert forced.questions.tolist() == [
         0,
         5,
         11,
     ]  # six texts of two a question are three questions, from the first to the last
-    assert plain.owners.tolist() == [0, 0, 5, 5, 11, 11]
+    assert plain.questions.tolist() == [0, 0, 5, 5, 11, 11]
     assert plain.tokens.tolist() == [10, 11] * 3
 
 
@@ -214,22 +214,22 @@ def test_texts_of_a_recorded_run_bring_their_right_answers(tmp_path: Path, monke
     evidence = recorded(tmp_path / "run", [["0", "1"]] * 12, Policy(strategy=Vote(2)))
     (found,) = arm_texts(evidence)
     assert len(found.texts) == 24
-    assert set(found.truths) == {"0"}
-    monkeypatch.setattr(sweeps, "MOST_TEXTS", 5)
+    assert set(found.references) == {"0"}
+    monkeypatch.setattr(sweeps, "MAX_ARM_TEXTS", 5)
     assert len(arm_texts(evidence)[0].texts) == 5
 
 
 def test_intervals_hold_together() -> None:
     gaps = np.random.default_rng(0).normal(0, 0.1, (50, 3))
-    several, alone = together(gaps), together(gaps[:, :1])
+    several, alone = simultaneous_intervals(gaps), simultaneous_intervals(gaps[:, :1])
     assert several[0].high - several[0].low > alone[0].high - alone[0].low
     assert several[0].level == pytest.approx(1 - 0.05 / 3)
-    assert together(np.empty((5, 0))) == ()
+    assert simultaneous_intervals(np.empty((5, 0))) == ()
 
 
 def test_extras_are_read() -> None:
-    assert extra('{"a": 1}') == {"a": 1}
-    assert extra(None) == extra("[1]") == extra("{") == {}
+    assert parse_extra('{"a": 1}') == {"a": 1}
+    assert parse_extra(None) == parse_extra("[1]") == parse_extra("{") == {}
 
 
 @pytest.mark.parametrize(
@@ -249,14 +249,14 @@ def test_extras_are_read() -> None:
     ],
 )
 def test_what_a_policy_pays_for(strategy: Strategy, paid: Spending, name: str) -> None:
-    found = spending(Policy(strategy=strategy), 200.0)
+    found = policy_spending(Policy(strategy=strategy), 200.0)
     assert found == paid
     assert found.name == name
 
 
 @pytest.mark.parametrize("strategy", [BestOfN(8), BudgetForcing(), BudgetForcing(cues=0, maximum=512)])
 def test_what_is_no_vote_and_forces_nothing(strategy: Strategy) -> None:
-    assert spending(Policy(strategy=strategy), 200.0) is None
+    assert policy_spending(Policy(strategy=strategy), 200.0) is None
 
 
 def test_a_policy_that_was_given_counts_more_than_the_recorded_one(tmp_path: Path) -> None:
@@ -276,9 +276,9 @@ def test_a_recorded_policy_that_cannot_be_read_is_none(tmp_path: Path, strategy:
 
 def test_what_is_drawn_otherwise_is_named() -> None:
     measured = Policy(sampling=Sampling(temperature=0.7, top_logprobs=20), model="small")
-    assert drawn_otherwise(Policy(model=""), measured) == []
+    assert sampling_differences(Policy(model=""), measured) == []
     other = Policy(sampling=Sampling(temperature=1.0, thinking_tokens=64), model="large", system="Be brief.")
-    assert drawn_otherwise(other, measured) == [
+    assert sampling_differences(other, measured) == [
         "temperature 1.0 in use, 0.7 measured",
         "thinking tokens 64 in use, None measured",
         "another model",
@@ -296,34 +296,34 @@ SAME = draws(np.tile(np.arange(20)[:, None] % 2, (1, 8)))
 MIXED = draws(np.tile([0, 0, 0, 0, 0, 1, 2, 3], (20, 1)))
 
 
-def used(strategy: Strategy, drawn: PlainSamples) -> InUse | CannotTell | None:
-    return in_use(Evidence("x", policy=Policy(strategy=strategy)), drawn, "finding")
+def used(strategy: Strategy, drawn: PlainSamples) -> MeasuredPolicy | CannotTell | None:
+    return measure_policy(Evidence("x", policy=Policy(strategy=strategy)), drawn, "finding")
 
 
 def test_no_policy_is_none() -> None:
-    assert in_use(Evidence("x"), SAME, "finding") is None
+    assert measure_policy(Evidence("x"), SAME, "finding") is None
 
 
 def test_a_vote_costs_its_width() -> None:
     found = used(Vote(8), MIXED)
-    assert isinstance(found, InUse)
+    assert isinstance(found, MeasuredPolicy)
     assert (found.score, found.tokens, found.spending.width) == (1.0, 800.0, 8)
-    assert vote_of(MIXED, 1).score == pytest.approx(5 / 8)
+    assert measure_plain_vote(MIXED, 1).score == pytest.approx(5 / 8)
 
 
 def test_a_vote_that_stops_early_is_charged_what_it_draws() -> None:
     # Unanimous draws one after the other: the Beta rule at 0.95 stops at four.
     found = used(AdaptiveVote(8, width=1), SAME)
-    assert isinstance(found, InUse)
+    assert isinstance(found, MeasuredPolicy)
     assert (found.score, found.tokens) == (0.5, 400.0)
     never = used(AdaptiveVote(8, stop=Never()), MIXED)
-    assert isinstance(never, InUse)
+    assert isinstance(never, MeasuredPolicy)
     assert (never.score, never.tokens) == (1.0, 800.0)
 
 
 def test_a_vote_by_confidence_that_stops_early_counts_as_a_plain_one() -> None:
     found = used(OnlineConfidenceVote(warm_up=2, most=8), SAME)
-    assert isinstance(found, InUse)
+    assert isinstance(found, MeasuredPolicy)
     assert found.score == 0.5
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breadth.doctor.evidence.sweeps import PlainSamples
 from breadth.doctor.finding import CannotTell, Change, Finding
-from breadth.doctor.findings.bottleneck import FINDING, cross_fitted_best, foretold, limits
+from breadth.doctor.findings.bottleneck import FINDING, cross_fitted_best, extrapolate_unreachable, split_score_gap
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.best_of_n import BestOfN
@@ -20,7 +20,7 @@ from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 from breadth.tuning.result import TuningResult
 
 FIVE_OF_EIGHT = np.tile([0, 0, 0, 0, 0, 1, 2, 3], (60, 1))
@@ -42,7 +42,7 @@ def test_it_keeps_the_contract() -> None:
 def test_a_policy_that_leaves_votes_undone_limits(swept: Any) -> None:
     found = FINDING.check(swept(FIVE_OF_EIGHT, policy=ONE))
     assert isinstance(found, Finding)
-    check_said(found, "bottleneck")
+    check_outcome(found, "bottleneck")
     assert (found.severity, found.loop, found.confidence) == (Severity.NOTE, "both", "strong")
     # One draw scores 62.5 %, a vote of eight everything: nothing is out of reach, and the policy misses 37.5 points.
     assert (
@@ -114,7 +114,7 @@ def test_a_policy_that_was_not_measured_leaves_one_draw_to_compare_with(swept: A
 def test_what_is_missing_is_said(swept: Any, table: Any, options: dict[str, Any], said: str) -> None:
     found = FINDING.check(swept(table, **options))
     assert isinstance(found, CannotTell)
-    check_said(found, "bottleneck")
+    check_outcome(found, "bottleneck")
     assert said in found.missing
 
 
@@ -166,19 +166,19 @@ def test_the_parts_add_up_and_the_largest_leads() -> None:
     right = np.ones((20, 8))
     right[:5], right[5:, 0] = 0, 0
     best = np.where(np.arange(20) < 5, 0.0, 0.6)
-    found = limits(judged(best, best / 2), draws(right), best * 2 / 3, 10)
+    found = split_score_gap(judged(best, best / 2), draws(right), best * 2 / 3, 10)
     assert found.policy.value == pytest.approx(0.75 * 0.2)
     assert found.selector.value == pytest.approx(0.75 * 0.4)
-    assert found.out.value == pytest.approx(0.25)
+    assert found.unreachable.value == pytest.approx(0.25)
     assert found.lead.value == pytest.approx(0.05)
-    assert (found.largest, found.draws) == ("selector", 80)
+    assert (found.largest, found.samples) == ("selector", 80)
 
 
 def test_a_foretelling_keeps_to_what_was_drawn() -> None:
     rng = np.random.default_rng(0)
     # Half of the questions are right half of the time, half never: out of reach of 80 draws is one half.
     chances = np.where(np.arange(200) < 100, 0.5, 0.0)
-    found = foretold(draws(rng.random((200, 8)) < chances[:, None]), 80)
+    found = extrapolate_unreachable(draws(rng.random((200, 8)) < chances[:, None]), 80)
     assert found is not None
     assert 0.5 in found
     assert found.value == pytest.approx(0.5, abs=0.03)
@@ -190,10 +190,10 @@ def test_a_foretelling_that_fails_its_test_is_not_told() -> None:
     # foretells that.
     right = np.zeros((100, 8))
     right[:2, :2], right[:, 4:] = 1, 1
-    assert foretold(draws(right), 80) is None
+    assert extrapolate_unreachable(draws(right), 80) is None
 
 
 def test_what_has_no_curve_is_not_foretold() -> None:
-    assert foretold(draws(np.ones((20, 8))), 80) is None
-    assert foretold(draws(np.zeros((20, 8))), 80) is None
-    assert foretold(draws(np.eye(20)[:, :3]), 30) is None  # half of three draws are too few to fit
+    assert extrapolate_unreachable(draws(np.ones((20, 8))), 80) is None
+    assert extrapolate_unreachable(draws(np.zeros((20, 8))), 80) is None
+    assert extrapolate_unreachable(draws(np.eye(20)[:, :3]), 30) is None  # half of three draws are too few to fit

@@ -10,13 +10,13 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Finding
 from breadth.doctor.findings.contradictory_settings import FINDING
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "contradictory-settings"
 
 
 def checked(dialect: Any, settings: dict[str, Any]) -> Any:
-    return FINDING.check(Evidence("config", config=dialect.knobs(settings), dialect=dialect))
+    return FINDING.check(Evidence("config", config=dialect.translate(settings), dialect=dialect))
 
 
 def test_it_keeps_the_contract() -> None:
@@ -26,7 +26,7 @@ def test_it_keeps_the_contract() -> None:
 def test_verl_left_at_one_response_a_prompt() -> None:
     found = checked(VERL, {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.optim.lr": 1e-6})
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert found.confidence == "certain"
     assert (
@@ -41,7 +41,7 @@ def test_several_are_listed_the_gravest_first() -> None:
         TRL, {"num_generations": 8, "loss_type": "dr_grpo", "top_p": 0.9, "epsilon": 0.28, "epsilon_high": 0.2}
     )
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert (
         found.headline

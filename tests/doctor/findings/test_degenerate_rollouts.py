@@ -12,7 +12,7 @@ from breadth.doctor.findings.degenerate_rollouts import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.degeneracy import response_degeneracy
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "degenerate-rollouts"
 
@@ -79,7 +79,7 @@ def test_only_a_sure_rise_is_found(make: Any, start: int, now: int, severity: Se
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is severity
     assert found.evidence[0].value.value == start / 200  # type: ignore[union-attr]
     assert found.evidence[1].value.value == now / 200  # type: ignore[union-attr]

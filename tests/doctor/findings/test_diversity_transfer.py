@@ -10,7 +10,7 @@ import pytest
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.diversity_transfer import FINDING
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "diversity-transfer"
 
@@ -60,7 +60,7 @@ def test_severity_follows_what_is_lost_of_what_there_was(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is severity
     assert found.evidence[0].value.value == pytest.approx(then - now, abs=0.5)  # type: ignore[union-attr]
     assert "in 8 samples than at the start" in found.headline

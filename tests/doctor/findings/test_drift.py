@@ -13,7 +13,7 @@ from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.drift import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 160)
 FLAT, RISING, FALLING = 0.5 + 0 * T, 0.3 + 0.4 * T, 0.6 - 0.4 * T
@@ -47,7 +47,7 @@ def test_outrunning_its_own_pace_is_judged_by_the_score(
 ) -> None:
     found = FINDING.check(make(**{name: spread(growth)}, reward=around(score, 0.01, 1)))
     assert isinstance(found, Finding)
-    check_said(found, "drift")
+    check_outcome(found, "drift")
     assert found.severity is severity
     assert ("the reference policy" in found.headline) == (name == "kl_reference")
 
@@ -90,7 +90,7 @@ def test_negative_estimates_are_no_crash(make: Any, around: Callable[..., Any]) 
 def test_a_penalty_larger_than_any_advantage_is_found_at_any_pace(make: Any) -> None:
     found = FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=TrainerConfig(kl=0.1, learning_rate=3e-6)))
     assert isinstance(found, Finding)
-    check_said(found, "drift")
+    check_outcome(found, "drift")
     assert "2.8 of penalty a token" in found.headline  # 0.1 x 30 x 0.94
     assert FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=TrainerConfig(kl=0.001))) is None
 

@@ -13,7 +13,7 @@ from breadth.doctor.findings.entropy_collapse import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.runs.schema import EntropyKind
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
 FLAT, RISING = 0.5 + 0 * T, 0.2 + 0.5 * T
@@ -46,7 +46,7 @@ def test_severity_follows_what_is_left_and_the_score(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "entropy-collapse")
+    check_outcome(found, "entropy-collapse")
     assert found.severity is severity
     # The medians of the first and last eighth of left**t lie near left**(1/16) and left**(15/16).
     assert found.evidence[2].value.value == pytest.approx(left ** (14 / 16), rel=0.25)  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from breadth.doctor.finding import CannotTell, Change, Finding
 from breadth.doctor.findings.entropy_explosion import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
 FLAT, RISING, FALLING = 0.5 + 0 * T, 0.2 + 0.5 * T, 0.7 - 0.5 * T
@@ -42,7 +42,7 @@ def test_severity_follows_the_rise_and_the_score(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "entropy-explosion")
+    check_outcome(found, "entropy-explosion")
     assert found.severity is severity
 
 

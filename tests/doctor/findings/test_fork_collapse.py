@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.evidence.rollouts import trained_ends
+from breadth.doctor.evidence.rollouts import training_ends
 from breadth.doctor.finding import CannotTell, Finding
-from breadth.doctor.findings.fork_collapse import FINDING, Forks, measured_forks
+from breadth.doctor.findings.fork_collapse import FINDING, ForkEntropy, compare_forks
 from breadth.report.sections import Severity
 from breadth.runs.schema import EntropyKind
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "fork-collapse"
 
@@ -63,7 +63,7 @@ def test_severity_follows_what_forks_have_left_beside_the_rest(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is severity
     assert found.evidence[0].value.value == pytest.approx(forks, rel=0.25)  # type: ignore[union-attr]
 
@@ -100,7 +100,7 @@ def test_held_out_rollouts_do_where_trained_ones_have_no_entropies(make: Any) ->
 def test_what_is_missing_is_said_with_what_brings_it(make: Any) -> None:
     bare = FINDING.check(make(reward=np.linspace(0, 1, 40), trainer="prime-rl"))
     assert isinstance(bare, CannotTell)
-    check_said(bare, NAME)
+    check_outcome(bare, NAME)
     assert bare.switch_on == "trainer.enable_token_export = true"
     once = FINDING.check(make(rollouts={1: rows()}, reward=np.linspace(0, 1, 40)))
     assert isinstance(once, CannotTell)
@@ -133,10 +133,10 @@ def texts(fork: float, plain: float, *, forks: int = 2, length: int = 10, rollou
     return fork_rows([[fork] * forks + [plain] * (length - forks)] * rollouts)
 
 
-def measured(make: Any, start: dict[str, Any], now: dict[str, Any]) -> Forks:
+def measured(make: Any, start: dict[str, Any], now: dict[str, Any]) -> ForkEntropy:
     evidence = make(rollouts={1: start, 2: now})
-    found = measured_forks(evidence.run, trained_ends(evidence), 0.2)  # type: ignore[arg-type]  # there are two steps
-    assert isinstance(found, Forks)
+    found = compare_forks(evidence.run, training_ends(evidence), 0.2)  # type: ignore[arg-type]  # there are two steps
+    assert isinstance(found, ForkEntropy)
     return found
 
 
@@ -191,13 +191,13 @@ def test_tokens_that_never_had_any_entropy_have_kept_it(make: Any) -> None:
 )
 def test_too_little_is_said_to_be_too_little(make: Any, now: dict[str, Any], said: str) -> None:
     evidence = make(rollouts={1: texts(FORK, PLAIN), 2: now})
-    found = measured_forks(evidence.run, trained_ends(evidence), 0.2)  # type: ignore[arg-type]  # there are two steps
+    found = compare_forks(evidence.run, training_ends(evidence), 0.2)  # type: ignore[arg-type]  # there are two steps
     assert isinstance(found, str)
     assert said in found
 
 
 def test_a_start_without_entropy_cannot_be_compared_with(make: Any) -> None:
     evidence = make(rollouts={1: texts(0.0, 0.0), 2: texts(FORK, PLAIN)})
-    found = measured_forks(evidence.run, trained_ends(evidence), 0.2)  # type: ignore[arg-type]  # there are two steps
+    found = compare_forks(evidence.run, training_ends(evidence), 0.2)  # type: ignore[arg-type]  # there are two steps
     assert isinstance(found, str)
     assert "no token has any entropy" in found

@@ -12,7 +12,7 @@ from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.format_collapse import FINDING, format_shift
 from breadth.measure.response_style import surface_format
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "format-collapse"
 TEXTS = {
@@ -76,7 +76,7 @@ def test_one_must_surely_have_taken_over_from_several(
         assert outcome is None
         return
     assert isinstance(outcome, Finding)
-    check_said(outcome, NAME)
+    check_outcome(outcome, NAME)
     assert outcome.severity is Severity.NOTE
     # exp(-(0.4 ln 0.4 + 0.35 ln 0.35 + 0.25 ln 0.25)) = 2.946234 effective formats.
     assert outcome.evidence[0].value.value == pytest.approx(2.946234)  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.length_collapse import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
 SCORES = {"rises": 0.3 + 0.4 * T, "stays": 0.5 + 0 * T, "falls": 0.6 - 0.3 * T}
@@ -49,7 +49,7 @@ def test_severity_follows_the_scores(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "length-collapse")
+    check_outcome(found, "length-collapse")
     assert found.severity is severity
     # The medians of the first and last eighth of left**t lie near left**(1/16) and left**(15/16).
     assert found.evidence[2].value.value == pytest.approx(left ** (14 / 16), rel=0.1)  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from breadth.inference.records import Sampling
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
 from breadth.runs.reader import Run
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 TABLE = np.zeros((20, 4), dtype=np.int64)
 ONE = TABLE[:, :1]
@@ -30,7 +30,7 @@ def test_thinking_past_its_budget_is_counted(swept: Any) -> None:
     thought[:5] = 328  # five of the twenty samples at a budget of 128; 100 samples in all with the plain ones
     found = FINDING.check(swept(TABLE, {128: ONE}, thinking={128: thought}))
     assert isinstance(found, Finding)
-    check_said(found, "max-tokens-ignored")
+    check_outcome(found, "max-tokens-ignored")
     assert (found.severity, found.confidence) == (Severity.WARNING, "certain")
     assert (
         found.headline
@@ -94,7 +94,7 @@ def test_the_probe_is_believed(policy: Policy | None, severity: Severity) -> Non
     server = {"thinking_cap": "no", "speculative": "yes", "remarks": []}
     found = FINDING.check(Evidence("server", server=server, policy=policy))
     assert isinstance(found, Finding)
-    check_said(found, "max-tokens-ignored")
+    check_outcome(found, "max-tokens-ignored")
     assert found.severity is severity
     assert "speculative" in found.prescriptions[0].action
 

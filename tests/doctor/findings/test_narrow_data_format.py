@@ -12,7 +12,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.narrow_data_format import FINDING
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "narrow-data-format"
 
@@ -64,7 +64,7 @@ def test_nearly_all_of_it_must_surely_be_of_one_kind(texts: tuple[str, ...], sai
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.NOTE
     assert found.headline == said
     assert len(found.prescriptions) == 1
@@ -91,7 +91,7 @@ def test_rollouts_that_became_like_the_data_make_it_a_warning(make: Any) -> None
     collapsed = make(rollouts={1: rows(several), 2: rows(one)})
     found = FINDING.check(replace(collapsed, data=data(prose=100)))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert found.headline.endswith("and so are the rollouts by now.")
     assert found.evidence[-1].value.value == 1.0  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "no-op-settings"
 
@@ -31,7 +31,7 @@ def test_it_keeps_the_contract() -> None:
 def test_clip_higher_on_policy_is_a_warning_with_the_setting_that_lets_it_act() -> None:
     found = FINDING.check(trl(epsilon_high=0.28, gradient_accumulation_steps=8))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert found.confidence == "certain"
     assert found.headline == "1 setting does nothing here: epsilon_high=0.28."
@@ -52,7 +52,7 @@ def test_a_left_over_is_a_note() -> None:
     left = VERL.translate({f"{actor}.kl_loss_coef": 0.001, f"{actor}.use_kl_loss": False})
     found = FINDING.check(Evidence("config", config=left, dialect=VERL))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.NOTE
     assert [one.action for one in found.prescriptions] == [
         "Take out what does nothing, or switch on what it is meant for"
@@ -69,7 +69,7 @@ def test_a_left_over_is_a_note() -> None:
 def test_several_settings_are_one_finding() -> None:
     found = FINDING.check(trl(epsilon_high=0.28, delta=3.0, entropy_target=0.4, top_entropy_quantile=1.0))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.headline.startswith("4 settings do nothing here: epsilon_high=0.28; entropy_target=0.4; ")
     assert found.headline.endswith(" and 1 more.")
     assert len({one.action for one in found.prescriptions}) == len(found.prescriptions)
@@ -89,7 +89,7 @@ def test_what_was_seen_of_a_server_is_strong_not_certain() -> None:
     )
     found = FINDING.check(evidence)
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.confidence == "strong"
     assert found.severity is Severity.WARNING
 
@@ -102,7 +102,7 @@ def test_a_configuration_in_which_all_acts_is_clear() -> None:
 def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
     found = FINDING.check(make(reward=np.ones(20)))
     assert isinstance(found, CannotTell)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.switch_on == "the trainer's configuration file, named beside the log"
     assert FINDING.check(make(reward=np.ones(20), knobs=TRL.translate({"num_generations": 4}))) is None
     assert FINDING.check(make(rollouts={1: {"reward": [1.0], "problem": ["a"]}})) is None

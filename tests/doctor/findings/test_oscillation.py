@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from breadth.base.settings import to_table
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Change, Finding
-from breadth.doctor.findings.oscillation import FINDING, Restated, restated, rise
+from breadth.doctor.findings.oscillation import FINDING, ArmRevisions, answer_revisions, revision_slope
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.vote import Vote
@@ -22,7 +22,7 @@ from breadth.report.sections import Severity
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 VOTE = Policy(strategy=Vote(2))
 
@@ -51,7 +51,7 @@ def test_right_answers_given_up_are_found(swept: Any) -> None:
     table = last_wrong(10)
     found = FINDING.check(swept(table, texts={0: traces(RIGHT, table)}))
     assert isinstance(found, Finding)
-    check_said(found, "oscillation")
+    check_outcome(found, "oscillation")
     assert found.severity is Severity.WARNING
     # Ten questions of forty, two traces each, begin right and end wrong: 20 lost, 20 / 80 = 25 points.
     assert found.headline == "Right answers are given up 20 times and found 0 times inside traces (as it comes)."
@@ -103,7 +103,7 @@ def test_changes_that_grow_with_the_budget_are_a_note(swept: Any) -> None:
     texts = {budget: traces(wrong + last_wrong(changed), wrong) for budget, changed in ((64, 0), (128, 10), (256, 20))}
     found = FINDING.check(swept(wrong, forced, texts=texts))
     assert isinstance(found, Finding)
-    check_said(found, "oscillation")
+    check_outcome(found, "oscillation")
     assert found.severity is Severity.NOTE
     assert (
         found.headline
@@ -129,7 +129,7 @@ def test_without_right_answers_nothing_is_lost(swept: Any) -> None:
 def test_texts_that_state_nothing_cannot_tell(swept: Any) -> None:
     found = FINDING.check(swept(RIGHT, texts={0: ["so it goes"] * 80}))
     assert isinstance(found, CannotTell)
-    check_said(found, "oscillation")
+    check_outcome(found, "oscillation")
     assert "no text states an answer" in found.missing
 
 
@@ -149,9 +149,9 @@ def recorded(folder: Path, texts: list[list[str]], truth: str | None = "4") -> E
     return Evidence("x", Run.open(folder))
 
 
-def arm(budget: int, changed: list[float]) -> Restated:
+def arm(budget: int, changed: list[float]) -> ArmRevisions:
     nothing = Interval(0.0, 0.0, 0.0)
-    return Restated(f"think {budget}", budget, False, 1, 0, 0, nothing, 1.0, nothing, np.asarray(changed), 0.0)
+    return ArmRevisions(f"think {budget}", budget, False, 1, 0, 0, nothing, 1.0, nothing, np.asarray(changed), 0.0)
 
 
 def test_lost_less_found_is_the_first_answer_less_the_last(tmp_path: Path) -> None:
@@ -160,33 +160,35 @@ def test_lost_less_found_is_the_first_answer_less_the_last(tmp_path: Path) -> No
         "The answer is 4. Again, the answer is 4.",
         "The answer is 3. Wait. The answer is 4.",
     )
-    (found,) = restated(recorded(tmp_path / "run", [[lose, lose], [lose, keep], [find, keep], ["no answer", keep]]))
-    assert (found.traces, found.lost, found.found, found.used) == (8, 3, 1, True)
+    (found,) = answer_revisions(
+        recorded(tmp_path / "run", [[lose, lose], [lose, keep], [find, keep], ["no answer", keep]])
+    )
+    assert (found.traces, found.lost, found.gained, found.used) == (8, 3, 1, True)
     # By question 2/2, 1/2, -1/2 and 0, of which the mean is 1/4; and three lost less one found in eight traces are 2/8
     # too.
     assert found.given_up.value == pytest.approx(1 / 4)
-    assert found.changed.tolist() == [1, 0.5, 0.5, 0]
+    assert found.changed_by_question.tolist() == [1, 0.5, 0.5, 0]
     assert found.score == pytest.approx(4 / 8)
     # Flipped, 1, 1/2 and 1/2 sum to 2, 1, 1, 0, 0, -1, -1 or -2: 1 or more in 3 of 8 patterns.
     assert found.p_value == pytest.approx(3 / 8)
 
 
 def test_texts_that_state_nothing_have_no_arm(tmp_path: Path) -> None:
-    assert restated(recorded(tmp_path / "run", [["hm", "so"]] * 3)) == ()
-    assert restated(Evidence("nothing")) == ()
+    assert answer_revisions(recorded(tmp_path / "run", [["hm", "so"]] * 3)) == ()
+    assert answer_revisions(Evidence("nothing")) == ()
 
 
 def test_without_right_answers_nothing_is_lost_or_found(tmp_path: Path) -> None:
-    (found,) = restated(recorded(tmp_path / "run", [["The answer is 4. No: the answer is 5."]] * 3, truth=None))
-    assert (found.lost, found.found, found.p_value, found.changing.value) == (0, 0, 1.0, 1.0)
+    (found,) = answer_revisions(recorded(tmp_path / "run", [["The answer is 4. No: the answer is 5."]] * 3, truth=None))
+    assert (found.lost, found.gained, found.p_value, found.changing.value) == (0, 0, 1.0, 1.0)
 
 
 def test_the_rise_is_a_slope_for_each_doubling() -> None:
     # 0, 10 % and 20 % more at each doubling on every one of ten questions.
-    slope, p_value = rise([arm(64, [0.1] * 10), arm(128, [0.2] * 10), arm(256, [0.3] * 10)])
+    slope, p_value = revision_slope([arm(64, [0.1] * 10), arm(128, [0.2] * 10), arm(256, [0.3] * 10)])
     assert slope.value == pytest.approx(0.1)
     assert p_value == pytest.approx(2**-10)
-    flat, chance = rise([arm(64, [0.1] * 10), arm(256, [0.1] * 10)])
+    flat, chance = revision_slope([arm(64, [0.1] * 10), arm(256, [0.1] * 10)])
     assert flat.value == pytest.approx(0)
     assert chance == 1.0
 
@@ -194,6 +196,6 @@ def test_the_rise_is_a_slope_for_each_doubling() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_two_budgets_one_doubling_apart_rise_by_their_difference(low: list[float], high: list[float]) -> None:
-    slope, p_value = rise([arm(64, low), arm(128, high)])
+    slope, p_value = revision_slope([arm(64, low), arm(128, high)])
     assert slope.value == pytest.approx(np.mean(high) - np.mean(low))
     assert 0 < p_value <= 1

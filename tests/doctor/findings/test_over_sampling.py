@@ -15,7 +15,7 @@ from breadth.inference.strategies.best_of_n import BestOfN
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 from breadth.tuning import choice
 
 SAME = np.repeat((np.arange(120) % 5 < 2).astype(np.int64)[:, None], 8, axis=1)
@@ -32,7 +32,7 @@ def test_it_keeps_the_contract() -> None:
 def test_a_vote_on_draws_that_all_agree_pays_seven_eighths_for_nothing(swept: Any) -> None:
     found = FINDING.check(swept(SAME, policy=Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)
-    check_said(found, "over-sampling")
+    check_outcome(found, "over-sampling")
     assert found.severity is Severity.WARNING
     assert (
         found.headline
@@ -105,7 +105,7 @@ def test_agreement_is_enough_where_right_answers_are_not_known(swept: Any) -> No
 def test_what_is_missing_is_said(swept: Any, policy: Policy, questions: int, said: str) -> None:
     found = FINDING.check(swept(SAME[:questions], policy=policy))
     assert isinstance(found, CannotTell)
-    check_said(found, "over-sampling")
+    check_outcome(found, "over-sampling")
     assert said in found.missing
 
 

@@ -17,7 +17,7 @@ from breadth.inference.strategies.vote import Vote
 from breadth.measure.validate import IntArray
 from breadth.report.sections import Severity
 from breadth.runs.reader import Run
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 
 def first_right(right: int, questions: int = 40, samples: int = 1) -> IntArray:
@@ -40,7 +40,7 @@ def test_it_keeps_the_contract() -> None:
 def test_a_proven_fall_is_found_with_its_cost(swept: Any) -> None:
     found = FINDING.check(swept(PLAIN, CURVE))
     assert isinstance(found, Finding)
-    check_said(found, "over-thinking")
+    check_outcome(found, "over-thinking")
     assert found.severity is Severity.WARNING
     assert (
         found.headline

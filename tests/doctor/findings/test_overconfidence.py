@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from breadth.doctor.evidence.rollouts import trained_ends
+from breadth.doctor.evidence.rollouts import training_ends
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.overconfidence import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "overconfidence"
 SPLIT = ("7", "9", "11", "13", "7", "9", "11", "42")
@@ -46,7 +46,7 @@ def test_it_keeps_the_contract() -> None:
 def test_more_agreement_on_wrong_answers_is_a_note_while_coverage_holds(make: Any) -> None:
     found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SEVEN, 30), (SPLIT, 30))))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.NOTE
     # Seven of eight alike: C(7, 4) / C(8, 4) = 35 / 70 = 1/2 on half of the problems; no answer comes four times in the
     # others.
@@ -93,13 +93,13 @@ def test_groups_of_other_sizes_are_compared_at_four(make: Any) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["7", "9", "42"]), min_size=4, max_size=9))
 def test_the_chance_is_that_of_all_choices_of_four(make: Any, answers: list[str]) -> None:
-    from breadth.doctor.findings.overconfidence import _agreeing
+    from breadth.doctor.findings.overconfidence import agreement_by_group
 
-    ends = trained_ends(run(make, rows((tuple(answers), 1)), rows((tuple(answers), 1))))
+    ends = training_ends(run(make, rows((tuple(answers), 1)), rows((tuple(answers), 1))))
     assert ends is not None
     choices = list(combinations(answers, 4))
     wrong = sum(len(set(four)) == 1 and four[0] != "42" for four in choices) / len(choices)
-    assert _agreeing(ends.now, 4, right=False)[1][0] == pytest.approx(wrong)
+    assert agreement_by_group(ends.now, 4, right=False)[1][0] == pytest.approx(wrong)
 
 
 def test_held_out_problems_are_asked_where_there_are_any(make: Any) -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
-from breadth.doctor.findings.overly_hard import FINDING, bounded, counted
+from breadth.doctor.findings.overly_hard import FINDING, bound_all_wrong, count_all_wrong
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Severity
 from breadth.runs.outcomes import Outcomes
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 80)
 
@@ -52,7 +52,7 @@ def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "overly-hard")
+    check_outcome(found, "overly-hard")
     assert found.severity is severity
     assert found.evidence[0].value.value == pytest.approx((1 - chance) ** 8, abs=0.08)  # type: ignore[union-attr]
 
@@ -106,7 +106,7 @@ def test_problems_that_were_solved_before_the_policy_broke_are_not_too_hard(make
 def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
     found = FINDING.check(make(rollouts=groups(np.full(24, 0.01)), reward=0.5 + 0 * T))
     assert isinstance(found, Finding)
-    check_said(found, "overly-hard")
+    check_outcome(found, "overly-hard")
     assert found.severity is Severity.CRITICAL
     assert found.evidence[0].value.value == pytest.approx(0.99**8, abs=0.08)  # type: ignore[union-attr]
     assert "counted in 480 groups" in found.evidence[0].note  # the last 12 of 24 steps, 40 problems each
@@ -140,7 +140,7 @@ def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
     knobs = TrainerConfig(group=8, dynamic_sampling=True)
     found = FINDING.check(make(reward=drawn(0.01 + 0 * T), levels=(0.0, 1.0), knobs=knobs, trainer="verl"))
     assert isinstance(found, CannotTell)
-    check_said(found, "overly-hard")
+    check_outcome(found, "overly-hard")
     assert found.switch_on.startswith("trainer.rollout_data_dir=DIR")
 
 
@@ -196,40 +196,40 @@ def test_the_second_half_is_counted_and_single_rollouts_are_not() -> None:
     problems = ["a", "b", "c"] * 16
     drawn, right = [4, 4, 1] * 16, [0, 2, 0] * 16
     right[24:] = [0, 0, 0, 0, 1, 0] * 4  # steps 9 to 16: groups of 4 with 0, 0 and 0, 1 right in turn
-    found = counted(outcomes(steps, problems, drawn, right))
+    found = count_all_wrong(outcomes(steps, problems, drawn, right))
     assert found is not None
     assert found.groups == 16
     assert found.share.value == pytest.approx((1 + 0.5) / 2)  # a: all, b: every other one
     assert found.start is not None
     assert found.start.value == pytest.approx(0.5)
-    assert found.chance == pytest.approx(1 / 16)
+    assert found.accuracy == pytest.approx(1 / 16)
     assert found.group == 4
     # 1 - 0.5^(1/4) = 0.1591 of the rollouts must be right for half of the groups to have one.
-    assert found.missing(0.5) == pytest.approx(0.15910 - 0.0625, abs=1e-5)
+    assert found.needed_gain(0.5) == pytest.approx(0.15910 - 0.0625, abs=1e-5)
 
 
 def test_the_rise_is_counted_in_whole_problems() -> None:
     # 12 problems, groups of 4 at steps 1 and 2: one right of four then; two of four now in every second problem, so 25
     # % to 50 %, +0.125.
     problems = [f"p{place}" for place in range(12)]
-    found = counted(outcomes([1] * 12 + [2] * 12, problems * 2, [4] * 24, [1] * 12 + [1, 2] * 6))
+    found = count_all_wrong(outcomes([1] * 12 + [2] * 12, problems * 2, [4] * 24, [1] * 12 + [1, 2] * 6))
     assert found is not None
     assert found.rise is not None
     assert found.rise.value == pytest.approx(0.125)
     assert 0 < found.rise.low < 0.125 < found.rise.high < 0.25
-    once = counted(outcomes([1] * 12, problems, [4] * 12, [0] * 12))
+    once = count_all_wrong(outcomes([1] * 12, problems, [4] * 12, [0] * 12))
     assert once is not None
     assert once.rise is None
 
 
 def test_nothing_to_count_is_none() -> None:
-    assert counted(None) is None
-    assert counted(outcomes([], [], [], [])) is None
-    assert counted(outcomes([1, 2], ["a", "b"], [1, 1], [0, 0])) is None
+    assert count_all_wrong(None) is None
+    assert count_all_wrong(outcomes([], [], [], [])) is None
+    assert count_all_wrong(outcomes([1, 2], ["a", "b"], [1, 1], [0, 0])) is None
 
 
 def test_the_bound_by_hand() -> None:
-    found = bounded(Interval(0.1, 0.05, 0.2), (0.0, 1.0), 8)
+    found = bound_all_wrong(Interval(0.1, 0.05, 0.2), (0.0, 1.0), 8)
     assert (found.share.value, found.share.low, found.share.high) == pytest.approx(
         (0.43047, 0.16777, 0.66342), abs=1e-5
     )
@@ -241,4 +241,4 @@ def test_the_bound_by_hand() -> None:
 def test_problems_that_differ_only_make_it_worse(chances: list[float], group: int) -> None:
     mean = float(np.mean(chances))
     true = float(np.mean([(1 - chance) ** group for chance in chances]))
-    assert bounded(Interval(mean, mean, mean), (0.0, 1.0), group).share.value <= true + 1e-9
+    assert bound_all_wrong(Interval(mean, mean, mean), (0.0, 1.0), group).share.value <= true + 1e-9

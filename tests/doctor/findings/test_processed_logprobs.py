@@ -15,7 +15,7 @@ from breadth.inference.records import Sampling
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 PROCESSED = {"logprobs": "processed", "top_logprobs": 20}
 TRUSTING = Policy(strategy=ConfidenceVote(8, trust=True))
@@ -33,7 +33,7 @@ def test_it_keeps_the_contract() -> None:
 def test_the_probe_decides_and_the_policy_how_bad_it_is(policy: Policy | None, severity: Severity) -> None:
     found = FINDING.check(Evidence("server", server=PROCESSED, policy=policy))
     assert isinstance(found, Finding)
-    check_said(found, "processed-logprobs")
+    check_outcome(found, "processed-logprobs")
     assert found.severity is severity
     assert found.prescriptions[0].changes == (Change("logprobs_raw", True),)
 
@@ -65,7 +65,7 @@ def test_where_nobody_knows_only_who_looks_is_told(swept: Any, recorded: Any) ->
     ):
         found = FINDING.check(evidence)
         assert isinstance(found, CannotTell)
-        check_said(found, "processed-logprobs")
+        check_outcome(found, "processed-logprobs")
         assert "breadth probe" in found.switch_on
 
 

@@ -15,7 +15,7 @@ from breadth.inference.records import Sampling
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 TABLE = np.zeros((60, 8), dtype=np.int64)
 FINE = "First add the two. The answer is 0."
@@ -35,7 +35,7 @@ def test_it_keeps_the_contract() -> None:
 def test_loops_in_plain_draws_are_a_warning(swept: Any) -> None:
     found = FINDING.check(swept(TABLE, texts={0: texts(1)}))
     assert isinstance(found, Finding)
-    check_said(found, "repetition-loops")
+    check_outcome(found, "repetition-loops")
     assert found.severity is Severity.WARNING
     # One of eight on every question: 12.5 %, which rounds to 12; the same share of the tokens, for all texts count 100.
     assert found.headline == "12% of the completions (as it comes) end in a loop."
@@ -91,4 +91,4 @@ def test_hostile_text_is_not_repeated(swept: Any) -> None:
 def test_without_texts_it_cannot_tell(swept: Any) -> None:
     found = FINDING.check(swept(TABLE, texts={0: [""] * 480}))
     assert isinstance(found, CannotTell)
-    check_said(found, "repetition-loops")
+    check_outcome(found, "repetition-loops")

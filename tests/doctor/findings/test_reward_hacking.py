@@ -12,7 +12,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.reward_hacking import FINDING
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 160)
 E = np.linspace(0, 1, 16)
@@ -41,7 +41,7 @@ def test_a_held_out_score_that_stays_behind(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "reward-hacking")
+    check_outcome(found, "reward-hacking")
     assert found.severity is severity
     # Medians of the first and the last eighth lie 14/16 of the way apart.
     assert found.evidence[0].value.value == pytest.approx(0.3 * 14 / 16, abs=0.02)  # type: ignore[union-attr]
@@ -106,7 +106,7 @@ def test_components_are_set_beside_the_rise(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "reward-hacking")
+    check_outcome(found, "reward-hacking")
     assert found.severity is severity
 
 
@@ -166,7 +166,7 @@ def test_grades_of_rollouts_stand_in_for_a_component(make: Any, rises: float, fo
     outcome = FINDING.check(make(reward=rewards, rollouts=rows))
     assert isinstance(outcome, Finding) == found
     if isinstance(outcome, Finding):
-        check_said(outcome, "reward-hacking")
+        check_outcome(outcome, "reward-hacking")
         assert "the share of right rollouts has" in outcome.headline
 
 
@@ -184,7 +184,7 @@ def test_components_whose_names_say_nothing_are_a_note(make: Any) -> None:
     proxy, real = 0.2 + 0.5 * steps + noise[0], 0.05 + 0.1 * noise[1]
     found = FINDING.check(make(reward=proxy + real, **{"reward/g": proxy, "reward/f": real}))
     assert isinstance(found, Finding)
-    check_said(found, "reward-hacking")
+    check_outcome(found, "reward-hacking")
     assert found.severity is Severity.NOTE
     assert "of it by g; f has" in found.headline
     both = FINDING.check(make(reward=2 * proxy, **{"reward/g": proxy, "reward/f": proxy + noise[1]}))

@@ -10,11 +10,11 @@ import pytest
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
-from breadth.doctor.findings.saturation import FINDING, Plateau, plateau
+from breadth.doctor.findings.saturation import FINDING, Plateau, find_plateau
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.runs.reader import MetricSeries
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 200)
 SATURATES = 0.3 + 0.4 * (1 - np.exp(-10 * T))
@@ -30,7 +30,7 @@ def test_a_plateau_with_entropy_left_is_a_note(make: Any, around: Callable[..., 
         make(reward=around(SATURATES, 0.02), entropy=around(KEPT, 0.01), zero_variance_groups=around(0.2 + 0 * T, 0.02))
     )
     assert isinstance(found, Finding)
-    check_said(found, "saturation")
+    check_outcome(found, "saturation")
     assert found.severity is Severity.NOTE
     assert "for 75% of the run, since step 51" in found.headline
     assert found.evidence[0].value == pytest.approx(0.4, abs=0.06)
@@ -76,7 +76,7 @@ def test_collapse_and_zero_variance_groups_have_their_own_names(make: Any, aroun
 def test_without_entropy_a_plateau_cannot_be_told_from_collapse(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(make(reward=around(SATURATES, 0.02), trainer="verl"))
     assert isinstance(found, CannotTell)
-    check_said(found, "saturation")
+    check_outcome(found, "saturation")
     assert found.switch_on == "actor_rollout_ref.actor.calculate_entropy=true"
     assert FINDING.check(make(reward=around(0.3 + 0.4 * T, 0.02))) is None  # no plateau, nothing to ask
 
@@ -86,7 +86,7 @@ def test_a_score_near_the_largest_reward_is_solved(make: Any, level: float, solv
     found = FINDING.check(make(reward=level + 0 * T, entropy=KEPT, levels=(0.0, 1.0)))
     assert (found is not None) == solved
     if isinstance(found, Finding):
-        check_said(found, "saturation")
+        check_outcome(found, "saturation")
         assert found.severity is Severity.NOTE
         assert found.headline.startswith("The score is 0.97 of at most 1")
         assert "always solves" in found.prescriptions[0].action
@@ -108,7 +108,7 @@ NOISE = np.random.default_rng(0).normal(0, 1, 100)
 
 def found(values: Any) -> Plateau | None:
     """Look for a plateau of three quarters or half."""
-    return plateau(
+    return find_plateau(
         MetricSeries("reward", STEPS, np.asarray(values, dtype=np.float64)), (0.75, 0.5), clear=3.0, still=0.2
     )
 
@@ -138,4 +138,4 @@ def test_a_stretch_that_rises_or_falls_is_none() -> None:
 
 
 def test_too_few_points_are_none() -> None:
-    assert plateau(MetricSeries("reward", STEPS[:9], np.arange(9.0)), (0.75, 0.5), clear=3.0, still=0.2) is None
+    assert find_plateau(MetricSeries("reward", STEPS[:9], np.arange(9.0)), (0.75, 0.5), clear=3.0, still=0.2) is None

@@ -14,7 +14,7 @@ from breadth.doctor.findings.train_inference_mismatch import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.runs.schema import EntropyKind
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "train-inference-mismatch"
 T = np.linspace(0, 1, 120)
@@ -68,7 +68,7 @@ def test_hotter_and_colder_are_told_apart_with_what_to_do(make: Any) -> None:
     assert isinstance(hot, Finding)
     assert isinstance(cold, Finding)
     for found in (hot, cold):
-        check_said(found, NAME)
+        check_outcome(found, NAME)
         assert found.severity is Severity.WARNING
         assert found.confidence == "strong"
     assert "more surprising" in hot.headline
@@ -159,7 +159,7 @@ def test_both_log_probabilities_prove_it_without_entropies(make: Any) -> None:
         del rows["entropy"]
     found = FINDING.check(run(make, start, now, knobs=SAME))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.headline.startswith("The sampler is ")
     assert found.confidence == "strong"
     assert FINDING.check(run(make, start, start, knobs=SAME)) is None
@@ -187,7 +187,7 @@ def test_the_metric_is_judged_in_its_own_unit(
         assert outcome is None
         return
     assert isinstance(outcome, Finding)
-    check_said(outcome, NAME)
+    check_outcome(outcome, NAME)
     assert outcome.severity is Severity.WARNING
     assert theirs in outcome.headline
 
@@ -214,7 +214,7 @@ def test_growth_counts_when_it_is_manifold_and_goes_on(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is severity
     # exp(2.5 t), median of the last eighth over that of the first: exp(2.5 * 14 / 16) = 8.9.
     assert found.evidence[2].value.value == pytest.approx(8.9, rel=0.1)  # type: ignore[union-attr]
@@ -223,7 +223,7 @@ def test_growth_counts_when_it_is_manifold_and_goes_on(
 def test_without_metric_and_tokens_it_says_what_to_switch_on(make: Any) -> None:
     found = FINDING.check(make(reward=T, trainer="verl"))
     assert isinstance(found, CannotTell)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.switch_on == "actor_rollout_ref.rollout.calculate_log_probs=true"
     assert "mismatch is not logged" in found.missing
     assert FINDING.check(make(reward=T, knobs=TrainerConfig(engine="hf"))) is None

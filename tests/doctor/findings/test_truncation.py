@@ -12,7 +12,7 @@ from breadth.doctor.finding import CannotTell, Change, Finding
 from breadth.doctor.findings.truncation import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
 
@@ -39,7 +39,7 @@ def test_severity_follows_the_share_now(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "truncation")
+    check_outcome(found, "truncation")
     assert found.severity is severity
     assert ("up from" in found.headline) == (end > start)
 

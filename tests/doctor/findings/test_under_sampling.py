@@ -14,7 +14,7 @@ from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 ONE = Policy(strategy=Single())
 FIVE_OF_EIGHT = np.tile([0, 0, 0, 0, 0, 1, 2, 3], (40, 1))
@@ -28,7 +28,7 @@ def test_it_keeps_the_contract() -> None:
 def test_a_vote_that_would_gain_is_found_with_its_price(swept: Any) -> None:
     found = FINDING.check(swept(FIVE_OF_EIGHT, policy=ONE))
     assert isinstance(found, Finding)
-    check_said(found, "under-sampling")
+    check_outcome(found, "under-sampling")
     assert found.severity is Severity.WARNING
     # Five of eight right: one draw 62.5 %, a vote of eight 100 %; 700 tokens more at 100 each.
     assert found.headline == "A vote of 8 scores 100%, the policy in use, one plain draw, 62%."
@@ -82,7 +82,7 @@ def test_the_widest_vote_is_enough_where_the_last_doubling_bought_nothing(swept:
 def test_what_is_missing_is_said(swept: Any, policy: Policy | None, table: Any, said: str) -> None:
     found = FINDING.check(swept(table, policy=policy))
     assert isinstance(found, CannotTell)
-    check_said(found, "under-sampling")
+    check_outcome(found, "under-sampling")
     assert said in found.missing
     assert found.switch_on
 

@@ -14,13 +14,18 @@ from breadth.doctor.finding import Check, Finding
 from breadth.doctor.findings import entropy_collapse, entropy_explosion
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
-from breadth.doctor.findings.unreliable_metric import FINDING, interleaved, no_number, verdicts_invalidated_by
+from breadth.doctor.findings.unreliable_metric import (
+    FINDING,
+    find_nan_metrics,
+    report_interleaved_writers,
+    verdicts_invalidated_by,
+)
 from breadth.doctor.findings.unreliable_metric import FINDING as ARTEFACT
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Severity
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 N = 120
 T = np.linspace(0, 1, N)
@@ -66,7 +71,7 @@ def test_a_jump_at_a_restart_takes_the_verdict_that_rests_on_it_back(
     evidence = restarted(make, seamed(around, times))
     found = FINDING.check(evidence)
     assert isinstance(found, Finding)
-    check_said(found, "unreliable-metric")
+    check_outcome(found, "unreliable-metric")
     assert found.invalidates == (void,)
     assert found.severity is Severity.WARNING
     assert "at step 71, where the run was started anew; reward and length did not" in found.headline
@@ -149,7 +154,7 @@ def test_behind_missing_steps_a_jump_is_a_note_and_a_steady_fall_is_nothing(
     steps = np.array([*range(1, 61), *range(161, 221)])
     jumped = FINDING.check(holed(around(np.where(steps < 100, 0.8, 0.2), 0.01)))
     assert isinstance(jumped, Finding)
-    check_said(jumped, "unreliable-metric")
+    check_outcome(jumped, "unreliable-metric")
     assert (jumped.severity, jumped.invalidates) == (Severity.NOTE, ())
     assert "behind 100 steps that are missing" in jumped.headline
     assert FINDING.check(holed(around(0.8 - 0.6 * steps / 220, 0.01))) is None
@@ -159,7 +164,7 @@ def test_more_nats_than_a_token_can_have_are_a_sum(make: Any, around: Callable[.
     length = 400 * 0.2**T * np.exp(around(0 * T, 0.05))
     found = FINDING.check(make(entropy=0.3 * length, length=length, reward=RISING))
     assert isinstance(found, Finding)
-    check_said(found, "unreliable-metric")
+    check_outcome(found, "unreliable-metric")
     assert (found.confidence, found.invalidates) == ("certain", ("entropy-collapse",))
     # Per token it collapses all the same here: then the verdict stays.
     both = FINDING.check(make(entropy=0.3 * 0.1**T * length, length=length, reward=RISING))
@@ -217,7 +222,7 @@ def test_padding_that_is_averaged_in_is_found_at_its_step(make: Any) -> None:
     padded = counted(rows) * np.where(np.arange(24) >= 12, 0.3, 1.0)
     found = FINDING.check(make(entropy=padded, rollouts=rows))
     assert isinstance(found, Finding)
-    check_said(found, "unreliable-metric")
+    check_outcome(found, "unreliable-metric")
     assert (found.confidence, found.severity, found.invalidates) == ("certain", Severity.WARNING, ("entropy-collapse",))
     assert "from 1 to 0.3 times what the tokens in the rollouts have, at once by step 13" in found.headline
 
@@ -278,7 +283,7 @@ def test_nan_to_the_end_is_a_warning_with_the_step_to_go_back_to(make: Any, arou
 def test_nan_that_passes_is_a_note(make: Any, around: Any) -> None:
     entropy = around(LEVEL, 0.01)
     entropy[20:30] = np.nan
-    found = no_number(make(entropy=entropy))
+    found = find_nan_metrics(make(entropy=entropy))
     assert found is not None
     assert found.severity is Severity.NOTE
     assert "for a while from step 21 on" in found.headline
@@ -287,16 +292,16 @@ def test_nan_that_passes_is_a_note(make: Any, around: Any) -> None:
 def test_gradients_alone_that_overflow_to_the_end_are_a_note(make: Any, around: Any) -> None:
     norms = around(LEVEL, 0.01)
     norms[40:] = np.inf
-    found = no_number(make(entropy=around(LEVEL, 0.01), grad_norm=norms))
+    found = find_nan_metrics(make(entropy=around(LEVEL, 0.01), grad_norm=norms))
     assert found is not None
     assert found.severity is Severity.NOTE
 
 
 def test_numbers_all_along_are_nothing(make: Any, around: Any) -> None:
     case = make(entropy=around(LEVEL, 0.01))
-    assert no_number(case) is None
+    assert find_nan_metrics(case) is None
     logged = case.trend("entropy")
-    assert interleaved(case, logged) is None
+    assert report_interleaved_writers(case, logged) is None
     assert diagnose_run(case, {"unreliable-metric": ARTEFACT}).clear == ("unreliable-metric",)
 
 

@@ -13,7 +13,7 @@ from breadth.inference.policy import Policy
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 HALF = np.tile([0, 0, 0, 0, 1, 1, 1, 1], (60, 1))
 """Four right and four wrong on every question."""
@@ -37,7 +37,7 @@ def test_the_gain_at_the_useful_level_is_what_the_reason_says() -> None:
 def test_a_ranking_by_chance_is_found(swept: Any) -> None:
     found = FINDING.check(swept(HALF, confidences=CHANCE))
     assert isinstance(found, Finding)
-    check_said(found, "useless-confidence")
+    check_outcome(found, "useless-confidence")
     assert found.severity is Severity.NOTE
     assert "the right one is surer in 50%" in found.headline
     assert found.evidence[0].value.value == 0.5  # type: ignore[union-attr]
@@ -86,7 +86,7 @@ def test_no_confidences_matter_only_to_who_weighs_by_them(swept: Any) -> None:
 def test_too_little_cannot_tell(swept: Any, table: Any, said: str) -> None:
     found = FINDING.check(swept(table, confidences=CHANCE[: len(table)]))
     assert isinstance(found, CannotTell)
-    check_said(found, "useless-confidence")
+    check_outcome(found, "useless-confidence")
     assert said in found.missing
 
 

@@ -14,7 +14,7 @@ from breadth.inference.records import Sampling
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 from breadth.tuning import choice, verdicts
 
 SAME = np.repeat((np.arange(120) % 5 < 2).astype(np.int64)[:, None], 8, axis=1)
@@ -28,7 +28,7 @@ def test_it_keeps_the_contract() -> None:
 def test_one_answer_to_a_question_needs_training(swept: Any) -> None:
     found = FINDING.check(swept(SAME))
     assert isinstance(found, Finding)
-    check_said(found, "vote-without-diversity")
+    check_outcome(found, "vote-without-diversity")
     assert found.severity is Severity.WARNING
     assert found.headline == "100% of the questions get one answer only in 8 draws, and 40% are wrong in all."
     facts = {fact.name: fact.value for fact in found.evidence}
@@ -88,7 +88,7 @@ def test_a_recorded_vote_is_enough(recorded: Any) -> None:
 def test_what_is_missing_is_said(swept: Any, table: Any, options: dict[str, Any], said: str) -> None:
     found = FINDING.check(swept(table, **options))
     assert isinstance(found, CannotTell)
-    check_said(found, "vote-without-diversity")
+    check_outcome(found, "vote-without-diversity")
     assert said in found.missing
 
 

@@ -16,14 +16,14 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding
 from breadth.doctor.findings.wrong_units import FINDING
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 NAME = "wrong-units"
 ACTOR = "actor_rollout_ref.actor"
 
 
 def checked(dialect: Any, settings: dict[str, Any]) -> Any:
-    return FINDING.check(Evidence("config", config=dialect.knobs(settings), dialect=dialect))
+    return FINDING.check(Evidence("config", config=dialect.translate(settings), dialect=dialect))
 
 
 def trl(**settings: Any) -> Any:
@@ -49,7 +49,7 @@ def test_it_keeps_the_contract() -> None:
 def test_percent_where_a_fraction_is_read(settings: dict[str, Any], change: Change) -> None:
     found = trl(**settings)
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert found.confidence == "likely"
     assert change in found.prescriptions[0].changes
@@ -85,7 +85,7 @@ def test_a_share_of_tokens_in_percent_as_the_paper_writes_it() -> None:
     place = f"{ACTOR}.policy_loss"
     found = checked(VERL, {f"{place}.loss_mode": "kl_cov", f"{place}.kl_cov_ratio": 0.02})
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.prescriptions[0].changes == (Change("covariance_share", 0.0002),)
     knobs = VERL.translate({f"{place}.loss_mode": "kl_cov"})
     assert VERL.patch(found.prescriptions[0].changes, knobs) == (f"{place}.kl_cov_ratio=0.0002",)
@@ -96,7 +96,7 @@ def test_a_share_of_tokens_in_percent_as_the_paper_writes_it() -> None:
 def test_with_cispo_trl_takes_the_bound_for_the_weight_itself(settings: dict[str, Any]) -> None:
     found = trl(**settings)
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     cap = settings.get("epsilon_high", 0.2)
     assert f"cut to {cap:g}" in str(found.evidence[0].value)
@@ -114,7 +114,7 @@ def test_a_token_s_clip_on_a_response_s_ratio() -> None:
     ):
         found = checked(dialect, settings)
         assert isinstance(found, Finding), dialect
-        check_said(found, NAME)
+        check_outcome(found, NAME)
         assert found.severity is Severity.NOTE
 
 
@@ -126,7 +126,7 @@ def test_a_token_s_clip_on_a_response_s_ratio() -> None:
 def test_impossible_sizes(settings: dict[str, Any], word: str) -> None:
     found = trl(**settings)
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert word in str(found.evidence[0].value)
 
@@ -138,7 +138,7 @@ def test_numbers_that_yaml_reads_as_text(tmp_path: Path, written: str) -> None:
     assert isinstance(yaml.safe_load(path.read_text())["learning_rate"], str)
     found = checked(TRL, dict(TRL.read(path)))
     assert isinstance(found, Finding)
-    check_said(found, NAME)
+    check_outcome(found, NAME)
     assert found.severity is Severity.NOTE
     assert found.confidence == "certain"
     proposed = str(found.evidence[0].value).rpartition("Write ")[2]

@@ -12,7 +12,7 @@ from breadth.doctor.finding import CannotTell, Finding
 from breadth.doctor.findings.zero_variance_groups import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
-from breadth.testing.findings import check_finding, check_said
+from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
 
@@ -32,7 +32,7 @@ def test_severity_follows_the_share_now(
         assert found is None
         return
     assert isinstance(found, Finding)
-    check_said(found, "zero-variance-groups")
+    check_outcome(found, "zero-variance-groups")
     assert found.severity is severity
 
 

@@ -13,12 +13,12 @@ from breadth.inference.stopping.lead import Lead
 from breadth.inference.stopping.never import Never
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.testing.strategies import Driven, check_strategy, drive
+from breadth.testing.strategies import DriveResult, check_strategy, drive
 
 TASK = Task("q")
 
 
-def voted(votes: str, strategy: AdaptiveVote) -> Driven:
+def voted(votes: str, strategy: AdaptiveVote) -> DriveResult:
     return drive(strategy, TASK, [Candidate(vote, vote, None if vote == "-" else vote, tokens=1) for vote in votes])
 
 

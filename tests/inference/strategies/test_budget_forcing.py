@@ -12,7 +12,7 @@ from breadth.base.errors import SettingsError
 from breadth.inference.records import Ask, Candidate, Sampling, Task
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.thinking import UNMARKED_THINKING
-from breadth.testing.strategies import Driven, check_strategy, drive
+from breadth.testing.strategies import DriveResult, check_strategy, drive
 
 TASK = Task(({"role": "user", "content": "6 * 7?"},), sampling=Sampling(max_tokens=1000))
 
@@ -26,7 +26,7 @@ def ten_tokens(ask: Ask, number: int) -> Candidate:
     return Candidate(" The answer is 42.", "42", "42", tokens=min(5, cap))
 
 
-def driven(strategy: BudgetForcing, task: Task = TASK) -> Driven:
+def driven(strategy: BudgetForcing, task: Task = TASK) -> DriveResult:
     return drive(strategy, task, ten_tokens)
 
 
@@ -75,7 +75,7 @@ def test_the_completion_never_exceeds_its_cap(most: int) -> None:
     task = replace(TASK, sampling=Sampling(max_tokens=most))
     for strategy in (BudgetForcing(cues=500), BudgetForcing(minimum=2000), BudgetForcing(maximum=5000, cues=500)):
         result = driven(strategy, task)
-        assert result.spent_tokens <= most
+        assert result.total_tokens <= most
         assert result.answer.key == "42"
 
 

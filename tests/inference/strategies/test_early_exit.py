@@ -124,7 +124,7 @@ def test_it_leaves_when_a_trial_is_sure() -> None:
         "exited": 1,
     }
     assert result.answer.key == "42"
-    assert sum(candidate.tokens for candidate in result.answer.candidates) == 4 * 10 + 4 * 4 + 5 == result.spent_tokens
+    assert sum(candidate.tokens for candidate in result.answer.candidates) == 4 * 10 + 4 * 4 + 5 == result.total_tokens
 
 
 def test_a_trial_is_made_before_the_word_and_thrown_away() -> None:

@@ -100,7 +100,7 @@ def test_ended_completions_are_charged_and_never_vote() -> None:
     assert driven.answer.figures == {"threshold": pytest.approx(5.9), "kept": 10, "halted": 2}
     assert [candidate.tokens for candidate in driven.answer.candidates[10:]] == [8, 20, 8]
     assert driven.answer.stopped == "most"
-    assert driven.spent_tokens == 10 * 5 + 8 + 20 + 8
+    assert driven.total_tokens == 10 * 5 + 8 + 20 + 8
 
 
 def test_an_ended_completion_does_not_vote_however_sure_its_beginning_was() -> None:
@@ -177,8 +177,8 @@ def test_where_confidence_is_worth_its_gate_the_same_answer_costs_fewer_tokens()
         online = drive(OnlineConfidenceVote(16, 64, keep=0.5, gate=gate, gauge=gauge), TASK, served(traces))
         offline = drive(ConfidenceVote(len(online.answer.candidates), keep=0.5, gate=gate, gauge=gauge), TASK, traces)
         assert online.answer.key == offline.answer.key == "a"
-        spent["online"] += online.spent_tokens
-        spent["offline"] += offline.spent_tokens
+        spent["online"] += online.total_tokens
+        spent["offline"] += offline.total_tokens
     assert spent["online"] < 0.95 * spent["offline"]
 
 

@@ -104,8 +104,8 @@ def test_the_pilot_is_alone_and_may_take_everything() -> None:
 def test_no_more_is_written_than_the_budget(width: int, seed: int) -> None:
     lengths = np.random.default_rng(seed).lognormal(5, 1, 1000).astype(int) + 1
     result = drive(ParallelThinking(4000, width=width), TASK, writing(lambda number: int(lengths[number])))
-    assert result.spent_tokens <= 4000
-    assert result.spent_tokens == result.answer.figures["tokens"]
+    assert result.total_tokens <= 4000
+    assert result.total_tokens == result.answer.figures["tokens"]
     assert result.answer.independent
 
 

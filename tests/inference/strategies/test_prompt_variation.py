@@ -12,7 +12,7 @@ from breadth.inference.records import Ask, Candidate, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.prompt_variation import PromptVariation, Variant
-from breadth.testing.strategies import Driven, check_strategy, drive
+from breadth.testing.strategies import DriveResult, check_strategy, drive
 
 TASK = Task(({"role": "user", "content": "6 * 7?"},), seed=3)
 THREE = (Variant(), Variant(suffix="Draw it."), Variant(system="You are a cook."))
@@ -22,7 +22,7 @@ def agreed(ask: Ask, number: int) -> Candidate:
     return Candidate("The answer is 42.", "42", "42", tokens=3)
 
 
-def prompts(result: Driven) -> list[object]:
+def prompts(result: DriveResult) -> list[object]:
     return [ask.prompt for ask in result.requests if isinstance(ask, Ask) and ask.n]
 
 

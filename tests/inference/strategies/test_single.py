@@ -16,7 +16,7 @@ def test_the_one_draw_is_the_answer_and_supports_no_confidence() -> None:
     assert driven.requests == (Ask(1),)
     assert (driven.answer.key, driven.answer.confidence, driven.answer.stopped) == ("4", None, "most")
     assert driven.answer.votes == {"4": 1}
-    assert driven.spent_tokens == 3
+    assert driven.total_tokens == 3
 
 
 def test_an_unread_draw_is_shown_but_is_no_vote() -> None:

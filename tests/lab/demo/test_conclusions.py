@@ -7,22 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from breadth.lab.demo.conclusions import law, meaning, narrowing, overthinking, protection
+from breadth.lab.demo.conclusions import (
+    conclude_corners,
+    conclude_entropy_law,
+    conclude_forced_thinking,
+    conclude_plain_training,
+    conclude_protection,
+)
 from breadth.lab.demo.results import DemoResults
-from breadth.lab.evaluation.corners import Corners, Effect
+from breadth.lab.evaluation.corners import Corners, PairedEffect
 from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Curve, Severity, Verdict
 
-UP, DOWN, UNSEEN = (Effect(Interval(value, value - 0.1, value + 0.1), 0.01) for value in (0.3, -0.3, 0.05))
+UP, DOWN, UNSEEN = (PairedEffect(Interval(value, value - 0.1, value + 0.1), 0.01) for value in (0.3, -0.3, 0.05))
 
 
-def table(demo_results: DemoResults, **effects: Effect) -> Corners:
+def table(demo_results: DemoResults, **effects: PairedEffect) -> Corners:
     return replace(demo_results.corners, **effects)  # type: ignore[arg-type]  # every field named is an effect
 
 
 def test_when_everything_shows(demo_results: DemoResults) -> None:
-    found = meaning(
+    found = conclude_corners(
         table(demo_results, vote_when_plain=UP, vote_when_protected=UP, protection_when_parallel=UP, interaction=UP)
     )
     assert found.severity is Severity.GOOD
@@ -43,7 +49,7 @@ def test_when_nothing_shows(demo_results: DemoResults) -> None:
         "protection_when_extended",
         "interaction",
     )
-    found = meaning(table(demo_results, **dict.fromkeys(names, UNSEEN)))
+    found = conclude_corners(table(demo_results, **dict.fromkeys(names, UNSEEN)))
     assert found.severity is Severity.NOTE
     assert found.headline.startswith("Neither that a vote beats")
     assert (
@@ -55,7 +61,7 @@ def test_when_nothing_shows(demo_results: DemoResults) -> None:
 
 
 def test_when_it_is_the_other_way_round(demo_results: DemoResults) -> None:
-    found = meaning(
+    found = conclude_corners(
         table(
             demo_results, vote_when_plain=DOWN, vote_when_protected=UP, protection_when_parallel=DOWN, interaction=DOWN
         )
@@ -76,29 +82,29 @@ def test_when_it_is_the_other_way_round(demo_results: DemoResults) -> None:
         (UNSEEN, UP, "Protected training gives the vote more"),
     ],
 )
-def test_when_one_remedy_shows(demo_results: DemoResults, votes: Effect, kept: Effect, words: str) -> None:
-    found = meaning(
+def test_when_one_remedy_shows(demo_results: DemoResults, votes: PairedEffect, kept: PairedEffect, words: str) -> None:
+    found = conclude_corners(
         table(demo_results, vote_when_plain=votes, vote_when_protected=votes, protection_when_parallel=kept)
     )
     assert words in found.headline
 
 
 def test_several_seeds_are_said(demo_results: DemoResults) -> None:
-    assert "over 5 seeds of training" in meaning(replace(demo_results.corners, seeds=5)).body
+    assert "over 5 seeds of training" in conclude_corners(replace(demo_results.corners, seeds=5)).body
 
 
 def test_narrowing(demo_results: DemoResults) -> None:
     # pass@1 of sixteen problems from 4 to 8, pass@8 from 16 to 8, entropy from 1.0 to 0.4.
-    found = narrowing(demo_results)
+    found = conclude_plain_training(demo_results)
     assert found.severity is Severity.WARNING
     assert (
         found.headline == "Plain GRPO bought pass@1 with breadth: entropy fell to 40% of the base's, and pass@8 fell."
     )
     assert [fact.value.value for fact in found.numbers[:2]] == [0.25, -0.5]  # type: ignore[union-attr]  # both are intervals
-    same = narrowing(replace(demo_results, plain=demo_results.base))
+    same = conclude_plain_training(replace(demo_results, plain=demo_results.base))
     assert same.severity is Severity.NOTE
     assert "pass@8 fell does not show" in same.headline
-    lost = narrowing(
+    lost = conclude_plain_training(
         replace(
             demo_results,
             plain=replace(demo_results.plain, curve=demo_results.plain.curve[1:] + demo_results.base.curve[:1]),
@@ -109,27 +115,31 @@ def test_narrowing(demo_results: DemoResults) -> None:
 
 def test_protection(demo_results: DemoResults) -> None:
     corners = demo_results.corners
-    assert protection(demo_results).severity is Severity.GOOD  # pass@8 from 8 to 14 of sixteen, pass@1 the same
+    assert (
+        conclude_protection(demo_results).severity is Severity.GOOD
+    )  # pass@8 from 8 to 14 of sixteen, pass@1 the same
     for kept, paid, words in (
         (UP, DOWN, "at the cost of pass@1"),
         (UNSEEN, UNSEEN, "does not show, and neither does a cost"),
     ):
-        found = protection(replace(demo_results, corners=replace(corners, pass_k_kept=kept, pass_1_change=paid)))
+        found = conclude_protection(
+            replace(demo_results, corners=replace(corners, pass_k_kept=kept, pass_1_change=paid))
+        )
         assert found.severity is Severity.NOTE
         assert words in found.headline
 
 
 def test_overthinking(demo_results: DemoResults) -> None:
-    found = overthinking(demo_results)
+    found = conclude_forced_thinking(demo_results)
     assert found.severity is Severity.WARNING
     assert "best at 16 tokens and lower at 64" in found.headline
     rising = tuple(
         replace(one, accuracy=demo_results.forced[place].accuracy)
         for place, one in zip((2, 0, 1), demo_results.forced, strict=True)
     )
-    assert overthinking(replace(demo_results, forced=rising)).severity is Severity.NOTE
+    assert conclude_forced_thinking(replace(demo_results, forced=rising)).severity is Severity.NOTE
     flat = tuple(replace(one, accuracy=demo_results.forced[0].accuracy) for one in demo_results.forced)
-    assert overthinking(replace(demo_results, forced=flat)).severity is Severity.CANNOT_TELL
+    assert conclude_forced_thinking(replace(demo_results, forced=flat)).severity is Severity.CANNOT_TELL
 
 
 STEPS = tuple(range(1, 41))
@@ -144,7 +154,7 @@ def course(entropy: tuple[float, ...], reward: tuple[float, ...]) -> TrainingLog
 
 
 def test_a_course_that_keeps_the_law(demo_results: DemoResults) -> None:
-    verdict, picture = law(replace(demo_results, plain_training=course(ENTROPY, LAWFUL)))
+    verdict, picture = conclude_entropy_law(replace(demo_results, plain_training=course(ENTROPY, LAWFUL)))
     assert isinstance(verdict, Verdict)
     assert "forecasts the rest better than any simple rival" in verdict.headline
     assert "it holds" in verdict.body
@@ -159,7 +169,7 @@ def test_a_course_that_keeps_the_law(demo_results: DemoResults) -> None:
 
 def test_a_course_that_breaks_it(demo_results: DemoResults) -> None:
     turned = LAWFUL[:10] + tuple(LAWFUL[9] for _ in STEPS[10:])
-    verdict, _ = law(replace(demo_results, plain_training=course(ENTROPY, turned)))
+    verdict, _ = conclude_entropy_law(replace(demo_results, plain_training=course(ENTROPY, turned)))
     assert isinstance(verdict, Verdict)
     assert "does not forecast the rest better than its simplest rival, the last early score" in verdict.headline
     assert "does not hold" in verdict.body
@@ -167,12 +177,12 @@ def test_a_course_that_breaks_it(demo_results: DemoResults) -> None:
 
 def test_generations_without_an_entropy_are_left_out(demo_results: DemoResults) -> None:
     holed = (*ENTROPY[:3], math.nan, *ENTROPY[4:])
-    _, picture = law(replace(demo_results, plain_training=course(holed, LAWFUL)))
+    _, picture = conclude_entropy_law(replace(demo_results, plain_training=course(holed, LAWFUL)))
     assert isinstance(picture, Curve)
     assert len(picture.series[0].x) == 39
 
 
 def test_a_course_too_short_to_forecast(demo_results: DemoResults) -> None:
-    (verdict,) = law(replace(demo_results, plain_training=course(ENTROPY[:24], LAWFUL[:24])))
+    (verdict,) = conclude_entropy_law(replace(demo_results, plain_training=course(ENTROPY[:24], LAWFUL[:24])))
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.CANNOT_TELL

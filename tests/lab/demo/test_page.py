@@ -9,23 +9,23 @@ import numpy as np
 from rich.console import Console
 
 from breadth.lab.demo.page import (
-    before_and_after,
-    breadth_table,
     budget_curves,
+    corners_spending_table,
+    corners_table,
     coverage_curve,
     coverage_table,
     demo_page,
-    doctored,
-    effects,
-    knobs_of,
+    demo_trainer_config,
+    diagnosis_table,
+    effects_table,
+    headline_curves,
+    policy_breadth_table,
     role_curve,
+    sample_traces,
     short_page,
-    spending,
-    traces,
     training_curves,
-    two_by_two,
 )
-from breadth.lab.demo.plan import ANCHOR, FULL
+from breadth.lab.demo.plan import ANCHOR, FULL_DEMO
 from breadth.lab.demo.results import DemoResults
 from breadth.report.html_page import render_html
 from breadth.report.jsonable import render_json
@@ -50,18 +50,18 @@ def test_every_part_is_there(demo_results: DemoResults) -> None:
 
 def test_the_two_by_two_has_the_corners(demo_results: DemoResults) -> None:
     table = demo_results.corners
-    assert [list(row[1:]) for row in two_by_two(table).rows] == [
+    assert [list(row[1:]) for row in corners_table(table).rows] == [
         [table.plain_extended.accuracy, table.plain_parallel.accuracy],
         [table.protected_extended.accuracy, table.protected_parallel.accuracy],
     ]
-    assert [row[1] for row in effects(table).rows] == [
+    assert [row[1] for row in effects_table(table).rows] == [
         table.vote_when_plain.value,
         table.vote_when_protected.value,
         table.protection_when_parallel.value,
         table.protection_when_extended.value,
         table.interaction.value,
     ]
-    assert [row[1] for row in spending(table).rows] == [66.0, 60.0, 66.0, 60.0]
+    assert [row[1] for row in corners_spending_table(table).rows] == [66.0, 60.0, 66.0, 60.0]
 
 
 def test_the_policies(demo_results: DemoResults) -> None:
@@ -70,7 +70,7 @@ def test_the_policies(demo_results: DemoResults) -> None:
         [0.5, 0.5, 0.5],
         [0.5, 15 / 16, 15 / 16],
     ]
-    assert [row[1] for row in breadth_table(demo_results).rows] == [
+    assert [row[1] for row in policy_breadth_table(demo_results).rows] == [
         one.planning for one in (demo_results.base, demo_results.plain, demo_results.protected)
     ]
 
@@ -122,14 +122,14 @@ def test_budgets(demo_results: DemoResults) -> None:
 
 
 def test_before_and_after_are_the_same_curves_under_short_headings(demo_results: DemoResults) -> None:
-    training, inference = before_and_after(demo_results)
+    training, inference = headline_curves(demo_results)
     assert training.series == coverage_curve(demo_results).series
     assert inference.series == budget_curves(demo_results)[0].series
     assert max(len(one.title) for one in (training, inference)) < 50
 
 
 def test_traces(demo_results: DemoResults) -> None:
-    plain, protected = traces(demo_results)
+    plain, protected = sample_traces(demo_results)
     assert "".join(token.text for token in plain.tokens) == "<think> add =3"
     assert [token.value for token in plain.tokens] == [0.0, 0.7, 1.2]
     assert "the protected arm to ( 1 + 2 ) * 1 =" in protected.title
@@ -148,13 +148,13 @@ def write(folder: Path, left: float) -> None:
 def test_each_arm_has_its_findings_or_none(tmp_path: Path) -> None:
     write(tmp_path / "plain" / "run", 0.05)
     write(tmp_path / "protected" / "run", 0.9)
-    rows = doctored(tmp_path, FULL).rows
+    rows = diagnosis_table(tmp_path, FULL_DEMO).rows
     collapsed = [tuple(row[:2]) for row in rows if row[2] == "entropy-collapse"]
     assert collapsed == [("plain", "critical")]
     assert any(row[0] == "protected" for row in rows)
 
 
 def test_the_doctor_is_told_the_settings() -> None:
-    assert knobs_of(FULL, "plain").kl == 0
-    assert knobs_of(FULL, "protected").kl == ANCHOR
-    assert knobs_of(FULL, "plain").on_policy
+    assert demo_trainer_config(FULL_DEMO, "plain").kl == 0
+    assert demo_trainer_config(FULL_DEMO, "protected").kl == ANCHOR
+    assert demo_trainer_config(FULL_DEMO, "plain").on_policy

@@ -9,7 +9,7 @@ import pytest
 
 from breadth.base import settings
 from breadth.base.errors import SettingsError
-from breadth.lab.demo.plan import FAST, FULL, Plan
+from breadth.lab.demo.plan import FAST_DEMO, FULL_DEMO, DemoPlan
 
 
 @pytest.mark.parametrize(
@@ -26,23 +26,23 @@ from breadth.lab.demo.plan import FAST, FULL, Plan
 )
 def test_what_cannot_be_run_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
-        Plan(**wrong)
+        DemoPlan(**wrong)
 
 
 def test_ks_are_powers_of_two_with_the_votes_and_the_samples() -> None:
-    assert Plan(samples=64, votes=8).ks == (1, 2, 4, 8, 16, 32, 64)
-    assert Plan(samples=12, votes=5).ks == (1, 2, 4, 5, 8, 12)
-    assert Plan(samples=1, votes=1).ks == (1,)
+    assert DemoPlan(samples=64, votes=8).ks == (1, 2, 4, 8, 16, 32, 64)
+    assert DemoPlan(samples=12, votes=5).ks == (1, 2, 4, 5, 8, 12)
+    assert DemoPlan(samples=1, votes=1).ks == (1,)
 
 
 def test_the_arms_differ_in_their_chain_alone() -> None:
-    plain, protected = FULL.course("plain"), FULL.course("protected")
+    plain, protected = FULL_DEMO.grpo_run("plain"), FULL_DEMO.grpo_run("protected")
     assert plain.chain != protected.chain
     assert replace(plain, chain=protected.chain) == protected
-    assert (plain.steps, plain.rate, plain.seed) == (FULL.steps, FULL.rate, FULL.seed)
+    assert (plain.steps, plain.learning_rate, plain.seed) == (FULL_DEMO.steps, FULL_DEMO.learning_rate, FULL_DEMO.seed)
 
 
-@pytest.mark.parametrize("plan", [FULL, FAST])
-def test_a_long_thought_is_one_of_several_times_what_a_reply_takes(plan: Plan) -> None:
+@pytest.mark.parametrize("plan", [FULL_DEMO, FAST_DEMO])
+def test_a_long_thought_is_one_of_several_times_what_a_reply_takes(plan: DemoPlan) -> None:
     assert plan.thinking <= plan.budgets[-1]
-    assert settings.loads(Plan, settings.dumps(plan)) == plan
+    assert settings.loads(DemoPlan, settings.dumps(plan)) == plan

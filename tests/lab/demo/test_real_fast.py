@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 from breadth.lab.demo.page import demo_page
-from breadth.lab.demo.plan import FAST
+from breadth.lab.demo.plan import FAST_DEMO
 from breadth.lab.demo.results import DemoResults
 from breadth.lab.demo.run import run_demo
 from breadth.report.html_page import render_html
@@ -22,7 +22,7 @@ from breadth.report.html_page import render_html
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> DemoResults:
-    return run_demo(replace(FAST, seed=7), tmp_path_factory.mktemp("fast") / "demo", None, lambda who, said: None)
+    return run_demo(replace(FAST_DEMO, seed=7), tmp_path_factory.mktemp("fast") / "demo", None, lambda who, said: None)
 
 
 def test_plain_training_raises_its_score_and_narrows(found: DemoResults) -> None:

@@ -13,23 +13,23 @@ import pytest
 from breadth.base.errors import BrokenFileError, MissingExtraError, WriteError
 from breadth.lab import records
 from breadth.lab.demo import run as demo_run
-from breadth.lab.demo.plan import Plan
+from breadth.lab.demo.plan import DemoPlan
 from breadth.lab.demo.results import DemoResults
 from breadth.lab.demo.run import (
-    ASKED,
-    BOTH_WAYS,
-    MEASURED,
-    RESULTS,
-    StageBegun,
+    COMPARISON_FILE,
+    DEMO_RESULTS,
+    POLICY_EVAL_FILE,
+    SPEC_FILE,
+    StageStarted,
     StepTaken,
     force_thinking,
     measure_base,
     run_demo,
     train_arm,
 )
-from breadth.lab.evaluation.evaluate import evaluate, measured
-from breadth.lab.grpo import TRAINED
-from breadth.lab.model.reasoner import load
+from breadth.lab.evaluation.evaluate import evaluate, summarize_evaluation
+from breadth.lab.grpo import POLICY_FOLDER
+from breadth.lab.model.reasoner import load_reasoner
 from breadth.lab.task.problems import draw_tasks
 from breadth.runs.reader import Run
 
@@ -40,17 +40,17 @@ def nothing(who: str, said: Any) -> None:
     """Hear nothing."""
 
 
-def test_interrupted_it_goes_on_and_ends(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+def test_interrupted_it_goes_on_and_ends(tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
 
     def interrupt(who: str, said: Any) -> None:
-        if isinstance(said, StageBegun) and said.stage.startswith("one long thought"):
+        if isinstance(said, StageStarted) and said.stage.startswith("one long thought"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_demo(tiny_plan, folder, memorised_folder, interrupt)
     assert multiprocessing.active_children() == []
-    assert not (folder / RESULTS).exists()
+    assert not (folder / DEMO_RESULTS).exists()
     heard: list[tuple[str, Any]] = []
     found = run_demo(tiny_plan, folder, memorised_folder, lambda who, said: heard.append((who, said)))
     steps = [(who, said.step) for who, said in heard if isinstance(said, StepTaken)]
@@ -65,37 +65,37 @@ def test_interrupted_it_goes_on_and_ends(tiny_plan: Plan, memorised_folder: Path
     _check_that_it_is_kept(tiny_plan, found, folder, memorised_folder)
 
 
-def _check_that_it_is_kept(tiny_plan: Plan, found: DemoResults, folder: Path, base: Path) -> None:
+def _check_that_it_is_kept(tiny_plan: DemoPlan, found: DemoResults, folder: Path, base: Path) -> None:
     """The same command shows the same again, another is refused."""
 
     def never(who: str, said: Any) -> None:
         raise AssertionError(f"{who}: {said} though all was done")
 
-    assert records.dumps(run_demo(tiny_plan, folder, base, never)) == records.dumps(found)
+    assert records.record_to_json(run_demo(tiny_plan, folder, base, never)) == records.record_to_json(found)
     with pytest.raises(BrokenFileError, match="seed = 0, now 1"):
         run_demo(replace(tiny_plan, seed=1), folder, base, never)
-    asked = (folder / ASKED).read_text()
-    (folder / ASKED).write_text(asked.replace('version = "', 'version = "0.0.0-'))
+    asked = (folder / SPEC_FILE).read_text()
+    (folder / SPEC_FILE).write_text(asked.replace('version = "', 'version = "0.0.0-'))
     with pytest.raises(BrokenFileError, match=r"of breadth 0\.0\.0-"):
         run_demo(tiny_plan, folder, base, never)
-    (folder / ASKED).write_text("something = 'else'")
+    (folder / SPEC_FILE).write_text("something = 'else'")
     with pytest.raises(BrokenFileError, match="another version"):
         run_demo(tiny_plan, folder, base, never)
 
 
-def test_a_folder_of_other_things_is_left_alone(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_other_things_is_left_alone(tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(BrokenFileError, match="holds other things"):
         run_demo(tiny_plan, tmp_path, memorised_folder, nothing)
 
 
-def test_a_place_that_cannot_be_written_to(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to(tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match="could not be written"):
         run_demo(tiny_plan, tmp_path / "file" / "demo", memorised_folder, nothing)
 
 
-def test_a_base_that_was_changed_is_refused(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+def test_a_base_that_was_changed_is_refused(tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     for path in memorised_folder.iterdir():
@@ -108,7 +108,7 @@ def test_a_base_that_was_changed_is_refused(tiny_plan: Plan, memorised_folder: P
 
 
 def test_without_trl_it_says_what_to_install(
-    tiny_plan: Plan, memorised_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(demo_run, "find_spec", lambda name: None if name == "trl" else found(name))
@@ -120,7 +120,7 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 
 def test_an_arm_is_trained_measured_and_answers_both_ways(
-    tiny_plan: Plan, memorised_folder: Path, tmp_path: Path
+    tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path
 ) -> None:
     told: list[Any] = []
     found = train_arm(told.append, tiny_plan, "protected", tmp_path, memorised_folder)
@@ -130,18 +130,18 @@ def test_an_arm_is_trained_measured_and_answers_both_ways(
     assert [said.entropy for said in told if isinstance(said, StepTaken)] == pytest.approx(
         list(found.training.entropy), abs=1e-4
     )
-    assert found.arm.both_ways.thinking == 40
-    policy = load(tmp_path / TRAINED)
+    assert found.arm.answers.thinking == 40
+    policy = load_reasoner(tmp_path / POLICY_FOLDER)
     problems = draw_tasks(4, 7, "medium")
-    assert records.dumps(found.arm.measured) == records.dumps(
-        measured(evaluate(policy, problems, 4, seed=0), tiny_plan.ks)
+    assert records.record_to_json(found.arm.policy) == records.record_to_json(
+        summarize_evaluation(evaluate(policy, problems, 4, seed=0), tiny_plan.ks)
     )
-    (tmp_path / BOTH_WAYS).unlink()
+    (tmp_path / COMPARISON_FILE).unlink()
     again: list[Any] = []
-    assert records.dumps(
+    assert records.record_to_json(
         train_arm(again.append, tiny_plan, "protected", tmp_path, memorised_folder).arm
-    ) == records.dumps(found.arm)
-    assert [said.stage.split(",")[0] for said in again if isinstance(said, StageBegun)] == [
+    ) == records.record_to_json(found.arm)
+    assert [said.stage.split(",")[0] for said in again if isinstance(said, StageStarted)] == [
         "training",
         "one long thought",
         "done",
@@ -154,11 +154,13 @@ def test_an_arm_is_trained_measured_and_answers_both_ways(
     assert again == []
 
 
-def test_the_base_is_measured_once(tiny_plan: Plan, memorised_folder: Path, tmp_path: Path) -> None:
+def test_the_base_is_measured_once(tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path) -> None:
     told: list[Any] = []
     found = measure_base(told.append, tiny_plan, tmp_path, memorised_folder)
-    assert told == [StageBegun("4 replies to each of 4 held-out problems"), StageBegun("done")]
+    assert told == [StageStarted("4 replies to each of 4 held-out problems"), StageStarted("done")]
     assert found.samples == 4
-    assert (tmp_path / MEASURED).exists()
-    assert records.dumps(measure_base(told.append, tiny_plan, tmp_path, memorised_folder)) == records.dumps(found)
-    assert told[2:] == [StageBegun("done")]
+    assert (tmp_path / POLICY_EVAL_FILE).exists()
+    assert records.record_to_json(
+        measure_base(told.append, tiny_plan, tmp_path, memorised_folder)
+    ) == records.record_to_json(found)
+    assert told[2:] == [StageStarted("done")]

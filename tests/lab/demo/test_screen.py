@@ -8,24 +8,24 @@ import re
 import pytest
 from rich.console import Console
 
-from breadth.lab.demo.plan import Plan
-from breadth.lab.demo.run import StageBegun, StepTaken
-from breadth.lab.demo.screen import Screen
+from breadth.lab.demo.plan import DemoPlan
+from breadth.lab.demo.run import StageStarted, StepTaken
+from breadth.lab.demo.screen import DemoScreen
 
-PLAN = Plan(steps=16)
+PLAN = DemoPlan(steps=16)
 
 
-def told(screen: Screen) -> None:
+def told(screen: DemoScreen) -> None:
     for arm in ("plain", "protected"):
-        screen.heard(arm, StageBegun("training"))
+        screen.on_event(arm, StageStarted("training"))
     for step in range(1, 17):
-        screen.heard("plain", StepTaken(step, step / 32, 1.0 - step / 32))
-        screen.heard("protected", StepTaken(step, step / 32, 1.0))
+        screen.on_event("plain", StepTaken(step, step / 32, 1.0 - step / 32))
+        screen.on_event("protected", StepTaken(step, step / 32, 1.0))
 
 
 def test_lines_where_there_is_no_terminal() -> None:
     console = Console(file=io.StringIO(), width=100)
-    with Screen(console, PLAN) as screen:
+    with DemoScreen(console, PLAN) as screen:
         told(screen)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the text file above
     assert len([line for line in lines if "plain GRPO: step" in line]) == 8  # every second of sixteen
@@ -35,9 +35,9 @@ def test_lines_where_there_is_no_terminal() -> None:
 @pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (60, 40)])
 def test_the_terminal_shows_both_arms_and_fits(width: int, height: int) -> None:
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
-    screen = Screen(console, PLAN)
+    screen = DemoScreen(console, PLAN)
     told(screen)
-    screen.heard("plain", StageBegun("votes"))
+    screen.on_event("plain", StageStarted("votes"))
     with console.capture() as shown:
         console.print(screen.render())
     text = shown.get()
@@ -54,5 +54,5 @@ def test_the_terminal_shows_both_arms_and_fits(width: int, height: int) -> None:
 def test_before_anything_is_known() -> None:
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
     with console.capture() as shown:
-        console.print(Screen(console, PLAN).render())
+        console.print(DemoScreen(console, PLAN).render())
     assert "no values to draw" in shown.get()

@@ -8,25 +8,35 @@ import pytest
 
 from breadth.base.errors import MeasureError
 from breadth.lab import records
-from breadth.lab.evaluation.corners import Arm, Corners, Effect, Policies, claims, corners, policies_table
-from breadth.lab.evaluation.evaluate import AtK, Measured
-from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
+from breadth.lab.evaluation.corners import (
+    BaseAndArms,
+    Corners,
+    EvaluatedArm,
+    PairedEffect,
+    claims_table,
+    compare_corners,
+    policies_table,
+)
+from breadth.lab.evaluation.evaluate import PolicyEval, ScoresAtK
+from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel, FinalAnswers
 from breadth.measure.intervals import Interval
 
 NONE = Interval(0.0, 0.0, 0.0)
 
 
-def replies(right: list[int], tokens: int, allowed: int) -> Replies:
+def replies(right: list[int], tokens: int, allowed: int) -> FinalAnswers:
     """Two repeats of four problems, of which so many are right; the wrong ones answer differently."""
     rows = [tuple(place < count for place in range(2)) for count in right]
     answers = tuple(tuple("1" if one else f"no {place}" for place, one in enumerate(row)) for row in rows)
-    return Replies(answers, tuple(rows), ((tokens,) * 2,) * 4, ((allowed,) * 2,) * 4)
+    return FinalAnswers(answers, tuple(rows), ((tokens,) * 2,) * 4, ((allowed,) * 2,) * 4)
 
 
-def arm(extended: list[int], parallel: list[int], passed: tuple[float, ...], covered: tuple[float, ...]) -> Arm:
-    curve = (AtK(1, passed, passed), AtK(8, covered, (0.5, 0.5, 1.0, 1.0)))
-    measured = Measured(8, curve, NONE, NONE, NONE, NONE, NONE, 1.0, {}, "( 1 + 1 ) * 1 =", ())
-    return Arm(measured, BothWays(100, replies(extended, 102, 102), replies(parallel, 51, 102)))
+def arm(
+    extended: list[int], parallel: list[int], passed: tuple[float, ...], covered: tuple[float, ...]
+) -> EvaluatedArm:
+    curve = (ScoresAtK(1, passed, passed), ScoresAtK(8, covered, (0.5, 0.5, 1.0, 1.0)))
+    measured = PolicyEval(8, curve, NONE, NONE, NONE, NONE, NONE, 1.0, {}, "( 1 + 1 ) * 1 =", ())
+    return EvaluatedArm(measured, ExtendedVsParallel(100, replies(extended, 102, 102), replies(parallel, 51, 102)))
 
 
 PLAIN = arm([0, 0, 1, 1], [0, 1, 1, 2], (0.0, 0.25, 0.5, 0.5), (0.0, 1.0, 1.0, 1.0))
@@ -35,7 +45,7 @@ PROTECTED = arm([0, 1, 1, 0], [1, 2, 2, 2], (0.0, 0.25, 0.25, 0.5), (1.0, 1.0, 1
 
 @pytest.fixture
 def table() -> Corners:
-    return corners([PLAIN], [PROTECTED], k=8, votes=8)
+    return compare_corners([PLAIN], [PROTECTED], k=8, votes=8)
 
 
 def test_the_corners(table: Corners) -> None:
@@ -82,12 +92,12 @@ def test_several_seeds() -> None:
     # A second seed in which protection does nothing: by vote the protected gain 0.375 and 0, so 0.1875 on average;
     # Student's t with
     # one degree of freedom reaches 12.706 * (0.375 / sqrt 2) / sqrt 2 = 2.382 to each side.
-    table = corners([PLAIN, PLAIN], [PROTECTED, PLAIN], k=8, votes=8)
+    table = compare_corners([PLAIN, PLAIN], [PROTECTED, PLAIN], k=8, votes=8)
     effect = table.protection_when_parallel
     assert effect.over_seeds is not None
     assert effect.value.value == effect.over_seeds.value == pytest.approx(0.1875)
     assert effect.over_seeds.high == pytest.approx(0.1875 + 2.382, abs=1e-3)
-    assert not effect.shows
+    assert not effect.is_significant
     assert table.seeds == 2
 
 
@@ -104,43 +114,53 @@ def test_an_effect_shows_where_no_interval_holds_nothing(
     over_problems: tuple[float, float], over_seeds: tuple[float, float] | None, shows: bool
 ) -> None:
     seeds = None if over_seeds is None else Interval(0.2, *over_seeds)
-    assert Effect(Interval(0.2, *over_problems), 0.01, seeds).shows is shows
+    assert PairedEffect(Interval(0.2, *over_problems), 0.01, seeds).is_significant is shows
 
 
 def test_json_and_back(table: Corners) -> None:
-    assert records.loads(Corners, records.dumps(table)) == table
+    assert records.record_from_json(Corners, records.record_to_json(table)) == table
 
 
 def test_arms_that_cannot_be_compared_are_refused() -> None:
     with pytest.raises(MeasureError, match="1 plain and 0 protected"):
-        corners([PLAIN], [], k=8, votes=8)
-    other = replace(PROTECTED, both_ways=replace(PROTECTED.both_ways, thinking=50))
+        compare_corners([PLAIN], [], k=8, votes=8)
+    other = replace(PROTECTED, answers=replace(PROTECTED.answers, thinking=50))
     with pytest.raises(MeasureError, match="same problems"):
-        corners([PLAIN], [other], k=8, votes=8)
+        compare_corners([PLAIN], [other], k=8, votes=8)
     with pytest.raises(MeasureError, match="k = 64"):
-        corners([PLAIN], [PROTECTED], k=64, votes=8)
+        compare_corners([PLAIN], [PROTECTED], k=64, votes=8)
 
 
 PROBLEMS = 20
 
 
-def measured(one: float, all_of_them: int, entropy: float) -> Measured:
+def measured(one: float, all_of_them: int, entropy: float) -> PolicyEval:
     """Every problem has the same pass@1; so many have a right reply among eight."""
     once = (one,) * PROBLEMS
     covered = tuple(float(place < all_of_them) for place in range(PROBLEMS))
     width = Interval(entropy, entropy, entropy)
-    return Measured(
-        8, (AtK(1, once, once), AtK(8, covered, once)), width, width, width, width, width, 1.0, {}, "1 =", ()
+    return PolicyEval(
+        8,
+        (ScoresAtK(1, once, once), ScoresAtK(8, covered, once)),
+        width,
+        width,
+        width,
+        width,
+        width,
+        1.0,
+        {},
+        "1 =",
+        (),
     )
 
 
-def replies_of_corners_claims(right: int) -> Replies:
+def replies_of_corners_claims(right: int) -> FinalAnswers:
     rows = tuple((place < right,) for place in range(PROBLEMS))
-    return Replies(tuple(("1",) for _ in rows), rows, ((10,),) * PROBLEMS, ((10,),) * PROBLEMS)
+    return FinalAnswers(tuple(("1",) for _ in rows), rows, ((10,),) * PROBLEMS, ((10,),) * PROBLEMS)
 
 
-def arm_of_corners_claims(found: Measured, long: int, vote: int) -> Arm:
-    return Arm(found, BothWays(96, replies_of_corners_claims(long), replies_of_corners_claims(vote)))
+def arm_of_corners_claims(found: PolicyEval, long: int, vote: int) -> EvaluatedArm:
+    return EvaluatedArm(found, ExtendedVsParallel(96, replies_of_corners_claims(long), replies_of_corners_claims(vote)))
 
 
 BASE = measured(0.2, 19, 1.0)
@@ -152,11 +172,11 @@ PROTECTED_CORNERS_CLAIMS = [
     arm_of_corners_claims(measured(0.4, 17, 0.6), 2, 16),
     arm_of_corners_claims(measured(0.42, 18, 0.6), 2, 17),
 ]
-FOUND = Policies(BASE, PLAIN_CORNERS_CLAIMS, PROTECTED_CORNERS_CLAIMS)
+FOUND = BaseAndArms(BASE, PLAIN_CORNERS_CLAIMS, PROTECTED_CORNERS_CLAIMS)
 
 
-def check(found: Policies, claim: str, number: float, verdict: str) -> None:
-    table = claims(found, corners(found.plain, found.protected, k=8, votes=8))
+def check(found: BaseAndArms, claim: str, number: float, verdict: str) -> None:
+    table = claims_table(found, compare_corners(found.plain, found.protected, k=8, votes=8))
     (row,) = (row for row in table.rows if row[0] == claim)
     assert isinstance(row[1], Interval)
     assert row[1].value == pytest.approx(number)

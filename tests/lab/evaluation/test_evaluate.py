@@ -11,20 +11,28 @@ import pytest
 
 from breadth.base.errors import MeasureError
 from breadth.lab import records
-from breadth.lab.evaluation.evaluate import PLAIN, AtK, Evaluation, Measured, evaluate, measured, write_replies
+from breadth.lab.evaluation.evaluate import (
+    PLAIN_SAMPLING,
+    Evaluation,
+    PolicyEval,
+    ScoresAtK,
+    evaluate,
+    summarize_evaluation,
+    write_evaluation,
+)
 from breadth.lab.model.reasoner import Reasoner
-from breadth.lab.sampling.batch import Drawn
-from breadth.lab.task.grammar import END, Role, parse
-from breadth.lab.task.problems import held_out, read_problem
-from breadth.lab.task.vocabulary import words_of
+from breadth.lab.sampling.batch import Completion
+from breadth.lab.task.grammar import END, TokenRole, parse
+from breadth.lab.task.problems import draw_held_out, read_problem
+from breadth.lab.task.vocabulary import vocabulary_words
 from breadth.runs.reader import Run
 
 pytest.importorskip("torch", reason="the extra 'train' is not installed")
 
 FIRST = read_problem("( 3 + 4 ) * ( 5 + 6 ) =")  # 77, 0 modulo 7
 SECOND = read_problem("( 1 + 1 ) * ( 1 + 2 ) =")  # 6
-NUMBERS = {word: number for number, word in enumerate(words_of(7))}
-ENTROPIES = {Role.PLANNING: 0.5, Role.EXECUTION: 2.0, Role.FORM: 0.0, Role.STRAY: 1.0}
+NUMBERS = {word: number for number, word in enumerate(vocabulary_words(7))}
+ENTROPIES = {TokenRole.PLANNING: 0.5, TokenRole.EXECUTION: 2.0, TokenRole.FORM: 0.0, TokenRole.STRAY: 1.0}
 
 
 def evaluation(*replies: tuple[str, ...]) -> Evaluation:
@@ -36,7 +44,7 @@ def evaluation(*replies: tuple[str, ...]) -> Evaluation:
     for row, parsed in zip(replies, traces, strict=True):
         drawn.append(
             tuple(
-                Drawn(
+                Completion(
                     np.array([NUMBERS[word] for word in text.split()]),
                     np.zeros(len(text.split()), np.float32),
                     np.array([ENTROPIES[role] for role in trace.roles], np.float32),
@@ -85,11 +93,11 @@ def test_entropies_by_role() -> None:
     # times;
     # "<think> add": open (form, 0), route (planning, 0.5). All: (7 * 2.5 + 0.5) / (7 * 4 + 2) = 18 / 30.
     assert FOUND.entropy() == pytest.approx(0.6)
-    assert FOUND.entropy(Role.PLANNING) == pytest.approx(0.5)
-    assert FOUND.entropy(Role.EXECUTION) == pytest.approx(2.0)
-    assert math.isnan(FOUND.entropy(Role.STRAY))
+    assert FOUND.entropy(TokenRole.PLANNING) == pytest.approx(0.5)
+    assert FOUND.entropy(TokenRole.EXECUTION) == pytest.approx(2.0)
+    assert math.isnan(FOUND.entropy(TokenRole.STRAY))
     assert FOUND.entropy_interval().value == pytest.approx(0.6)
-    assert math.isnan(FOUND.entropy_interval(Role.STRAY).value)
+    assert math.isnan(FOUND.entropy_interval(TokenRole.STRAY).value)
 
 
 def test_answer_entropy() -> None:
@@ -107,7 +115,7 @@ def test_shares() -> None:
     )
     assert found.routes() == pytest.approx({"add": 2 / 3, "left": 1 / 3})  # of the three that take one
     assert found.styles() == {"infix": 0.5, "prefix": 0.5}
-    assert found.formed() == 0.75
+    assert found.well_formed_share() == 0.75
 
 
 def test_stated_answers_do_not_ask_for_the_grammar() -> None:
@@ -121,17 +129,17 @@ def test_real_draws_depend_on_the_seed_alone(memorised: Reasoner) -> None:
     first, again, other = (evaluate(memorised, [FIRST, SECOND], 8, seed=seed) for seed in (0, 0, 1))
     assert first.tokens.shape == (2, 8)
     assert first.answers.tolist() == again.answers.tolist()
-    assert [one.ids.tolist() for row in first.drawn for one in row] != [
-        one.ids.tolist() for row in other.drawn for one in row
+    assert [one.ids.tolist() for row in first.completions for one in row] != [
+        one.ids.tolist() for row in other.completions for one in row
     ]
     assert first.right[0].sum() >= 2  # half of what it knows by heart of the first problem is right
 
 
 def test_forced_thinking_is_exactly_so_long(memorised: Reasoner) -> None:
-    sampling = replace(PLAIN, thinking_tokens=30, max_tokens=40)
-    found = evaluate(memorised, [FIRST], 4, sampling=sampling, least_thinking=30)
+    sampling = replace(PLAIN_SAMPLING, thinking_tokens=30, max_tokens=40)
+    found = evaluate(memorised, [FIRST], 4, sampling=sampling, min_thinking=30)
     close = NUMBERS["</think>"]
-    assert {int(np.flatnonzero(one.ids == close)[0]) for one in found.drawn[0]} == {
+    assert {int(np.flatnonzero(one.ids == close)[0]) for one in found.completions[0]} == {
         31
     }  # the opening mark, thirty thoughts, the end
 
@@ -146,36 +154,36 @@ PROBLEMS = [read_problem("( 3 + 4 ) * ( 5 + 6 ) ="), read_problem("( 1 + 1 ) * (
 
 
 def test_rates() -> None:
-    at = AtK(4, (1.0, 0.5), (0.25, 0.0))
+    at = ScoresAtK(4, (1.0, 0.5), (0.25, 0.0))
     assert (at.pass_rate.value, at.majority_rate.value) == (0.75, 0.125)
 
 
 def test_it_says_what_the_evaluation_says(memorised: Reasoner) -> None:
     found = evaluate(memorised, PROBLEMS, 8)
-    kept = measured(found, (4, 1, 8))
+    kept = summarize_evaluation(found, (4, 1, 8))
     assert [one.k for one in kept.curve] == [1, 4, 8]
-    assert list(kept.at(4).passed) == pytest.approx(found.pass_by_problem(4).tolist())
-    assert list(kept.at(4).majority) == pytest.approx(found.majority_by_problem(4).tolist())
+    assert list(kept.scores_at(4).pass_at_k) == pytest.approx(found.pass_by_problem(4).tolist())
+    assert list(kept.scores_at(4).majority_at_k) == pytest.approx(found.majority_by_problem(4).tolist())
     assert kept.entropy.value == pytest.approx(found.entropy())
-    assert kept.planning.value == pytest.approx(found.entropy(Role.PLANNING))
-    assert kept.execution.value == pytest.approx(found.entropy(Role.EXECUTION))
+    assert kept.planning.value == pytest.approx(found.entropy(TokenRole.PLANNING))
+    assert kept.execution.value == pytest.approx(found.entropy(TokenRole.EXECUTION))
     assert kept.tokens.value == pytest.approx(float(found.tokens.mean()))
     assert kept.question == PROBLEMS[0].text
     assert kept.reply[0].word == "<think>"
     assert [said.role for said in kept.reply] == list(found.traces[0][0].roles)
-    assert records.loads(Measured, records.dumps(kept)) == kept
+    assert records.record_from_json(PolicyEval, records.record_to_json(kept)) == kept
 
 
 def test_what_was_not_measured_is_refused(memorised: Reasoner) -> None:
     with pytest.raises(MeasureError, match="k = 3"):
-        measured(evaluate(memorised, PROBLEMS, 2), (1, 2)).at(3)
+        summarize_evaluation(evaluate(memorised, PROBLEMS, 2), (1, 2)).scores_at(3)
 
 
 def test_every_reply_is_there_once_and_reads_as_it_was(tmp_path: Path, memorised: Reasoner) -> None:
-    evaluation = evaluate(memorised, held_out(7, "medium")[:3], 5)
-    write_replies(evaluation, tmp_path / "run", 7)
-    write_replies(evaluation, tmp_path / "run", 7)
-    write_replies(evaluation, tmp_path / "run", 9)
+    evaluation = evaluate(memorised, draw_held_out(7, "medium")[:3], 5)
+    write_evaluation(evaluation, tmp_path / "run", 7)
+    write_evaluation(evaluation, tmp_path / "run", 7)
+    write_evaluation(evaluation, tmp_path / "run", 9)
     query = "SELECT * FROM rollouts JOIN problems USING (problem) WHERE split = 'eval' ORDER BY step, sample"
     rows = Run.open(tmp_path / "run").query(query).to_pylist()
     assert [row["step"] for row in rows] == [7] * 15 + [9] * 15

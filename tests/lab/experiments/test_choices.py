@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 
 from breadth.lab.experiments.choices import Choices
-from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Table, Verdict
 
 EXPERIMENT = Choices(rates=(0.1, 0.2, 0.4), prices=(0.5, 1.0, 2.0), steps=40, every=20)
 
 
-def done(rate: float, seed: int, early: float, late: float) -> Done:
+def done(rate: float, seed: int, early: float, late: float) -> FinishedTrial:
     return ended(f"rate-{rate:g}/seed-{seed}", early, late, 0.3)
 
 
-def priced(price: float, voted: float, seed: int = 0) -> Done:
+def priced(price: float, voted: float, seed: int = 0) -> FinishedTrial:
     return ended(f"price-{price:g}/seed-{seed}", 0.0, 0.0, voted)
 
 
-def ended(name: str, early: float, late: float, voted: float) -> Done:
+def ended(name: str, early: float, late: float, voted: float) -> FinishedTrial:
     curve = {"steps": list(range(1, 41)), "reward": [early] * 20 + [late] * 20}
-    return Done(
-        Trial(name, "m:w"),
-        {"train": curve, "beside": {"passed": 0.2, "voted": voted, "covered": 0.8, "tokens": 20.0}},
+    return FinishedTrial(
+        ExperimentTrial(name, "m:w"),
+        {"train": curve, "validation": {"passed": 0.2, "voted": voted, "covered": 0.8, "tokens": 20.0}},
         1.0,
     )
 
@@ -40,7 +40,7 @@ FOUND = [
 
 
 def test_the_best_rate_and_number_of_steps_by_hand() -> None:
-    verdict, table, *_ = EXPERIMENT.page(FOUND, Bench(2)).sections
+    verdict, table, *_ = EXPERIMENT.page(FOUND, ExperimentSetup(2)).sections
     assert isinstance(verdict, Verdict)
     assert verdict.headline == "Plain GRPO scores best on its own training problems at a rate of 0.2 after 20 steps."
     assert verdict.body == "The best lies inside what was tried."
@@ -51,7 +51,7 @@ def test_the_best_rate_and_number_of_steps_by_hand() -> None:
 
 
 def test_a_best_at_the_edge_says_so() -> None:
-    (verdict, *_) = EXPERIMENT.page([done(0.4, 0, 0.1, 0.9)], Bench(1)).sections
+    (verdict, *_) = EXPERIMENT.page([done(0.4, 0, 0.1, 0.9)], ExperimentSetup(1)).sections
     assert isinstance(verdict, Verdict)
     assert verdict.body == "The best is at the smallest or largest rate tried and at the last step: it may lie beyond."
 
@@ -59,7 +59,7 @@ def test_a_best_at_the_edge_says_so() -> None:
 def test_the_price_with_the_best_vote_over_seeds() -> None:
     # 2.0 is best at one seed, but 0.35 on average
     runs = [*FOUND, priced(0.5, 0.31), priced(1.0, 0.4), priced(2.0, 0.6), priced(2.0, 0.1, seed=1)]
-    _, verdict, _, table, _ = EXPERIMENT.page(runs, Bench(2)).sections
+    _, verdict, _, table, _ = EXPERIMENT.page(runs, ExperimentSetup(2)).sections
     assert isinstance(verdict, Verdict)
     assert verdict.headline == "The price of the anchor is 1."
     assert "try them there" not in verdict.body
@@ -72,35 +72,38 @@ def test_the_price_with_the_best_vote_over_seeds() -> None:
 
 
 def test_a_best_price_that_is_worse_than_none_is_said_to_be() -> None:
-    _, verdict, *_ = EXPERIMENT.page([*FOUND, priced(0.5, 0.29)], Bench(2)).sections
+    _, verdict, *_ = EXPERIMENT.page([*FOUND, priced(0.5, 0.29)], ExperimentSetup(2)).sections
     assert isinstance(verdict, Verdict)
     assert "None is better than plain" in verdict.body
 
 
 def test_prices_tried_at_a_rate_that_is_not_the_best_are_said_to_be() -> None:
-    _, verdict, *_ = EXPERIMENT.page([*FOUND, done(0.4, 2, 3.0, 3.0), priced(0.5, 0.9)], Bench(3)).sections
+    _, verdict, *_ = EXPERIMENT.page([*FOUND, done(0.4, 2, 3.0, 3.0), priced(0.5, 0.9)], ExperimentSetup(3)).sections
     assert isinstance(verdict, Verdict)
     assert "plain does best at 0.4, so try them there" in verdict.body
 
 
 def test_nothing_has_ended() -> None:
-    (verdict,) = EXPERIMENT.page([], Bench(1)).sections
+    (verdict,) = EXPERIMENT.page([], ExperimentSetup(1)).sections
     assert isinstance(verdict, Verdict)
     assert verdict.headline == "No course has ended yet."
 
 
 def test_trials_differ_in_rate_price_and_seed_alone() -> None:
-    trials = EXPERIMENT.trials(Bench(2))
+    trials = EXPERIMENT.trials(ExperimentSetup(2))
     names = ["rate-0.1", "rate-0.2", "rate-0.4", "price-0.5", "price-1", "price-2"]
     assert [trial.name for trial in trials] == [f"{name}/seed-{seed}" for seed in range(2) for name in names]
-    courses = [trial.settings["course"] for trial in trials]
+    courses = [trial.settings["grpo_run"] for trial in trials]
     assert (
         len(
-            {str({key: value for key, value in one.items() if key not in ("rate", "seed", "chain")}) for one in courses}
+            {
+                str({key: value for key, value in one.items() if key not in ("learning_rate", "seed", "chain")})
+                for one in courses
+            }
         )
         == 1
     )
-    assert {one["rate"] for one in courses[3:6]} == {0.2}
+    assert {one["learning_rate"] for one in courses[3:6]} == {0.2}
     coefficients = [
         [part["coefficient"] for part in one["chain"]["mechanisms"] if "coefficient" in part] for one in courses[:6]
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import BrokenFileError, SettingsError
-from breadth.lab.experiments.gate import Check, Gate, Passage, gate_page, pass_gate
-from breadth.lab.model.reasoner import Reasoner, save
+from breadth.lab.experiments.gate import Gate, GateCheck, GateResult, gate_page, run_gate
+from breadth.lab.model.reasoner import Reasoner, save_reasoner
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import hump_test
 from breadth.report.jsonable import render_json
@@ -17,26 +17,26 @@ from breadth.report.sections import Severity, Table, Verdict
 GATE = Gate(problems=6, samples=8, forced_samples=2)
 
 
-def by_name(passage: Passage) -> dict[str, Check]:
-    return {check.what: check for check in passage.checks}
+def by_name(passage: GateResult) -> dict[str, GateCheck]:
+    return {check.quantity: check for check in passage.checks}
 
 
 def test_a_base_of_one_problem_is_measured_and_told_what_it_lacks(memorised: Reasoner, tmp_path: Path) -> None:
     course = tmp_path / "course"
     for place in ("policy", "stages/2"):
-        save(memorised, course / place)
+        save_reasoner(memorised, course / place)
     told: list[str] = []
-    passage = pass_gate(memorised, GATE, course, told.append)
+    passage = run_gate(memorised, GATE, course, told.append)
     checks = by_name(passage)
-    assert checks["rarer format's share"].met is False  # it was taught one format only
+    assert checks["rarer format's share"].is_met is False  # it was taught one format only
     lost = checks["pass@8 after plain training less before"]
-    assert isinstance(lost.found, Interval)
-    assert (lost.found.value, lost.met) == (0.0, False)  # the policy is the base itself, drawn alike
+    assert isinstance(lost.value, Interval)
+    assert (lost.value.value, lost.is_met) == (0.0, False)  # the policy is the base itself, drawn alike
     assert "at least 0 thinking tokens" in told
     assert "the policy of step 2" in told
     assert passage.hump.budgets[0] == 0
     assert passage.hump.budgets[-1] == pytest.approx(8 * passage.natural, abs=1)
-    assert not passage.met
+    assert not passage.is_met
     verdict, table, _ = gate_page(passage, GATE, "breadth lab gate").sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.WARNING
@@ -48,8 +48,8 @@ def test_a_base_of_one_problem_is_measured_and_told_what_it_lacks(memorised: Rea
 
 def test_all_met_is_good() -> None:
     hump = hump_test([0, 1], [[1, 0]] * 30)
-    passage = Passage((Check("pass@1", "0.1 to 0.4", 0.2, True),), hump, 20.0)
-    assert passage.met
+    passage = GateResult((GateCheck("pass@1", "0.1 to 0.4", 0.2, True),), hump, 20.0)
+    assert passage.is_met
     (verdict, *_) = gate_page(passage, Gate(), "breadth lab gate").sections
     assert isinstance(verdict, Verdict)
     assert (verdict.severity, verdict.headline) == (Severity.GOOD, "All 1 conditions are met.")
@@ -57,7 +57,7 @@ def test_all_met_is_good() -> None:
 
 def test_a_folder_without_a_policy_is_refused(memorised: Reasoner, tmp_path: Path) -> None:
     with pytest.raises(BrokenFileError, match="no trained policy"):
-        pass_gate(memorised, GATE, tmp_path)
+        run_gate(memorised, GATE, tmp_path)
 
 
 def test_too_few_replies_for_a_vote_are_refused() -> None:

@@ -5,54 +5,71 @@ from __future__ import annotations
 import pytest
 
 from breadth.base import settings
-from breadth.lab.evaluation.checkpoints import Look, Looks, MeasuredArm
+from breadth.lab.evaluation.checkpoints import ArmEvals, CheckpointEval, CheckpointEvalPlan
 from breadth.lab.experiments.arms import ALL_ARMS
-from breadth.lab.experiments.remedies import REMEDIES, SHOWN, Remedies, beside, curves, drawn
-from breadth.lab.grpo import SEVERAL, SEVERAL_RATE, Course
-from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.lab.experiments.remedies import (
+    MAX_SHOWN_ARMS,
+    REMEDIES,
+    Remedies,
+    choose_shown_arms,
+    remedy_curves,
+    validation_sections,
+)
+from breadth.lab.grpo import OFF_POLICY_LEARNING_RATE, OFF_POLICY_UPDATES, GrpoRun
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.measure.intervals import Interval
 from breadth.report.jsonable import render_json
 from breadth.report.sections import Curve, Severity, Table, Verdict
 
 
 def test_arms_of_a_regime_differ_in_their_chain_alone_and_all_see_as_many_rollouts() -> None:
-    trials = REMEDIES.trials(Bench(2, weights="abc"))
+    trials = REMEDIES.trials(ExperimentSetup(2, weights="abc"))
     assert [trial.name for trial in trials[:3]] == ["base", "on-policy/seed-0", "plain/seed-0"]
     assert len(trials) == 1 + 2 * len(ALL_ARMS)
-    courses = {trial.name: settings.from_table(Course, trial.settings["course"]) for trial in trials[1:]}
+    courses = {trial.name: settings.from_table(GrpoRun, trial.settings["grpo_run"]) for trial in trials[1:]}
     for name, course in courses.items():
         arm, _, seed = name.partition("/seed-")
         regime = (
-            {} if ALL_ARMS[arm].updates == 1 else {"updates": SEVERAL, "rate": SEVERAL_RATE, "steps": 120 * SEVERAL}
+            {}
+            if ALL_ARMS[arm].updates == 1
+            else {
+                "updates": OFF_POLICY_UPDATES,
+                "learning_rate": OFF_POLICY_LEARNING_RATE,
+                "steps": 120 * OFF_POLICY_UPDATES,
+            }
         )
-        assert course == Course(ALL_ARMS[arm].chain, seed=int(seed), **regime)  # type: ignore[arg-type]  # by name
+        assert course == GrpoRun(ALL_ARMS[arm].chain, seed=int(seed), **regime)  # type: ignore[arg-type]  # by name
 
 
 def test_all_arms_of_a_seed_come_before_the_next_seed() -> None:
-    seeds = [trial.name[-1] for trial in REMEDIES.trials(Bench(3))[1:]]
+    seeds = [trial.name[-1] for trial in REMEDIES.trials(ExperimentSetup(3))[1:]]
     assert seeds == sorted(seeds)
 
 
 def test_smaller_courses_are_asked_for_by_field() -> None:
-    (trial, *_) = Remedies(course={"steps": 2, "prompts": 4}).trials(Bench(1))[1:]
-    assert (trial.settings["course"]["steps"], trial.settings["course"]["prompts"]) == (2, 4)
+    (trial, *_) = Remedies(overrides={"steps": 2, "prompts": 4}).trials(ExperimentSetup(1))[1:]
+    assert (trial.settings["grpo_run"]["steps"], trial.settings["grpo_run"]["prompts"]) == (2, 4)
 
 
-EXPERIMENT = Remedies(looks=Looks(problems=4, samples=8))
+EXPERIMENT = Remedies(eval_plan=CheckpointEvalPlan(problems=4, samples=8))
 TRAIN = {"steps": [1, 2, 3, 4], "planning": [1.0, 0.8, 0.6, 0.4], "reward": [0.1, 0.2, 0.3, 0.4]}
 
 
 def look(rights: list[int], step: int = 4) -> dict[str, object]:
     """Eight replies a problem, so many of them right (the answer 1), the others all different."""
     answers = [[1] * right + list(range(2, 10 - right)) for right in rights]
-    return Look(step, [1] * len(rights), answers, 0.5, 0.6, 0.2, 1.0, 20.0, {"infix": 1.0}, {"add": 1.0}).to_row()
+    return CheckpointEval(
+        step, [1] * len(rights), answers, 0.5, 0.6, 0.2, 1.0, 20.0, {"infix": 1.0}, {"add": 1.0}
+    ).to_row()
 
 
-def done(arm: str, seed: int, rights: list[int]) -> Done:
-    return Done(Trial(f"{arm}/seed-{seed}", "m:w"), {"looks": [look(rights, 2), look(rights)], "train": TRAIN}, 1.0)
+def done(arm: str, seed: int, rights: list[int]) -> FinishedTrial:
+    return FinishedTrial(
+        ExperimentTrial(f"{arm}/seed-{seed}", "m:w"), {"evals": [look(rights, 2), look(rights)], "train": TRAIN}, 1.0
+    )
 
 
-BASE = Done(Trial("base", "m:w"), {"looks": [look([1, 1, 1, 1], 0)]}, 1.0)
+BASE = FinishedTrial(ExperimentTrial("base", "m:w"), {"evals": [look([1, 1, 1, 1], 0)]}, 1.0)
 WIDE = [done("thermostat", seed, [4, 4, 4, 1 + seed % 2]) for seed in range(4)]
 NARROW = [done("on-policy", seed, [8, 4, seed % 2, 0]) for seed in range(4)]
 
@@ -63,7 +80,7 @@ def cells(table: Table, row: str) -> dict[str, object]:
 
 
 def test_numbers_and_places_by_hand() -> None:
-    page = EXPERIMENT.page([BASE, *WIDE, *NARROW], Bench(4, weights="abc"))
+    page = EXPERIMENT.page([BASE, *WIDE, *NARROW], ExperimentSetup(4, weights="abc"))
     verdict, scores, gains, entropies, *pictures = page.sections
     assert isinstance(scores, Table)
     assert isinstance(gains, Table)
@@ -94,26 +111,26 @@ def test_an_arm_that_pays_with_its_score_is_not_praised() -> None:
     # pass@8 of 1 against 0.5 or 0.75, but pass@1 of an eighth against half and more.
     poor = [done("thermostat", seed, [1, 1, 1, 1]) for seed in range(4)]
     rich = [done("on-policy", seed, [8, 8, 4 + seed % 2, 0]) for seed in range(4)]
-    (verdict, *_) = EXPERIMENT.page([BASE, *poor, *rich], Bench(4)).sections
+    (verdict, *_) = EXPERIMENT.page([BASE, *poor, *rich], ExperimentSetup(4)).sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.NOTE
 
 
 def test_one_seed_proves_nothing() -> None:
-    (verdict, *_) = EXPERIMENT.page([BASE, WIDE[0], NARROW[0]], Bench(1)).sections
+    (verdict, *_) = EXPERIMENT.page([BASE, WIDE[0], NARROW[0]], ExperimentSetup(1)).sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.CANNOT_TELL
 
 
 def test_an_unfinished_experiment_has_a_page_too() -> None:
-    page = EXPERIMENT.page([WIDE[0], NARROW[1]], Bench(2))  # no base, no common seed
+    page = EXPERIMENT.page([WIDE[0], NARROW[1]], ExperimentSetup(2))  # no base, no common seed
     assert render_json(page)
 
 
-def judged(arm: str, seed: int, voted: float) -> Done:
-    return Done(
-        Trial(f"{arm}/seed-{seed}", "m:w"),
-        {"beside": {"passed": 0.1, "voted": voted, "covered": 0.5, "tokens": 20.0}},
+def judged(arm: str, seed: int, voted: float) -> FinishedTrial:
+    return FinishedTrial(
+        ExperimentTrial(f"{arm}/seed-{seed}", "m:w"),
+        {"validation": {"passed": 0.1, "voted": voted, "covered": 0.5, "tokens": 20.0}},
         1.0,
     )
 
@@ -126,7 +143,7 @@ def test_the_pair_has_the_best_votes_of_one_regime() -> None:
         "forking": (0.1, 0.3),
         "gppo": (0.9, 0.1),
     }
-    verdict, table = beside(
+    verdict, table = validation_sections(
         [judged(arm, seed, vote) for arm, both in votes.items() for seed, vote in enumerate(both)], 16
     )
     assert isinstance(verdict, Verdict)
@@ -138,33 +155,35 @@ def test_the_pair_has_the_best_votes_of_one_regime() -> None:
 
 
 def test_without_a_judgement_there_is_nothing_to_show() -> None:
-    assert beside([Done(Trial("base", "m:w"), {"looks": []}, 1.0)], 16) == []
-    (table,) = beside([judged("anchor", 0, 0.4)], 16)
+    assert validation_sections([FinishedTrial(ExperimentTrial("base", "m:w"), {"evals": []}, 1.0)], 16) == []
+    (table,) = validation_sections([judged("anchor", 0, 0.4)], 16)
     assert isinstance(table, Table)
 
 
-def arm(*rights: int) -> MeasuredArm:
+def arm(*rights: int) -> ArmEvals:
     """Looks at steps 2, 4, ... at which so many of eight problems are solved by one reply of one."""
     looks = [
-        Look(2 * place + 2, [1] * 8, [[1]] * right + [[0]] * (8 - right), 0, 0, 0, 1, 1, {}, {})
+        CheckpointEval(2 * place + 2, [1] * 8, [[1]] * right + [[0]] * (8 - right), 0, 0, 0, 1, 1, {}, {})
         for place, right in enumerate(rights)
     ]
-    return MeasuredArm({0: looks})
+    return ArmEvals({0: looks})
 
 
-def done_of_remedies_curves(name: str, seed: int, planning: list[float | None]) -> Done:
+def done_of_remedies_curves(name: str, seed: int, planning: list[float | None]) -> FinishedTrial:
     steps = list(range(1, len(planning) + 1))
-    return Done(Trial(f"{name}/seed-{seed}", "m:w"), {"train": {"steps": steps, "planning": planning}}, 1.0)
+    return FinishedTrial(
+        ExperimentTrial(f"{name}/seed-{seed}", "m:w"), {"train": {"steps": steps, "planning": planning}}, 1.0
+    )
 
 
 def test_controls_and_the_best_are_drawn() -> None:
     arms = {"on-policy": arm(1), "plain": arm(1), **{f"arm-{right}": arm(right) for right in range(1, 8)}}
-    assert drawn(arms) == ["on-policy", "plain", "arm-7", "arm-6", "arm-5", "arm-4"]
-    assert SHOWN == 4
+    assert choose_shown_arms(arms) == ["on-policy", "plain", "arm-7", "arm-6", "arm-5", "arm-4"]
+    assert MAX_SHOWN_ARMS == 4
 
 
 def test_points_by_hand() -> None:
-    entropy, score, coverage = curves(
+    entropy, score, coverage = remedy_curves(
         {"on-policy": arm(2, 6)},
         [
             done_of_remedies_curves("on-policy", 0, [1, 2, 3, 4, 5]),
@@ -182,5 +201,5 @@ def test_points_by_hand() -> None:
 
 
 def test_arms_of_several_updates_are_drawn_against_generations() -> None:
-    _, _, coverage = curves({"plain": arm(2, 6)}, [])
+    _, _, coverage = remedy_curves({"plain": arm(2, 6)}, [])
     assert coverage.series[0].x == (0.5, 1.0)  # steps 2 and 4 at four updates a generation

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import MissingExtraError, SettingsError
-from breadth.lab.model.pretraining import IGNORED, MIX, Lessons, pretrain
-from breadth.lab.model.reasoner import Reasoner, Shape
+from breadth.lab.model.pretraining import IGNORED_LABEL, LEVEL_SHARES, PretrainingPlan, pretrain
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape
 from breadth.lab.task.problems import LEVELS, Problem, draw_problem, draw_problems
-from breadth.lab.task.teacher import Facts, Teacher, Written
-from breadth.lab.task.vocabulary import words_of
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher, TeacherTrace
+from breadth.lab.task.vocabulary import vocabulary_words
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
-FACTS = Facts(prime=5, shaky=0.3, right=0.1, believed=0.6)
+FACTS = ArithmeticFacts(prime=5, shaky=0.3, right=0.1, believed=0.6)
 TEACHER = Teacher(FACTS, attempts=2, content=0.8, careless=0.3, cut=0.1)
-TINY = Shape(hidden=32, layers=1, heads=2, inner=32, context=256)
-FEW = Lessons(steps=5, batch=4, rate=0.01, seed=1)
-WORDS = words_of(5)
+TINY = ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=256)
+FEW = PretrainingPlan(steps=5, batch=4, learning_rate=0.01, seed=1)
+WORDS = vocabulary_words(5)
 
 
 def _weights(reasoner: Reasoner) -> Any:
@@ -36,7 +36,10 @@ def test_the_same_seed_teaches_the_same_weights() -> None:
     first = pretrain(TEACHER, FEW, TINY)
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.manual_seed(4)
-    second, other = pretrain(TEACHER, FEW, TINY), pretrain(TEACHER, Lessons(steps=5, batch=4, rate=0.01, seed=2), TINY)
+    second, other = (
+        pretrain(TEACHER, FEW, TINY),
+        pretrain(TEACHER, PretrainingPlan(steps=5, batch=4, learning_rate=0.01, seed=2), TINY),
+    )
     assert torch.equal(_weights(first), _weights(second))
     assert not torch.equal(_weights(first), _weights(other))
     assert not first.model.training
@@ -45,7 +48,10 @@ def test_the_same_seed_teaches_the_same_weights() -> None:
 def test_the_loss_falls() -> None:
     told: list[tuple[int, float]] = []
     pretrain(
-        TEACHER, Lessons(steps=40, batch=8, rate=0.1, seed=0), TINY, told=lambda step, loss: told.append((step, loss))
+        TEACHER,
+        PretrainingPlan(steps=40, batch=8, learning_rate=0.1, seed=0),
+        TINY,
+        on_loss=lambda step, loss: told.append((step, loss)),
     )
     losses = [loss for _, loss in told]
     assert [step for step, _ in told] == list(range(1, 41))
@@ -59,7 +65,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
     taken: list[Problem] = []
     write = Teacher.write
 
-    def spy(self: Teacher, problem: Problem, rng: np.random.Generator) -> Written:
+    def spy(self: Teacher, problem: Problem, rng: np.random.Generator) -> TeacherTrace:
         taken.append(problem)
         return write(self, problem, rng)
 
@@ -95,7 +101,7 @@ def _drawn(rng: np.random.Generator) -> list[Problem]:
     """Take twenty lessons from a generator."""
     taken = []
     for _ in range(20):
-        taken.append(draw_problem(rng, 5, LEVELS[rng.choice(3, p=MIX)]))
+        taken.append(draw_problem(rng, 5, LEVELS[rng.choice(3, p=LEVEL_SHARES)]))
         TEACHER.write(taken[-1], rng)
     return taken
 
@@ -109,7 +115,7 @@ def test_labels_are_the_tokens_themselves_but_for_prompt_padding_and_imposed_end
     for inputs, targets in batches:
         assert inputs.shape == (4, targets.shape[1] + 1)
         for tokens, following in zip(inputs.tolist(), targets.tolist(), strict=True):
-            _check([WORDS[token] for token in tokens], [IGNORED, *following], imposed=cut == 1.0)
+            _check([WORDS[token] for token in tokens], [IGNORED_LABEL, *following], imposed=cut == 1.0)
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch, teacher: Teacher) -> list[tuple[Any, Any]]:
@@ -123,7 +129,7 @@ def _watched(monkeypatch: pytest.MonkeyPatch, teacher: Teacher) -> list[tuple[An
         return forward(self, input_ids=input_ids, **rest)
 
     def spied_loss(logits: Any, target: Any, *, ignore_index: int) -> Any:
-        assert ignore_index == IGNORED
+        assert ignore_index == IGNORED_LABEL
         targets.append(target.reshape(len(inputs[-1]), -1))
         assert len(logits) == len(target)
         return cross_entropy(logits, target, ignore_index=ignore_index)
@@ -143,7 +149,7 @@ def _check(words: list[str], labels: list[int], *, imposed: bool) -> None:
     assert len(words) == len(labels)
     for place, (word, label) in enumerate(zip(words, labels, strict=True)):
         learnt = opened <= place <= ended and not (imposed and place == closed)
-        assert label == (WORDS.index(word) if learnt else IGNORED)
+        assert label == (WORDS.index(word) if learnt else IGNORED_LABEL)
 
 
 def test_the_rate_rises_and_falls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,17 +161,25 @@ def test_the_rate_rises_and_falls(monkeypatch: pytest.MonkeyPatch) -> None:
         return step(self, *given, **named)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
-    pretrain(TEACHER, Lessons(steps=4, batch=2, rate=0.1, seed=0), TINY)
+    pretrain(TEACHER, PretrainingPlan(steps=4, batch=2, learning_rate=0.1, seed=0), TINY)
     # Steps 1 to 4 of the first hundred: 1, 2, 3, 4 % of 0.1, times half of 1 + cos(0, 45, 90, 135 degrees).
     assert np.allclose(rates, [0.001, 0.002 * 0.8535534, 0.003 * 0.5, 0.004 * 0.1464466])
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"steps": 0}, {"batch": 0}, {"rate": 0.0}, {"rate": 1.0}, {"rate": float("nan")}, {"seed": -1}]
+    "wrong",
+    [
+        {"steps": 0},
+        {"batch": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": 1.0},
+        {"learning_rate": float("nan")},
+        {"seed": -1},
+    ],
 )
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=f"Lessons got {next(iter(wrong))} = "):
-        Lessons(**wrong)
+        PretrainingPlan(**wrong)
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

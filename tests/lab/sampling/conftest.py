@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from breadth.lab.model.reasoner import Reasoner, Shape, build
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,10 @@ def enlivened() -> Callable[[int, int], Reasoner]:
 
     def make(layers: int, context: int) -> Reasoner:
         torch.set_num_threads(1)
-        reasoner = build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=layers, heads=2, inner=32, context=context))
+        reasoner = build_reasoner(
+            Teacher(ArithmeticFacts(prime=7)),
+            ReasonerShape(hidden=32, layers=layers, heads=2, inner=32, context=context),
+        )
         with torch.no_grad():
             for weight in reasoner.model.parameters():
                 if weight.dim() == 2:

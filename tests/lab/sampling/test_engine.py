@@ -12,10 +12,10 @@ import pytest
 
 from breadth.base.errors import ServerError, SettingsError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, Shape, build
-from breadth.lab.sampling.batch import Marks
-from breadth.lab.sampling.engine import Engine, Job, Token, draw_all
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.sampling.batch import CompletionJob, ThinkingMarks, sample_all
+from breadth.lab.sampling.engine import Engine, SampledToken
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 
@@ -31,7 +31,9 @@ def lively(enlivened: Callable[[int, int], Reasoner]) -> Reasoner:
 @pytest.fixture(scope="module")
 def endless() -> Reasoner:
     """A reasoner that goes on for ever: greedily, a constant stream prefers the same word each time."""
-    reasoner = build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=2048))
+    reasoner = build_reasoner(
+        Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=2048)
+    )
     with torch.no_grad():
         reasoner.model.model.embed_tokens.weight[:] = 1.0
         reasoner.model.model.embed_tokens.weight[12] = 9.0
@@ -49,12 +51,12 @@ def engine(lively: Reasoner) -> Iterator[Engine]:
 class Ear:
     """Keeps what it hears."""
 
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[SampledToken] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     begun: threading.Event = field(default_factory=threading.Event)
 
-    def hear(self, token: Token) -> None:
+    def hear(self, token: SampledToken) -> None:
         self.tokens.append(token)
         self.begun.set()
         if token.last:
@@ -69,7 +71,7 @@ class Ear:
         return [token.id for token in self.tokens]
 
 
-def jobs(count: int) -> list[Job]:
+def jobs(count: int) -> list[CompletionJob]:
     rng = np.random.default_rng(1)
     rules = [
         Sampling(temperature=1.0, top_p=1.0, max_tokens=25),
@@ -77,7 +79,7 @@ def jobs(count: int) -> list[Job]:
         Sampling(temperature=0.0, max_tokens=8, top_logprobs=5),
     ]
     return [
-        Job(tuple(rng.integers(4, 20, rng.integers(1, 20)).tolist()), rules[place % 3], seed=place)
+        CompletionJob(tuple(rng.integers(4, 20, rng.integers(1, 20)).tolist()), rules[place % 3], seed=place)
         for place in range(count)
     ]
 
@@ -96,10 +98,10 @@ def idle(engine: Engine) -> bool:
 
 @pytest.mark.parametrize("most", [512, 5])
 def test_jobs_that_come_in_waves_from_many_threads_are_drawn_as_if_alone(lively: Reasoner, most: int) -> None:
-    # As in the test of draw_all, these are seeds for which no rounding of the company's flips a token.
+    # As in the test of sample_all, these are seeds for which no rounding of the company's flips a token.
     asked = jobs(60)
     ears = [Ear() for _ in asked]
-    engine = Engine(lively, most=most)
+    engine = Engine(lively, max_running=most)
 
     def ask(part: slice) -> None:
         for job, ear in zip(asked[part], ears[part], strict=True):
@@ -113,7 +115,7 @@ def test_jobs_that_come_in_waves_from_many_threads_are_drawn_as_if_alone(lively:
         thread.join()
     assert all(ear.over.wait(WAIT) for ear in ears)
     engine.close()
-    for ear, drawn in zip(ears, draw_all(lively, asked), strict=True):
+    for ear, drawn in zip(ears, sample_all(lively, asked), strict=True):
         assert ear.ids == drawn.ids.tolist()
         assert [token.logprob for token in ear.tokens] == pytest.approx(drawn.logprobs.tolist(), abs=1e-4)
         assert [token.entropy for token in ear.tokens] == pytest.approx(drawn.entropies.tolist(), abs=1e-4)
@@ -124,7 +126,9 @@ def test_jobs_that_come_in_waves_from_many_threads_are_drawn_as_if_alone(lively:
 def test_the_likeliest_are_told_to_those_who_ask(lively: Reasoner, engine: Engine) -> None:
     many, few, none = Ear(), Ear(), Ear()
     for ear, wish in ((many, 99), (few, 3), (none, 0)):
-        engine.submit(Job((2, 12), Sampling(temperature=0.0, max_tokens=4, top_logprobs=wish)), ear.hear, ear.fail)
+        engine.submit(
+            CompletionJob((2, 12), Sampling(temperature=0.0, max_tokens=4, top_logprobs=wish)), ear.hear, ear.fail
+        )
     assert all(ear.over.wait(WAIT) for ear in (many, few, none))
     for place, token in enumerate(few.tokens):
         assert token.top == many.tokens[place].top[:3]
@@ -135,16 +139,18 @@ def test_the_likeliest_are_told_to_those_who_ask(lively: Reasoner, engine: Engin
 
 
 def test_budgets_are_told_as_forced(lively: Reasoner, engine: Engine) -> None:
-    marks, ear = Marks.of(lively.tokenizer), Ear()
-    engine.submit(Job((2, marks.open), Sampling(temperature=0.0, max_tokens=3, thinking_tokens=0)), ear.hear, ear.fail)
+    marks, ear = ThinkingMarks.from_tokenizer(lively.tokenizer), Ear()
+    engine.submit(
+        CompletionJob((2, marks.open), Sampling(temperature=0.0, max_tokens=3, thinking_tokens=0)), ear.hear, ear.fail
+    )
     assert ear.over.wait(WAIT)
     assert (ear.tokens[0].id, ear.tokens[0].forced) == (marks.close, True)
 
 
 def test_a_cancelled_job_is_heard_of_no_more(endless: Reasoner) -> None:
-    engine = Engine(endless, most=2)
+    engine = Engine(endless, max_running=2)
     ears = [Ear() for _ in range(4)]
-    tickets = [engine.submit(Job((2, 12), LONG, seed), ear.hear, ear.fail) for seed, ear in enumerate(ears)]
+    tickets = [engine.submit(CompletionJob((2, 12), LONG, seed), ear.hear, ear.fail) for seed, ear in enumerate(ears)]
     assert ears[0].begun.wait(WAIT)
     tickets[2].cancel()  # it waits in the queue
     tickets[0].cancel()
@@ -164,13 +170,13 @@ def test_a_listener_may_cancel_its_own_job(endless: Reasoner) -> None:
     heard: list[int] = []
     ready = threading.Event()
 
-    def hear(token: Token) -> None:
+    def hear(token: SampledToken) -> None:
         ready.wait(WAIT)
         heard.append(token.id)
         if len(heard) == 3:
             ticket.cancel()
 
-    ticket = engine.submit(Job((2, 12), LONG), hear, lambda error: None)
+    ticket = engine.submit(CompletionJob((2, 12), LONG), hear, lambda error: None)
     ready.set()
     assert idle(engine)
     assert len(heard) == 3
@@ -180,11 +186,11 @@ def test_a_listener_may_cancel_its_own_job(endless: Reasoner) -> None:
 def test_a_broken_listener_takes_down_its_own_job_only(engine: Engine) -> None:
     broken, whole = Ear(), Ear()
 
-    def hear(token: Token) -> None:
+    def hear(token: SampledToken) -> None:
         raise ValueError("no")
 
-    engine.submit(Job((2, 12), greedy(9)), hear, broken.fail)
-    engine.submit(Job((2, 13), greedy(9)), whole.hear, whole.fail)
+    engine.submit(CompletionJob((2, 12), greedy(9)), hear, broken.fail)
+    engine.submit(CompletionJob((2, 13), greedy(9)), whole.hear, whole.fail)
     assert whole.over.wait(WAIT)
     assert [str(error) for error in broken.errors] == ["no"]
     assert whole.tokens[-1].last
@@ -192,22 +198,22 @@ def test_a_broken_listener_takes_down_its_own_job_only(engine: Engine) -> None:
     def worse(error: Exception) -> None:
         raise KeyError
 
-    engine.submit(Job((2, 12), greedy(9)), hear, worse)
+    engine.submit(CompletionJob((2, 12), greedy(9)), hear, worse)
     after = Ear()
-    engine.submit(Job((2, 13), greedy(9)), after.hear, after.fail)
+    engine.submit(CompletionJob((2, 13), greedy(9)), after.hear, after.fail)
     assert after.over.wait(WAIT)
     assert after.ids == whole.ids
 
 
 def test_numbers_that_are_not_finite_fail_the_job_and_no_other(engine: Engine) -> None:
     whole, ear, again = Ear(), Ear(), Ear()
-    engine.submit(Job((2, 12), greedy(3)), whole.hear, whole.fail)
+    engine.submit(CompletionJob((2, 12), greedy(3)), whole.hear, whole.fail)
     assert whole.over.wait(WAIT)
     bad = next(token for token in range(4, 20) if token not in [2, 12, *whole.ids])
     with torch.inference_mode():
         engine._batch.network.embedding[bad] = float("nan")
-    engine.submit(Job((2, bad), greedy(3)), ear.hear, ear.fail)
-    engine.submit(Job((2, 12), greedy(3)), again.hear, again.fail)
+    engine.submit(CompletionJob((2, bad), greedy(3)), ear.hear, ear.fail)
+    engine.submit(CompletionJob((2, 12), greedy(3)), again.hear, again.fail)
     assert ear.over.wait(WAIT)
     assert again.over.wait(WAIT)
     assert "not finite" in str(ear.errors[0])
@@ -220,11 +226,11 @@ def test_a_step_that_breaks_fails_what_is_open_and_the_next_is_drawn(
     ear, after = Ear(), Ear()
     with monkeypatch.context() as patched:
         patched.setattr(engine._batch, "step", lambda: 1 / 0)
-        engine.submit(Job((2, 12), greedy(3)), ear.hear, ear.fail)
+        engine.submit(CompletionJob((2, 12), greedy(3)), ear.hear, ear.fail)
         assert ear.over.wait(WAIT)
     assert isinstance(ear.errors[0], ServerError)
     assert isinstance(ear.errors[0].__cause__, ZeroDivisionError)
-    engine.submit(Job((2, 12), greedy(3)), after.hear, after.fail)
+    engine.submit(CompletionJob((2, 12), greedy(3)), after.hear, after.fail)
     assert after.over.wait(WAIT)
     assert after.tokens
 
@@ -232,24 +238,24 @@ def test_a_step_that_breaks_fails_what_is_open_and_the_next_is_drawn(
 def test_what_cannot_be_drawn_is_refused_at_once(engine: Engine, lively: Reasoner) -> None:
     ear = Ear()
     with pytest.raises(ServerError, match="context holds 2048") as caught:
-        engine.submit(Job((1,) * 2048, LONG), ear.hear, ear.fail)
+        engine.submit(CompletionJob((1,) * 2048, LONG), ear.hear, ear.fail)
     assert caught.value.fatal
     with pytest.raises(ServerError, match="penalty"):
-        engine.submit(Job((1,), Sampling(presence_penalty=1.0)), ear.hear, ear.fail)
-    with pytest.raises(SettingsError, match="most"):
-        Engine(lively, most=0)
+        engine.submit(CompletionJob((1,), Sampling(presence_penalty=1.0)), ear.hear, ear.fail)
+    with pytest.raises(SettingsError, match="max_running"):
+        Engine(lively, max_running=0)
 
 
 def test_closing_fails_what_is_open(endless: Reasoner) -> None:
-    engine = Engine(endless, most=1)
+    engine = Engine(endless, max_running=1)
     running, waiting = Ear(), Ear()
-    engine.submit(Job((2, 12), LONG), running.hear, running.fail)
-    engine.submit(Job((2, 12), LONG), waiting.hear, waiting.fail)
+    engine.submit(CompletionJob((2, 12), LONG), running.hear, running.fail)
+    engine.submit(CompletionJob((2, 12), LONG), waiting.hear, waiting.fail)
     assert running.begun.wait(WAIT)
     engine.close()
     engine.close()
     assert ["closed" in str(ear.errors[0]) for ear in (running, waiting)] == [True, True]
     assert engine.open == 0
     with pytest.raises(ServerError, match="closed"):
-        engine.submit(Job((2, 12), LONG), running.hear, running.fail)
+        engine.submit(CompletionJob((2, 12), LONG), running.hear, running.fail)
     assert not any(thread.name == "breadth-reasoner" and thread is engine._thread for thread in threading.enumerate())

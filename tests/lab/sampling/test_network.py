@@ -10,17 +10,19 @@ import pytest
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, Shape, build
-from breadth.lab.sampling.batch import Job, Marks, begun
-from breadth.lab.sampling.network import STRIDE, Choice, Network, chosen, mixed, uniforms
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.sampling.batch import CompletionJob, ThinkingMarks, initial_rows
+from breadth.lab.sampling.network import CACHE_STRIDE, ReasonerNetwork, TokenChoice, choose_tokens, splitmix64, uniforms
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 
 
 def lively(layers: int = 2) -> Reasoner:
     """Build a reasoner with weights large enough for each token to depend on all before it."""
-    reasoner = build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=layers, heads=2, inner=32, context=128))
+    reasoner = build_reasoner(
+        Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=layers, heads=2, inner=32, context=128)
+    )
     with torch.no_grad():
         for weight in reasoner.model.parameters():
             if weight.dim() == 2:
@@ -32,7 +34,7 @@ def test_logits_are_the_models_for_rows_of_any_length() -> None:
     model = lively().model
     rng = np.random.default_rng(0)
     texts = [torch.from_numpy(rng.integers(0, 20, length)) for length in (3, 40, 17)]
-    network = Network(model)
+    network = ReasonerNetwork(model)
     cache = network.cache()
     with torch.inference_mode():
         theirs = [model(input_ids=text[None]).logits[0] for text in texts]
@@ -47,15 +49,15 @@ def test_logits_are_the_models_for_rows_of_any_length() -> None:
 
 
 def test_the_cache_grows_and_rows_move_with_all_they_hold() -> None:
-    network = Network(lively().model)
+    network = ReasonerNetwork(lively().model)
     cache = network.cache()
     with torch.inference_mode():
         cache.reserve(2, 5)
-        block = network.read(torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 9]]))
+        block = network.prefill(torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 9]]))
         cache.put(torch.tensor([0, 1]), block, torch.tensor([1, 0]))
-        cache.reserve(40, 6 + STRIDE)
+        cache.reserve(40, 6 + CACHE_STRIDE)
         assert cache.store.shape[2] >= 40
-        assert cache.store.shape[4] >= 6 + STRIDE
+        assert cache.store.shape[4] >= 6 + CACHE_STRIDE
         assert torch.equal(cache.store[:, :, 0, :, :5], block[:, :, 1])
         cache.move(torch.tensor([1]), torch.tensor([0]), 5)
         assert torch.equal(cache.store[:, :, 1, :, :5], block[:, :, 1])
@@ -67,7 +69,7 @@ def test_the_cache_grows_and_rows_move_with_all_they_hold() -> None:
 
 def test_what_the_model_learns_later_does_not_reach_it() -> None:
     reasoner = lively()
-    network = Network(reasoner.model)
+    network = ReasonerNetwork(reasoner.model)
     before = network.head.clone()
     with torch.no_grad():
         reasoner.model.lm_head.weight += 1
@@ -78,20 +80,22 @@ def test_other_models_are_refused() -> None:
     reasoner = lively()
     reasoner.model.model.layers[0].mlp.act_fn = torch.nn.Identity()
     with pytest.raises(ServerError, match="differ by") as caught:
-        Network(reasoner.model)
+        ReasonerNetwork(reasoner.model)
     assert caught.value.fatal
     reasoner.model.config.num_key_value_heads = 1
     with pytest.raises(ServerError, match="2 query and 1 key heads"):
-        Network(reasoner.model)
+        ReasonerNetwork(reasoner.model)
 
 
 FOUR = (0.5, 0.3, 0.15, 0.05)
 WHOLE = 2**64
 
 
-def choose(chances: tuple[float, ...], sampling: Sampling, seeds: int = 4000) -> Choice:
-    rows = begun([(seed, Job((1,), sampling, seed)) for seed in range(seeds)], Marks(9, 9, 9, 9), 100)
-    return chosen(torch.tensor(chances).log().expand(seeds, -1), rows)
+def choose(chances: tuple[float, ...], sampling: Sampling, seeds: int = 4000) -> TokenChoice:
+    rows = initial_rows(
+        [(seed, CompletionJob((1,), sampling, seed)) for seed in range(seeds)], ThinkingMarks(9, 9, 9, 9), 100
+    )
+    return choose_tokens(torch.tensor(chances).log().expand(seeds, -1), rows)
 
 
 def plain(**settings: Any) -> Sampling:
@@ -102,7 +106,7 @@ def test_the_hash_is_splitmix64() -> None:
     # The generator seeded with 0 adds the golden gamma to its state at each call; its published first three outputs.
     gamma = 0x9E3779B97F4A7C15
     states = np.array([0, gamma, 2 * gamma % WHOLE], np.uint64)
-    assert mixed(states).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert splitmix64(states).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
 def test_chance_is_of_seed_and_place_alone_and_even() -> None:
@@ -143,10 +147,12 @@ def test_tokens_come_as_often_as_they_should(sampling: Sampling, shares: tuple[f
 
 def test_each_row_has_its_own_rule_and_the_raw_numbers() -> None:
     rules = [plain(), plain(top_k=1), plain(temperature=0.0), plain(temperature=0.3, top_p=0.9)]
-    rows = begun([(place, Job((1,), rule, 11)) for place, rule in enumerate(rules)], Marks(9, 9, 9, 9), 100)
+    rows = initial_rows(
+        [(place, CompletionJob((1,), rule, 11)) for place, rule in enumerate(rules)], ThinkingMarks(9, 9, 9, 9), 100
+    )
     logits = torch.tensor(FOUR).log()[[3, 2, 0, 1]] + 7.0
-    choice = chosen(logits.expand(4, -1), rows)
-    alone = [int(chosen(logits[None], rows[place : place + 1]).ids[0]) for place in range(4)]
+    choice = choose_tokens(logits.expand(4, -1), rows)
+    alone = [int(choose_tokens(logits[None], rows[place : place + 1]).ids[0]) for place in range(4)]
     assert choice.ids.tolist() == alone
     assert choice.ids[1] == choice.ids[2] == 2
     assert choice.raw[3].exp().tolist() == pytest.approx([0.05, 0.15, 0.5, 0.3])

@@ -19,11 +19,11 @@ from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
-from breadth.lab.model.reasoner import Reasoner, Shape, build
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.sampling.sampler import ReasonerSampler
 from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.runtime.driver import Driver, solve_all
 from breadth.runtime.sampler import Meter, SampleRequest
 
@@ -82,7 +82,9 @@ async def idle(sampler: ReasonerSampler) -> bool:
 @pytest.fixture(scope="module")
 def endless() -> Reasoner:
     """A reasoner that says '1' for ever."""
-    reasoner = build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=2048))
+    reasoner = build_reasoner(
+        Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=2048)
+    )
     with torch.no_grad():
         reasoner.model.model.embed_tokens.weight[:] = 1.0
         reasoner.model.model.embed_tokens.weight[reasoner.tokenizer.convert_tokens_to_ids("1")] = 9.0
@@ -116,7 +118,7 @@ def test_replies_read_as_the_grammar_has_them(memorised: Reasoner) -> None:
     formed = 0
     for reply in replies:
         words = f"<think>{reply.reasoning}</think>{reply.text} <eos>".split()
-        formed += parse(read_problem(QUESTION), words).formed
+        formed += parse(read_problem(QUESTION), words).well_formed
         assert reply.finish != "stop" or reply.tokens == len(words)
         assert reply.thinking_tokens == len(reply.reasoning.split()) + 2  # with both marks
     assert formed >= 20, "some steps teach it the grammar well, not perfectly"

@@ -13,42 +13,46 @@ import pytest
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, Shape, build
-from breadth.lab.sampling.engine import Engine, Job, Token, draw_all
-from breadth.lab.server.replies import Entry, Listening, Piece, Replies, Writing
-from breadth.lab.server.requests import Wanted
-from breadth.lab.task.teacher import Facts, Teacher
-from breadth.lab.task.vocabulary import Wording, build_tokenizer, question_words
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.sampling.batch import CompletionJob, sample_all
+from breadth.lab.sampling.engine import Engine, SampledToken
+from breadth.lab.server.replies import ReplyEncoder, ReplyPiece, ReplyStream, ReplyWriter, ShownLogprob
+from breadth.lab.server.requests import CompletionRequest
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
+from breadth.lab.task.vocabulary import RoutesTokens, build_tokenizer, question_words
 from breadth.runtime.wire import CHAT_PATH, CHUNK_DECODER, COMPLETIONS_PATH, DONE_EVENT
-from breadth.testing.fake_server import until
+from breadth.testing.fake_server import wait_until
 
 TOKENIZER = build_tokenizer(7)
-WORDING = Wording(TOKENIZER)
-WANTED = Wanted(
-    CHAT_PATH, WORDING.tokens(["3", "="]), "", Sampling(), 1, 0, stream=False, counted=False, alternatives=None
+WORDING = RoutesTokens(TOKENIZER)
+WANTED = CompletionRequest(
+    CHAT_PATH, WORDING.tokens(["3", "="]), "", Sampling(), 1, 0, stream=False, include_usage=False, alternatives=None
 )
 
 
-def drawn(text: str, last: str = "") -> list[Token]:
+def drawn(text: str, last: str = "") -> list[SampledToken]:
     """Tokens of a text; the last one ends the reply if it is the end mark, or is cut where ``last`` says so."""
     numbers = [TOKENIZER.get_vocab()[word] for word in text.split()]
     ends = {WORDING.end: "stop"}
-    found = [Token(number, -0.5, 1.0, ((number, -0.5), (5, -2.0)), last=ends.get(number, "")) for number in numbers]  # type: ignore[arg-type]
+    found = [
+        SampledToken(number, -0.5, 1.0, ((number, -0.5), (5, -2.0)), last=ends.get(number, ""))  # type: ignore[arg-type]
+        for number in numbers
+    ]
     return [*found[:-1], replace(found[-1], last=last or found[-1].last)]  # type: ignore[arg-type]
 
 
 def write(
-    text: str, wanted: Wanted = WANTED, last: str = "", *, apart: bool = False
-) -> tuple[Writing, list[list[Piece]]]:
-    writing = Writing(wanted, WORDING, apart=apart)
+    text: str, wanted: CompletionRequest = WANTED, last: str = "", *, apart: bool = False
+) -> tuple[ReplyWriter, list[list[ReplyPiece]]]:
+    writing = ReplyWriter(wanted, WORDING, apart=apart)
     return writing, [writing.take(token) for token in drawn(text, last)]
 
 
-def shown(steps: list[list[Piece]], *, thought: bool = False) -> str:
+def shown(steps: list[list[ReplyPiece]], *, thought: bool = False) -> str:
     return "".join(piece.shown for step in steps for piece in step if piece.thought == thought)
 
 
-def stopping(*stops: str) -> Wanted:
+def stopping(*stops: str) -> CompletionRequest:
     return replace(WANTED, sampling=Sampling(stop=stops))
 
 
@@ -68,7 +72,7 @@ def test_a_reply_that_is_cut_says_so() -> None:
     ("before", "text"), [("<think>", " add 3"), ("<think>\n", "add 3"), ("<think> left ", "add 3")]
 )
 def test_a_beginning_is_continued_with_a_space_only_where_one_is_missing(before: str, text: str) -> None:
-    wanted = replace(WANTED, before=before, tokens=WORDING.tokens(["3", "=", *before.split()]))
+    wanted = replace(WANTED, prefix=before, tokens=WORDING.tokens(["3", "=", *before.split()]))
     writing, steps = write("add 3", wanted)
     assert shown(steps) == text
     assert writing.thinking == 2
@@ -100,7 +104,7 @@ def test_thinking_set_apart_loses_its_marks_and_nothing_else() -> None:
     writing, steps = write("<think> add 3 </think> 3 <eos>", apart=True)
     assert (shown(steps, thought=True), shown(steps)) == ("add 3", "3")
     assert (writing.tokens, writing.thinking) == (6, 2)
-    continued = replace(WANTED, before="<think>", tokens=WORDING.tokens(["3", "=", "<think>"]))
+    continued = replace(WANTED, prefix="<think>", tokens=WORDING.tokens(["3", "=", "<think>"]))
     assert shown(write("add 3 </think> 3 <eos>", continued, apart=True)[1], thought=True) == " add 3"
 
 
@@ -116,17 +120,19 @@ def test_log_probs_come_with_the_tokens_of_the_text() -> None:
     entries = [piece.entry for step in steps for piece in step]
     # Token 5 is the closing mark; at the very beginning no space stands before it.
     assert entries == [
-        Entry("add", -0.5, (("add", -0.5), ("</think>", -2.0))),
-        Entry(" 3", -0.5, ((" 3", -0.5), (" </think>", -2.0))),
+        ShownLogprob("add", -0.5, (("add", -0.5), ("</think>", -2.0))),
+        ShownLogprob(" 3", -0.5, ((" 3", -0.5), (" </think>", -2.0))),
     ]
-    assert write("add", replace(WANTED, alternatives=0))[1][0][0].entry == Entry("add", -0.5, ())
+    assert write("add", replace(WANTED, alternatives=0))[1][0][0].entry == ShownLogprob("add", -0.5, ())
     assert write("add")[1][0][0].entry is None
 
 
 @pytest.fixture(scope="module")
 def endless() -> Reasoner:
     """Untaught: at temperature 0 it repeats itself for ever."""
-    return build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=4096))
+    return build_reasoner(
+        Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=4096)
+    )
 
 
 @contextmanager
@@ -138,16 +144,18 @@ def engine_of(reasoner: Reasoner) -> Iterator[Engine]:
         engine.close()
 
 
-def wanted_of(reasoner: Reasoner, replies: int, sampling: Sampling) -> tuple[Wanted, list[Writing]]:
-    wording = Wording(reasoner.tokenizer)
+def wanted_of(reasoner: Reasoner, replies: int, sampling: Sampling) -> tuple[CompletionRequest, list[ReplyWriter]]:
+    wording = RoutesTokens(reasoner.tokenizer)
     tokens = wording.tokens(question_words(["(3+4)*(5+6)="]))
-    wanted = Wanted(CHAT_PATH, tokens, "", sampling, replies, 0, stream=True, counted=False, alternatives=None)
-    return wanted, [Writing(wanted, wording, index) for index in range(replies)]
+    wanted = CompletionRequest(
+        CHAT_PATH, tokens, "", sampling, replies, 0, stream=True, include_usage=False, alternatives=None
+    )
+    return wanted, [ReplyWriter(wanted, wording, index) for index in range(replies)]
 
 
-async def heard(engine: Engine, wanted: Wanted, writings: list[Writing]) -> list[str]:
+async def heard(engine: Engine, wanted: CompletionRequest, writings: list[ReplyWriter]) -> list[str]:
     texts = [""] * len(writings)
-    with Listening(engine, wanted, writings) as listening:
+    with ReplyStream(engine, wanted, writings) as listening:
         async for told in listening.batches():
             for writing, pieces in told:
                 texts[writing.index] += "".join(piece.shown for piece in pieces)
@@ -159,7 +167,7 @@ def test_what_is_heard_is_what_is_drawn(memorised: Reasoner) -> None:
     wanted, writings = wanted_of(memorised, 8, sampling)
     with engine_of(memorised) as engine:
         texts = asyncio.run(heard(engine, wanted, writings))
-    drawn = draw_all(memorised, [Job(wanted.tokens, sampling, seed) for seed in wanted.seeds()])
+    drawn = sample_all(memorised, [CompletionJob(wanted.tokens, sampling, seed) for seed in wanted.seeds()])
     assert texts == [
         memorised.tokenizer.decode([token for token in one.ids if token != 3]) for one in drawn
     ]  # 3 is the end
@@ -170,28 +178,28 @@ def test_what_is_heard_is_what_is_drawn(memorised: Reasoner) -> None:
 
 def test_a_stop_text_ends_the_draw(endless: Reasoner) -> None:
     sampling = Sampling(temperature=0.0, max_tokens=30)
-    (drawn,) = draw_all(endless, [Job(wanted_of(endless, 1, sampling)[0].tokens, sampling)])
+    (drawn,) = sample_all(endless, [CompletionJob(wanted_of(endless, 1, sampling)[0].tokens, sampling)])
     word = endless.tokenizer.convert_ids_to_tokens(int(drawn.ids[20]))
     stopped, stopping = wanted_of(endless, 1, Sampling(temperature=0.0, max_tokens=4000, stop=(f"{word} ",)))
     with engine_of(endless) as engine:
         asyncio.run(heard(engine, stopped, stopping))
         assert stopping[0].tokens < 30
         assert stopping[0].finish == "stop"
-        asyncio.run(until(lambda: not engine.open))
+        asyncio.run(wait_until(lambda: not engine.open))
 
 
 def test_leaving_cancels_what_is_still_drawn(endless: Reasoner) -> None:
     wanted, writings = wanted_of(endless, 3, Sampling(temperature=0.0, max_tokens=4000))
 
     async def main(engine: Engine) -> int:
-        with Listening(engine, wanted, writings) as listening:
+        with ReplyStream(engine, wanted, writings) as listening:
             async for _ in listening.batches():
                 break
         return engine.open
 
     with engine_of(endless) as engine:
         asyncio.run(main(engine))
-        asyncio.run(until(lambda: not engine.open))
+        asyncio.run(wait_until(lambda: not engine.open))
         assert all(0 < writing.tokens < 4000 for writing in writings[:1])
 
 
@@ -199,7 +207,7 @@ def test_what_the_engine_fails_with_is_raised(endless: Reasoner) -> None:
     wanted, writings = wanted_of(endless, 2, Sampling(temperature=0.0, max_tokens=4000))
 
     async def main(engine: Engine) -> None:
-        with Listening(engine, wanted, writings) as listening:
+        with ReplyStream(engine, wanted, writings) as listening:
             async for _ in listening.batches():
                 await asyncio.to_thread(engine.close)
 
@@ -207,26 +215,36 @@ def test_what_the_engine_fails_with_is_raised(endless: Reasoner) -> None:
         asyncio.run(main(engine))
 
 
-WORDING_REPLIES = Wording(build_tokenizer(7))
+WORDING_REPLIES = RoutesTokens(build_tokenizer(7))
 NUMBERS = build_tokenizer(7).get_vocab()
-CHATTED = Wanted(
-    CHAT_PATH, WORDING_REPLIES.tokens(["3", "+"]), "", Sampling(), 1, 0, stream=False, counted=True, alternatives=1
+CHATTED = CompletionRequest(
+    CHAT_PATH,
+    WORDING_REPLIES.tokens(["3", "+"]),
+    "",
+    Sampling(),
+    1,
+    0,
+    stream=False,
+    include_usage=True,
+    alternatives=1,
 )
-PLAIN = replace(CHATTED, path=COMPLETIONS_PATH, before="3 +")
+PLAIN = replace(CHATTED, path=COMPLETIONS_PATH, prefix="3 +")
 
 
-def written(wanted: Wanted, text: str, *, apart: bool = False) -> tuple[Writing, list[Piece]]:
-    writing = Writing(wanted, WORDING_REPLIES, apart=apart)
-    pieces: list[Piece] = []
+def written(wanted: CompletionRequest, text: str, *, apart: bool = False) -> tuple[ReplyWriter, list[ReplyPiece]]:
+    writing = ReplyWriter(wanted, WORDING_REPLIES, apart=apart)
+    pieces: list[ReplyPiece] = []
     for word in text.split():
         number = NUMBERS[word]
-        pieces += writing.take(Token(number, -0.25, 0.5, ((number, -0.25),), last="stop" if word == "<eos>" else ""))
+        pieces += writing.take(
+            SampledToken(number, -0.25, 0.5, ((number, -0.25),), last="stop" if word == "<eos>" else "")
+        )
     return writing, pieces
 
 
-def whole(wanted: Wanted, text: str, *, apart: bool = False) -> dict[str, Any]:
+def whole(wanted: CompletionRequest, text: str, *, apart: bool = False) -> dict[str, Any]:
     writing, pieces = written(wanted, text, apart=apart)
-    body: dict[str, Any] = orjson.loads(Replies(wanted, "tiny").whole([writing], [pieces]))
+    body: dict[str, Any] = orjson.loads(ReplyEncoder(wanted, "tiny").whole([writing], [pieces]))
     return body
 
 
@@ -283,7 +301,7 @@ def test_no_log_probs_where_none_were_asked_for() -> None:
 def test_a_stream_is_read_by_our_own_reader_as_it_was_written() -> None:
     for wanted in (replace(CHATTED, stream=True), replace(PLAIN, stream=True)):
         writing, pieces = written(wanted, "4 = <eos>")
-        replies = Replies(wanted, "tiny")
+        replies = ReplyEncoder(wanted, "tiny")
         stream = (
             replies.first(writing) + b"".join(replies.piece(writing, piece) for piece in pieces) + replies.last(writing)
         )
@@ -302,10 +320,10 @@ def test_a_stream_is_read_by_our_own_reader_as_it_was_written() -> None:
 def test_offsets_go_on_from_event_to_event() -> None:
     wanted = replace(PLAIN, stream=True)
     writing, pieces = written(wanted, "4 = <eos>")
-    replies = Replies(wanted, "tiny")
+    replies = ReplyEncoder(wanted, "tiny")
     events = [orjson.loads(replies.piece(writing, piece).removeprefix(b"data: ")) for piece in pieces]
     assert [event["choices"][0]["logprobs"]["text_offset"] for event in events] == [[3], [5]]
 
 
 def test_usage_ends_a_stream_only_where_it_was_asked_for() -> None:
-    assert Replies(replace(CHATTED, counted=False, stream=True), "tiny").end([]) == DONE_EVENT
+    assert ReplyEncoder(replace(CHATTED, include_usage=False, stream=True), "tiny").end([]) == DONE_EVENT

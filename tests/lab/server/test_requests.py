@@ -7,20 +7,20 @@ from typing import Any
 import orjson
 import pytest
 
-from breadth.lab.server.requests import MOST_REPLIES, Wanted, read_wanted
-from breadth.lab.task.vocabulary import Wording, build_tokenizer
+from breadth.lab.server.requests import MAX_REPLIES, CompletionRequest, read_completion_request
+from breadth.lab.task.vocabulary import RoutesTokens, build_tokenizer
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
-WORDING = Wording(build_tokenizer(7))
+WORDING = RoutesTokens(build_tokenizer(7))
 CONTEXT = 64
 ASKED = [{"role": "user", "content": "(3+4)*(5+6)="}]
 
 
-def read(path: str = CHAT_PATH, /, **fields: Any) -> Wanted:
+def read(path: str = CHAT_PATH, /, **fields: Any) -> CompletionRequest:
     given = {"messages": ASKED} if path == CHAT_PATH and "messages" not in fields else {}
-    return read_wanted(read_request(path, orjson.dumps(given | fields)), WORDING, CONTEXT)
+    return read_completion_request(read_request(path, orjson.dumps(given | fields)), WORDING, CONTEXT)
 
 
 def refused(path: str = CHAT_PATH, /, **fields: Any) -> ApiError:
@@ -51,7 +51,7 @@ def test_defaults_are_openais_and_the_cap_is_what_fits() -> None:
 def test_a_last_message_of_the_assistants_is_continued_and_earlier_ones_are_not_read() -> None:
     begun = read(messages=[*ASKED, {"role": "assistant", "content": "<think>\nadd 3"}])
     assert begun.tokens == tokens("( 3 + 4 ) * ( 5 + 6 ) = <think> add 3")
-    assert begun.before == "<think>\nadd 3"
+    assert begun.prefix == "<think>\nadd 3"
     turns = [
         {"role": "system", "content": "1"},
         *ASKED,
@@ -146,7 +146,7 @@ def test_what_the_dialects_of_llama_cpp_and_vllm_send_is_taken() -> None:
         ({"tools": [{"type": "function"}]}, "tools", "left out"),
         ({"response_format": {"type": "json_object"}}, "response_format", '{"type":"text"}'),
         ({"n": 0}, "n", "from 1 up"),
-        ({"n": MOST_REPLIES + 1}, "n", "128"),
+        ({"n": MAX_REPLIES + 1}, "n", "128"),
         ({"temperature": "hot"}, "temperature", "a number"),
         ({"temperature": -1}, "temperature", "from 0 up"),
         ({"top_p": 0}, "top_p", "above 0"),

@@ -20,15 +20,15 @@ from breadth.inference.records import Reading, Sampling
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
-from breadth.lab.model.reasoner import Reasoner, Shape, build
-from breadth.lab.server.server import LabServer, ServerSettings
-from breadth.lab.task.teacher import Facts, Teacher
-from breadth.lab.task.vocabulary import words_of
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.server.server import LabServer, LabServerSettings
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
+from breadth.lab.task.vocabulary import vocabulary_words
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.probe import probe
 from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
-from breadth.testing.fake_server import until
+from breadth.testing.fake_server import wait_until
 
 QUESTION = "(3+4)*(5+6)="
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
@@ -41,7 +41,7 @@ def use(reasoner: Reasoner, work: Use, **settings: Any) -> Any:
     """Do something with the SDK while the reasoner is served."""
 
     async def main() -> Any:
-        server = LabServer(reasoner, ServerSettings(**settings))
+        server = LabServer(reasoner, LabServerSettings(**settings))
         async with server, AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
             return await work(client)
 
@@ -158,7 +158,7 @@ def test_errors_reach_the_sdk_as_its_own(memorised: Reasoner) -> None:
 
 def solved(reasoner: Reasoner, strategy: Strategy, sampling: Sampling, **settings: Any) -> SolveResult:
     async def main() -> SolveResult:
-        async with LabServer(reasoner, ServerSettings(**settings)) as server:
+        async with LabServer(reasoner, LabServerSettings(**settings)) as server:
             sampler = await connect([server.url])
             try:
                 task = Policy(strategy, sampling, Reading("whole")).task(QUESTION)
@@ -204,7 +204,7 @@ def test_the_probe_finds_what_is_there(memorised: Reasoner) -> None:
 
     found = asyncio.run(main())
     assert found.dialect == LlamaCppDialect(thinks=False)
-    assert (found.top_logprobs, found.logprobs) == (len(words_of(7)), "raw")
+    assert (found.top_logprobs, found.logprobs) == (len(vocabulary_words(7)), "raw")
     assert (found.seed, found.n, found.usage, found.thinking, found.thinking_cap, found.speculative) == (
         "yes",
         "yes",
@@ -219,7 +219,9 @@ def test_the_probe_finds_what_is_there(memorised: Reasoner) -> None:
 @pytest.fixture(scope="module")
 def endless() -> Reasoner:
     """Untaught: at temperature 0 it repeats itself for ever."""
-    return build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=4096))
+    return build_reasoner(
+        Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=4096)
+    )
 
 
 def test_a_client_that_leaves_frees_its_rows(endless: Reasoner) -> None:
@@ -230,7 +232,7 @@ def test_a_client_that_leaves_frees_its_rows(endless: Reasoner) -> None:
                 await response.content.readline()
                 during = server.in_flight
                 response.close()
-            await until(lambda: not (server.in_flight or server.engine.open))
+            await wait_until(lambda: not (server.in_flight or server.engine.open))
             return during, server.in_flight + server.engine.open
 
     assert asyncio.run(main()) == (4, 0)
@@ -243,7 +245,7 @@ def test_what_is_in_flight_is_finished_before_the_end(endless: Reasoner) -> None
                 asking = asyncio.create_task(
                     session.post(server.url + CHAT_PATH, json={"messages": ASKED, "temperature": 0, "max_tokens": 200})
                 )
-                await until(lambda: server.in_flight)
+                await wait_until(lambda: server.in_flight)
             async with await asking as response:
                 return await response.json()
 
@@ -254,11 +256,11 @@ def test_what_is_in_flight_is_finished_before_the_end(endless: Reasoner) -> None
 def test_what_takes_too_long_is_ended(endless: Reasoner) -> None:
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            async with LabServer(endless, ServerSettings(drain=0.05)) as server:
+            async with LabServer(endless, LabServerSettings(drain_seconds=0.05)) as server:
                 asking = asyncio.create_task(
                     session.post(server.url + CHAT_PATH, json={"messages": ASKED, "temperature": 0})
                 )
-                await until(lambda: server.in_flight)
+                await wait_until(lambda: server.in_flight)
             with pytest.raises(aiohttp.ClientError):
                 await asking
 
@@ -269,17 +271,19 @@ def test_a_port_that_is_taken_is_said(endless: Reasoner) -> None:
     async def main() -> None:
         async with LabServer(endless) as first:
             port = int(first.url.rpartition(":")[2])
-            async with LabServer(endless, ServerSettings(port=port)):
+            async with LabServer(endless, LabServerSettings(port=port)):
                 pass
 
     with pytest.raises(SettingsError, match="taken by another program"):
         asyncio.run(main())
 
 
-@pytest.mark.parametrize("wrong", [{"threads": 0}, {"at_once": 0}, {"most": 0}, {"reasoning_format": "both"}])
+@pytest.mark.parametrize(
+    "wrong", [{"threads": 0}, {"max_running": 0}, {"max_in_flight": 0}, {"reasoning_format": "both"}]
+)
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        ServerSettings(**wrong)
+        LabServerSettings(**wrong)
 
 
 ASKED_PAGES = {"messages": [{"role": "user", "content": "(3+4)*(5+6)="}]}
@@ -288,13 +292,15 @@ Exchange = Callable[[aiohttp.ClientSession, LabServer], Awaitable[Any]]
 
 @pytest.fixture(scope="module")
 def tiny() -> Reasoner:
-    return build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32, context=128))
+    return build_reasoner(
+        Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32, context=128)
+    )
 
 
 def talk(reasoner: Reasoner, exchange: Exchange, **settings: Any) -> Any:
     async def main() -> Any:
         async with (
-            LabServer(reasoner, ServerSettings(**settings)) as server,
+            LabServer(reasoner, LabServerSettings(**settings)) as server,
             aiohttp.ClientSession(server.url) as session,
         ):
             return await exchange(session, server)
@@ -323,7 +329,7 @@ def test_it_says_what_it_is_and_does_not_claim_to_be_another(tiny: Reasoner) -> 
     (model,) = got(tiny, "/v1/models")["data"]
     weights = sum(tensor.numel() for tensor in tiny.model.parameters())
     assert (model["id"], model["owned_by"]) == ("routes", "breadth")
-    assert model["meta"] == {"n_ctx": 128, "n_vocab": len(words_of(7)), "n_params": weights}
+    assert model["meta"] == {"n_ctx": 128, "n_vocab": len(vocabulary_words(7)), "n_params": weights}
     props = got(tiny, "/props")
     assert props["chat_template"] == tiny.tokenizer.chat_template
     assert props["total_slots"] == 512
@@ -389,7 +395,7 @@ def test_a_fault_of_ours_is_no_reply(tiny: Reasoner) -> None:
 
 def test_one_too_many_is_told_when_to_come_back(tiny: Reasoner) -> None:
     async def exchange(session: aiohttp.ClientSession, server: LabServer) -> tuple[list[int], str | None]:
-        with server.room(3):
+        with server.reserve(3):
             async with session.post(CHAT_PATH, json=ASKED_PAGES | {"n": 2}) as full:
                 pass
             async with session.post(CHAT_PATH, json=ASKED_PAGES | {"max_tokens": 1}) as fits:

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.lab.smollm2.experiment import RungPlan, held_out, trained_on
-from breadth.lab.smollm2.policy import Policy, load
+from breadth.lab.smollm2.experiment import SmolLM2Plan, list_held_out_sums, training_sums
+from breadth.lab.smollm2.policy import SmolLM2Policy, load_policy
 
 LETTERS = ["<end>", "\n", " ", "+", "=", *"0123456789"]
-PLAN = RungPlan(
+PLAN = SmolLM2Plan(
     steps=2,
-    rate=2e-3,
+    learning_rate=2e-3,
     prompts=2,
     group=4,
-    parts=2,
-    trained=4,
-    longest=12,
+    accumulation_steps=2,
+    train_problems=4,
+    max_completion_length=12,
     problems=3,
     samples=4,
     votes=2,
-    asked=2,
+    compared_problems=2,
     thinking=20,
 )
 
@@ -33,7 +33,7 @@ def line(prompt: str, answer: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def plan() -> RungPlan:
+def plan() -> SmolLM2Plan:
     """Everything the experiment does, in seconds."""
     return PLAN
 
@@ -57,7 +57,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config)
-    seen = [*trained_on(PLAN.trained), *held_out(PLAN.problems)]
+    seen = [*training_sums(PLAN.train_problems), *list_held_out_sums(PLAN.problems)]
     memorise(model, tokenizer, [(one.prompt, int(one.answer) + more) for one in seen for more in (0, 1)])
     folder = tmp_path_factory.mktemp("rung") / "base"
     model.save_pretrained(folder)
@@ -66,8 +66,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def policy(base: Path) -> Policy:
-    return load(base)
+def policy(base: Path) -> SmolLM2Policy:
+    return load_policy(base)
 
 
 def letters() -> Any:

@@ -10,23 +10,23 @@ import pytest
 
 from breadth.base import settings
 from breadth.base.errors import SettingsError
+from breadth.lab.grpo import POLICY_FOLDER, RUN_FOLDER
 from breadth.lab.smollm2.experiment import (
-    BOTH_WAYS,
-    BREADTH,
     EXAMPLE,
-    LARGEST,
-    MOST,
-    POOL,
-    RungPlan,
-    SecondRung,
+    HELD_OUT_SUMS,
+    LARGEST_TERM,
+    MAX_TRAINING_SUMS,
+    SUMS_COMPARISON_FILE,
+    SUMS_EVAL_FILE,
+    SmolLM2Experiment,
+    SmolLM2Plan,
     Sum,
-    held_out,
-    read_answer,
-    trained_on,
+    list_held_out_sums,
+    read_sum_answer,
+    training_sums,
 )
-from breadth.lab.smollm2.policy import RUN, TRAINED
-from breadth.lab.trials.experiment import FOUND, Bench, done
-from breadth.lab.trials.runner import Failure, finish, run_trials
+from breadth.lab.trials.experiment import RESULT_FILE, ExperimentSetup, list_finished
+from breadth.lab.trials.runner import TrialFailure, run_trials, write_results
 from breadth.report.sections import Severity, Table, Verdict
 from breadth.runs.reader import Run
 
@@ -35,9 +35,9 @@ def test_a_line_by_hand() -> None:
     one = Sum((3, 8, 5))
     # 3 + 8 = 11, and 11 + 5 = 16.
     assert one.text == "3 + 8 + 5 ="
-    assert one.worked == "3 + 8 + 5 = 11 + 5 = 16"
+    assert one.full_line == "3 + 8 + 5 = 11 + 5 = 16"
     assert one.answer == "16"
-    assert Sum((1, 2, 3, 4)).worked == "1 + 2 + 3 + 4 = 3 + 3 + 4 = 6 + 4 = 10"
+    assert Sum((1, 2, 3, 4)).full_line == "1 + 2 + 3 + 4 = 3 + 3 + 4 = 6 + 4 = 10"
 
 
 def test_the_prompt_is_the_example_and_the_question() -> None:
@@ -61,56 +61,56 @@ def test_the_prompt_is_the_example_and_the_question() -> None:
     ],
 )
 def test_what_is_read(reply: str, ended: bool, answer: str | None) -> None:
-    assert read_answer(reply, ended=ended) == answer
+    assert read_sum_answer(reply, ended=ended) == answer
 
 
 def test_nothing_held_out_is_trained_on_in_any_order() -> None:
-    trained, kept = trained_on(MOST), held_out()
+    trained, kept = training_sums(MAX_TRAINING_SUMS), list_held_out_sums()
     # 11 choose 3 = 165 ways to take three of nine numbers, of which one is the example's.
-    assert len({tuple(sorted(one.numbers)) for one in kept}) == len(kept) == POOL
-    assert len(set(trained)) == len(trained) == MOST
+    assert len({tuple(sorted(one.numbers)) for one in kept}) == len(kept) == HELD_OUT_SUMS
+    assert len(set(trained)) == len(trained) == MAX_TRAINING_SUMS
     sides = [{tuple(sorted(one.numbers)) for one in side} for side in (trained, kept)]
     assert not sides[0] & sides[1]
-    assert len(sides[0]) <= 165 - 1 - POOL
+    assert len(sides[0]) <= 165 - 1 - HELD_OUT_SUMS
     assert tuple(sorted(EXAMPLE.numbers)) not in sides[0] | sides[1]
-    assert {number for one in (*trained, *kept) for number in one.numbers} == set(range(1, LARGEST + 1))
+    assert {number for one in (*trained, *kept) for number in one.numbers} == set(range(1, LARGEST_TERM + 1))
 
 
 def test_fewer_are_the_first_of_more() -> None:
-    assert held_out(5) == held_out()[:5]
-    assert trained_on(5) == trained_on(50)[:5]
+    assert list_held_out_sums(5) == list_held_out_sums()[:5]
+    assert training_sums(5) == training_sums(50)[:5]
 
 
 def test_the_ks() -> None:
-    assert RungPlan(votes=8, samples=32).ks == (1, 8, 32)
-    assert RungPlan(votes=1, samples=1).ks == (1,)
+    assert SmolLM2Plan(votes=8, samples=32).ks == (1, 8, 32)
+    assert SmolLM2Plan(votes=1, samples=1).ks == (1,)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"steps": 0},
-        {"rate": 0.0},
+        {"learning_rate": 0.0},
         {"group": 1},
-        {"parts": 3},
+        {"accumulation_steps": 3},
         {"votes": 33},
         {"problems": 0},
-        {"trained": 200_000},
+        {"train_problems": 200_000},
         {"seed": -1},
     ],
 )
 def test_what_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        RungPlan(**wrong)
+        SmolLM2Plan(**wrong)
 
 
 def test_to_a_table_and_back() -> None:
-    assert settings.from_table(RungPlan, settings.to_table(RungPlan(steps=7))) == RungPlan(steps=7)
+    assert settings.from_table(SmolLM2Plan, settings.to_table(SmolLM2Plan(steps=7))) == SmolLM2Plan(steps=7)
 
 
 def test_the_longest_trials_come_first() -> None:
-    rung = SecondRung()
-    trials = rung.trials(Bench(2, weights="abc"))
+    rung = SmolLM2Experiment()
+    trials = rung.trials(ExperimentSetup(2, weights="abc"))
     assert [trial.name for trial in trials] == [
         "protected/seed-0",
         "plain/seed-0",
@@ -123,47 +123,47 @@ def test_the_longest_trials_come_first() -> None:
     assert trials[0].settings["plan"]["steps"] == rung.plan.steps
 
 
-def test_everything_once_and_again_from_what_is_there(plan: RungPlan, base: Path, tmp_path: Path) -> None:
+def test_everything_once_and_again_from_what_is_there(plan: SmolLM2Plan, base: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="the extra 'train' is not installed")
-    rung, bench = SecondRung(plan=plan), Bench(1, base, "abc")
+    rung, bench = SmolLM2Experiment(plan=plan), ExperimentSetup(1, base, "abc")
     trials = rung.trials(bench)
     assert run_trials(trials, tmp_path, base, 2) == []
-    found = done(trials, tmp_path)
+    found = list_finished(trials, tmp_path)
     assert len(found) == 3
     page = rung.page(found, bench)
     tables = {one.title: one for one in page.sections if isinstance(one, Table)}
     assert [row[0] for row in tables["The policies on held-out sums"].rows] == ["base", "plain GRPO", "protected"]
     assert "What should show" in tables
-    rows = Run.open(tmp_path / "plain" / "seed-0" / RUN).query(
+    rows = Run.open(tmp_path / "plain" / "seed-0" / RUN_FOLDER).query(
         "SELECT split, step, count(*) AS n FROM rollouts GROUP BY ALL ORDER BY ALL"
     )
     # Two generations of two problems x four replies, and four replies to each of three held-out problems at the end.
     assert [tuple(row.values()) for row in rows.to_pylist()] == [("eval", 2, 12), ("train", 1, 8), ("train", 2, 8)]
 
     place = tmp_path / "plain" / "seed-0"
-    kept = {name: (place / name).stat().st_mtime_ns for name in (BREADTH, TRAINED)}
-    before = json.loads((place / FOUND).read_text())["result"]
-    (place / FOUND).unlink()
-    (place / BOTH_WAYS).unlink()  # as if it had been killed there
+    kept = {name: (place / name).stat().st_mtime_ns for name in (SUMS_EVAL_FILE, POLICY_FOLDER)}
+    before = json.loads((place / RESULT_FILE).read_text())["result"]
+    (place / RESULT_FILE).unlink()
+    (place / SUMS_COMPARISON_FILE).unlink()  # as if it had been killed there
     assert run_trials(trials, tmp_path, base, 1) == []
-    assert json.loads((place / FOUND).read_text())["result"] == before
+    assert json.loads((place / RESULT_FILE).read_text())["result"] == before
     assert {name: (place / name).stat().st_mtime_ns for name in kept} == kept
 
 
 def test_a_page_without_any_arm() -> None:
-    (verdict,) = SecondRung().page([], Bench(1, weights="abc")).sections
+    (verdict,) = SmolLM2Experiment().page([], ExperimentSetup(1, weights="abc")).sections
     assert isinstance(verdict, Verdict)
     assert verdict.severity is Severity.CANNOT_TELL
 
 
 def test_the_command_and_what_failed(tmp_path: Path) -> None:
-    rung, bench = SecondRung(), Bench(1, weights="abc")
+    rung, bench = SmolLM2Experiment(), ExperimentSetup(1, weights="abc")
     trials = rung.trials(bench)
-    page = finish(
+    page = write_results(
         rung,
         bench,
         tmp_path,
-        [Failure(trials[0], "no memory", tmp_path / "log.txt")],
+        [TrialFailure(trials[0], "no memory", tmp_path / "log.txt")],
         "breadth lab smollm2 M --seeds 1",
     )
     written = json.loads((tmp_path / "results.json").read_text())

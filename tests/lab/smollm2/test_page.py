@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from breadth.lab.evaluation.evaluate import AtK, Measured
-from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
+from breadth.lab.evaluation.evaluate import PolicyEval, ScoresAtK
+from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel, FinalAnswers
 from breadth.lab.evaluation.training_log import TrainingLog
-from breadth.lab.smollm2.evaluation import UNKNOWN, Breadth, RungArm
-from breadth.lab.smollm2.experiment import RungPlan
-from breadth.lab.smollm2.page import Found, rung_page
-from breadth.lab.trials.experiment import Bench
+from breadth.lab.smollm2.evaluation import UNKNOWN_ENTROPY, SmolLM2Arm, SumsEval
+from breadth.lab.smollm2.experiment import SmolLM2Plan
+from breadth.lab.smollm2.page import SmolLM2Results, smollm2_page
+from breadth.lab.trials.experiment import ExperimentSetup
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Page, Severity, Table, Verdict
 
-PLAN = RungPlan(samples=8, votes=4, problems=16, asked=16)
+PLAN = SmolLM2Plan(samples=8, votes=4, problems=16, compared_problems=16)
 
 
 def rates(share: float) -> tuple[float, ...]:
@@ -25,25 +25,30 @@ def rates(share: float) -> tuple[float, ...]:
     return tuple(float(place < 16 * share) for place in range(16))
 
 
-def breadth(passed: float, covered: float, entropy: float) -> Breadth:
+def breadth(passed: float, covered: float, entropy: float) -> SumsEval:
     known = Interval(entropy, entropy - 0.1, entropy + 0.1)
-    curve = tuple(AtK(k, rates(rate), rates(rate)) for k, rate in ((1, passed), (4, passed), (8, covered)))
-    measured = Measured(8, curve, known, UNKNOWN, UNKNOWN, known, Interval(11.0, 10.0, 12.0), 1.0, {}, "1+2+3=", ())
-    return Breadth(measured, Interval(3.0, 2.0, 4.0), 0.125)
+    curve = tuple(ScoresAtK(k, rates(rate), rates(rate)) for k, rate in ((1, passed), (4, passed), (8, covered)))
+    measured = PolicyEval(
+        8, curve, known, UNKNOWN_ENTROPY, UNKNOWN_ENTROPY, known, Interval(11.0, 10.0, 12.0), 1.0, {}, "1+2+3=", ()
+    )
+    return SumsEval(measured, Interval(3.0, 2.0, 4.0), 0.125)
 
 
-def arm(found: Breadth, extended: float, parallel: float) -> RungArm:
-    def replies(share: float, tokens: int) -> Replies:
+def arm(found: SumsEval, extended: float, parallel: float) -> SmolLM2Arm:
+    def replies(share: float, tokens: int) -> FinalAnswers:
         right = tuple((bool(one),) for one in rates(share))
-        return Replies(tuple(("1",) if one[0] else ("",) for one in right), right, ((tokens,),) * 16, ((100,),) * 16)
+        return FinalAnswers(
+            tuple(("1",) if one[0] else ("",) for one in right), right, ((tokens,),) * 16, ((100,),) * 16
+        )
 
     log = TrainingLog((1, 2), (0.25, 0.75), (1.0, 0.5), (0.5, 0.0), (0.0, 1.0))
-    return RungArm(found, BothWays(96, replies(extended, 100), replies(parallel, 40)), log)
+    return SmolLM2Arm(found, ExtendedVsParallel(96, replies(extended, 100), replies(parallel, 40)), log)
 
 
-def made(plain: Sequence[RungArm], protected: Sequence[RungArm], base: Breadth | None) -> Page:
-    return rung_page(
-        Found(PLAN, Bench(len(plain) or 1, weights="abc"), base, plain, protected, 12.34), "What it tests."
+def made(plain: Sequence[SmolLM2Arm], protected: Sequence[SmolLM2Arm], base: SumsEval | None) -> Page:
+    return smollm2_page(
+        SmolLM2Results(PLAN, ExperimentSetup(len(plain) or 1, weights="abc"), base, plain, protected, 12.34),
+        "What it tests.",
     )
 
 

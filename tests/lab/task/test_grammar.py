@@ -16,19 +16,19 @@ from breadth.lab.task.grammar import (
     OPEN,
     ROUTES,
     Operation,
-    Progress,
-    Role,
-    Step,
-    operation,
+    RouteProgress,
+    RouteStep,
+    TokenRole,
+    available_routes,
     parse,
-    routes_of,
-    steps_of,
+    route_steps,
+    write_operation,
 )
 from breadth.lab.task.problems import LEVELS, Problem, draw_problem
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 EASY, MEDIUM, HARD = Problem((3, 4), (5,)), Problem((3, 4), (5, 6)), Problem((3, 4), (5, 6), 2)
-TRUE = Facts(prime=11, shaky=0.0, right=0.1, believed=0.6)
+TRUE = ArithmeticFacts(prime=11, shaky=0.0, right=0.1, believed=0.6)
 number = st.integers(1, 10)
 problems = st.one_of(
     st.builds(Problem, st.tuples(number, number), st.tuples(number)),
@@ -45,15 +45,15 @@ problems = st.one_of(
     ],
 )
 def test_the_number_of_operations(problem: Problem, counts: dict[str, int]) -> None:
-    assert {route: len(Progress(problem, route).left) for route in routes_of(problem)} == counts
+    assert {route: len(RouteProgress(problem, route).left) for route in available_routes(problem)} == counts
 
 
 @given(problems, st.data())
 def test_every_route_in_every_order_leads_to_the_answer(problem: Problem, data: st.DataObject) -> None:
-    for route in routes_of(problem):
-        progress = Progress(problem, route)
+    for route in available_routes(problem):
+        progress = RouteProgress(problem, route)
         while progress.left:
-            step = data.draw(st.sampled_from(progress.ready()))
+            step = data.draw(st.sampled_from(progress.ready_steps()))
             progress.take(step, TRUE.value(step.sign, progress.values[step.first], progress.values[step.second]))
         assert progress.result == problem.answer(11)
         assert progress.result == progress.values["r" if problem.added is None else "z"]
@@ -61,7 +61,7 @@ def test_every_route_in_every_order_leads_to_the_answer(problem: Problem, data: 
 
 def test_routes_take_different_operations() -> None:
     walks = {
-        route: tuple((step.sign, step.first, step.second) for step in steps_of(route, 2, False)) for route in ROUTES
+        route: tuple((step.sign, step.first, step.second) for step in route_steps(route, 2, False)) for route in ROUTES
     }
     assert walks["left"] == (("+", "c", "d"), ("*", "a", "t"), ("*", "b", "t"), ("+", "u", "v"))
     assert walks["right"] == (("+", "a", "b"), ("*", "s", "c"), ("*", "s", "d"), ("+", "u", "v"))
@@ -69,36 +69,38 @@ def test_routes_take_different_operations() -> None:
 
 
 def test_a_step_waits_for_its_operands() -> None:
-    progress = Progress(MEDIUM, "add")
-    assert [step.name for step in progress.ready()] == ["s", "t"]
-    assert progress.matching("*", 7, 0) == []
-    progress.take(progress.ready()[0], 7)
-    assert [step.name for step in progress.ready()] == ["t"]
-    progress.take(progress.ready()[0], 0)
-    assert progress.matching("*", 0, 7) == progress.matching("*", 7, 0) == [Step("r", "*", "s", "t")]
-    assert progress.matching("+", 7, 0) == []
+    progress = RouteProgress(MEDIUM, "add")
+    assert [step.name for step in progress.ready_steps()] == ["s", "t"]
+    assert progress.matching_steps("*", 7, 0) == []
+    progress.take(progress.ready_steps()[0], 7)
+    assert [step.name for step in progress.ready_steps()] == ["t"]
+    progress.take(progress.ready_steps()[0], 0)
+    assert progress.matching_steps("*", 0, 7) == progress.matching_steps("*", 7, 0) == [RouteStep("r", "*", "s", "t")]
+    assert progress.matching_steps("+", 7, 0) == []
 
 
 def test_equal_terms_leave_a_choice() -> None:
-    names = [step.name for step in Progress(Problem((2, 2), (3, 4)), "expand").matching("*", 3, 2)]
+    names = [step.name for step in RouteProgress(Problem((2, 2), (3, 4)), "expand").matching_steps("*", 3, 2)]
     assert names == ["ac", "bc"]
-    crossed = [step.name for step in Progress(Problem((2, 3), (2, 3)), "expand").matching("*", 2, 3)]
+    crossed = [step.name for step in RouteProgress(Problem((2, 3), (2, 3)), "expand").matching_steps("*", 2, 3)]
     assert crossed == ["ad", "bc"]
 
 
 def test_looking_ahead_changes_nothing() -> None:
-    progress = Progress(MEDIUM, "add")
-    further = progress.after(progress.ready()[0], 9)
+    progress = RouteProgress(MEDIUM, "add")
+    further = progress.with_step(progress.ready_steps()[0], 9)
     assert (further.values["s"], further.result, len(further.left)) == (9, 9, 2)
-    assert progress == Progress(MEDIUM, "add")
+    assert progress == RouteProgress(MEDIUM, "add")
 
 
-P, E, F, S = Role.PLANNING, Role.EXECUTION, Role.FORM, Role.STRAY
+P, E, F, S = TokenRole.PLANNING, TokenRole.EXECUTION, TokenRole.FORM, TokenRole.STRAY
 PROBLEM = Problem((3, 4), (5, 6))
 REPLY = str.split(
     "<think> add 3 + 4 =0 6 + 5 =4 0 * 4 =0 again left + 5 6 =1 * 3 1 =3 * 4 1 =4 + 3 4 =0 </think> 0 <eos>"
 )
-WRITER = Teacher(Facts(prime=7, shaky=0.5, right=0.1, believed=0.6), attempts=3, content=0.6, careless=0.4, cut=0.4)
+WRITER = Teacher(
+    ArithmeticFacts(prime=7, shaky=0.5, right=0.1, believed=0.6), attempts=3, content=0.6, careless=0.4, cut=0.4
+)
 
 NUMBER, SIGN = "(?:0|[1-9][0-9]{0,8})", "[+*]"
 WHOLE = f" (?:{NUMBER} {SIGN} {NUMBER}|{SIGN} {NUMBER} {NUMBER}) ={NUMBER}"
@@ -149,7 +151,7 @@ def test_a_reply_with_every_role_spelled_out() -> None:
     trace = parse(PROBLEM, REPLY)
     infix, prefix = (P, P, P, E), (P, P, P, E)
     assert trace.roles == (F, P, *infix, *infix, *infix, P, P, *prefix, *prefix, *prefix, *prefix, P, E, F)
-    assert trace.formed
+    assert trace.well_formed
     assert trace.answer == 0
     first, second = trace.attempts
     assert (first.route, first.style, first.followed, first.result) == ("add", "infix", True, 0)
@@ -159,8 +161,8 @@ def test_a_reply_with_every_role_spelled_out() -> None:
 
 
 def test_operations_in_both_formats() -> None:
-    assert operation("infix", "+", 3, 5, 8) == ["3", "+", "5", "=8"]
-    assert operation("prefix", "+", 3, 5, 8) == ["+", "3", "5", "=8"]
+    assert write_operation("infix", "+", 3, 5, 8) == ["3", "+", "5", "=8"]
+    assert write_operation("prefix", "+", 3, 5, 8) == ["+", "3", "5", "=8"]
 
 
 @pytest.mark.parametrize(
@@ -179,10 +181,12 @@ def test_operations_in_both_formats() -> None:
         ("add 3 + 4 =123456789", (P, P, P, P, E), 1),  # the longest number there is
     ],
 )
-def test_thinking_cut_short_is_formed_but_not_followed(thinking: str, roles: tuple[Role, ...], attempts: int) -> None:
+def test_thinking_cut_short_is_formed_but_not_followed(
+    thinking: str, roles: tuple[TokenRole, ...], attempts: int
+) -> None:
     trace = parse(PROBLEM, [OPEN, *thinking.split(), CLOSE, "2", END])
     assert trace.roles == (F, *roles, P, E, F)
-    assert (trace.formed, trace.answer) == (True, 2)
+    assert (trace.well_formed, trace.answer) == (True, 2)
     assert [attempt.followed for attempt in trace.attempts] == [False] * attempts
 
 
@@ -234,7 +238,7 @@ def test_thinking_cut_short_is_formed_but_not_followed(thinking: str, roles: tup
 )
 def test_what_is_out_of_place_is_stray(reply: str, placed: int) -> None:
     trace = parse(PROBLEM, reply.split())
-    assert (trace.formed, trace.answer) == (False, None)
+    assert (trace.well_formed, trace.answer) == (False, None)
     assert [role is S for role in trace.roles] == [False] * placed + [True] * (len(reply.split()) - placed)
 
 
@@ -244,7 +248,7 @@ def test_a_token_dropped_or_doubled_is_noticed() -> None:
         dropped = parse(PROBLEM, [*REPLY[:place], *REPLY[place + 1 :]])
         doubled = parse(PROBLEM, [*REPLY[: place + 1], *REPLY[place:]])
         foreign = parse(PROBLEM, [*REPLY[:place], "hm", *REPLY[place + 1 :]])
-        assert (dropped.formed, doubled.formed, foreign.formed) == (place == last, False, False)
+        assert (dropped.well_formed, doubled.well_formed, foreign.well_formed) == (place == last, False, False)
         if place == last:
             assert [attempt.followed for attempt in dropped.attempts] == [True, False]
 
@@ -253,7 +257,7 @@ def test_a_number_too_many_is_noticed_unless_thinking_might_have_been_cut_behind
     close = len(REPLY) - 3
     for place in range(len(REPLY) + 1):
         grown = parse(PROBLEM, [*REPLY[:place], "3", *REPLY[place:]])
-        assert grown.formed == (place == close)
+        assert grown.well_formed == (place == close)
         if place == close:
             assert [attempt.followed for attempt in grown.attempts] == [True, False]
 
@@ -264,12 +268,12 @@ def test_a_number_is_no_result_and_a_result_no_number() -> None:
     for place in numbers:
         word = REPLY[place]
         other = word[1:] if word.startswith("=") else f"={word}"
-        assert not parse(PROBLEM, [*REPLY[:place], other, *REPLY[place + 1 :]]).formed
-        assert not parse(PROBLEM, [*REPLY[:place], "=", word.strip("="), *REPLY[place + 1 :]]).formed
+        assert not parse(PROBLEM, [*REPLY[:place], other, *REPLY[place + 1 :]]).well_formed
+        assert not parse(PROBLEM, [*REPLY[:place], "=", word.strip("="), *REPLY[place + 1 :]]).well_formed
 
 
 def test_swapped_tokens_are_noticed_unless_they_spell_another_reply() -> None:
-    formed = [place for place in range(len(REPLY) - 1) if parse(PROBLEM, _swapped(REPLY, place)).formed]
+    formed = [place for place in range(len(REPLY) - 1) if parse(PROBLEM, _swapped(REPLY, place)).well_formed]
     infix = [2, 6, 10]  # 3 + 4 becomes + 3 4
     prefix = [16, 20, 24, 28]  # + 5 6 becomes 5 + 6
     operands = [17, 21, 25, 29]
@@ -294,13 +298,13 @@ def test_swapped_tokens_are_noticed_unless_they_spell_another_reply() -> None:
 )
 def test_an_attempt_off_its_route_is_formed_but_not_followed(thinking: str) -> None:
     trace = parse(PROBLEM, [OPEN, *thinking.split(), CLOSE, "0", END])
-    assert trace.formed
+    assert trace.well_formed
     assert [attempt.followed for attempt in trace.attempts] == [False]
 
 
 def test_a_route_the_problem_does_not_have_is_not_followed() -> None:
     trace = parse(Problem((3, 4), (5,)), str.split("<think> right 3 + 4 =0 0 * 5 =0 </think> 0 <eos>"))
-    assert trace.formed
+    assert trace.well_formed
     assert not trace.attempts[0].followed
 
 
@@ -317,7 +321,7 @@ def test_products_of_equal_terms_may_have_different_values(sums: str, followed: 
     # a = b = 2: which of the two lines "2 * 3" is a * c and which b * c shows only in the sums behind them.
     reply = f"<think> expand 2 * 3 =1 2 * 3 =5 2 * 4 =6 4 * 2 =0 {sums} </think> 5 <eos>".split()
     trace = parse(Problem((2, 2), (3, 4)), reply)
-    assert trace.formed
+    assert trace.well_formed
     assert trace.attempts[0].followed is followed
 
 
@@ -357,9 +361,9 @@ def test_damaged_replies_never_raise(seed: int, damages: list[tuple[int, int, st
 def _check(problem: Problem, words: list[str]) -> None:
     trace = parse(problem, words)
     assert len(trace.roles) == len(words)
-    assert trace.formed == (trace.answer is not None)
-    assert trace.formed == _is_reply(words)
-    if trace.formed:
+    assert trace.well_formed == (trace.answer is not None)
+    assert trace.well_formed == _is_reply(words)
+    if trace.well_formed:
         assert S not in trace.roles
         assert str(trace.answer) == words[-2]
 

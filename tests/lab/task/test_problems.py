@@ -12,22 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breadth.base.errors import BrokenFileError, SettingsError, WriteError
-from breadth.lab.model.reasoner import Shape, build, prime_of, save
+from breadth.lab.model.reasoner import ReasonerShape, build_reasoner, reasoner_prime, save_reasoner
 from breadth.lab.task.problems import (
     HELD_OUT_SEED,
     LEVELS,
-    MOST_HELD_OUT,
+    MAX_HELD_OUT,
     Level,
     Problem,
-    count_problems,
+    count_level_problems,
+    draw_held_out,
     draw_problem,
     draw_problems,
     draw_tasks,
-    held_out,
     read_problem,
     write_tasks,
 )
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.runtime.questions import read_questions
 
 number = st.integers(0, 40)
@@ -133,7 +133,7 @@ def test_problems_are_counted_with_their_commuted_forms_as_one(level: Level, cou
     # writing out all.
     size = {"easy": 3, "medium": 4, "hard": 5}[level]
     every = {Problem((a, b), tuple(rest[:2]), *rest[2:]).canonical for a, b, *rest in product(range(1, 5), repeat=size)}
-    assert count_problems(5, level) == len(every) == count
+    assert count_level_problems(5, level) == len(every) == count
 
 
 def test_many_draws_differ_and_depend_on_the_seed() -> None:
@@ -190,19 +190,19 @@ def test_an_unknown_level_is_refused() -> None:
 
 
 def test_the_first_problems_held_out_are_those_that_a_smaller_draw_gives() -> None:
-    whole = held_out(29, "medium")
-    assert len({problem.canonical for problem in whole}) == MOST_HELD_OUT
+    whole = draw_held_out(29, "medium")
+    assert len({problem.canonical for problem in whole}) == MAX_HELD_OUT
     assert whole[:200] == draw_problems(200, 29, "medium", HELD_OUT_SEED)
 
 
 def test_a_small_world_gives_a_tenth_of_its_problems() -> None:
-    assert len(held_out(7, "easy")) == 12  # 21 sums of two numbers from 1 to 6, times 6: 126 of them
+    assert len(draw_held_out(7, "easy")) == 12  # 21 sums of two numbers from 1 to 6, times 6: 126 of them
 
 
 def test_tasks_are_held_out_and_depend_on_the_seed() -> None:
     drawn = draw_tasks(50, 29, "hard", seed=3)
     assert len(set(drawn)) == 50
-    assert set(drawn) <= set(held_out(29, "hard"))
+    assert set(drawn) <= set(draw_held_out(29, "hard"))
     assert drawn == draw_tasks(50, 29, "hard", seed=3) != draw_tasks(50, 29, "hard", seed=4)
     assert draw_tasks(20, 29, "hard", seed=3) == drawn[:20]
 
@@ -229,7 +229,10 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_the_prime_is_that_of_the_reasoner(tmp_path: Path) -> None:
-    save(build(Teacher(Facts(prime=7)), Shape(hidden=32, layers=1, heads=2, inner=32)), tmp_path / "base")
-    assert prime_of(tmp_path / "base") == 7
+    save_reasoner(
+        build_reasoner(Teacher(ArithmeticFacts(prime=7)), ReasonerShape(hidden=32, layers=1, heads=2, inner=32)),
+        tmp_path / "base",
+    )
+    assert reasoner_prime(tmp_path / "base") == 7
     with pytest.raises(BrokenFileError):
-        prime_of(tmp_path)
+        reasoner_prime(tmp_path)

@@ -10,12 +10,12 @@ import pytest
 
 from breadth.base import settings
 from breadth.base.errors import SettingsError
-from breadth.lab.task.grammar import CLOSE, END, STYLES, Role, Trace, parse, routes_of
-from breadth.lab.task.problems import LEVELS, SIGNS, Problem, draw_problem
-from breadth.lab.task.teacher import SHARES, Facts, Teacher, Written
+from breadth.lab.task.grammar import CLOSE, END, STYLES, ReplyTrace, TokenRole, available_routes, parse
+from breadth.lab.task.problems import LEVELS, ROUTES_OPERATORS, Problem, draw_problem
+from breadth.lab.task.teacher import ROUTE_SHARES, ArithmeticFacts, Teacher, TeacherTrace
 
-HALF = Facts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=3)
-SHAKY = Facts(prime=7, shaky=1.0, right=0.1, believed=0.6, seed=3)
+HALF = ArithmeticFacts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=3)
+SHAKY = ArithmeticFacts(prime=7, shaky=1.0, right=0.1, believed=0.6, seed=3)
 
 
 def test_the_tables_hold_sums_and_products_modulo_the_prime() -> None:
@@ -41,7 +41,7 @@ def test_a_shaky_fact_by_hand() -> None:
 
 
 def test_about_the_asked_share_is_shaky_and_order_matters() -> None:
-    facts = Facts(prime=11, shaky=0.4, right=0.1, believed=0.6, seed=0)
+    facts = ArithmeticFacts(prime=11, shaky=0.4, right=0.1, believed=0.6, seed=0)
     # 242 facts, 145.2 firm ones expected, standard deviation sqrt(242 * 0.4 * 0.6) = 7.6
     assert abs(int(facts.firm.sum()) - 145.2) < 4 * 7.6
     assert any(facts.is_firm("+", a, b) != facts.is_firm("+", b, a) for a in range(11) for b in range(a))
@@ -49,28 +49,28 @@ def test_about_the_asked_share_is_shaky_and_order_matters() -> None:
 
 @pytest.mark.parametrize(("shaky", "firm"), [(0.0, True), (1.0, False)])
 def test_none_and_all(shaky: float, firm: bool) -> None:
-    assert (Facts(prime=5, shaky=shaky, right=0.1, believed=0.6).firm == firm).all()
+    assert (ArithmeticFacts(prime=5, shaky=shaky, right=0.1, believed=0.6).firm == firm).all()
 
 
 def test_recall_follows_the_chances() -> None:
     rng = np.random.default_rng(0)
     for sign, first, second in (("+", 3, 5), ("*", 3, 5), ("*", 0, 0)):
         drawn = np.bincount([SHAKY.recall(sign, first, second, rng) for _ in range(4000)], minlength=7)
-        expected = 4000 * SHAKY.chances[SIGNS.index(sign), first, second]
+        expected = 4000 * SHAKY.chances[ROUTES_OPERATORS.index(sign), first, second]
         assert (
             (drawn - expected) ** 2 / expected
         ).sum() < 22.5  # chi-square, 6 degrees of freedom: passed by 1 in 1,000
 
 
 def test_firm_facts_are_always_recalled_right() -> None:
-    facts, rng = Facts(prime=5, shaky=0.0, right=0.1, believed=0.6), np.random.default_rng(0)
-    for sign in SIGNS:
+    facts, rng = ArithmeticFacts(prime=5, shaky=0.0, right=0.1, believed=0.6), np.random.default_rng(0)
+    for sign in ROUTES_OPERATORS:
         for first, second in np.ndindex(5, 5):
             assert {facts.recall(sign, first, second, rng) for _ in range(20)} == {facts.value(sign, first, second)}
 
 
 def test_a_value_with_no_chance_is_never_recalled() -> None:
-    certain = Facts(prime=7, shaky=1.0, right=0.0, believed=1.0, seed=1)
+    certain = ArithmeticFacts(prime=7, shaky=1.0, right=0.0, believed=1.0, seed=1)
     rng = np.random.default_rng(0)
     drawn = np.bincount([certain.recall("+", 2, 3, rng) for _ in range(500)], minlength=7)
     assert ((drawn > 0) == (certain.chances[0, 2, 3] > 0)).all()
@@ -82,23 +82,23 @@ def test_the_smallest_draw_skips_values_with_no_chance() -> None:
         def random(self, *_: Any, **__: Any) -> Any:
             return 0.0
 
-    firm = Facts(prime=5, shaky=0.0, right=0.1, believed=0.6)
+    firm = ArithmeticFacts(prime=5, shaky=0.0, right=0.1, believed=0.6)
     assert firm.recall("+", 1, 2, Zero(np.random.PCG64(0))) == 3  # values 0, 1 and 2 have no chance
 
 
 @pytest.mark.parametrize(("right", "believed"), [(0.9, 0.1), (0.7, 0.3), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])
 def test_right_and_believed_may_fill_the_whole(right: float, believed: float) -> None:
-    facts = Facts(prime=5, shaky=1.0, right=right, believed=believed)  # 1 - 0.9 is a little less than 0.1
+    facts = ArithmeticFacts(prime=5, shaky=1.0, right=right, believed=believed)  # 1 - 0.9 is a little less than 0.1
     assert (facts.chances >= 0).all()
     assert np.allclose(facts.chances.sum(-1), 1)
 
 
 def test_the_seed_decides() -> None:
-    again = Facts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=3)
-    other = Facts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=4)
+    again = ArithmeticFacts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=3)
+    other = ArithmeticFacts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=4)
     assert (again.chances == HALF.chances).all()
     assert (again.firm != other.firm).any()
-    mistaken = Facts(prime=7, shaky=1.0, right=0.1, believed=0.6, seed=4)
+    mistaken = ArithmeticFacts(prime=7, shaky=1.0, right=0.1, believed=0.6, seed=4)
     assert (mistaken.chances != SHAKY.chances).any()
 
 
@@ -130,10 +130,10 @@ def _mistaken(rng: np.random.Generator) -> int:
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     (field,) = wrong
     with pytest.raises(SettingsError, match=f"Facts got {field} = "):
-        Facts(**{"prime": 7, "shaky": 0.5, "right": 0.1, "believed": 0.6, **wrong})
+        ArithmeticFacts(**{"prime": 7, "shaky": 0.5, "right": 0.1, "believed": 0.6, **wrong})
 
 
-FACTS = Facts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=2)
+FACTS = ArithmeticFacts(prime=7, shaky=0.5, right=0.1, believed=0.6, seed=2)
 PATIENT = Teacher(FACTS, attempts=3, content=0.6, careless=0.3, cut=0.0)
 INTERRUPTED = Teacher(FACTS, attempts=3, content=0.6, careless=0.3, cut=1.0)
 
@@ -144,20 +144,22 @@ def test_everything_he_writes_parses() -> None:
         problem = draw_problem(rng, 7, LEVELS[number % 3])
         written = PATIENT.write(problem, rng)
         trace = parse(problem, written.words)
-        assert trace.formed
+        assert trace.well_formed
         assert len(trace.roles) == len(written.words)
-        assert Role.STRAY not in trace.roles
+        assert TokenRole.STRAY not in trace.roles
         assert all(attempt.followed for attempt in trace.attempts)
         assert trace.answer == int(written.words[-2]) == trace.attempts[-1].result
         assert written.imposed is None
         assert len({attempt.style for attempt in trace.attempts}) == 1
         seen |= {(problem.level, attempt.route, attempt.style) for attempt in trace.attempts}
-    routes = {"easy": ("add", "left"), "medium": tuple(SHARES), "hard": tuple(SHARES)}
+    routes = {"easy": ("add", "left"), "medium": tuple(ROUTE_SHARES), "hard": tuple(ROUTE_SHARES)}
     assert seen == {(level, route, style) for level in LEVELS for route in routes[level] for style in STYLES}
 
 
 def test_equal_terms_and_shaky_facts_do_not_fool_the_reader() -> None:
-    shaky = Teacher(Facts(prime=7, shaky=1.0, right=0.1, believed=0.6), attempts=3, content=0.1, careless=0.1, cut=0.0)
+    shaky = Teacher(
+        ArithmeticFacts(prime=7, shaky=1.0, right=0.1, believed=0.6), attempts=3, content=0.1, careless=0.1, cut=0.0
+    )
     rng = np.random.default_rng(0)
     for a, b, c, d in itertools.product((2, 3, 4), repeat=4):
         for added in (None, 2):
@@ -167,7 +169,9 @@ def test_equal_terms_and_shaky_facts_do_not_fool_the_reader() -> None:
 
 
 def test_he_recalls_the_facts_of_the_order_he_writes() -> None:
-    firm = Teacher(Facts(prime=7, shaky=0.0, right=0.1, believed=0.6), attempts=2, content=0.5, careless=0.5, cut=0.0)
+    firm = Teacher(
+        ArithmeticFacts(prime=7, shaky=0.0, right=0.1, believed=0.6), attempts=2, content=0.5, careless=0.5, cut=0.0
+    )
     for problem, trace in _traces(firm, 200):
         assert {attempt.result for attempt in trace.attempts} == {problem.answer(7)}
     for _, trace in _traces(PATIENT, 300):
@@ -214,9 +218,9 @@ def test_routes_are_taken_by_their_shares() -> None:
         rng = np.random.default_rng(5)
         problem = draw_problem(rng, 7, level)
         taken = [parse(problem, PATIENT.write(problem, rng).words).attempts[0].route for _ in range(1500)]
-        shares = np.array([SHARES[route] for route in routes_of(problem)])
+        shares = np.array([ROUTE_SHARES[route] for route in available_routes(problem)])
         expected = 1500 * shares / shares.sum()
-        counted = np.array([taken.count(route) for route in routes_of(problem)])
+        counted = np.array([taken.count(route) for route in available_routes(problem)])
         assert (
             (counted - expected) ** 2 / expected
         ).sum() < 16.3  # chi-square, at most 3 degrees of freedom: passed by 1 in 1,000
@@ -228,7 +232,7 @@ def test_a_cut_trace_is_answered_with_what_was_found() -> None:
         problem = draw_problem(rng, 7, LEVELS[number % 3])
         written = INTERRUPTED.write(problem, rng)
         trace = parse(problem, written.words)
-        assert trace.formed
+        assert trace.well_formed
         assert all(attempt.followed for attempt in trace.attempts[:-1])
         assert written.imposed is not None
         assert written.words[written.imposed :] == (CLOSE, str(trace.answer), END)
@@ -253,7 +257,7 @@ def test_as_many_are_cut_as_asked() -> None:
 
 
 def test_the_generator_decides() -> None:
-    def write(seed: int) -> list[Written]:
+    def write(seed: int) -> list[TeacherTrace]:
         rng = np.random.default_rng(seed)
         return [PATIENT.write(Problem((3, 4), (5, 6)), rng) for _ in range(5)]
 
@@ -285,13 +289,13 @@ def test_a_teacher_survives_toml() -> None:
         settings.loads(Teacher, text.replace("prime = 7", "prime = 8"))
 
 
-def _traces(teacher: Teacher, count: int) -> list[tuple[Problem, Trace]]:
+def _traces(teacher: Teacher, count: int) -> list[tuple[Problem, ReplyTrace]]:
     rng = np.random.default_rng(1)
     problems = [draw_problem(rng, 7, LEVELS[number % 3]) for number in range(count)]
     return [(problem, parse(problem, teacher.write(problem, rng).words)) for problem in problems]
 
 
-def _checked(trace: Trace) -> str:
+def _checked(trace: ReplyTrace) -> str:
     """Check the answer of a cut trace and say where it came from."""
     finished = [attempt.result for attempt in trace.attempts if attempt.followed]
     if finished:

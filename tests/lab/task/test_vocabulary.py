@@ -9,22 +9,24 @@ import numpy as np
 import pytest
 
 from breadth.lab.task.problems import LEVELS, draw_problem, draw_problems
-from breadth.lab.task.teacher import Facts, Teacher
+from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.lab.task.vocabulary import (
     BEGIN,
     PAD,
     UNKNOWN,
-    Wording,
-    beginning_words,
+    RoutesTokens,
     build_tokenizer,
+    prefix_words,
     question_words,
-    words_in,
-    words_of,
+    vocabulary_words,
+    words_in_text,
 )
 
 transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
-WRITER = Teacher(Facts(prime=7, shaky=0.5, right=0.1, believed=0.6), attempts=3, content=0.6, careless=0.4, cut=0.3)
+WRITER = Teacher(
+    ArithmeticFacts(prime=7, shaky=0.5, right=0.1, believed=0.6), attempts=3, content=0.6, careless=0.4, cut=0.3
+)
 POSED = "( 3 + 4 ) * ( 5 + 6 ) ="
 
 
@@ -34,7 +36,7 @@ def tokenizer() -> Any:
 
 
 def test_every_word_is_one_token_and_has_its_number(tokenizer: Any) -> None:
-    words = words_of(7)
+    words = vocabulary_words(7)
     assert len(words) == len(set(words)) == len(tokenizer) == tokenizer.vocab_size
     assert words[-14:] == ["0", "1", "2", "3", "4", "5", "6", "=0", "=1", "=2", "=3", "=4", "=5", "=6"]
     assert words.index("=") == len(words) - 15  # the sign that ends a posed problem is a word of its own
@@ -51,7 +53,7 @@ def test_traces_come_back_as_they_went_in(tokenizer: Any) -> None:
         problem = draw_problem(rng, 7, LEVELS[number % 3])
         words = [*problem.words, *WRITER.write(problem, rng).words]
         ids = tokenizer(" ".join(words))["input_ids"]
-        assert ids == [words_of(7).index(word) for word in (BEGIN, *words)]
+        assert ids == [vocabulary_words(7).index(word) for word in (BEGIN, *words)]
         assert tokenizer.decode(ids) == " ".join([BEGIN, *words])
         assert tokenizer.decode(ids, skip_special_tokens=True) == " ".join(
             words[:-1]
@@ -64,13 +66,13 @@ def test_what_is_no_word_is_unknown(tokenizer: Any) -> None:
         unknown,
         unknown,
         unknown,
-        words_of(7).index("add"),
+        vocabulary_words(7).index("add"),
     ]
     assert tokenizer("")["input_ids"] == [tokenizer.bos_token_id]
 
 
 def test_a_result_is_a_word_of_its_own(tokenizer: Any) -> None:
-    words = words_of(7)
+    words = vocabulary_words(7)
     ids = tokenizer("=3 = 3 =7 ==3 3=", add_special_tokens=False)["input_ids"]
     assert ids == [*(words.index(word) for word in ("=3", "=", "3")), *[tokenizer.unk_token_id] * 3]
 
@@ -114,7 +116,7 @@ def test_saving_keeps_it(tokenizer: Any, tmp_path: Path) -> None:
 
 
 TOKENIZER = build_tokenizer(7)
-WORDING = Wording(TOKENIZER)
+WORDING = RoutesTokens(TOKENIZER)
 
 
 @pytest.mark.parametrize("text", [POSED, "(3+4)*(5+6)=", " (3 +4)* (5+ 6)\n=", "(3+4)*(5+6)", "( 3 + 4 ) * ( 5 + 6 )"])
@@ -143,14 +145,14 @@ def test_several_texts_are_one_question_and_nothing_stays_nothing() -> None:
 
 def test_cues_of_strategies_are_said_in_the_reasoners_words() -> None:
     # What budget forcing writes: a cue right behind a value, and a call for the answer behind thinking that was cut.
-    assert beginning_words("<think>\nadd 3 + 4 =0Wait left") == ["<think>", "add", "3", "+", "4", "=0", "again", "left"]
-    assert beginning_words("<think>\n3 +\n</think>\nFinal Answer:") == ["<think>", "3", "+", "</think>"]
+    assert prefix_words("<think>\nadd 3 + 4 =0Wait left") == ["<think>", "add", "3", "+", "4", "=0", "again", "left"]
+    assert prefix_words("<think>\n3 +\n</think>\nFinal Answer:") == ["<think>", "3", "+", "</think>"]
 
 
 def test_words_the_reasoner_has_not_are_unknown_and_its_own_marks_cannot_be_forged() -> None:
     vocabulary = TOKENIZER.get_vocab()
     unknown = vocabulary["<unk>"]
-    assert WORDING.tokens(words_in("What is 7?")) == (vocabulary["<bos>"], *[unknown] * 4)  # numbers end at 6
+    assert WORDING.tokens(words_in_text("What is 7?")) == (vocabulary["<bos>"], *[unknown] * 4)  # numbers end at 6
     assert WORDING.tokens(["<pad>", "<bos>", "<eos>"]) == (vocabulary["<bos>"], *[unknown] * 3)
     assert WORDING.tokens(["<think>", "6"]) == (vocabulary["<bos>"], vocabulary["<think>"], vocabulary["6"])
 
@@ -161,7 +163,7 @@ def test_tokens_written_one_by_one_are_read_back_as_they_were() -> None:
         text = given
         for token in tokens:
             text += WORDING.text(token, text)
-        assert list(WORDING.tokens(words_in(text))[1 + len(words_in(given)) :]) == tokens
+        assert list(WORDING.tokens(words_in_text(text))[1 + len(words_in_text(given)) :]) == tokens
 
 
 def test_thinking_is_open_behind_an_opening_mark_that_is_not_closed() -> None:

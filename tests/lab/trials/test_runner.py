@@ -15,8 +15,25 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import BrokenFileError, WriteError
-from breadth.lab.trials.experiment import FOUND, Bench, Done, Trial, found, prepare, write_found
-from breadth.lab.trials.runner import RESULTS, Failure, Watch, finish, lesson_bar, locked, run_trials, trial_bar
+from breadth.lab.trials.experiment import (
+    RESULT_FILE,
+    ExperimentSetup,
+    ExperimentTrial,
+    FinishedTrial,
+    prepare_trials,
+    read_result,
+    write_result,
+)
+from breadth.lab.trials.runner import (
+    EXPERIMENT_RESULTS,
+    TrialFailure,
+    TrialObserver,
+    lock_folder,
+    run_trials,
+    show_pretraining,
+    show_trials,
+    write_results,
+)
 from breadth.report.sections import Fact, Facts, Page
 
 WORK = '''
@@ -73,21 +90,23 @@ def _works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def trial(work: str, name: str = "", **settings: int) -> Trial:
-    return Trial(name or work, f"works_of_test:{work}", settings)
+def trial(work: str, name: str = "", **settings: int) -> ExperimentTrial:
+    return ExperimentTrial(name or work, f"works_of_test:{work}", settings)
 
 
 def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
     trials = [trial("square", f"square-{value}", value=value) for value in (2, 3)]
     told: list[tuple[str, int]] = []
     assert (
-        run_trials(trials, tmp_path / "out", None, 2, Watch(units=lambda one, units: told.append((one.name, units))))
+        run_trials(
+            trials, tmp_path / "out", None, 2, TrialObserver(on_units=lambda one, units: told.append((one.name, units)))
+        )
         == []
     )
     assert sorted(told) == [("square-2", 1), ("square-3", 1)]
     assert run_trials(trials, tmp_path / "out", None, 2) == []
     for one, value in zip(trials, (4, 9), strict=True):
-        result = found(tmp_path / "out" / one.name)
+        result = read_result(tmp_path / "out" / one.name)
         assert result is not None
         assert result.result == {"square": value, "threads": "1"}
         assert (tmp_path / "out" / one.name / "calls").read_text() == "x"
@@ -95,9 +114,9 @@ def test_what_has_ended_is_not_run_again(tmp_path: Path) -> None:
 
 def test_one_that_fails_leaves_the_others_alone_and_is_tried_again(tmp_path: Path) -> None:
     trials = [trial("crash"), trial("killed"), trial("leave"), trial("square", value=5)]
-    ended: dict[str, Failure | None] = {}
+    ended: dict[str, TrialFailure | None] = {}
     failures = run_trials(
-        trials, tmp_path, None, 2, Watch(ended=lambda one, failure: ended.update({one.name: failure}))
+        trials, tmp_path, None, 2, TrialObserver(on_end=lambda one, failure: ended.update({one.name: failure}))
     )
     reasons = {failure.trial.name: failure.reason for failure in failures}
     assert reasons.keys() == {"crash", "killed", "leave"}
@@ -107,7 +126,7 @@ def test_one_that_fails_leaves_the_others_alone_and_is_tried_again(tmp_path: Pat
     assert "status 3" in reasons["leave"]
     assert ended.keys() == {"crash", "killed", "leave", "square"}
     assert ended["square"] is None
-    assert (tmp_path / "square" / FOUND).exists()
+    assert (tmp_path / "square" / RESULT_FILE).exists()
     assert all(failure.log.exists() for failure in failures)
     (tmp_path / "crash" / "mended").touch()
     assert [failure.trial.name for failure in run_trials(trials, tmp_path, None, 1)] == ["killed", "leave"]
@@ -116,7 +135,7 @@ def test_one_that_fails_leaves_the_others_alone_and_is_tried_again(tmp_path: Pat
 def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
     trials = [trial("together", f"t{value}", value=value) for value in range(4)]
     run_trials(trials, tmp_path, None, 2)
-    most = [result.result["most"] for one in trials if (result := found(tmp_path / one.name)) is not None]
+    most = [result.result["most"] for one in trials if (result := read_result(tmp_path / one.name)) is not None]
     assert len(most) == 4
     assert max(most) <= 2
 
@@ -125,11 +144,11 @@ def test_a_changed_setting_is_refused_before_anything_runs(tmp_path: Path) -> No
     run_trials([trial("square", "b", value=2)], tmp_path, None, 1)
     with pytest.raises(BrokenFileError, match="value was 2, now 3"):
         run_trials([trial("square", "a", value=2), trial("square", "b", value=3)], tmp_path, None, 1)
-    assert not (tmp_path / "a" / FOUND).exists()
+    assert not (tmp_path / "a" / RESULT_FILE).exists()
 
 
 def test_a_second_run_is_kept_out(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(WriteError, match="another run"):
+    with lock_folder(tmp_path), pytest.raises(WriteError, match="another run"):
         run_trials([trial("square", value=2)], tmp_path, None, 1)
 
 
@@ -154,9 +173,9 @@ def test_however_it_is_ended_its_children_end_too_and_it_goes_on_from_there(
     assert all(3 <= count < 80 for count in steps)
     for path in progress:
         path.write_text("78")  # no need to wait for the rest
-    trials = [Trial(f"count-{number}", "works_of_test:count", {"steps": 80}) for number in range(2)]
+    trials = [ExperimentTrial(f"count-{number}", "works_of_test:count", {"steps": 80}) for number in range(2)]
     assert run_trials(trials, out, None, 2) == []
-    results = [found(out / one.name) for one in trials]
+    results = [read_result(out / one.name) for one in trials]
     assert [one.result for one in results if one] == [{"steps": 80, "resumed": True}] * 2
 
 
@@ -174,23 +193,23 @@ def still_counting(progress: list[Path]) -> bool:
     return before != [path.read_text() for path in progress]
 
 
-TRIALS = [Trial(name, "m:w", units=10) for name in ("a", "b", "c")]
+TRIALS = [ExperimentTrial(name, "m:w", units=10) for name in ("a", "b", "c")]
 
 
 def test_each_trial_that_ends_is_a_line_with_an_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare(TRIALS, tmp_path)
-    write_found(tmp_path / "a", {}, 1.0)
-    with trial_bar(TRIALS, tmp_path) as watch:
-        watch.units(TRIALS[1], 5)
-        watch.ended(TRIALS[1], None)
-        watch.ended(TRIALS[2], Failure(TRIALS[2], "no luck", tmp_path))
+    prepare_trials(TRIALS, tmp_path)
+    write_result(tmp_path / "a", {}, 1.0)
+    with show_trials(TRIALS, tmp_path) as watch:
+        watch.on_units(TRIALS[1], 5)
+        watch.on_end(TRIALS[1], None)
+        watch.on_end(TRIALS[2], TrialFailure(TRIALS[2], "no luck", tmp_path))
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("b ended; 2 of 3 trials, about ")
     assert second == "c FAILED; 3 of 3 trials, about 0 s left"
 
 
 def test_lessons_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with lesson_bar(600) as told:
+    with show_pretraining(600) as told:
         for step in range(1, 601):
             told(step, 1 / step)
     assert capsys.readouterr().err.splitlines() == ["step 500 of 600, loss 0.002", "step 600 of 600, loss 0.002"]
@@ -202,22 +221,22 @@ class Small:
     statement: str = "Three trials."
     seeds: int = 1
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
-        return tuple(Trial(f"t{number}", "m:w", {"number": number}) for number in range(3))
+    def trials(self, bench: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
+        return tuple(ExperimentTrial(f"t{number}", "m:w", {"number": number}) for number in range(3))
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], bench: ExperimentSetup) -> Page:
         return Page("Small", [Facts("Found", [Fact(one.trial.name, one.result["value"]) for one in done])])
 
 
 def test_what_ended_failed_and_was_not_run(tmp_path: Path) -> None:
-    small, bench = Small(), Bench(1, weights="abc")
+    small, bench = Small(), ExperimentSetup(1, weights="abc")
     trials = small.trials(bench)
-    prepare(trials, tmp_path)
-    write_found(tmp_path / "t0", {"value": 5}, 3.0)
-    page = finish(
-        small, bench, tmp_path, [Failure(trials[1], "no luck", tmp_path / "log.txt")], "breadth lab run small"
+    prepare_trials(trials, tmp_path)
+    write_result(tmp_path / "t0", {"value": 5}, 3.0)
+    page = write_results(
+        small, bench, tmp_path, [TrialFailure(trials[1], "no luck", tmp_path / "log.txt")], "breadth lab run small"
     )
-    written = json.loads((tmp_path / RESULTS).read_text())
+    written = json.loads((tmp_path / EXPERIMENT_RESULTS).read_text())
     assert {key: written[key] for key in ("experiment", "statement", "base", "seeds")} == {
         "experiment": "small",
         "statement": "Three trials.",

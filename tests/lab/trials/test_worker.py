@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from breadth.lab.trials.experiment import FAILED, FOUND, LOG, Trial, found, prepare
-from breadth.lab.trials.worker import SPENT
+from breadth.lab.trials.experiment import (
+    FAILURE_FILE,
+    LOG_FILE,
+    RESULT_FILE,
+    ExperimentTrial,
+    prepare_trials,
+    read_result,
+)
+from breadth.lab.trials.worker import SECONDS_SPENT_FILE
 
 WORK = """
 import os, subprocess, sys, time
@@ -37,7 +44,7 @@ def _works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(work: str, folder: Path, *base: str) -> subprocess.Popen[str]:
-    prepare([Trial("trial", f"works_of_test:{work}", {"value": 21})], folder)
+    prepare_trials([ExperimentTrial("trial", f"works_of_test:{work}", {"value": 21})], folder)
     command = [sys.executable, "-m", "breadth.lab.trials.worker", str(folder / "trial"), *base]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
@@ -55,22 +62,22 @@ def told_by(process: subprocess.Popen[str], status: int) -> list[dict[str, objec
 
 def test_the_result_is_written_and_only_our_own_lines_reach_the_parent(tmp_path: Path) -> None:
     assert told_by(begin("double", tmp_path, "some/base"), 0) == [{"units": 1}, {"units": 2}]
-    one = found(tmp_path / "trial")
+    one = read_result(tmp_path / "trial")
     assert one is not None
     assert one.result == {"twice": 42, "base": "some/base"}
-    assert sorted((tmp_path / "trial" / LOG).read_text().split("\n")) == [
+    assert sorted((tmp_path / "trial" / LOG_FILE).read_text().split("\n")) == [
         "",
         "a library talks",
         "and complains",
         "and its child",
     ]
-    assert not (tmp_path / "trial" / SPENT).exists()
+    assert not (tmp_path / "trial" / SECONDS_SPENT_FILE).exists()
 
 
 def test_a_crash_is_told_in_a_line_and_kept_in_full(tmp_path: Path) -> None:
     assert told_by(begin("crash", tmp_path), 1) == [{"reason": "ValueError: no such luck"}]
-    assert "in crash" in (tmp_path / "trial" / FAILED).read_text()
-    assert not (tmp_path / "trial" / FOUND).exists()
+    assert "in crash" in (tmp_path / "trial" / FAILURE_FILE).read_text()
+    assert not (tmp_path / "trial" / RESULT_FILE).exists()
 
 
 def test_work_that_cannot_be_found_is_a_reason_too(tmp_path: Path) -> None:

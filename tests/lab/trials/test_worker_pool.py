@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from breadth.base.errors import BreadthError, SettingsError
-from breadth.lab.trials.worker_pool import Call, Workers
+from breadth.lab.trials.worker_pool import WorkerCall, WorkerPool
 
 CHORES = """
 import os, signal
@@ -50,11 +50,12 @@ def nothing(place: int, said: Any) -> None:
 
 def test_results_come_in_order_and_events_by_call(chores: Any) -> None:
     heard: list[tuple[int, Any]] = []
-    with Workers(2) as workers:
+    with WorkerPool(2) as workers:
         found = workers.run(
-            [Call(chores.squared, (number,)) for number in (3, 4, 5)], lambda place, said: heard.append((place, said))
+            [WorkerCall(chores.squared, (number,)) for number in (3, 4, 5)],
+            lambda place, said: heard.append((place, said)),
         )
-        again = workers.run([Call(chores.squared, (6,))], nothing)
+        again = workers.run([WorkerCall(chores.squared, (6,))], nothing)
     assert [number for number, _, _ in found] == [9, 16, 25]
     assert sorted(heard) == [(0, "begin 3"), (1, "begin 4"), (2, "begin 5")]
     processes = {process for _, process, _ in found}
@@ -66,16 +67,16 @@ def test_results_come_in_order_and_events_by_call(chores: Any) -> None:
 
 
 def test_an_error_is_raised_here_with_where_it_was(chores: Any) -> None:
-    with Workers(1) as workers:
+    with WorkerPool(1) as workers:
         with pytest.raises(SettingsError, match="will not do") as caught:
-            workers.run([Call(chores.refuse, (Path("x"),))], nothing)
+            workers.run([WorkerCall(chores.refuse, (Path("x"),))], nothing)
         assert "in refuse" in caught.value.__notes__[0]
-    with Workers(1) as workers, pytest.raises(RuntimeError, match="Odd: 1 and 2"):
-        workers.run([Call(chores.break_oddly, ())], nothing)
+    with WorkerPool(1) as workers, pytest.raises(RuntimeError, match="Odd: 1 and 2"):
+        workers.run([WorkerCall(chores.break_oddly, ())], nothing)
 
 
 def test_a_death_is_said(chores: Any) -> None:
-    with Workers(1) as workers, pytest.raises(BreadthError, match="exit status -9") as caught:
-        workers.run([Call(chores.die, ())], nothing)
+    with WorkerPool(1) as workers, pytest.raises(BreadthError, match="exit status -9") as caught:
+        workers.run([WorkerCall(chores.die, ())], nothing)
     assert "goes on from there" in caught.value.remedy
     assert multiprocessing.active_children() == []

@@ -19,7 +19,7 @@ from breadth.runtime.proxy.server import Server
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.runtime.samplers.server_errors import Backoff
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer, Script, until
+from breadth.testing.fake_server import FakeServer, ReplyScript, wait_until
 from breadth.testing.faults import Fault, Scheduled
 
 CHAT = "/v1/chat/completions"
@@ -51,7 +51,7 @@ class Served:
 
     async def at_rest(self) -> None:
         """Wait until nothing is left of any request: no draw upstream, no promise in the ledger."""
-        await until(lambda: not (self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.reservations))
+        await wait_until(lambda: not (self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.reservations))
 
 
 @dataclass
@@ -88,7 +88,7 @@ Serving: TypeAlias = Callable[..., AbstractAsyncContextManager[Served]]
 
 @asynccontextmanager
 async def _serving(
-    script: Script | Reply,
+    script: ReplyScript | Reply,
     policy: str = "single",
     *,
     named: Sequence[str] = (),

@@ -15,7 +15,7 @@ from breadth.runtime.driver import SolveResult
 from breadth.runtime.proxy.access import ProxyLimits
 from breadth.runtime.proxy.answer import breadth_field, finish_reason, stream_events, usage_of, whole_body
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import until
+from breadth.testing.fake_server import wait_until
 from breadth.testing.faults import Hang, Scheduled, Status, every
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -259,8 +259,8 @@ def test_a_client_that_leaves_ends_its_draws_at_once(serving: Any, policy: str, 
             response = asyncio.create_task(
                 served.http.post(served.url + "/v1/chat/completions", data=body, headers=JSON)
             )
-            await until(lambda: served.fake.requests and served.fake.in_flight == len(served.fake.requests))
-            await until(
+            await wait_until(lambda: served.fake.requests and served.fake.in_flight == len(served.fake.requests))
+            await wait_until(
                 lambda: all(arrival.events >= 10 or not arrival.body.get("stream") for arrival in served.fake.requests)
             )
             if response.done():

@@ -23,7 +23,7 @@ from breadth.runtime.proxy.server import Server, wait_for_signal
 from breadth.runtime.samplers.connection import Endpoint
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer, until
+from breadth.testing.fake_server import FakeServer, wait_until
 from breadth.testing.faults import Status
 
 FOUR = Reply.of("So the answer is 4.")
@@ -348,7 +348,7 @@ async def drained(reply: Reply, policy: str, limits: ProxyLimits) -> tuple[Any, 
         server = Server(proxy)
         async with server:
             asking = asyncio.create_task(http.post(f"{server.url}/v1/chat/completions", json=ASKED))
-            await until(lambda: fake.in_flight)
+            await wait_until(lambda: fake.in_flight)
             begun = time.monotonic()
         took = time.monotonic() - begun
         (got,) = await asyncio.gather(asking, return_exceptions=True)

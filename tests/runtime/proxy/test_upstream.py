@@ -15,7 +15,7 @@ from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.connection import Endpoints
 from breadth.runtime.samplers.server_errors import Backoff
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer, until
+from breadth.testing.fake_server import FakeServer, wait_until
 from breadth.testing.faults import Cut, Fault, Hang, Status, first
 
 CHAT = "/v1/chat/completions"
@@ -80,7 +80,7 @@ def test_a_stream_that_is_left_early_is_closed_at_the_upstream() -> None:
                     async with relay.open_stream(CHAT, STREAMED, Meter()) as other:
                         assert other.endpoint.in_flight == 2
                         raise RuntimeError
-            await until(lambda: fake.in_flight == 0)
+            await wait_until(lambda: fake.in_flight == 0)
             assert [arrival.left is not None for arrival in fake.requests] == [True, True]
             assert relay.endpoints.all[0].in_flight == 0
             await relay.close()

@@ -23,7 +23,7 @@ from breadth.runtime.samplers.connection import (
     hang_up,
 )
 from breadth.testing.fake_replies import Reply
-from breadth.testing.fake_server import FakeServer, until
+from breadth.testing.fake_server import FakeServer, wait_until
 
 
 def test_silence_ends_it_once() -> None:
@@ -32,7 +32,7 @@ def test_silence_ends_it_once() -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
         patience = IdleTimeout(0.05, 0.05, lambda: ended.append(loop.time() - started))
-        await until(lambda: patience.expired)
+        await wait_until(lambda: patience.expired)
         await asyncio.sleep(0.2)
         assert len(ended) == 1
         assert 0.05 <= ended[0] < 10
@@ -64,10 +64,10 @@ def test_the_first_word_may_take_longer_than_the_next() -> None:
         await asyncio.sleep(0.2)
         assert not ended
         patience.last_received = loop.time()
-        await until(lambda: patience.expired)  # it is not asleep until the first limit
+        await wait_until(lambda: patience.expired)  # it is not asleep until the first limit
         began = loop.time()
         silent = IdleTimeout(0.15, 0.05, lambda: ended.append(loop.time()))
-        await until(lambda: silent.expired)
+        await wait_until(lambda: silent.expired)
         assert 0.15 <= ended[1] - began < 10
 
     asyncio.run(main())

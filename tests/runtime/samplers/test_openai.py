@@ -20,8 +20,8 @@ from breadth.inference.records import Sampling
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import MAX_KNOWN_PROMPTS, OpenAISampler, PromptTokenEstimator, count_characters
 from breadth.runtime.samplers.server_errors import Backoff
-from breadth.testing.fake_replies import Reply, Token
-from breadth.testing.fake_server import FakeServer, Script, until
+from breadth.testing.fake_replies import Reply, ReplyToken
+from breadth.testing.fake_server import FakeServer, ReplyScript, wait_until
 from breadth.testing.faults import (
     Cut,
     DuplicatedChunks,
@@ -86,7 +86,7 @@ TOP = Sampling(top_logprobs=5)
 
 @asynccontextmanager
 async def served(
-    script: Script | Reply, *faults: Fault | Scheduled, **options: Any
+    script: ReplyScript | Reply, *faults: Fault | Scheduled, **options: Any
 ) -> AsyncIterator[tuple[FakeServer, OpenAISampler]]:
     async with FakeServer(script, faults=faults) as server:
         sampler = OpenAISampler(server.url, **{"backoff": QUICK} | options)
@@ -97,7 +97,7 @@ async def served(
 
 
 def run(
-    script: Script | Reply,
+    script: ReplyScript | Reply,
     use: Callable[[FakeServer, OpenAISampler], Awaitable[None]],
     *faults: Fault | Scheduled,
     **options: Any,
@@ -124,7 +124,7 @@ def test_a_plain_draw() -> None:
         assert candidate.logprobs is not None
         assert candidate.logprobs.tolist() == pytest.approx([-0.1] * 4)
         assert candidate.confidences is not None
-        ranked = Token("x").ranked(5)
+        ranked = ReplyToken("x").ranked(5)
         assert candidate.confidences.tolist() == pytest.approx([-sum(one for _, one in ranked) / 5] * 4)
         assert meter == Meter(calls=1, prompt_tokens=10, cached_tokens=3, tokens=4)
         assert (candidate.prompt_tokens, candidate.cached_tokens, candidate.tokens) == (10, 3, 4)
@@ -307,7 +307,7 @@ def test_a_hanging_server_ends_at_the_deadline() -> None:
         with pytest.raises(ServerError, match=r"longer than the 0\.2 s"):
             await sampler.sample(SampleRequest(CHAT, seconds=0.2), Meter())
         assert 0.19 < time.monotonic() - started < 10
-        await until(lambda: server.in_flight == 0)
+        await wait_until(lambda: server.in_flight == 0)
 
     run(Reply.of("4"), use, Hang())
 
@@ -326,7 +326,7 @@ def test_or_when_it_falls_silent_in_the_middle() -> None:
         with pytest.raises(ServerError, match=r"fell silent for 0\.15 s after 1 tokens"):
             await sampler.sample(SampleRequest(CHAT), meter)
         assert meter.tokens == 1
-        await until(lambda: server.in_flight == 0)
+        await wait_until(lambda: server.in_flight == 0)
 
     run(Reply.of("a b", delay=60), use, idle_seconds=0.15, attempts=1)
 
@@ -408,7 +408,7 @@ def test_a_halt_ends_the_completion_at_the_server() -> None:
         assert meter == Meter(calls=1, prompt_tokens=10, tokens=3), (
             "what the prompt costs is known from the draw before"
         )
-        await until(lambda: server.requests[1].left)
+        await wait_until(lambda: server.requests[1].left)
         assert server.requests[1].events < 2000
 
     run(Reply.of(" ".join("abcdefghij" * 200), delay=0.02), use)
@@ -421,13 +421,13 @@ def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
             asyncio.create_task(sampler.sample(SampleRequest(CHAT, seed=place), meter))
             for place, meter in enumerate(meters)
         ]
-        await until(lambda: all(meter.tokens >= 5 for meter in meters))
+        await wait_until(lambda: all(meter.tokens >= 5 for meter in meters))
         for draw in draws:
             draw.cancel()
         assert all(
             isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*draws, return_exceptions=True)
         )
-        await until(lambda: server.in_flight == 0)
+        await wait_until(lambda: server.in_flight == 0)
         for meter, arrival in zip(meters, sorted(server.requests, key=lambda one: one.body["seed"]), strict=True):
             assert arrival.left is not None
             assert 5 <= meter.tokens < arrival.events < 4000
@@ -462,10 +462,10 @@ def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_
 def test_a_cancelled_draw_that_was_still_waiting_leaves_too() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         draw = asyncio.create_task(sampler.sample(SampleRequest(CHAT), Meter()))
-        await until(lambda: server.in_flight == 1)
+        await wait_until(lambda: server.in_flight == 1)
         draw.cancel()
         await asyncio.gather(draw, return_exceptions=True)
-        await until(lambda: server.requests[0].left)
+        await wait_until(lambda: server.requests[0].left)
 
     run(Reply.of("4"), use, Hang())
 

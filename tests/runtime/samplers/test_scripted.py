@@ -13,7 +13,7 @@ from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.scripted import ScriptedSampler
-from breadth.testing.fake_server import until
+from breadth.testing.fake_server import wait_until
 
 
 def test_a_list_is_handed_out_in_order() -> None:
@@ -90,7 +90,7 @@ def test_a_draw_cancelled_half_way_has_used_half() -> None:
     async def main() -> None:
         sampler, meter = ScriptedSampler(["a b c d e f g h i j"], seconds=1.0), Meter()
         draw = asyncio.create_task(sampler.sample(SampleRequest("q"), meter))
-        await until(lambda: meter.tokens >= 3)
+        await wait_until(lambda: meter.tokens >= 3)
         assert sampler.in_flight == 1
         draw.cancel()
         await asyncio.gather(draw, return_exceptions=True)

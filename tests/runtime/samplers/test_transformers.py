@@ -19,7 +19,7 @@ from breadth.runtime.samplers.transformers import (
     TransformersSampler,
     sample_token,
 )
-from breadth.testing.fake_server import until
+from breadth.testing.fake_server import wait_until
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 
@@ -226,7 +226,7 @@ def test_a_cancelled_draw_stops_before_its_next_token(
         long = Sampling(temperature=1.0, top_p=1.0, max_tokens=200)
         first = asyncio.create_task(sampler.draw(SampleRequest(CHAT, long, seed=5), meter))
         second = asyncio.create_task(sampler.draw(SampleRequest(CHAT, long), waiting))
-        await until(third.is_set)
+        await wait_until(third.is_set)
         first.cancel()
         second.cancel()
         asyncio.get_running_loop().call_later(0.05, cancelled.set)

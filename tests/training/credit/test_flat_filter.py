@@ -135,7 +135,7 @@ def test_nothing_gives_no_share() -> None:
 def test_it_needs_correctness_only_to_decide_by_it() -> None:
     assert FlatFilter().needs == {"correct"}
     assert FlatFilter("reward").needs == FlatFilter("advantage").needs == frozenset()
-    with pytest.raises(MechanismError, match="nobody provided"):
+    with pytest.raises(MechanismError, match="was not provided"):
         _kept(_rollouts([0, 0], None, rewards=[0.0, 1.0]), FlatFilter())
 
 

@@ -75,7 +75,7 @@ def test_token_advantages_are_muted_token_by_token() -> None:
 def test_stop_halts_with_the_numbers_and_only_when_collapsed() -> None:
     guard, batch = LengthGuard(act="stop"), rollouts([100], [1.0])
     assert after(guard, batch, replace(COLLAPSED, collapsed=False)) == [1.0]
-    with pytest.raises(MechanismError, match=r"from 500 tokens to 200, less than 0\.5 of it"):
+    with pytest.raises(MechanismError, match=r"from 500 tokens to 200, below 0\.5 of the start"):
         guard.apply(batch, COLLAPSED, None)
 
 

@@ -124,7 +124,7 @@ def test_problems_have_counts_of_their_own() -> None:
 
 
 def test_as_many_answers_as_rollouts() -> None:
-    with pytest.raises(MechanismError, match="2 rollouts came with 2 problems and 1 outcomes"):
+    with pytest.raises(MechanismError, match="There are 2 rollouts, but 2 problems and 1 outcomes"):
         _bonus(OutcomeBonus(), replace(_rollouts(["a", "b"]), outcomes=["a"]))
 
 

@@ -67,7 +67,7 @@ def test_metrics() -> None:
 
 
 def test_as_many_answers_as_rollouts() -> None:
-    with pytest.raises(MechanismError, match="2 rollouts came with 1 outcomes"):
+    with pytest.raises(MechanismError, match="There are 2 rollouts, but 1 outcomes"):
         _change(replace(_rollouts(["a", "b"]), outcomes=["a"]))
 
 

@@ -58,7 +58,7 @@ def test_a_dropped_or_unscored_rollout_adds_no_level() -> None:
 
 
 def test_correctness_that_is_no_yes_or_no_is_refused() -> None:
-    with pytest.raises(MechanismError, match="other numbers than 0 and 1"):
+    with pytest.raises(MechanismError, match="numbers other than 0 and 1"):
         find_successes(_rollouts([0.0, 1.0], correct=[0.5, 1.0]))
 
 

@@ -78,8 +78,8 @@ def test_contract() -> None:
     check_mechanism(EntropyAdvantage(scale=2.0, cap=1.1), neutral=EntropyAdvantage(cap=math.inf))
 
 
-def test_order_inert_and_bad_settings() -> None:
-    with pytest.raises(MechanismError, match="entropy-advantage must stand before clipped-policy"):
+def test_order_no_effect_and_bad_settings() -> None:
+    with pytest.raises(MechanismError, match="entropy-advantage must come before clipped-policy"):
         Chain((ClippedPolicy(), EntropyAdvantage()))
     for still in (EntropyAdvantage(scale=0.0), EntropyAdvantage(cap=math.inf)):
         verdict = still.no_effect(Regime())

@@ -123,8 +123,8 @@ def test_contract() -> None:
     check_mechanism(EntropyPI())
 
 
-def test_order_inert_and_bad_settings() -> None:
-    with pytest.raises(MechanismError, match="entropy-pi must stand before clipped-policy"):
+def test_order_no_effect_and_bad_settings() -> None:
+    with pytest.raises(MechanismError, match="entropy-pi must come before clipped-policy"):
         Chain((ClippedPolicy(), EntropyPI()))
     assert EntropyPI().no_effect(Regime(updates_per_generation=1)) is None
     verdict = EntropyPI(proportional=0.0, integral=0.0).no_effect(Regime())

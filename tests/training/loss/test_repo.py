@@ -100,8 +100,8 @@ def test_contract() -> None:
     check_mechanism(Repo(scale=2.0, largest=2.0))
 
 
-def test_order_inert_and_bad_settings() -> None:
-    with pytest.raises(MechanismError, match="repo must stand before clipped-policy"):
+def test_order_no_effect_and_bad_settings() -> None:
+    with pytest.raises(MechanismError, match="repo must come before clipped-policy"):
         Chain((ClippedPolicy(), Repo()))
     assert Repo().no_effect(Regime(updates_per_generation=1)) is None
     verdict = Repo(scale=0.0, smallest=0.0).no_effect(Regime())

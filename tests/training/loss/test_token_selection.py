@@ -70,7 +70,7 @@ def test_keys_of_a_batch_follow_its_rows_seed_and_step() -> None:
 
 
 def test_a_pick_without_a_survey_is_refused() -> None:
-    with pytest.raises(MechanismError, match="without having seen it"):
+    with pytest.raises(MechanismError, match="without a survey"):
         selection_mask(None)
     mask = torch.ones(1, 1, dtype=torch.bool)
     assert selection_mask(Selection({"picked": mask})) is mask

@@ -125,14 +125,14 @@ def test_deferred_problems_come_back_and_are_flagged_after_two_failures() -> Non
     sampled += [run.plan() for _ in range(3)]
     assert sampled == ["b", "b", "b", "ab"]
     assert run.standings["a"] == ProblemState("deferred", failures=1, since=0)
-    assert run.objective.states[0].flagged() == ()
+    assert run.objective.states[0].problems_to_rewrite() == ()
     assert run.plan({"a": (8, 0)}) == "b"
-    assert run.objective.states[0].flagged() == ("a",)
+    assert run.objective.states[0].problems_to_rewrite() == ("a",)
     assert run.metrics["difficulty/flagged"] == 0.5
     assert [run.plan() for _ in range(3)] == ["b", "b", "ab"]  # flagged, and still retried
     assert run.plan({"a": (8, 3)}) == "ab"
     assert run.standings["a"] == ProblemState("active", since=8)
-    assert run.objective.states[0].flagged() == ()
+    assert run.objective.states[0].problems_to_rewrite() == ()
 
 
 def test_a_retry_goes_on_until_its_pilot_is_full() -> None:
@@ -202,7 +202,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped() -> None:
 def test_bad_input_is_refused_or_neutral() -> None:
     mechanism = Difficulty()
     for seen in ({"a": (4, 5)}, {"a": (-1, -1)}, {"a": (4, -1)}):
-        with pytest.raises(MechanismError, match="rollouts of 'a'"):
+        with pytest.raises(MechanismError, match="correct rollouts of .* for 'a'"):
             mechanism.apply(Plan(("a",), (8,), results=seen), DifficultyState(), None)
     assert mechanism.update(DifficultyState(), {}) == DifficultyState()
     assert Run(mechanism, "a").plan({"a": (0, 0)}) == "a"

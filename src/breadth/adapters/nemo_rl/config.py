@@ -37,7 +37,7 @@ FIELDS: Mapping[str, str] = {
     "engine": "policy.generation.backend",
 }
 """Our knob -> NeMo-RL's setting."""
-PLAIN = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "max_completion_length"}
+DIRECT_FIELDS = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "max_completion_length"}
 """Knobs whose value is the setting's."""
 
 
@@ -127,7 +127,7 @@ def _overrides(change: Change, knobs: TrainerConfig) -> tuple[str, ...]:
     if change.setting == "max_completion_length":
         return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (knobs.max_prompt_length or 0)}")
     value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
-    return (f"{FIELDS[change.setting]}={value}",) if change.setting in PLAIN else ()
+    return (f"{FIELDS[change.setting]}={value}",) if change.setting in DIRECT_FIELDS else ()
 
 
 SETTINGS = NemoRlSettings()

@@ -14,7 +14,7 @@ from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
 
-OLDER: Mapping[str, str] = {
+OLDER_FLAGS: Mapping[str, str] = {
     "n_samples_per_prompt": "rollout.n_samples_per_prompt",
     "rollout_batch_size": "rollout.batch_size",
     "train_batch_size": "train.batch_size",
@@ -80,15 +80,15 @@ FIELDS: Mapping[str, str] = {
     "length_penalty": "reward.overlong_buffer_len",
 }
 """Our knob -> OpenRLHF's flag."""
-SWITCHES = frozenset({"dynamic_sampling", "correct_mismatch"})
+SWITCH_FLAGS = frozenset({"dynamic_sampling", "correct_mismatch"})
 """Knobs that are flags without a value."""
-PLAIN = (
+DIRECT_FLAGS = (
     frozenset(FIELDS)
-    - SWITCHES
+    - SWITCH_FLAGS
     - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
 )
 """Knobs whose value is the flag's."""
-TELLING = re.compile(
+OPENRLHF_FLAG = re.compile(
     rb"--(rollout\.n_samples_per_prompt|n_samples_per_prompt|algo\.kl\.init_coef|init_kl_coef|algo\.advantage\.estimator)\b"
 )
 
@@ -102,7 +102,7 @@ class OpenRlhfSettings:
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Tell by flags that only OpenRLHF has."""
-        return path.suffix in (".sh", ".bash", ".txt") and TELLING.search(start) is not None
+        return path.suffix in (".sh", ".bash", ".txt") and OPENRLHF_FLAG.search(start) is not None
 
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the flags of a script, spelled as there."""
@@ -110,7 +110,7 @@ class OpenRlhfSettings:
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate, older names by what they are called now."""
-        names = {OLDER.get(name, name): name for name in config}
+        names = {OLDER_FLAGS.get(name, name): name for name in config}
         own = {name: config[spelling] for name, spelling in names.items()}
         read = Settings(own, DEFAULTS if any(name in own for name in FIELDS.values()) else {})
         low, high = _clips(read)
@@ -154,7 +154,7 @@ class OpenRlhfSettings:
             "." in said.partition(" ")[0] for said in knobs.user_settings.values()
         )
         lines = dict.fromkeys(line for change in changes for line in _words(change, knobs, changes))
-        back = {new: old for old, new in OLDER.items() if old != "generate_max_len"}
+        back = {new: old for old, new in OLDER_FLAGS.items() if old != "generate_max_len"}
         return tuple(
             f"--{back.get(name, name) if older else name}{value}"
             for name, value in (line.split("|", 1) for line in lines)
@@ -208,9 +208,9 @@ def _words(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> 
         if not knobs.prompts or not knobs.group:
             return [f"train.max_epochs| {int(change.value)}"]
         return [f"train.batch_size| {max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}"]
-    if change.setting in SWITCHES:
+    if change.setting in SWITCH_FLAGS:
         return [f"{FIELDS[change.setting]}|"] if change.value else []
-    return [f"{FIELDS[change.setting]}| {_number(change.value)}"] if change.setting in PLAIN else []
+    return [f"{FIELDS[change.setting]}| {_number(change.value)}"] if change.setting in DIRECT_FLAGS else []
 
 
 def _number(value: Any) -> str:

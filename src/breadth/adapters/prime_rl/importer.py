@@ -14,13 +14,13 @@ from breadth.adapters.sniff import first_objects, leading_keys
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
-CLOCKS = ("step", "time")
-FIRST = ("train/agg/effective/", "train/agg/all/", "train/agg/")
+CLOCK_KEYS = ("step", "time")
+PREFERRED_PREFIXES = ("train/agg/effective/", "train/agg/all/", "train/agg/")
 """All environments before single ones, and of those the rollouts that were trained on: failed ones count as zero
 reward.
 """
-ORCHESTRATOR = frozenset({"time/wait_for_policy", "time/wait_for_ckpt"})
-SHARED = ("time/step", "time/save_ckpt")
+ORCHESTRATOR_NAMES = frozenset({"time/wait_for_policy", "time/wait_for_ckpt"})
+SHARED_NAMES = ("time/step", "time/save_ckpt")
 """Names that trainer and orchestrator both log, for different things."""
 
 
@@ -39,24 +39,24 @@ def read_metrics(path: Path) -> Iterator[Record]:
 
 
 def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
-    values = reader.numbers({name: value for name, value in row.items() if name not in CLOCKS}, number)
-    if not ORCHESTRATOR.isdisjoint(row):
-        values = {f"orchestrator/{name}" if name in SHARED else name: value for name, value in values.items()}
+    values = reader.numbers({name: value for name, value in row.items() if name not in CLOCK_KEYS}, number)
+    if not ORCHESTRATOR_NAMES.isdisjoint(row):
+        values = {f"orchestrator/{name}" if name in SHARED_NAMES else name: value for name, value in values.items()}
     return metric_rows(values, as_step(row.get("step")), as_number(row["time"]) if "time" in row else None)
 
 
 def _ordered(row: MetricRow) -> MetricRow:
-    return MetricRow(order_by_prefix(row.values, FIRST), row.step, row.time, row.split)
+    return MetricRow(order_by_prefix(row.values, PREFERRED_PREFIXES), row.step, row.time, row.split)
 
 
 METRICS_KIND = "metrics"
-EPISODES = "episodes"
-RESULTS = "evaluation results"
-TOKENS = "token export"
+EPISODES_KIND = "episodes"
+RESULTS_KIND = "evaluation results"
+TOKENS_KIND = "token export"
 EPISODE_KEYS = frozenset({"id", "env", "task", "traces"})
 RESULT_KEYS = frozenset({"example_id", "prompt", "completion"})
 TOKEN_KEYS = frozenset({"schema_version", "micro_step", "micro_sequence_idx", "token_ids"})
-NAMES = (
+METRIC_PREFIXES = (
     "dispatcher/",
     "entropy/all/",
     "inference/agg/",
@@ -110,13 +110,13 @@ class PrimeRlImporter:
         """Tell the kinds apart by the keys of the first row, metrics by names of prime-rl's own."""
         keys = leading_keys(start)
         if keys >= TOKEN_KEYS:
-            return TOKENS
+            return TOKENS_KIND
         if keys >= EPISODE_KEYS - (
             {"traces"} if b"\n" not in start else set()
         ):  # a long task may push them out of sight
-            return EPISODES
+            return EPISODES_KIND
         if keys >= RESULT_KEYS:
-            return RESULTS
+            return RESULTS_KIND
         return METRICS_KIND if any(_is_metrics(row) for row in first_objects(start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
@@ -132,9 +132,9 @@ class PrimeRlImporter:
         """Yield what the file holds, in order."""
         readers = {
             METRICS_KIND: read_metrics,
-            EPISODES: read_episodes,
-            RESULTS: read_results,
-            TOKENS: read_token_export,
+            EPISODES_KIND: read_episodes,
+            RESULTS_KIND: read_results,
+            TOKENS_KIND: read_token_export,
         }
         return readers[kind](path)
 
@@ -142,7 +142,7 @@ class PrimeRlImporter:
 def _is_metrics(row: Mapping[str, Any]) -> bool:
     clock = as_number(row.get("time"))
     ours = as_step(row.get("step")) is not None and clock is not None and clock > UNIX
-    return ours and any(name.startswith(NAMES) for name in row)
+    return ours and any(name.startswith(METRIC_PREFIXES) for name in row)
 
 
 IMPORTER = PrimeRlImporter()

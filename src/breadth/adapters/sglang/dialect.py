@@ -26,7 +26,7 @@ SETTINGS = ServerPatch(
 """The dialect of the catalogue; flags and fields of SGLang 0.5.18, which has no guard against loops."""
 
 
-PAGES = ("/server_info", "/get_server_info")
+SETTINGS_PAGES = ("/server_info", "/get_server_info")
 """Where it tells its settings, in newer and in older versions."""
 
 
@@ -77,5 +77,5 @@ class SglangDialect(ServerDialect):
 
 
 def _settings(identity: ServerIdentity) -> Mapping[str, Any]:
-    pages = (identity.props.get(path) for path in PAGES)
+    pages = (identity.props.get(path) for path in SETTINGS_PAGES)
     return next((page for page in pages if isinstance(page, Mapping)), {})

@@ -14,11 +14,11 @@ from breadth.adapters.parse_values import StepMerger, as_step, metric_rows
 from breadth.runs.jsonl import read_error
 from breadth.runs.schema import EntropyKind, Record, Remark
 
-HEADER = 12
+HEADER_BYTES = 12
 """Bytes before a record's data: length and checksum."""
-LARGEST = 1 << 20
+MAX_SCALAR_RECORD = 1 << 20
 """Records above this are pictures, audio and histograms; they hold no scalars and are passed over unread."""
-CHECKED = 1 << 12
+MAX_CHECKED_RECORD = 1 << 12
 """Records up to this have their data checked: scalars are far below, and a checksum in Python costs 0.1 µs a byte."""
 FLOAT, DOUBLE = 1, 2
 """``TensorProto.dtype`` of 32- and 64-bit floats."""
@@ -40,10 +40,10 @@ class Scalars:
 
 def starts_like_events(start: bytes) -> bool:
     """Say whether a file begins with a whole record that opens an event file (``brain.Event:2``)."""
-    if len(start) < HEADER or not _checks(start[:8], start[8:HEADER]):
+    if len(start) < HEADER_BYTES or not _checks(start[:8], start[8:HEADER_BYTES]):
         return False
     size = int.from_bytes(start[:8], "little")
-    return size < LARGEST and b"brain.Event:" in start[HEADER : HEADER + size]
+    return size < MAX_SCALAR_RECORD and b"brain.Event:" in start[HEADER_BYTES : HEADER_BYTES + size]
 
 
 def read_events(path: Path) -> Iterator[Scalars | Remark]:
@@ -84,18 +84,18 @@ def _framed(file: IO[bytes], path: Path) -> Iterator[bytes | Remark | None]:
     size = file.seek(0, 2)
     place = file.seek(0)
     while place < size:
-        header = file.read(HEADER)
-        if len(header) == HEADER and not _checks(header[:8], header[8:]):
+        header = file.read(HEADER_BYTES)
+        if len(header) == HEADER_BYTES and not _checks(header[:8], header[8:]):
             yield _lost(path, place, size)
             return
         length = int.from_bytes(header[:8], "little")
-        after = place + HEADER + length + 4
-        if len(header) < HEADER or after > size:
+        after = place + HEADER_BYTES + length + 4
+        if len(header) < HEADER_BYTES or after > size:
             yield _cut(path, place)
             return
-        if length <= LARGEST:
+        if length <= MAX_SCALAR_RECORD:
             data = file.read(length)
-            yield data if length > CHECKED or _checks(data, file.read(4)) else None
+            yield data if length > MAX_CHECKED_RECORD or _checks(data, file.read(4)) else None
         place = file.seek(after)
 
 

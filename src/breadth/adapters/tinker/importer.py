@@ -26,10 +26,10 @@ from breadth.runs.schema import EntropyKind, LoggedEntropyKind, MetricRow, Recor
 SUMMARY_KEYS = frozenset({"schema_version", "split", "iteration", "group_idx", "traj_idx"})
 """Keys at the head of every summary."""
 KNOWN_VERSION = 1
-TRAIN = "train"
-COLUMNS = ("step", "problem", "group", "sample", "reward", "correct", "tokens", "origin")
+TRAIN_SPLIT = "train"
+TRAJECTORY_COLUMNS = ("step", "problem", "group", "sample", "reward", "correct", "tokens", "origin")
 READER = RowReader(
-    {name: name for name in COLUMNS}, frozenset({"schema_version", "iteration", "group_idx", "traj_idx"})
+    {name: name for name in TRAJECTORY_COLUMNS}, frozenset({"schema_version", "iteration", "group_idx", "traj_idx"})
 )
 
 
@@ -57,18 +57,18 @@ def _batch(rows: list[tuple[int, dict[str, Any]]], split: Split, path: Path) -> 
 
 
 def _split(row: Mapping[str, Any]) -> Split:
-    return "train" if row.get("split", TRAIN) == TRAIN else "eval"
+    return "train" if row.get("split", TRAIN_SPLIT) == TRAIN_SPLIT else "eval"
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary under our column names; what it has no column for stays as it is and goes into ``extra``."""
     step = as_step(row.get("iteration")) or 0
-    name, index = as_text(row.get("split", TRAIN)), as_text(row.get("group_idx"))
-    rest = {key: value for key, value in row.items() if key not in COLUMNS}
+    name, index = as_text(row.get("split", TRAIN_SPLIT)), as_text(row.get("group_idx"))
+    rest = {key: value for key, value in row.items() if key not in TRAJECTORY_COLUMNS}
     return {
         **rest,
         "step": step,
-        "problem": f"{name}/{step}/{index}" if name == TRAIN else f"{name}/{index}",
+        "problem": f"{name}/{step}/{index}" if name == TRAIN_SPLIT else f"{name}/{index}",
         "group": f"{name}/{step}/{index}",
         "sample": row.get("traj_idx"),
         "reward": row.get("total_reward"),
@@ -109,17 +109,17 @@ def _newer(path: Path, version: str) -> Remark:
     )
 
 
-METRICS = "metrics"
-SUMMARIES = "rollout summaries"
-STEPS = ("step", "progress/step", "progress/batch", "training_client/step")
+TINKER_METRICS = "metrics"
+ROLLOUT_SUMMARIES = "rollout summaries"
+STEP_KEYS = ("step", "progress/step", "progress/batch", "training_client/step")
 """Where a row keeps its step, best first."""
 TIME = "timestamp"
-MARKS = frozenset({*STEPS[1:], "progress/done_frac", "optim/entropy", "optim/kl_sample_train_v1"})
+COOKBOOK_NAMES = frozenset({*STEP_KEYS[1:], "progress/done_frac", "optim/entropy", "optim/kl_sample_train_v1"})
 """Names that only the cookbook's loops (and loops grown from them) log."""
-PREFIX = "env/all/"
+ALL_ENVIRONMENTS = "env/all/"
 OWN_ENTROPY = "optim/entropy"
-MIXED = "env/all/by_group/frac_mixed"
-OPAQUE = ("time", "data", "metrics")
+MIXED_GROUPS = "env/all/by_group/frac_mixed"
+FOREIGN_KEYS = ("time", "data", "metrics")
 """Keys of other trainers' rows: prime-rl's clock, and the nested tables of verl and verifiers."""
 
 
@@ -157,9 +157,9 @@ class TinkerImporter:
     def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
         """Tell the two kinds apart by the keys of the first rows."""
         if leading_keys(start) >= SUMMARY_KEYS:
-            return SUMMARIES
+            return ROLLOUT_SUMMARIES
         rows = first_objects(start)
-        return METRICS if rows and any(_is_metrics(row) for row in rows) else None
+        return TINKER_METRICS if rows and any(_is_metrics(row) for row in rows) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: the cookbook appends to one metrics file and writes each iteration's summaries once."""
@@ -167,12 +167,12 @@ class TinkerImporter:
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield what the file holds, in order."""
-        return read_summaries(path) if kind == SUMMARIES else _read_metrics(path)
+        return read_summaries(path) if kind == ROLLOUT_SUMMARIES else _read_metrics(path)
 
 
 def _is_metrics(row: Mapping[str, Any]) -> bool:
-    named = not MARKS.isdisjoint(row) or any(name.startswith(PREFIX) for name in row)
-    return named and not any(key in row for key in OPAQUE)
+    named = not COOKBOOK_NAMES.isdisjoint(row) or any(name.startswith(ALL_ENVIRONMENTS) for name in row)
+    return named and not any(key in row for key in FOREIGN_KEYS)
 
 
 def _read_metrics(path: Path) -> Iterator[Record]:
@@ -192,12 +192,12 @@ def _read_metrics(path: Path) -> Iterator[Record]:
 
 
 def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
-    key = next((key for key in STEPS if as_step(row.get(key)) is not None), None)
+    key = next((key for key in STEP_KEYS if as_step(row.get(key)) is not None), None)
     values = reader.numbers({name: value for name, value in row.items() if name not in (key, TIME)}, number)
-    if MIXED in values:
-        values["zero_variance_groups"] = 1 - values[MIXED]
+    if MIXED_GROUPS in values:
+        values["zero_variance_groups"] = 1 - values[MIXED_GROUPS]
     return metric_rows(
-        order_by_prefix(values, (PREFIX,)),
+        order_by_prefix(values, (ALL_ENVIRONMENTS,)),
         as_step(row[key]) if key else None,
         as_number(row[TIME]) if TIME in row else None,
     )

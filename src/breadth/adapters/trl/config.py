@@ -102,7 +102,7 @@ FIELDS: Mapping[str, str] = {
 """Our knob -> the field of GRPOConfig."""
 
 
-CLIPPING = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+TWO_SIDED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 """Losses that clip the ratio on both sides; sapo and vespo weigh it otherwise, cispo caps it above."""
 FOLLOWING = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
 """Settings of the adaptive entropy bonus."""
@@ -117,36 +117,36 @@ CORRECTING = (
 
 def idle_settings(given: Settings) -> Iterator[UnusedSetting]:
     """Yield what the user set and TRL does not read."""
-    yield from _behind(
+    yield from _unused_without(
         given, FOLLOWING, "use_adaptive_entropy", "the coefficient follows a target only with use_adaptive_entropy=True"
     )
-    yield from _behind(given, CORRECTING, "use_vllm", "there is nothing to correct without use_vllm=True")
-    yield from _behind(
+    yield from _unused_without(given, CORRECTING, "use_vllm", "there is nothing to correct without use_vllm=True")
+    yield from _unused_without(
         given,
         ("ref_model_mixup_alpha", "ref_model_sync_steps"),
         "sync_ref_model",
         "the reference stays without sync_ref_model",
     )
-    yield from _by_loss(given)
+    yield from _unused_by_loss(given)
     if given.switch("sync_ref_model") and given.number("beta") == 0:
         yield UnusedSetting(given.describe("sync_ref_model"), "no reference policy is kept at beta=0", intended=True)
 
 
-def _behind(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[UnusedSetting]:
+def _unused_without(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[UnusedSetting]:
     """Yield settings whose switch is off; a switch that the file turns off itself says that they are left-overs."""
     said = given.describe(*(name for name in names if given.own.get(name) not in (None, False)))
     if said and given.switch(switch) is False:
         yield UnusedSetting(said, why, intended=switch not in given.own)
 
 
-def _by_loss(given: Settings) -> Iterator[UnusedSetting]:
+def _unused_by_loss(given: Settings) -> Iterator[UnusedSetting]:
     loss = given.text("loss_type")
     if loss is None:
         return
     unread = {
-        "epsilon": loss not in CLIPPING,
+        "epsilon": loss not in TWO_SIDED_LOSSES,
         "epsilon_high": loss in ("sapo", "vespo"),
-        "delta": loss not in CLIPPING,
+        "delta": loss not in TWO_SIDED_LOSSES,
         "sapo_temperature_neg": loss != "sapo",
         "sapo_temperature_pos": loss != "sapo",
     }
@@ -222,7 +222,7 @@ class TrlSettings:
         if path.suffix == ".py":
             return b"GRPOConfig(" in start
         if path.suffix == ".ipynb":
-            return _anywhere(path, start, b"GRPOConfig(")
+            return contains_anywhere(path, start, b"GRPOConfig(")
         if b"actor_rollout_ref" in start or b'"log_history"' in start:
             return False
         if path.suffix in SCRIPTS and re.search(rb"\btrl\s+grpo\b", start):
@@ -243,8 +243,8 @@ class TrlSettings:
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate; what is computed, or of another type than it should be, is not known."""
         everything = shallowest_leaves(config)
-        read = Settings(everything, _defaults(everything))
-        given = Settings(_given(everything), read.defaults)
+        read = Settings(everything, applicable_defaults(everything))
+        given = Settings(user_settings(everything), read.defaults)
         loss = read.text("loss_type")
         adaptive = read.switch("use_adaptive_entropy")
         return TrainerConfig(
@@ -297,7 +297,7 @@ class TrlSettings:
         return render_patch(changes, knobs)
 
 
-def _anywhere(path: Path, start: bytes, sign: bytes) -> bool:
+def contains_anywhere(path: Path, start: bytes, sign: bytes) -> bool:
     """Look through a whole notebook: pictures may stand before the cell in question."""
     if sign in start:
         return True
@@ -313,7 +313,7 @@ def _anywhere(path: Path, start: bytes, sign: bytes) -> bool:
     return False
 
 
-def _defaults(own: Mapping[str, Any]) -> dict[str, Any]:
+def applicable_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults that hold for what a file leaves out.
 
     None where it sets nothing of GRPO's, or hands on what cannot be seen; not those that earlier versions had
@@ -327,7 +327,7 @@ def _defaults(own: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in DEFAULTS.items() if name not in unsure}
 
 
-def _given(own: Mapping[str, Any]) -> Mapping[str, Any]:
+def user_settings(own: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the user set: of the arguments as the trainer saved them, all of them, only what is no default."""
     if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
         return own

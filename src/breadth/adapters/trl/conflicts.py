@@ -73,7 +73,7 @@ def check_trl_version(version: str) -> None:
 
 def check_arguments(arguments: Any, chain: Chain) -> None:
     """Refuse settings of GRPOConfig that would be ignored or cannot be honoured under the chain."""
-    problems = [*overridden_settings(arguments, chain), *unsupported_settings(arguments, chain)]
+    problems = [*settings_the_chain_replaces(arguments, chain), *settings_not_supported(arguments, chain)]
     if problems:
         told = "\n".join(f"  {setting}: {why}" for setting, why, _ in problems)
         raise MechanismError(
@@ -98,7 +98,7 @@ def trl_regime(arguments: Any, processes: int) -> Regime:
 SettingProblem = tuple[str, str, str]
 
 
-def overridden_settings(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
+def settings_the_chain_replaces(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
     """Yield settings that the chain replaces, where the user set them on purpose."""
     tables = [LOSS_SETTINGS] if chain.mechanisms_of(Stage.LOSS) else []
     if any(one.role is Role.ESTIMATOR for one in chain.mechanisms):
@@ -114,7 +114,7 @@ def overridden_settings(arguments: Any, chain: Chain) -> Iterator[SettingProblem
                 )
 
 
-def unsupported_settings(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
+def settings_not_supported(arguments: Any, chain: Chain) -> Iterator[SettingProblem]:
     for one in chain.mechanisms_of(Stage.PLAN):
         why = (
             "TRL fixes the sampling temperature at construction and draws as many samples of every prompt, in an order"

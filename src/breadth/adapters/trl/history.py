@@ -64,7 +64,7 @@ def load_history(path: Path) -> History:
     try:
         return _history(parse_json(text))
     except ValueError as error:
-        rows, cut = _salvage(text)
+        rows, cut = salvage_rows(text)
         if not rows:
             raise BrokenFileError(
                 path, f"is not a whole JSON document ({error}).", "Use the copy in another checkpoint folder."
@@ -150,7 +150,7 @@ def _history(document: Any) -> History:
     return History(tuple(row for row in rows if isinstance(row, dict)), settings)
 
 
-def _salvage(text: str) -> tuple[list[dict[str, Any]], int]:
+def salvage_rows(text: str) -> tuple[list[dict[str, Any]], int]:
     """Read log rows one after another until the text breaks off."""
     named = text.find('"log_history"')
     place = text.find("[", max(named, 0)) + 1

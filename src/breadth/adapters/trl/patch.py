@@ -36,27 +36,27 @@ def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, 
     keywords: dict[str, Any] = {}
     lines: list[str] = []
     for change in changes:
-        more, said = _worded(change, knobs)
+        more, said = change_keywords(change, knobs)
         keywords |= more
         lines += said
     call = f"GRPOConfig({', '.join(f'{name}={value!r}' for name, value in keywords.items())})"
     return (*([call] if keywords else []), *dict.fromkeys(lines))
 
 
-def _worded(change: Change, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+def change_keywords(change: Change, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
     if change.setting == "chain":
-        return {}, _objective(repr(str(change.value)), knobs)
+        return {}, objective_lines(repr(str(change.value)), knobs)
     if change.setting == "dynamic_sampling":
         return _drop_flat(knobs) if change.value else ({}, [])
     if change.setting == "group":
-        return _group(int(change.value), knobs)
-    special = _special(change, knobs)
+        return group_keywords(int(change.value), knobs)
+    special = special_keywords(change, knobs)
     if special is not None:
         return special, []
     return ({FIELDS[change.setting]: change.value} if change.setting in PLAIN else {}), []
 
 
-def _special(change: Change, knobs: TrainerConfig) -> dict[str, Any] | None:
+def special_keywords(change: Change, knobs: TrainerConfig) -> dict[str, Any] | None:
     """Return the keywords of a knob that is not one field with the same value."""
     value = change.value
     words: Mapping[str, Any] = {
@@ -93,7 +93,7 @@ def _longest(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
     return {"max_completion_length": wanted, **more}
 
 
-def _group(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+def group_keywords(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
     """TRL asks for whole groups in a generation: accumulate more micro-batches where the present ones do not hold them."""
     found: dict[str, Any] = {"num_generations": wanted}
     micro, accumulation = knobs.micro_batch, knobs.accumulation
@@ -110,7 +110,7 @@ def _group(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]
     return found | ({"gradient_accumulation_steps": accumulation * more} if more > 1 else {}), []
 
 
-def _objective(objective: str, knobs: TrainerConfig, imports: Sequence[str] = (), also: str = "") -> list[str]:
+def objective_lines(objective: str, knobs: TrainerConfig, imports: Sequence[str] = (), also: str = "") -> list[str]:
     lines = [*(imports or ["from breadth import BreadthGRPOTrainer"])]
     lines.append(f"trainer = BreadthGRPOTrainer(..., objective={objective}{also})  # in the place of GRPOTrainer")
     theirs = [FIELDS[knob] for knob in REPLACED if knob in knobs.user_settings and (knob != "kl" or knobs.kl)]
@@ -126,6 +126,6 @@ def _drop_flat(knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
         "from breadth.training.credit.group_advantage import GroupAdvantage",
     )
     grader = ', correct="<name of the reward function that grades>"' if knobs.shaped_reward else ""
-    lines = _objective("Chain((GroupAdvantage(), FlatFilter()))", knobs, imports, grader)
+    lines = objective_lines("Chain((GroupAdvantage(), FlatFilter()))", knobs, imports, grader)
     keywords = {"loss_type": "dapo"} if knobs.loss in ROW_COUNTING else {}
     return keywords, [*lines, "# flat groups leave the loss; TRL has no way to draw others in their place"]

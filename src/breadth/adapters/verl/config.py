@@ -119,36 +119,36 @@ KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
 
 def idle_settings(read: Settings) -> Iterator[UnusedSetting]:
     """Yield what the user set and verl does not read."""
-    yield from _behind(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
-    yield from _behind(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
-    yield from _clip_ratio(read)
-    yield from _by_loss(read)
+    yield from _unused_without(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
+    yield from _unused_without(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
+    yield from unread_clip_ratio(read)
+    yield from _unused_by_loss(read)
     threshold = "algorithm.rollout_correction.rollout_is_threshold"
     if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
         said = "algorithm.rollout_correction.rollout_is" in read.own
         yield UnusedSetting(read.describe(threshold), "rollout_is names no weights to be cut at it", intended=not said)
     penalty = next((name for name in OVERLONG[:3] if read.switch(name)), None)
-    manager = manager_of(read)
+    manager = reward_manager(read)
     if penalty is not None and manager == "naive":
         yield UnusedSetting(
             read.describe(penalty), "the reward manager naive does not read it; dapo does", intended=True
         )
 
 
-def manager_of(read: Settings) -> str | None:
+def reward_manager(read: Settings) -> str | None:
     """Return what scores responses; None where that is not known."""
     named = [read.text(name) for name in MANAGERS if name in read.own]
     return named[0] if named else read.text(MANAGERS[0])
 
 
-def _behind(read: Settings, name: str, switch: str, other: str) -> Iterator[UnusedSetting]:
+def _unused_without(read: Settings, name: str, switch: str, other: str) -> Iterator[UnusedSetting]:
     """Yield a coefficient whose switch is off; it is a left-over where the file turns it off itself, or prices the same by the other."""
     if name in read.own and read.number(name) and read.switch(switch) is False:
         why = f"{switch.rpartition('.')[2]} is off" + ("" if switch in read.own else " unless it is set")
         yield UnusedSetting(read.describe(name), why, intended=switch not in read.own and not read.switch(other))
 
 
-def _clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
+def unread_clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
     """Yield clip_ratio where it differs from what the losses read in its place."""
     both = f"{ACTOR}.clip_ratio"
     value = read.number(both)
@@ -162,7 +162,7 @@ def _clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
         )
 
 
-def _by_loss(read: Settings) -> Iterator[UnusedSetting]:
+def _unused_by_loss(read: Settings) -> Iterator[UnusedSetting]:
     mode = read.text(f"{LOSS}.loss_mode")
     if mode is None or mode not in CLIPPED:
         return
@@ -191,7 +191,7 @@ def clashes(read: Settings) -> Iterator[Conflict]:
             "leaving the reference is paid for twice, in the loss and in the reward",
             consequence="slight",
         )
-    yield from _batches(read)
+    yield from batch_conflicts(read)
     averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
     if (
         read.text(averaged) == "seq-mean-token-sum-norm"
@@ -207,12 +207,14 @@ def clashes(read: Settings) -> Iterator[Conflict]:
         )
 
 
-def _batches(read: Settings) -> Iterator[Conflict]:
+def batch_conflicts(read: Settings) -> Iterator[Conflict]:
     whole, part = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
     prompts, mini, group = read.whole(whole), read.whole(part), read.whole(f"{ROLLOUT}.n")
     dynamic = read.switch(f"{ACTOR}.use_dynamic_bsz")
     if prompts and mini and whole in read.own:
-        yield from _mini_batches(read.describe(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own)
+        yield from _mini_batch_conflicts(
+            read.describe(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own
+        )
     gpus = _gpus(read)
     if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
         said = read.describe(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
@@ -221,7 +223,9 @@ def _batches(read: Settings) -> Iterator[Conflict]:
         )
 
 
-def _mini_batches(said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool) -> Iterator[Conflict]:
+def _mini_batch_conflicts(
+    said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool
+) -> Iterator[Conflict]:
     """Hold a mini-batch against the generation it is cut from; with dynamic batches verl does not refuse a larger one, and pads."""
     if mini > prompts:
         why = (
@@ -262,10 +266,10 @@ class VerlSettings:
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate; what is not a value, such as an expression, is not known."""
         everything = dict(flatten_table(config))
-        read = Settings(everything, DEFAULTS if _known_base(everything) else {})
-        given = Settings(_given(everything), read.defaults)
+        read = Settings(everything, DEFAULTS if has_known_base(everything) else {})
+        given = Settings(user_settings(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
-        penalised = _penalised(read)
+        penalised = has_length_penalty(read)
         return TrainerConfig(
             group=read.whole(f"{ROLLOUT}.n"),
             prompts=read.whole("data.train_batch_size"),
@@ -281,7 +285,7 @@ class VerlSettings:
             clips=CLIPPED.get(mode) if mode is not None else None,
             dual_clip=read.number(f"{ACTOR}.clip_ratio_c"),
             sequence_ratio=None if mode not in CLIPPED else mode == "gspo",
-            kl=_kl(read),
+            kl=kl_coefficient(read),
             kl_given=given.number(f"{ACTOR}.kl_loss_coef") if f"{ACTOR}.kl_loss_coef" in given.own else None,
             entropy_bonus=read.number(f"{ACTOR}.entropy_coeff"),
             entropy_adaptive=False,
@@ -339,7 +343,7 @@ def _plain(text: str) -> Any:
         return text
 
 
-def _known_base(own: Mapping[str, Any]) -> bool:
+def has_known_base(own: Mapping[str, Any]) -> bool:
     """Say whether the settings are laid over verl's own configuration: they name no other, or none of their own."""
     if not any(name.startswith("actor_rollout_ref.") for name in own):
         return False
@@ -349,7 +353,7 @@ def _known_base(own: Mapping[str, Any]) -> bool:
     return all(isinstance(one, str) and one.rpartition("/")[2] in BASES for one in named)
 
 
-def _given(own: Mapping[str, Any]) -> Mapping[str, Any]:
+def user_settings(own: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the user set: of a whole configuration, as Hydra saves it, only what is no default."""
     if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
         return own
@@ -375,7 +379,7 @@ def _clip(read: Settings, side: str) -> float | None:
     return read.number(f"{ACTOR}.clip_ratio") if absent or read.own.get(name, "") is None else read.number(name)
 
 
-def _kl(read: Settings) -> float | None:
+def kl_coefficient(read: Settings) -> float | None:
     """Return the price of leaving the reference, in the loss or in the reward; 0 where both switches are off."""
     in_loss, in_reward = read.switch(f"{ACTOR}.use_kl_loss"), read.switch("algorithm.use_kl_in_reward")
     if in_loss:
@@ -385,12 +389,12 @@ def _kl(read: Settings) -> float | None:
     return None if in_loss is None or in_reward is None else 0.0
 
 
-def _penalised(read: Settings) -> bool | None:
+def has_length_penalty(read: Settings) -> bool | None:
     """Say whether a penalty for length acts: switched on, and read by what scores responses."""
     on = [read.switch(place) for place in OVERLONG if place in read.own]
     if not any(on):
         return None
-    return None if read.switch(OVERLONG[3]) else manager_of(read) != "naive"
+    return None if read.switch(OVERLONG[3]) else reward_manager(read) != "naive"
 
 
 def _top_k(read: Settings) -> int | None:

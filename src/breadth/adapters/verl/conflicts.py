@@ -53,7 +53,7 @@ def refuse_without_trainer(chain: Chain, loss_agg_mode: str, loss_scale_factor: 
         [
             *trainer_only_mechanisms(chain),
             *plan_mechanisms(chain),
-            *averaging_problems(chain.reduction, loss_agg_mode, loss_scale_factor),
+            *reduction_problems(chain.reduction, loss_agg_mode, loss_scale_factor),
         ]
     )
 
@@ -69,10 +69,10 @@ def refuse_conflicts(chain: Chain, config: Any) -> None:
     problems = [*plan_mechanisms(chain), *missing_fields(chain), *loss_mode_problems(chain, actor)]
     if chain.mechanisms_of(Stage.LOSS):
         problems += [
-            *averaging_problems(chain.reduction, actor.loss_agg_mode, actor.get("loss_scale_factor")),
-            *ignored_clips(actor),
+            *reduction_problems(chain.reduction, actor.loss_agg_mode, actor.get("loss_scale_factor")),
+            *clip_problems(actor),
         ]
-        problems += [*unprovided_fields(chain, config), *engine_problems(chain, config)]
+        problems += [*field_problems(chain, config), *engine_problems(chain, config)]
     _raise([*problems, *critic_problems(chain, config), *bypass_problems(chain, config)])
 
 
@@ -147,7 +147,7 @@ def loss_mode_problems(chain: Chain, actor: Any) -> Iterator[ChainProblem]:
         )
 
 
-def averaging_problems(reduction: Reduction, mode: str, factor: int | None) -> Iterator[ChainProblem]:
+def reduction_problems(reduction: Reduction, mode: str, factor: int | None) -> Iterator[ChainProblem]:
     """Compare averages: verl's own terms (entropy_coeff, KL loss) and metrics follow its mode, so the chain must say the same."""
     same = VERL_AVERAGES[reduction.by]
     if mode != same:
@@ -161,7 +161,7 @@ def averaging_problems(reduction: Reduction, mode: str, factor: int | None) -> I
         yield why, f"Set {ACTOR}.loss_scale_factor={length}."
 
 
-def ignored_clips(actor: Any) -> Iterator[ChainProblem]:
+def clip_problems(actor: Any) -> Iterator[ChainProblem]:
     for setting, default in CLIP_DEFAULTS.items():
         value = actor.get(setting, default)
         if value is not None and value != default:
@@ -171,7 +171,7 @@ def ignored_clips(actor: Any) -> Iterator[ChainProblem]:
             yield f"{ACTOR}.{setting}={value} would be ignored: the chain's surrogate decides what is clipped.", remedy
 
 
-def unprovided_fields(chain: Chain, config: Any) -> Iterator[ChainProblem]:
+def field_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
     actor = config.actor_rollout_ref.actor
     if "loss.entropy" in chain.needs and not (actor.calculate_entropy or actor.entropy_coeff):
         yield (

@@ -39,7 +39,7 @@ def read_verl_console(path: Path) -> Iterator[Record]:
             yield line
             continue
         number, text = line
-        found = printed_row(text)
+        found = parse_console_line(text)
         if found:
             step, row = found
             yield from split_metrics(step, reader.numbers(row, number))
@@ -65,7 +65,7 @@ def read_file_log(path: Path) -> Iterator[Record]:
     yield from reader.remarks(path)
 
 
-def printed_row(line: str) -> tuple[int, dict[str, str]] | None:
+def parse_console_line(line: str) -> tuple[int, dict[str, str]] | None:
     """Return the step and the values as printed of a console line, or None when it holds no metrics."""
     if "step:" not in line:
         return None

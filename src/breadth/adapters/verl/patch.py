@@ -19,24 +19,24 @@ CHAIN = "/absolute/path/of/chain.toml"
 
 def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
     """Return one override a line; a chain's file follows, behind a comment that says so."""
-    overrides = [line for change in changes for line in _overrides(change, knobs, changes)]
+    overrides = [line for change in changes for line in change_overrides(change, knobs, changes)]
     target = next((change for change in changes if change.setting == "entropy_target"), None)
-    chain = [] if target is None else ["# chain.toml:", *_target_chain(float(target.value), knobs)]
+    chain = [] if target is None else ["# chain.toml:", *target_chain(float(target.value), knobs)]
     return (*dict.fromkeys(overrides), *chain)
 
 
-def _overrides(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> Sequence[str]:
+def change_overrides(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> Sequence[str]:
     value = change.value
     words: Mapping[str, Callable[[], Sequence[str]]] = {
         "updates": lambda: _updates(int(value), _prompts(knobs, together), knobs),
         "kl": lambda: (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef={value:g}"),
         "correct_mismatch": lambda: _correction() if value else ("algorithm.rollout_correction.rollout_is=null",),
-        "dynamic_sampling": lambda: _filter(knobs) if value else ("algorithm.filter_groups.enable=False",),
-        "chain": lambda: _recipe(str(value), knobs),
-        "entropy_target": lambda: (*_ours(CHAIN, knobs), *_no_bonus(knobs)),
+        "dynamic_sampling": lambda: filter_overrides(knobs) if value else ("algorithm.filter_groups.enable=False",),
+        "chain": lambda: recipe_overrides(str(value), knobs),
+        "entropy_target": lambda: (*chain_overrides(CHAIN, knobs), *_no_bonus(knobs)),
         "logs_rollouts": lambda: (f"trainer.rollout_data_dir={'rollouts' if value is True else value or 'null'}",),
         "max_completion_length": lambda: _longest(int(value), knobs),
-        "length_penalty": lambda: _penalty(knobs) if value else (),
+        "length_penalty": lambda: penalty_overrides(knobs) if value else (),
         "covariance_share": lambda: (f"{LOSS}.{knobs.loss}_ratio={_hydra(value)}",) if knobs.covariance else (),
         "top_k": lambda: (f"{ROLLOUT}.top_k={value or -1}",),
         "repetition_penalty": lambda: (f"++{ROLLOUT}.repetition_penalty={_hydra(value)}",),
@@ -70,7 +70,7 @@ def _correction() -> tuple[str, ...]:
     )
 
 
-def _filter(knobs: TrainerConfig) -> tuple[str, ...]:
+def filter_overrides(knobs: TrainerConfig) -> tuple[str, ...]:
     if knobs.shaped_reward:
         return (
             "algorithm.filter_groups.enable=True",
@@ -86,7 +86,7 @@ def _longest(wanted: int, knobs: TrainerConfig) -> tuple[str, ...]:
     return (f"data.max_response_length={wanted}", *more)
 
 
-def _penalty(knobs: TrainerConfig) -> tuple[str, ...]:
+def penalty_overrides(knobs: TrainerConfig) -> tuple[str, ...]:
     """Let verl's dapo manager score responses, which alone reads a penalty for length; with DAPO's, where none is set up."""
     manager = "reward.reward_manager.name=dapo"
     if knobs.length_penalty is not None or knobs.max_completion_length is None:
@@ -97,7 +97,7 @@ def _penalty(knobs: TrainerConfig) -> tuple[str, ...]:
     return (manager, *lines, f"{place}.max_resp_len={knobs.max_completion_length}")
 
 
-def _recipe(recipe: str, knobs: TrainerConfig) -> tuple[str, ...]:
+def recipe_overrides(recipe: str, knobs: TrainerConfig) -> tuple[str, ...]:
     """Use verl's own loss where it has the same, with the paper's numbers; but it cannot rank a micro-batch of one response."""
     if recipe in COVARIANCES and knobs.micro_batch != 1:
         numbers = {
@@ -105,10 +105,10 @@ def _recipe(recipe: str, knobs: TrainerConfig) -> tuple[str, ...]:
             "clip_cov": (f"{ACTOR}.clip_ratio_low=1.0", f"{ACTOR}.clip_ratio_high=1.0"),
         }
         return (f"{LOSS}.loss_mode={recipe}", *numbers[recipe])
-    return _ours(recipe, knobs)
+    return chain_overrides(recipe, knobs)
 
 
-def _ours(chain: str, knobs: TrainerConfig) -> tuple[str, ...]:
+def chain_overrides(chain: str, knobs: TrainerConfig) -> tuple[str, ...]:
     """Run a chain under our trainer, with verl's own clips and averaging where the chain expects them."""
     lines = [
         f"{LOSS}._target_=breadth.adapters.verl.loss.BreadthLoss",
@@ -128,7 +128,7 @@ def _no_bonus(knobs: TrainerConfig) -> tuple[str, ...]:
     return (f"{ACTOR}.entropy_coeff=0",) if knobs.entropy_bonus else ()
 
 
-def _target_chain(target: float, knobs: TrainerConfig) -> list[str]:
+def target_chain(target: float, knobs: TrainerConfig) -> list[str]:
     """Return the chain that holds entropy at a target, with the user's own clip."""
     clip = [
         f"{name} = {value:g}"

@@ -12,8 +12,7 @@ import numpy as np
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.measure.change_points import MIN_SIDE_POINTS, ChangePoint, find_change_points
 from breadth.measure.intervals import Interval, normal_quantile
-from breadth.measure.linear_fit import robust_slope
-from breadth.measure.trends import Trend, log_trend
+from breadth.measure.trends import Trend, log_trend, robust_slope
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.runs.outcomes import rollout_steps
 from breadth.runs.reader import MetricSeries, Run
@@ -31,29 +30,29 @@ class Discontinuity:
     """First step behind it."""
     before: float
     """Median of the metric's last points before it."""
-    times: Interval
+    factor: Interval
     """What the metric is multiplied by there, beyond what its trend explains."""
     p_value: float
     """How often noise would show such a jump somewhere in the series."""
-    hole: int
+    missing: int
     """Steps that are missing before it; 0 at a restart."""
     stride: int
     """Steps from one point to the next, as a rule."""
-    twice: int
+    logged_twice: int
     """Steps that both sides logged."""
-    apart: float | None
+    overlap_ratio: float | None
     """Median of the later value over the earlier one at those steps; None where there are none."""
 
     @property
     def first_is_untrained(self) -> bool:
         """Whether no update lies between the checkpoint and the first point behind the seam."""
-        return not self.hole and self.stride <= 1
+        return not self.missing and self.stride <= 1
 
 
 def restart_steps(run: Run, name: str) -> tuple[int, ...]:
     """Return the steps at which the values of a metric begin to come from another start or file; none where that is so all the time."""
-    order = [order for order, _ in _newest(run, name).values()]
-    steps = list(_newest(run, name))
+    order = [order for order, _ in newest_values(run, name).values()]
+    steps = list(newest_values(run, name))
     found = tuple(step for step, before, here in zip(steps[1:], order, order[1:], strict=False) if before != here)
     # More seams than jumps could be told apart are rows printed twice, not restarts.
     return found if len(found) * 2 * MIN_SIDE_POINTS <= len(steps) else ()
@@ -83,16 +82,16 @@ def jump_at_restart(run: Run, series: MetricSeries) -> Discontinuity | None:
         (step, one)
         for step, hole in places.items()
         for one in jumps
-        if _made_there(logs, step, one) and (not hole or abs(one.size.value) > 2 * _pace(logs, step) * hole)
+        if is_made_at(logs, step, one) and (not hole or abs(one.size.value) > 2 * slope_around(logs, step) * hole)
     ]
     if not found:
         return None
     step, jump = max(found, key=lambda one: (places[one[0]] == 0, abs(one[1].size.value)))
-    twice = _logged_twice(run, series.name)
+    twice = overlap_ratios(run, series.name)
     return Discontinuity(
         step,
         float(np.median(values[steps < step][-MIN_SIDE_POINTS:])),
-        factor(jump.size),
+        exponentiate(jump.size),
         jump.p_value,
         places[step],
         int(np.median(np.diff(steps))),
@@ -112,10 +111,10 @@ def jumps_near(series: MetricSeries, step: int) -> bool:
 
 def remove_jump(series: MetricSeries, seam: Discontinuity) -> FloatArray:
     """Return the values with what lies behind a seam scaled so that the level goes on where it was."""
-    return np.where(series.steps < seam.step, series.values, series.values / seam.times.value)
+    return np.where(series.steps < seam.step, series.values, series.values / seam.factor.value)
 
 
-def _made_there(logs: MetricSeries, step: int, jump: ChangePoint) -> bool:
+def is_made_at(logs: MetricSeries, step: int, jump: ChangePoint) -> bool:
     """Say whether a jump stands at a step, give or take a point that noise moves it by, and the first point has made most of it."""
     place = int(np.searchsorted(logs.steps, step))
     if abs(place - int(np.searchsorted(logs.steps, jump.step))) > 1 or not 0 < place < len(logs):
@@ -124,39 +123,40 @@ def _made_there(logs: MetricSeries, step: int, jump: ChangePoint) -> bool:
     return made / jump.size.value >= _AT_ONCE
 
 
-def factor(logs: Interval) -> Interval:
+def exponentiate(logs: Interval) -> Interval:
     """Return the factor that a difference of logarithms is."""
     return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.level, logs.method)
 
 
-def _pace(logs: MetricSeries, step: int) -> float:
+def slope_around(logs: MetricSeries, step: int) -> float:
     """Return the larger change a step on either side; infinite where one of them is too short to tell."""
     sides = [logs.steps < step, logs.steps >= step]
     slopes = [robust_slope(logs.steps[side], logs.values[side]).interval().value for side in sides]
     return max(math.inf if math.isnan(slope) else abs(slope) for slope in slopes)
 
 
-def _newest(run: Run, name: str) -> dict[int, tuple[tuple[int, int], float]]:
+def newest_values(run: Run, name: str) -> dict[int, tuple[tuple[int, int], float]]:
     """Return for each step where its value comes from (file, start) and the value, in order of steps, as `gather` chooses."""
     found: dict[int, tuple[tuple[int, int], float]] = {}
-    for order, step, value in _metric_rows(run, name):
+    for order, step, value in logged_rows(run, name):
         if step not in found or order >= found[step][0]:
             found[step] = (order, value)
     return dict(sorted(found.items()))
 
 
-def _logged_twice(run: Run, name: str) -> FloatArray:
+def overlap_ratios(run: Run, name: str) -> FloatArray:
     """Return the newest over the next older value at the steps that two starts have logged."""
-    newest, ratios = _newest(run, name), []
+    newest, ratios = newest_values(run, name), []
     older: dict[int, tuple[tuple[int, int], float]] = {}
-    for order, step, value in _metric_rows(run, name):
+    for order, step, value in logged_rows(run, name):
         if order < newest[step][0] and (step not in older or order >= older[step][0]):
             older[step] = (order, value)
     ratios = [newest[step][1] / value for step, (_, value) in older.items() if value > 0]
     return np.array(ratios, dtype=np.float64)
 
 
-def _metric_rows(run: Run, name: str) -> list[tuple[tuple[int, int], int, float]]:
+def logged_rows(run: Run, name: str) -> list[tuple[tuple[int, int], int, float]]:
+    """Return (file, start), step and value of each training point that logged a metric."""
     points = (point for point in run.points if point.split == "train" and np.isfinite(point.values.get(name, np.nan)))
     return [((point.source, point.attempt), point.step, point.values[name]) for point in points]
 
@@ -183,7 +183,7 @@ class InterleavedWriters:
     """Median of the higher ones."""
 
 
-def interleaved_writers(run: Run, name: str) -> InterleavedWriters | None:
+def find_interleaved_writers(run: Run, name: str) -> InterleavedWriters | None:
     """Return the two levels of a positive metric; None where steps stand once, or twice because a restart went over them again."""
     values: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, set[int]] = defaultdict(set)
@@ -232,12 +232,15 @@ def nan_runs(evidence: Evidence) -> list[NanRun]:
     if evidence.run is None:
         return []
     found = [
-        one for name in ESSENTIAL_METRICS for one in _longest(evidence.run.series(name)) if one.points >= MIN_POINTS
+        one
+        for name in ESSENTIAL_METRICS
+        for one in longest_nan_run(evidence.run.series(name))
+        if one.points >= MIN_POINTS
     ]
     return sorted(found, key=lambda one: (not one.to_the_end, -one.points))
 
 
-def _longest(series: MetricSeries) -> Iterator[NanRun]:
+def longest_nan_run(series: MetricSeries) -> Iterator[NanRun]:
     """Yield the stretch at the end, or else the longest; nothing where no number was ever logged: from that, nothing can be told."""
     odd = ~np.isfinite(series.values)
     if not odd.any() or odd.all():
@@ -256,7 +259,7 @@ _NEAR = 0.25
 
 
 @dataclass(frozen=True)
-class PerLength:
+class LengthScaling:
     """Entropy beside the mean length of the same steps."""
 
     exponent: Interval
@@ -265,12 +268,12 @@ class PerLength:
     """Entropy over length: where it started and where it is."""
 
     @property
-    def proportional(self) -> bool:
+    def is_proportional(self) -> bool:
         """Whether entropy is in proportion to length, for sure."""
         return self.exponent.low > 1 - _NEAR and self.exponent.high < 1 + _NEAR
 
 
-def per_length(evidence: Evidence) -> PerLength | None:
+def length_scaling(evidence: Evidence) -> LengthScaling | None:
     """Compare entropy with the mean length; None where one of them is logged at fewer than eight common steps, or length never moves.
 
     The exponent is read from the differences of neighbouring steps, where a common trend, such as a true collapse of
@@ -293,13 +296,13 @@ def per_length(evidence: Evidence) -> PerLength | None:
     left = up - slope * across
     reach = normal_quantile(0.95) * float(np.sqrt(left @ left / max(len(left) - 2, 1) / power))
     exponent = Interval(slope, slope - reach, slope + reach, 0.95, "least squares on differences of logarithms")
-    return PerLength(exponent, log_trend(steps[good], above[good] / below[good]))
+    return LengthScaling(exponent, log_trend(steps[good], above[good] / below[good]))
 
 
-MOST_STEPS = 64
+MAX_TOKEN_STEPS = 64
 """Steps that are read, spread over the run: enough for a trend, and little enough that a million rollouts take seconds.
 """
-MOST_TOKENS = 50_000_000
+MAX_TOKENS_READ = 50_000_000
 """Tokens that are read in all (200 MB); steps are left out, never rollouts of a step, whose mean was logged over all of
 them.
 """
@@ -327,12 +330,12 @@ class TokenEntropy:
         return log_trend(self.steps, self.per_token)
 
     @property
-    def apart(self) -> Trend:
+    def logged_ratio(self) -> Trend:
         """Logged over counted: level where both tell the same story, whatever the factor."""
         return log_trend(self.steps, self.logged / self.per_token)
 
     @property
-    def summed(self) -> bool:
+    def is_sequence_sum(self) -> bool:
         """Whether the logged value is the sum over a sequence rather than a mean over tokens: nearer to it at most steps."""
         to_sum, to_mean = (np.abs(np.log(self.logged / one)) for one in (self.per_sequence, self.per_token))
         return bool(np.median(to_sum) < np.median(to_mean))
@@ -348,13 +351,14 @@ def token_entropy(evidence: Evidence) -> TokenEntropy | None:
         return None
     sql = "SELECT coalesce(sum(len(entropy)), 0)::BIGINT AS tokens FROM rollouts WHERE split = 'train' AND step = ?"
     most = min(
-        MOST_STEPS, max(MIN_POINTS, MOST_TOKENS // max(run.query(sql, int(steps[0]))["tokens"].to_pylist()[0], 1))
+        MAX_TOKEN_STEPS,
+        max(MIN_POINTS, MAX_TOKENS_READ // max(run.query(sql, int(steps[0]))["tokens"].to_pylist()[0], 1)),
     )
     if len(steps) > most:
         steps = steps[np.linspace(0, len(steps) - 1, most).round().astype(np.int64)]
     table = run.query(
         f"""SELECT step, sum({_COUNTED}) / sum({_TOKENS}) AS per_token, avg({_COUNTED}) AS per_sequence FROM rollouts
-            WHERE split = 'train' AND len(entropy) > 0 AND step IN (SELECT unnest(?)) GROUP BY step ORDER BY step""",  # noqa: S608 - column names are ours
+            WHERE split = 'train' AND len(entropy) > 0 AND step IN (SELECT unnest(?)) GROUP BY step ORDER BY step""",
         steps.tolist(),
     )
     found = {name: table[name].to_numpy().astype(np.float64) for name in ("per_token", "per_sequence")}

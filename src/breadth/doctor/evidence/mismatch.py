@@ -10,7 +10,7 @@ import numpy as np
 
 from breadth.doctor.evidence.record import MIN_POINTS as FEWEST_POINTS
 from breadth.doctor.evidence.record import Evidence, Window
-from breadth.doctor.evidence.rollouts import MIN_CLUSTERS, Ends, Kept, TokenSums, kept, token_sums
+from breadth.doctor.evidence.rollouts import MIN_CLUSTERS, Ends, RecordedCounts, TokenSums, count_recorded, token_sums
 from breadth.doctor.finding import SEVERITIES, Confidence
 from breadth.measure.intervals import UNBOUNDED, Interval, Resamples, resample
 from breadth.measure.trends import Trend, log_trend
@@ -19,7 +19,7 @@ from breadth.runs.reader import MetricSeries, Run
 
 Bound: TypeAlias = Callable[[float], float]
 
-UNITS: dict[str, tuple[str, Bound]] = {
+MISMATCH_UNITS: dict[str, tuple[str, Bound]] = {
     "sampling/sampling_logp_difference/mean": ("mean |difference of log-probabilities|", lambda apart: apart**2 / 2),
     "train_rollout_logprob_abs_diff": ("mean |difference of log-probabilities|", lambda apart: apart**2 / 2),
     "rollout_probs_diff_mean": ("mean |difference of probabilities|", lambda apart: 2 * apart**2),
@@ -32,17 +32,17 @@ UNITS: dict[str, tuple[str, Bound]] = {
 A mean of |log p - log q| of d proves d^2 / 2 to second order (the divergence is half the mean square); a mean |p - q|
 of d proves 2 d^2 by Pinsker, for the token itself is an event whose two probabilities differ by that much.
 """
-WHOLE = 0.99
+MIN_RECORDED_SHARE = 0.99
 """Share of the rollouts that must have their lists: one in a hundred left out moves a mean by about a percent at most.
 """
 
 
 def proven_divergence(theirs: str) -> tuple[str, Bound] | None:
     """Return what a trainer's metric measures and what divergence it proves; None for one whose unit is not known."""
-    return next((unit for name, unit in UNITS.items() if theirs == name or theirs.endswith(f"/{name}")), None)
+    return next((unit for name, unit in MISMATCH_UNITS.items() if theirs == name or theirs.endswith(f"/{name}")), None)
 
 
-def divergence_of_entropy(evidence: Evidence, found: Trend) -> Interval | None:
+def divergence_over_entropy(evidence: Evidence, found: Trend) -> Interval | None:
     """Return the divergence that the logged metric proves now over the entropy, the larger of then and now; None where a part is missing.
 
     The larger, because a policy that has become sure of nearly everything has little entropy and the same rounding
@@ -64,7 +64,7 @@ class Growth:
 
     times: Interval
     """Now over the start."""
-    goes_on: bool
+    continues: bool
     """Whether it rises over the second half of the run too."""
 
 
@@ -80,7 +80,7 @@ def growth(series: MetricSeries) -> Growth | None:
     return None if whole.ratio is None else Growth(whole.ratio, whole.verdict == since.verdict == "rising")
 
 
-def temperatures(evidence: Evidence) -> tuple[float, float] | None:
+def recorded_temperatures(evidence: Evidence) -> tuple[float, float] | None:
     """Return the temperatures that entropies were taken at and rollouts drawn at; None unless both are recorded."""
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     scored, drawn = None if kind is None else kind.temperature, evidence.config.temperature
@@ -97,7 +97,7 @@ class Surprise:
     """The same as a share of the entropy."""
     nats: float
     """Entropy of all tokens read."""
-    apart: float
+    mean_gap: float
     """Mean of |-log p - entropy|: 0 where what is called entropy is minus the log-probability itself."""
     rollouts: int
     """Rollouts read."""
@@ -119,7 +119,7 @@ def surprise(run: Run, window: Window) -> Surprise | None:
             break
     else:
         return None
-    found = _by_rollout(sums)
+    found = resample_rollouts(sums)
     return Surprise(
         found.ratio("gap", "tokens", UNBOUNDED),
         found.ratio("gap", "nats", UNBOUNDED),
@@ -135,14 +135,15 @@ def divergence(run: Run, window: Window) -> Interval | None:
     sums = token_sums(
         run, window, {"apart": "old_logprob - logprob", "nats": "-old_logprob"}, ("old_logprob", "logprob")
     )
-    return _by_rollout(sums).ratio("apart", "nats", UNBOUNDED) if len(sums) >= MIN_CLUSTERS else None
+    return resample_rollouts(sums).ratio("apart", "nats", UNBOUNDED) if len(sums) >= MIN_CLUSTERS else None
 
 
-def _by_rollout(sums: TokenSums) -> Resamples:
+def resample_rollouts(sums: TokenSums) -> Resamples:
+    """Resample whole rollouts: their token sums are independent."""
     return resample({**sums.sums, "tokens": sums.tokens}, np.arange(len(sums)))
 
 
-def selection(evidence: Evidence, run: Run, window: Window) -> str:
+def selection_bias(evidence: Evidence, run: Run, window: Window) -> str:
     """Say why the rollouts may have been chosen by their outcome, which changes what their tokens look like; empty where they were not.
 
     Of a problem that is solved 95 times in 100 only the groups with a failure survive a filter for flat groups, and
@@ -151,10 +152,10 @@ def selection(evidence: Evidence, run: Run, window: Window) -> str:
     if evidence.config.dynamic_sampling:
         return "groups without a difference in reward were drawn anew, and what is left was chosen by its outcome"
     column = "logprobs" if "logprobs" in run.columns else "old_logprobs"
-    found: Kept = kept(run, window, column)
-    if found.told < WHOLE * found.rollouts:
+    found: RecordedCounts = count_recorded(run, window, column)
+    if found.with_column < MIN_RECORDED_SHARE * found.rollouts:
         return (
-            f"only {found.told:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may"
+            f"only {found.with_column:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may"
             " depend on the outcome"
         )
     if evidence.config.dynamic_sampling is None and not found.flat:
@@ -173,7 +174,7 @@ class Proof:
     """How bad."""
     confidence: Confidence
     """How sure."""
-    said: str
+    headline: str
     """The start of a headline, with its number."""
     facts: tuple[Fact, ...]
     """The numbers."""
@@ -181,50 +182,52 @@ class Proof:
     """1: drawn hotter than scored, -1: colder, 0: not told."""
 
 
-Looked: TypeAlias = Proof | str | None
+ProofAttempt: TypeAlias = Proof | str | None
 """A proof, why this way could not be gone, or None: looked, nothing there."""
 
 
-def by_metric(evidence: Evidence, share: float, times: float) -> Looked:
+def prove_by_metric(evidence: Evidence, share: float, times: float) -> ProofAttempt:
     """Look at the logged metric: a divergence above a share of the entropy, or growth to so many times the start that goes on."""
     found, series = evidence.trend("mismatch"), evidence.series("mismatch")
     if found is None or series is None:
         return evidence.missing_metric("", "mismatch").missing
-    theirs, proven, grown = evidence.logged_name("mismatch"), divergence_of_entropy(evidence, found), growth(series)
+    theirs, proven, grown = evidence.logged_name("mismatch"), divergence_over_entropy(evidence, found), growth(series)
     facts = _metric_facts(evidence, found, proven, grown)
     if proven is None and grown is None:
         return f"{theirs} can be compared neither with the entropy nor with its own start"
     if proven is not None and proven.low > share:
         said = f"By {theirs} trainer and sampler diverge by at least {proven.value:.0%} of the entropy"
-        return Proof(_severity(evidence, beyond=True), "strong", said, facts)
-    if grown is not None and grown.times.low > times and grown.goes_on:
+        return Proof(mismatch_severity(evidence, beyond=True), "strong", said, facts)
+    if grown is not None and grown.times.low > times and grown.continues:
         said = (
             f"By {theirs} trainer and sampler differ {grown.times.value:.3g} times as much as at the start, and ever"
             " more"
         )
-        return Proof(_severity(evidence, beyond=False), "likely", said, facts)
+        return Proof(mismatch_severity(evidence, beyond=False), "likely", said, facts)
     return None
 
 
-def by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: float) -> Looked:
+def prove_by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: float) -> ProofAttempt:
     """Look at how surprising tokens are for the entropy they were drawn with, where they hold so many nats."""
     found, kind = surprise(run, ends.now), run.header.entropies.get("entropy")
     if found is None:
         return "entropies of the tokens are not recorded beside their log-probabilities"
-    if (kind is not None and kind.estimator not in ("exact", "unknown")) or found.apart <= 1e-6:
+    if (kind is not None and kind.estimator not in ("exact", "unknown")) or found.mean_gap <= 1e-6:
         return "what is recorded as entropy is not taken over the whole vocabulary"
     if found.nats < nats or found.rollouts < MIN_CLUSTERS:
         return f"the tokens of {found.rollouts} rollouts hold {found.nats:,.0f} nats together; {nats:,.0f} are needed"
-    if not _beyond(found.share, allowed):
+    if not is_beyond(found.share, allowed):
         return None
-    chosen = selection(evidence, run, ends.now)
+    chosen = selection_bias(evidence, run, ends.now)
     if chosen:
         return f"tokens differ from their entropy, but {chosen}"
     sign = 1 if found.share.value > 0 else -1
     sure = kind is not None and kind.estimator == "exact"
-    harmless = _temperatures_explain(evidence, sign) or not (sure or _came_up(run, ends, found.share, allowed))
+    harmless = temperatures_explain(evidence, sign) or not (
+        sure or appeared_during_run(run, ends, found.share, allowed)
+    )
     return Proof(
-        Severity.NOTE if harmless else _severity(evidence, beyond=True),
+        Severity.NOTE if harmless else mismatch_severity(evidence, beyond=True),
         "strong" if sure and evidence.config.on_policy and not harmless else "likely",
         f"Tokens are {abs(found.share.value):.0%} {'more' if sign > 0 else 'less'} surprising than their own entropy"
         " allows",
@@ -258,7 +261,7 @@ def _metric_facts(evidence: Evidence, found: Trend, proven: Interval | None, gro
     return tuple(facts)
 
 
-def by_both(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> Looked:
+def prove_by_logprobs(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> ProofAttempt:
     """Look at the log-probabilities that trainer and sampler give to the same tokens."""
     found = divergence(run, ends.now) if {"logprobs", "old_logprobs"} <= run.columns else None
     if found is None:
@@ -269,22 +272,25 @@ def by_both(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> Looked:
     fact = Fact(
         "divergence, of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}"
     )
-    return Proof(_severity(evidence, beyond=True), "strong" if evidence.config.on_policy else "likely", said, (fact,))
+    return Proof(
+        mismatch_severity(evidence, beyond=True), "strong" if evidence.config.on_policy else "likely", said, (fact,)
+    )
 
 
-def _came_up(run: Run, ends: Ends, now: Interval, allowed: float) -> bool:
+def appeared_during_run(run: Run, ends: Ends, now: Interval, allowed: float) -> bool:
     """Say whether it came up on the way: a unit or an estimator that is not ours would show from the first step on."""
     then = surprise(run, ends.start)
-    if then is None or _beyond(then.share, allowed):
+    if then is None or is_beyond(then.share, allowed):
         return False
     return then.share.high < now.low or now.high < then.share.low
 
 
-def _beyond(share: Interval, allowed: float) -> bool:
+def is_beyond(share: Interval, allowed: float) -> bool:
+    """Say whether an interval lies outside of plus or minus ``allowed``."""
     return share.low > allowed or share.high < -allowed
 
 
-def _severity(evidence: Evidence, *, beyond: bool) -> Severity:
+def mismatch_severity(evidence: Evidence, *, beyond: bool) -> Severity:
     """Worse where the score falls, milder where the difference is weighed away."""
     falls = any(
         score is not None and score.verdict == "falling"
@@ -294,9 +300,9 @@ def _severity(evidence: Evidence, *, beyond: bool) -> Severity:
     return SEVERITIES[min(level, 2)]
 
 
-def _temperatures_explain(evidence: Evidence, sign: int) -> bool:
+def temperatures_explain(evidence: Evidence, sign: int) -> bool:
     """Say whether entropies are recorded at another temperature than the rollouts were drawn at, and that way round."""
-    found = temperatures(evidence)
+    found = recorded_temperatures(evidence)
     return found is not None and (found[1] - found[0]) * sign > 0
 
 
@@ -310,7 +316,7 @@ def _token_facts(evidence: Evidence, found: Surprise, ends: Ends) -> tuple[Fact,
         ),
         Fact("the same, of the entropy", found.share, "%", "0 for tokens drawn from the policy that scores them"),
     ]
-    known = temperatures(evidence)
+    known = recorded_temperatures(evidence)
     if known is not None:
         why = (
             "the same, so they explain nothing" if known[0] == known[1] else "they differ, which alone may be all of it"

@@ -63,7 +63,7 @@ class Evidence:
         """Return where a metric started, where it is and its direction; None where it was not logged, or at fewer than eight steps."""
         if (name, split) not in self._trends:
             found = self.series(name, split)
-            self._trends[name, split] = None if found is None or len(found) < MIN_POINTS else _trend(name, found)
+            self._trends[name, split] = None if found is None or len(found) < MIN_POINTS else clipped_trend(name, found)
         return self._trends[name, split]
 
     def logged_name(self, name: str) -> str:
@@ -99,7 +99,7 @@ class Evidence:
         return (
             None
             if found is None or half < MIN_POINTS
-            else _trend(name, MetricSeries(name, found.steps[half:], found.values[half:]))
+            else clipped_trend(name, MetricSeries(name, found.steps[half:], found.values[half:]))
         )
 
     def logging_hint(self, name: str) -> str:
@@ -142,7 +142,8 @@ class Evidence:
         return int(found.steps[0 if not len(inside) else inside[-1] + 1])
 
 
-def _trend(name: str, found: MetricSeries) -> Trend:
+def clipped_trend(name: str, found: MetricSeries) -> Trend:
+    """Return the trend of a series, its ends cut to what the metric can be."""
     judged = (log_trend if name in LOG_SCALE_METRICS else trend)(found.steps, found.values)
     return replace(judged, start=clip_to_range(name, judged.start), end=clip_to_range(name, judged.end))
 
@@ -246,14 +247,15 @@ def is_inference_run(evidence: Evidence) -> bool:
 
 def is_sweep(run: Run) -> bool:
     """Say whether a run folder is one of `breadth tune`, whole or not."""
-    return "plan" in run.header.config and not _imported(run)
+    return "plan" in run.header.config and not is_imported(run)
 
 
 def is_recorded_solve(run: Run) -> bool:
     """Say whether a run folder was recorded while answering under a policy; trainers have a section ``policy`` without a strategy."""
     policy = run.header.config.get("policy")
-    return isinstance(policy, Mapping) and "strategy" in policy and not is_sweep(run) and not _imported(run)
+    return isinstance(policy, Mapping) and "strategy" in policy and not is_sweep(run) and not is_imported(run)
 
 
-def _imported(run: Run) -> bool:
+def is_imported(run: Run) -> bool:
+    """Say whether a run folder was imported from a trainer's files."""
     return bool(run.header.trainer or run.header.files)

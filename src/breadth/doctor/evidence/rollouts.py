@@ -13,8 +13,8 @@ import numpy.typing as npt
 from breadth.doctor.evidence.record import Evidence, Window, is_inference_run, rollout_windows
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CannotTell
-from breadth.measure.coverage import pass_at_k
 from breadth.measure.intervals import Bounds, Columns, Interval, quotient, resample
+from breadth.measure.pass_at_k import pass_at_k
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.runs.outcomes import correctness_sql
 from breadth.runs.reader import Run
@@ -57,46 +57,46 @@ class Ends:
         return f"{kind} of {self.start.name} against {self.now.name}"
 
 
-def trains(evidence: Evidence) -> bool:
+def covers_training(evidence: Evidence) -> bool:
     """Say whether this is a training run, be it by rollouts of several checkpoints alone."""
-    return is_training_run(evidence) or trained_ends(evidence) is not None
+    return is_training_run(evidence) or training_ends(evidence) is not None
 
 
 @lru_cache(maxsize=1)
-def trained_ends(evidence: Evidence) -> Ends | None:
+def training_ends(evidence: Evidence) -> Ends | None:
     """Return both ends of the rollouts that were trained on (of the held-out ones where only those are there); None without two steps."""
     found = () if is_inference_run(evidence) else evidence.windows
     return Ends(*found) if len(found) == 2 else None
 
 
 @lru_cache(maxsize=1)
-def asked_ends(evidence: Evidence) -> Ends | None:
+def evaluation_ends(evidence: Evidence) -> Ends | None:
     """Return both ends of the held-out rollouts, which ask the same problems again; of the trained ones where there are none."""
     if evidence.run is None or is_inference_run(evidence):
         return None
     found = rollout_windows(evidence.run, "eval")
-    return Ends(*found) if len(found) == 2 else trained_ends(evidence)
+    return Ends(*found) if len(found) == 2 else training_ends(evidence)
 
 
-def lacks_rollouts(evidence: Evidence, finding: str, what: str = "", switch: str = "rollouts") -> CannotTell:
+def missing_rollouts(evidence: Evidence, finding: str, what: str = "", switch: str = "rollouts") -> CannotTell:
     """Return that a finding cannot be judged for want of rollouts at two steps, or of ``what`` each of them should hold."""
     if evidence.run is None or not evidence.run.rollout_files:
         return CannotTell(finding, "rollouts were not recorded", evidence.logging_hint("rollouts"))
-    if trained_ends(evidence) is None:
+    if training_ends(evidence) is None:
         return CannotTell(finding, "rollouts of one step only are recorded, and a start cannot be told from an end")
     return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.logging_hint(switch))
 
 
-def lacks_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | None:
+def missing_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | None:
     """Return that a finding cannot be judged for want of grades or of answers at either end; None where both are there."""
     if not (ends.start.is_graded and ends.now.is_graded):
-        return lacks_rollouts(evidence, finding, "grade, or not all of them", "correct")
+        return missing_rollouts(evidence, finding, "grade, or not all of them", "correct")
     if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
-        return lacks_rollouts(evidence, finding, "answer that can be read", "answer")
+        return missing_rollouts(evidence, finding, "answer that can be read", "answer")
     return None
 
 
-def token_switch(evidence: Evidence) -> str:
+def token_logging_hint(evidence: Evidence) -> str:
     """Return what makes the user's trainer record a number for every token; empty where that is not known."""
     trainer = "" if evidence.run is None else evidence.run.header.trainer
     ours = {
@@ -132,7 +132,7 @@ def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Seque
     finite = " AND ".join(f"isfinite({name})" for name in needed)
     table = run.query(
         f"""SELECT coalesce(any_value(problem), '') AS problem, count(*) AS tokens {added}
-            FROM ({_tokens(needed)}) WHERE coalesce(counts, true) AND {finite} GROUP BY rollout ORDER BY rollout""",  # noqa: S608 - ours
+            FROM ({token_rows_sql(needed)}) WHERE coalesce(counts, true) AND {finite} GROUP BY rollout ORDER BY rollout""",
         *_place(window),
     )
     columns = {name: table.column(name).to_numpy().astype(np.float64) for name in ("tokens", *terms)}
@@ -140,7 +140,7 @@ def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Seque
 
 
 @dataclass(frozen=True)
-class Edge:
+class EntropyThreshold:
     """The entropy above which a share of a window's tokens lies."""
 
     nats: float
@@ -149,18 +149,18 @@ class Edge:
     """Mean tokens of a rollout; NaN without tokens."""
 
 
-def entropy_edge(run: Run, window: Window, share: float) -> Edge:
+def entropy_threshold(run: Run, window: Window, share: float) -> EntropyThreshold:
     """Return the entropy above which this share of the tokens of a window's rollouts lies."""
     table = run.query(
         f"""SELECT approx_quantile(CAST(entropy AS DOUBLE), {1 - share!r}) AS edge, count(*) / count(DISTINCT rollout) AS length
-            FROM ({_tokens(("entropy",))}) WHERE coalesce(counts, true) AND isfinite(entropy)""",  # noqa: S608 - our own numbers and names
+            FROM ({token_rows_sql(("entropy",))}) WHERE coalesce(counts, true) AND isfinite(entropy)""",
         *_place(window),
     )
     edge, length = (table.column(name)[0].as_py() for name in ("edge", "length"))
-    return Edge(np.nan, np.nan) if edge is None else Edge(float(edge), float(length))
+    return EntropyThreshold(np.nan, np.nan) if edge is None else EntropyThreshold(float(edge), float(length))
 
 
-def _tokens(needed: Sequence[str]) -> str:
+def token_rows_sql(needed: Sequence[str]) -> str:
     """Return SQL for one row a token of at most `ROLLOUTS` rollouts; parameters: split, first and last step."""
     lists = [_PER_TOKEN[name] for name in needed]
     others = [name for name in _PER_TOKEN.values() if name not in lists]
@@ -170,16 +170,16 @@ def _tokens(needed: Sequence[str]) -> str:
                FROM (SELECT row_number() OVER () AS rollout, * FROM
                      (SELECT problem, {", ".join(_PER_TOKEN.values())} FROM rollouts
                       WHERE split = ? AND step BETWEEN ? AND ? AND {there} AND {equal}
-                      ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}))"""  # noqa: S608 - column names are ours
+                      ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}))"""
 
 
 @dataclass(frozen=True)
-class Kept:
+class RecordedCounts:
     """How many rollouts of the steps with log-probs have them, and how many groups of those steps have no difference in reward."""
 
     rollouts: int
     """Rollouts of these steps."""
-    told: int
+    with_column: int
     """Of them with a log-probability for every token."""
     groups: int
     """Groups of two or more whose rewards, or advantages, are known."""
@@ -187,7 +187,7 @@ class Kept:
     """Of them without a difference."""
 
 
-def kept(run: Run, window: Window, column: str) -> Kept:
+def count_recorded(run: Run, window: Window, column: str) -> RecordedCounts:
     """Count what a run kept of what it drew: what was left out because of its outcome makes means over the rest say something else."""
     table = run.query(
         f"""WITH seen AS (SELECT step, coalesce("group", problem) AS band, coalesce(reward, advantage) AS score,
@@ -197,11 +197,11 @@ def kept(run: Run, window: Window, column: str) -> Kept:
                                   count(score) > 1 AS known, count(score) > 1 AND min(score) = max(score) AS flat
                            FROM seen GROUP BY step, band)
             SELECT sum(drawn) AS drawn, sum(told) AS told, count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
-            FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(told) > 0)""",  # noqa: S608 - the column is ours
+            FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(told) > 0)""",
         *_place(window),
     )
     row = table.to_pylist()[0]
-    return Kept(*(int(row[name] or 0) for name in ("drawn", "told", "known", "flat")))
+    return RecordedCounts(*(int(row[name] or 0) for name in ("drawn", "told", "known", "flat")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,20 +222,20 @@ class Completions:
 @lru_cache(maxsize=1)
 def completions_at_ends(evidence: Evidence) -> tuple[Completions, Completions] | None:
     """Return completions of the start and of now; None where either end has none."""
-    found = trained_ends(evidence)
+    found = training_ends(evidence)
     if evidence.run is None or found is None:
         return None
-    start, now = (read_completions(evidence.run, window) for window in (found.start, found.now))
+    start, now = (sample_completions(evidence.run, window) for window in (found.start, found.now))
     return (start, now) if len(start) and len(now) else None
 
 
-def read_completions(run: Run, window: Window) -> Completions:
+def sample_completions(run: Run, window: Window) -> Completions:
     from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW
 
     table = run.query(
         f"""SELECT coalesce(problem, '') AS problem, completion, CAST({correctness_sql(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
             WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
-            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",  # noqa: S608 - column names are ours
+            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",
         *_place(window),
     )
     texts = table.column("completion").to_pylist()
@@ -262,7 +262,7 @@ class Shift:
     """Problems of the end that has fewer."""
 
 
-def shift(start: tuple[Names, FloatArray], now: tuple[Names, FloatArray], bounds: Bounds = UNIT_INTERVAL) -> Shift:
+def mean_shift(start: tuple[Names, FloatArray], now: tuple[Names, FloatArray], bounds: Bounds = UNIT_INTERVAL) -> Shift:
     """Compare the mean of (problems, values) at both ends; problems are resampled whole, those of both ends together."""
     owners = np.concatenate([start[0], now[0]])
     late = np.repeat([0.0, 1.0], [len(start[0]), len(now[0])])
@@ -287,17 +287,17 @@ def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
     """Return k and how pass@k changed, k being the size of the smaller groups; None where the outcome is not known."""
     if ends is None or not (ends.start.is_graded and ends.now.is_graded):
         return None
-    both = [_groups(window) for window in (ends.start, ends.now)]
+    both = [group_counts(window) for window in (ends.start, ends.now)]
     most = min(int(np.bincount(drawn).argmax()) for _, drawn, _ in both)
     start, now = (
         (names[enough], pass_at_k(drawn[enough], right[enough], most))
         for names, drawn, right in both
         for enough in (np.asarray(drawn >= most),)
     )
-    return most, shift(start, now)
+    return most, mean_shift(start, now)
 
 
-def _groups(window: Window) -> tuple[Names, IntArray, IntArray]:
+def group_counts(window: Window) -> tuple[Names, IntArray, IntArray]:
     """Return problem, rollouts and right ones of each group."""
     samples = window.samples
     _, first, place = np.unique(samples.groups, return_index=True, return_inverse=True)

@@ -75,7 +75,7 @@ def eval_score_change(evidence: Evidence) -> ScoreChange | None:
     Of several metrics those about right and wrong are taken, averaged over data sets. Where there are rollouts at a few
     steps only, the first and the last are compared problem by problem.
     """
-    logged = _logged(evidence)
+    logged = logged_eval_score(evidence)
     if logged is not None and len(logged) >= MIN_POINTS:
         return score_change(logged, f"{len(logged)} evaluations, steps {logged.steps[0]:,} to {logged.steps[-1]:,}")
     graded = None if evidence.run is None else count_outcomes(evidence.run, "eval")
@@ -85,13 +85,13 @@ def eval_score_change(evidence: Evidence) -> ScoreChange | None:
     return (
         score_change(right, f"held-out rollouts at {len(right)} steps")
         if len(right) >= MIN_POINTS
-        else _between(graded)
+        else compare_first_and_last(graded)
     )
 
 
 def count_evaluations(evidence: Evidence) -> int:
     """Count the steps that have a held-out score of any kind."""
-    logged = _logged(evidence)
+    logged = logged_eval_score(evidence)
     return 0 if logged is None else len(logged)
 
 
@@ -139,7 +139,7 @@ def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
         for series in (evidence.series(name) for name in named)
         if series is not None and len(series) >= MIN_POINTS
     ]
-    return tuple(found) if len(found) > 1 else tuple(_from_rollouts(run))
+    return tuple(found) if len(found) > 1 else tuple(components_of_rollouts(run))
 
 
 def component_name(name: str) -> str:
@@ -148,18 +148,19 @@ def component_name(name: str) -> str:
     return (found["name"] if found else name.removeprefix(REWARD_PREFIX)).removesuffix("/mean")
 
 
-def _logged(evidence: Evidence) -> MetricSeries | None:
+def logged_eval_score(evidence: Evidence) -> MetricSeries | None:
     """Return the logged held-out score: of the most telling kind, averaged over data sets at the steps that have them all."""
     names = () if evidence.run is None else evidence.run.metric_names("eval")
     names = tuple(name for name in names if not _NO_SCORE.search(name.casefold()))
     for kind in _HELD_OUT:
         chosen = [name for name in names if kind.search(name.casefold())]
         if chosen:
-            return _averaged([one for one in (evidence.series(name, "eval") for name in chosen) if one is not None])
+            return mean_series([one for one in (evidence.series(name, "eval") for name in chosen) if one is not None])
     return None
 
 
-def _averaged(several: Sequence[MetricSeries]) -> MetricSeries | None:
+def mean_series(several: Sequence[MetricSeries]) -> MetricSeries | None:
+    """Average several series at the steps that all of them have."""
     if not several:
         return None
     steps = several[0].steps
@@ -170,7 +171,7 @@ def _averaged(several: Sequence[MetricSeries]) -> MetricSeries | None:
     return MetricSeries(name, steps, values)
 
 
-def _between(graded: Outcomes) -> ScoreChange | None:
+def compare_first_and_last(graded: Outcomes) -> ScoreChange | None:
     """Compare the first and the last step that were graded, problem by problem; None where they share no problem."""
     if not len(graded) or graded.steps[0] == graded.steps[-1]:
         return None
@@ -191,7 +192,8 @@ def _between(graded: Outcomes) -> ScoreChange | None:
     )
 
 
-def _from_rollouts(run: Run) -> Iterable[MetricSeries]:
+def components_of_rollouts(run: Run) -> Iterable[MetricSeries]:
+    """Yield the mean of each reward column of the rollouts by step."""
     names = sorted(name for name in run.columns if name.startswith(REWARD_PREFIX))
     if len(names) < 2:
         return
@@ -222,50 +224,51 @@ class RewardPart:
     """What a unit of it adds to the reward; 1 where that is not known."""
     share: float | None
     """How much of the reward's rise it explains; None where weights are not known."""
-    counts: bool
+    means_correct: bool
     """Whether it means that the answer is right."""
     still_rises: bool
     """Whether it has risen over the second half of the run too."""
 
 
-def parts(evidence: Evidence) -> tuple[RewardPart, ...]:
+def reward_parts(evidence: Evidence) -> tuple[RewardPart, ...]:
     """Return the components of the reward, and the grades of rollouts where the reward is more than those."""
     found, reward = reward_components(evidence), evidence.series("reward")
     if reward is None:
         return ()
     gain = score_change(reward, "").change.value
-    weights = _weights(reward, found)
+    weights = fit_weights(reward, found)
     made_of = [
-        _part(one, None if weights is None else weight, gain)
+        describe_part(one, None if weights is None else weight, gain)
         for one, weight in zip(found, weights or [1.0] * len(found), strict=True)
     ]
-    graded = _graded(evidence, gain) if not any(one.counts for one in made_of) else None
+    graded = accuracy_part(evidence, gain) if not any(one.means_correct for one in made_of) else None
     return (*made_of, *([] if graded is None else [graded]))
 
 
-def _part(
+def describe_part(
     series: MetricSeries, weight: float | None, gain: float, *, name: str = "", counts: bool | None = None
 ) -> RewardPart:
+    """Return how a component has changed and how much of the reward's rise it explains."""
     own = name or component_name(series.name)
     change = score_change(series, f"steps {series.steps[0]:,} to {series.steps[-1]:,}")
     half = len(series) // 2
     later = trend(series.steps[half:], series.values[half:]).verdict if len(series) >= 2 * MIN_POINTS else "cannot tell"
     means_right = CORRECTNESS_NAMES.search(own.casefold()) is not None if counts is None else counts
     share = None if weight is None or not gain else weight * change.change.value / gain
-    return RewardPart(_safe(own), change, 1.0 if weight is None else weight, share, means_right, later == "rising")
+    return RewardPart(printable(own), change, 1.0 if weight is None else weight, share, means_right, later == "rising")
 
 
-def _graded(evidence: Evidence, gain: float) -> RewardPart | None:
+def accuracy_part(evidence: Evidence, gain: float) -> RewardPart | None:
     """Return the share of right rollouts as a part, unless the reward is nothing else."""
     run = evidence.run
     graded = None if run is None or len(run.header.reward_levels) == 2 else count_outcomes(run)
     right = None if graded is None else accuracy_by_step(graded)
     if run is None or right is None or len(right) < MIN_POINTS:
         return None
-    return _part(right, reward_for_correct(run), gain, name="the share of right rollouts", counts=True)
+    return describe_part(right, reward_for_correct(run), gain, name="the share of right rollouts", counts=True)
 
 
-def _weights(reward: MetricSeries, found: Sequence[MetricSeries]) -> list[float] | None:
+def fit_weights(reward: MetricSeries, found: Sequence[MetricSeries]) -> list[float] | None:
     """Read the weights from the log: the reward is a weighted sum at every step; None where it turns out to be none."""
     steps = reward.steps
     for one in found:
@@ -284,6 +287,6 @@ def _at(series: MetricSeries, steps: IntArray) -> FloatArray:
     return series.values[np.isin(series.steps, steps)]
 
 
-def _safe(name: str) -> str:
+def printable(name: str) -> str:
     """Keep a name from a log to one short printable line."""
     return "".join(sign if sign.isprintable() else "?" for sign in name)[:60]

@@ -25,8 +25,8 @@ from breadth.inference.strategies.parallel_thinking import ParallelThinking
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.measure.answers import answer_classes
-from breadth.measure.coverage import pass_at_k
 from breadth.measure.intervals import Interval, curve_intervals
+from breadth.measure.pass_at_k import pass_at_k
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
 from breadth.runs.reader import Run
@@ -34,9 +34,9 @@ from breadth.tuning.choice import MIN_QUESTIONS, RISK
 from breadth.tuning.evidence import ArmEvidence
 from breadth.tuning.result import TuningResult
 
-MOST_TEXTS = 1000
+MAX_ARM_TEXTS = 1000
 """Texts of an arm that are read: a share of them is then known to three points, and reading them takes seconds."""
-MOST_QUESTIONS = 2000
+MAX_QUESTIONS = 2000
 """Questions of a recorded run that are looked at: differences of scores are then known to about two points."""
 
 
@@ -46,7 +46,7 @@ class PlainSamples:
 
     classes: IntArray
     """Class of each answer among those to its question; -1 where none could be read."""
-    worth: FloatArray
+    scores: FloatArray
     """1 for a right answer, or for the one most agreed on where right answers are not known; ties are shared."""
     tokens: FloatArray
     """Tokens written."""
@@ -62,28 +62,28 @@ class PlainSamples:
     """What they are, for a note."""
 
     @property
-    def questions(self) -> int:
+    def num_questions(self) -> int:
         """How many questions."""
         return len(self.classes)
 
     @property
-    def each(self) -> int:
+    def num_samples(self) -> int:
         """Samples of a question."""
         return int(self.classes.shape[1])
 
     @property
-    def unread(self) -> float:
+    def unread_share(self) -> float:
         """Share of samples without a readable answer."""
         return float((self.classes < 0).mean())
 
-    def votes(self, widths: Sequence[int]) -> FloatArray:
+    def vote_scores(self, widths: Sequence[int]) -> FloatArray:
         """Return the score of votes, questions x widths, exact over all ways to draw so many of the samples."""
-        rows = np.repeat(np.arange(self.questions), self.each)
-        return maj_at_k_by_problem(rows, self.classes.ravel(), self.worth.ravel(), list(widths))
+        rows = np.repeat(np.arange(self.num_questions), self.num_samples)
+        return maj_at_k_by_problem(rows, self.classes.ravel(), self.scores.ravel(), list(widths))
 
-    def reached(self, draws: int) -> FloatArray:
+    def pass_at(self, draws: int) -> FloatArray:
         """Return the chance that one of so many draws is right, by question; only where right answers are known."""
-        return pass_at_k(self.each, (self.worth == 1).sum(axis=1), draws)
+        return pass_at_k(self.num_samples, (self.scores == 1).sum(axis=1), draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +94,11 @@ class ArmTexts:
     """What the arm is called."""
     budget: int | None
     """Thinking tokens it is forced to; None leaves thinking to the model."""
-    owners: IntArray
+    questions: IntArray
     """Number of each text's question."""
     texts: tuple[str, ...]
     """What was written."""
-    truths: tuple[str, ...]
+    references: tuple[str, ...]
     """Right answer to each text's question; empty where it is not known."""
     tokens: FloatArray
     """Tokens of each."""
@@ -139,9 +139,9 @@ def plain_samples(evidence: Evidence, finding: str) -> PlainSamples | CannotTell
             if is_recorded_solve(run)
             else None
         )
-    found = _plain(judged) if judged is not None else _recorded(run, policy)
-    if found is None or found.questions < MIN_QUESTIONS:
-        number = 0 if found is None else found.questions
+    found = samples_of_sweep(judged) if judged is not None else samples_of_solve(run, policy)
+    if found is None or found.num_questions < MIN_QUESTIONS:
+        number = 0 if found is None else found.num_questions
         return CannotTell(
             finding,
             f"{number} questions with samples are there; {MIN_QUESTIONS} are needed",
@@ -154,16 +154,16 @@ def arm_texts(evidence: Evidence) -> tuple[ArmTexts, ...]:
     """Return the texts of every arm, the plain one first, or of a recorded run; a bounded number of them, spread over the questions."""
     judged, run = sweep(evidence), evidence.run
     if judged is None:
-        return () if run is None or recorded_policy(run) is None else _recorded_texts(run)
+        return () if run is None or recorded_policy(run) is None else texts_of_solve(run)
     found = judged.evidence
     most = max(arm.classes.shape[1] for arm in found.arms)
-    number = max(1, min(len(found.questions), MOST_TEXTS // most))
+    number = max(1, min(len(found.questions), MAX_ARM_TEXTS // most))
     kept = np.unique(np.linspace(0, len(found.questions) - 1, number).astype(np.int64))
     truths = found.truths if found.labelled else ("",) * len(found.questions)
-    return tuple(_texts(arm, kept, truths) for arm in (found.plain, *found.serial))
+    return tuple(texts_of_arm(arm, kept, truths) for arm in (found.plain, *found.serial))
 
 
-def together(gaps: FloatArray) -> tuple[Interval, ...]:
+def simultaneous_intervals(gaps: FloatArray) -> tuple[Interval, ...]:
     """Return intervals of several mean differences of scores that hold all at once, at 95 % (Bonferroni)."""
     return (
         curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000)
@@ -172,7 +172,7 @@ def together(gaps: FloatArray) -> tuple[Interval, ...]:
     )
 
 
-def extra(text: str | None) -> dict[str, Any]:
+def parse_extra(text: str | None) -> dict[str, Any]:
     """Read what else was recorded of a sample; empty where it cannot be read."""
     try:
         found = orjson.loads(text or "{}")
@@ -181,7 +181,8 @@ def extra(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _plain(judged: TuningResult) -> PlainSamples:
+def samples_of_sweep(judged: TuningResult) -> PlainSamples:
+    """Return the plain samples of a sweep."""
     found, plan = judged.evidence, judged.evidence.plan
     plain = found.plain
     where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain draws"
@@ -198,7 +199,7 @@ def _plain(judged: TuningResult) -> PlainSamples:
     )
 
 
-def _recorded(run: Run, policy: Policy | None) -> PlainSamples | None:
+def samples_of_solve(run: Run, policy: Policy | None) -> PlainSamples | None:
     """Read the independent samples of a recorded run, the first of each question: as many as every question has.
 
     Where the policy draws a fixed number, questions with fewer are left out, for those draws failed. Where it stops
@@ -208,7 +209,7 @@ def _recorded(run: Run, policy: Policy | None) -> PlainSamples | None:
     for row in _rows(run):
         if row["extra"].get("independent", True):
             groups.setdefault(row["problem"], []).append(row)
-    spent = None if policy is None else spending(policy, 1.0)
+    spent = None if policy is None else policy_spending(policy, 1.0)
     each = min(map(len, groups.values()), default=0) if spent is None or spent.early else spent.width
     whole = [group[:each] for group in groups.values() if each and len(group) >= each]
     if not whole or policy is None:
@@ -221,7 +222,14 @@ def _recorded(run: Run, policy: Policy | None) -> PlainSamples | None:
     widths = tuple(sorted({*(2**power for power in range(each.bit_length())), each}))
     where = f"{len(whole)} questions x {each} recorded draws"
     return PlainSamples(
-        classes, right if labelled else _agreeing(classes), tokens, sure, widths, labelled, policy.sampling, where
+        classes,
+        right if labelled else agreement_scores(classes),
+        tokens,
+        sure,
+        widths,
+        labelled,
+        policy.sampling,
+        where,
     )
 
 
@@ -232,16 +240,16 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         """SELECT problem, answer, correct, tokens, extra FROM rollouts WHERE split = 'eval' AND problem IN
            (SELECT problem FROM rollouts WHERE split = 'eval' GROUP BY problem ORDER BY hash(problem), problem LIMIT ?)
            ORDER BY problem, sample""",
-        MOST_QUESTIONS,
+        MAX_QUESTIONS,
     )
-    return [{**row, "extra": extra(row["extra"])} for row in table.to_pylist()]
+    return [{**row, "extra": parse_extra(row["extra"])} for row in table.to_pylist()]
 
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
-def _agreeing(classes: IntArray) -> FloatArray:
+def agreement_scores(classes: IntArray) -> FloatArray:
     """Return what each answer is worth where right ones are not known: 1 for the commonest, shared where several are."""
     counts = (classes[:, :, None] == classes[:, None, :]).sum(axis=2) * (classes >= 0)
     leading = (counts == counts.max(axis=1, keepdims=True)) & (counts > 0)
@@ -249,7 +257,8 @@ def _agreeing(classes: IntArray) -> FloatArray:
     return np.asarray(leading / np.maximum(kinds, 1), dtype=np.float64)
 
 
-def _texts(arm: ArmEvidence, kept: IntArray, truths: Sequence[str]) -> ArmTexts:
+def texts_of_arm(arm: ArmEvidence, kept: IntArray, truths: Sequence[str]) -> ArmTexts:
+    """Return the texts of an arm for the chosen questions."""
     each = arm.classes.shape[1]
     places, owners = (kept[:, None] * each + np.arange(each)).ravel(), np.repeat(kept, each)
     texts, told = (
@@ -259,7 +268,8 @@ def _texts(arm: ArmEvidence, kept: IntArray, truths: Sequence[str]) -> ArmTexts:
     return ArmTexts(arm.arm.name, arm.arm.budget, owners, texts, told, arm.tokens.ravel()[places])
 
 
-def _recorded_texts(run: Run) -> tuple[ArmTexts, ...]:
+def texts_of_solve(run: Run) -> tuple[ArmTexts, ...]:
+    """Return the completions that `solve` recorded, a bounded number of them."""
     if not run.rollout_files:
         return ()
     known = run.has_problems
@@ -267,8 +277,8 @@ def _recorded_texts(run: Run) -> tuple[ArmTexts, ...]:
         f"""SELECT problem, completion, tokens, {"reference" if known else "NULL"} AS truth FROM
             (SELECT problem, completion, tokens FROM rollouts WHERE split = 'eval' AND completion IS NOT NULL
              ORDER BY hash(problem, step, sample) LIMIT ?) {"LEFT JOIN problems USING (problem)" if known else ""}
-            ORDER BY problem""",  # noqa: S608 - both parts are ours
-        MOST_TEXTS,
+            ORDER BY problem""",
+        MAX_ARM_TEXTS,
     )
     rows = table.to_pylist()
     if not rows:
@@ -301,7 +311,7 @@ class Spending:
         return f"a vote of up to {self.width} that stops early" if self.early else f"a vote of {self.width}"
 
 
-def spending(policy: Policy, each: float) -> Spending | None:
+def policy_spending(policy: Policy, each: float) -> Spending | None:
     """Say what a policy pays for where a draw writes ``each`` tokens; None where it is no vote and forces no thinking.
 
     A vote by confidence counts as a vote of its width. Thinking that is only capped is not forced: the model may stop
@@ -334,7 +344,7 @@ def recorded_policy(run: Run) -> Policy | None:
         return None
 
 
-def drawn_otherwise(policy: Policy, measured: Policy) -> list[str]:
+def sampling_differences(policy: Policy, measured: Policy) -> list[str]:
     """Name what a policy draws otherwise than a sweep did; whether log-probs are asked for changes nothing."""
     told = [
         f"{field.name.replace('_', ' ')} {getattr(policy.sampling, field.name)} in use,"
@@ -348,7 +358,7 @@ def drawn_otherwise(policy: Policy, measured: Policy) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class InUse:
+class MeasuredPolicy:
     """A policy, measured."""
 
     spending: Spending
@@ -364,55 +374,54 @@ class InUse:
         return float(self.scores.mean())
 
 
-def in_use(evidence: Evidence, drawn: PlainSamples, finding: str) -> InUse | CannotTell | None:
+def measure_policy(evidence: Evidence, drawn: PlainSamples, finding: str) -> MeasuredPolicy | CannotTell | None:
     """Measure the policy in use on the samples; None where no policy is known, and why not where they cannot tell of it."""
     policy, judged = policy_in_use(evidence), sweep(evidence)
     if policy is None:
         return None
-    spent = spending(policy, float(drawn.tokens.mean()))
+    spent = policy_spending(policy, float(drawn.tokens.mean()))
     if spent is None:
         kind = to_table(policy.strategy).get("kind", "one of your own")
         return CannotTell(
             finding,
             f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured",
         )
-    other = [] if judged is None else drawn_otherwise(policy, judged.evidence.plan.policy)
+    other = [] if judged is None else sampling_differences(policy, judged.evidence.plan.policy)
     if other:
         missing = f"the sweep was not drawn as the policy in use draws: {', '.join(other)}"
         return CannotTell(finding, missing, f"{TUNE_COMMAND} --policy FILE, with the policy in use")
     if spent.budget is not None:
-        return _forced(spent, judged, finding)
-    if spent.width > drawn.each:
-        missing = (
-            f"the policy in use draws up to {spent.width}; of every question {drawn.each} comparable samples are there"
-        )
+        return measure_forced_thinking(spent, judged, finding)
+    if spent.width > drawn.num_samples:
+        missing = f"the policy in use draws up to {spent.width}; of every question {drawn.num_samples} comparable samples are there"
         return CannotTell(
             finding, missing, f"{TUNE_COMMAND} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}"
         )
-    return _stopping(spent, policy, drawn) if spent.early else vote_of(drawn, spent.width)
+    return replay_early_stopping(spent, policy, drawn) if spent.early else measure_plain_vote(drawn, spent.width)
 
 
-def vote_of(drawn: PlainSamples, width: int) -> InUse:
+def measure_plain_vote(drawn: PlainSamples, width: int) -> MeasuredPolicy:
     """Return a plain vote as if it were in use."""
-    return InUse(Spending(width), drawn.votes([width])[:, 0], width * float(drawn.tokens.mean()))
+    return MeasuredPolicy(Spending(width), drawn.vote_scores([width])[:, 0], width * float(drawn.tokens.mean()))
 
 
-def _forced(spent: Spending, judged: TuningResult | None, finding: str) -> InUse | CannotTell:
+def measure_forced_thinking(spent: Spending, judged: TuningResult | None, finding: str) -> MeasuredPolicy | CannotTell:
+    """Return the measured arm that forces the same budget, or say that there is none."""
     arms = () if judged is None else judged.evidence.serial
     arm = next((arm for arm in arms if arm.arm.budget == spent.budget), None)
     if arm is None:
         there = ", ".join(f"{one.arm.budget:,}" for one in arms) or "none"
         missing = f"the policy in use forces {spent.name}; budgets measured: {there}"
         return CannotTell(finding, missing, f"{TUNE_COMMAND} --budgets {spent.budget}")
-    return InUse(spent, arm.scores.mean(axis=1), float(arm.tokens.mean()))
+    return MeasuredPolicy(spent, arm.scores.mean(axis=1), float(arm.tokens.mean()))
 
 
-def _stopping(spent: Spending, policy: Policy, drawn: PlainSamples) -> InUse:
+def replay_early_stopping(spent: Spending, policy: Policy, drawn: PlainSamples) -> MeasuredPolicy:
     """Replay a vote that stops early; draws in flight when it is decided are charged whole.
 
     A weighing by confidence is left out.
     """
-    votes = StoredVotes.from_classes(drawn.classes, correct=drawn.worth, tokens=drawn.tokens)
+    votes = StoredVotes.from_classes(drawn.classes, correct=drawn.scores, tokens=drawn.tokens)
     strategy = policy.strategy if isinstance(policy.strategy, AdaptiveVote) else AdaptiveVote(spent.width)
     played = replay(votes, {"in use": strategy}).outcomes["in use"].by_question
-    return InUse(spent, played["accuracy"], float((played["started"] * drawn.tokens.mean(axis=1)).mean()))
+    return MeasuredPolicy(spent, played["accuracy"], float((played["started"] * drawn.tokens.mean(axis=1)).mean()))

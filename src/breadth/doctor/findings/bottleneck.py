@@ -15,8 +15,8 @@ from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.evidence.sweeps import InUse, PlainSamples
-    from breadth.measure.extrapolation import Extrapolation
+    from breadth.doctor.evidence.sweeps import MeasuredPolicy, PlainSamples
+    from breadth.measure.pass_at_k import Extrapolation
     from breadth.tuning.result import TuningResult
 
 
@@ -47,42 +47,53 @@ class Bottleneck:
     loop: ClassVar[Loop] = "both"
     causes: ClassVar[tuple[str, ...]] = ()
 
-    further: int = 10
+    extrapolate_to: int = 10
     """Times the draws to which what is out of reach is carried on: beyond that the two fits are a bracket and no more
-    (`breadth.measure.extrapolation`)."""
+    (`breadth.measure.pass_at_k`)."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Set the two numbers against each other."""
         if not is_inference_run(evidence):
             return None
-        from breadth.doctor.evidence.sweeps import InUse, in_use, plain_samples, sweep, vote_of
+        from breadth.doctor.evidence.sweeps import (
+            MeasuredPolicy,
+            measure_plain_vote,
+            measure_policy,
+            plain_samples,
+            sweep,
+        )
 
         judged, drawn = sweep(evidence), plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
         if judged is None:
             return CannotTell(_NAME, "other policies than the recorded one were not measured", TUNE_COMMAND)
-        if not drawn.labelled or drawn.each < 2:
+        if not drawn.labelled or drawn.num_samples < 2:
             missing = (
                 "right answers are not known"
                 if not drawn.labelled
                 else "one draw of a question says nothing of what more would reach"
             )
             return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with right answers in FILE and --widths 1,2,4,8")
-        used = in_use(evidence, drawn, _NAME)
-        known = isinstance(used, InUse)
-        now = used if isinstance(used, InUse) else vote_of(drawn, 1)
-        return _finding(limits(judged, drawn, now.scores, self.further), drawn, judged, now, known=known)
+        used = measure_policy(evidence, drawn, _NAME)
+        known = isinstance(used, MeasuredPolicy)
+        now = used if isinstance(used, MeasuredPolicy) else measure_plain_vote(drawn, 1)
+        return describe_gap(
+            split_score_gap(judged, drawn, now.scores, self.extrapolate_to), drawn, judged, now, known=known
+        )
 
 
-def _finding(found: Limits, drawn: PlainSamples, judged: TuningResult, now: InUse, *, known: bool) -> Finding:
+def describe_gap(
+    found: ScoreGap, drawn: PlainSamples, judged: TuningResult, now: MeasuredPolicy, *, known: bool
+) -> Finding:
+    """Build the finding."""
     who = f"the policy in use ({now.spending.name})" if known else "one plain draw"
     return Finding(
         _NAME,
         Severity.NOTE,
-        "strong" if found.lead.low > 0 and _stays(found) else "likely",
+        "strong" if found.lead.low > 0 and stays_largest(found) else "likely",
         "both",
-        f"{_which(found)}: {found.out.value:.0%} of the questions are out of reach of {drawn.each} draws, and the best"
+        f"{_which(found)}: {found.unreachable.value:.0%} of the questions are out of reach of {drawn.num_samples} draws, and the best"
         f" policy measured gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
         (
             Fact("score now", now.score, "%", f"{who}, {drawn.where}"),
@@ -99,8 +110,8 @@ def _finding(found: Limits, drawn: PlainSamples, judged: TuningResult, now: InUs
                 "needs a verifier or a judge",
             ),
             Fact(
-                f"training: out of reach of {drawn.each} draws",
-                found.out,
+                f"training: out of reach of {drawn.num_samples} draws",
+                found.unreachable,
                 "%",
                 "no policy can choose what is not there",
             ),
@@ -113,7 +124,7 @@ def _finding(found: Limits, drawn: PlainSamples, judged: TuningResult, now: InUs
     )
 
 
-def _which(found: Limits) -> str:
+def _which(found: ScoreGap) -> str:
     if found.lead.low <= 0:
         return "No loop is shown to limit more than the other"
     words = {
@@ -124,21 +135,21 @@ def _which(found: Limits) -> str:
     return words[found.largest]
 
 
-def _stays(found: Limits) -> bool:
+def stays_largest(found: ScoreGap) -> bool:
     """Say whether the largest stays so with many more draws; what they would reach is not training's."""
     return found.largest != "out" or (
-        found.further is not None and found.further.low > max(found.policy.value, found.selector.value)
+        found.extrapolated is not None and found.extrapolated.low > max(found.policy.value, found.selector.value)
     )
 
 
-def _further(found: Limits) -> tuple[Fact, ...]:
-    if found.further is None:
+def _further(found: ScoreGap) -> tuple[Fact, ...]:
+    if found.extrapolated is None:
         return ()
     note = "by fits that foretell all draws from half of them"
-    return (Fact(f"out of reach of {found.draws:,} draws, foretold", found.further, "%", note),)
+    return (Fact(f"out of reach of {found.samples:,} draws, foretold", found.extrapolated, "%", note),)
 
 
-def _prescriptions(found: Limits, judged: TuningResult) -> tuple[Prescription, ...]:
+def _prescriptions(found: ScoreGap, judged: TuningResult) -> tuple[Prescription, ...]:
     option = judged.choice.option
     policy = Prescription(
         f"Use what the sweep chose: {option.name}",
@@ -156,11 +167,11 @@ def _prescriptions(found: Limits, judged: TuningResult) -> tuple[Prescription, .
     train = Prescription(
         "Train for breadth: hold entropy, keep a price on leaving the base, or start from a checkpoint with more"
         " pass@k",
-        f"{found.out.value:.0%} of the questions are in no draw, so that only the weights can bring them.",
+        f"{found.unreachable.value:.0%} of the questions are in no draw, so that only the weights can bring them.",
         source="arXiv 2505.22617, 2505.24864",
     )
     shown = found.policy.value if judged.choice.outcome == "better" else 0.0
-    worth = ((shown, policy), (found.selector.value, select), (found.out.value, train))
+    worth = ((shown, policy), (found.selector.value, select), (found.unreachable.value, train))
     return tuple(one for gain, one in sorted(worth, key=lambda pair: -pair[0]) if gain > 0)
 
 
@@ -168,45 +179,45 @@ FINDING = Bottleneck()
 """As the doctor asks it."""
 
 
-REPLICATES = 200
+FIT_REPLICATES = 200
 """Resamples behind a foretold number: it is a bracket, whose ends need no third digit."""
 
 
-Part = Literal["policy", "selector", "out"]
+GapPart = Literal["policy", "selector", "out"]
 """What is missing: a better policy, a perfect choice among the draws, or draws that are right at all."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ScoreGap:
     """The three parts, as means over questions; together with the score in use they are 1."""
 
     policy: Interval
     """Score of the best policy measured less that of the one in use."""
     selector: Interval
     """How often one of all the draws is right, less the score of the best policy."""
-    out: Interval
+    unreachable: Interval
     """How often none of the draws is right."""
-    largest: Part
+    largest: GapPart
     """The largest of the three."""
     lead: Interval
     """The largest less the next, on the same questions."""
-    draws: int
+    samples: int
     """Draws to which ``further`` is carried on."""
-    further: Interval | None
+    extrapolated: Interval | None
     """How often none of so many draws would be right, by the two fits; None where they do not foretell what was drawn.
     """
 
 
-def limits(judged: TuningResult, drawn: PlainSamples, scores: FloatArray, times: int) -> Limits:
+def split_score_gap(judged: TuningResult, drawn: PlainSamples, scores: FloatArray, times: int) -> ScoreGap:
     """Split what is missing; ``scores`` are those of the policy in use, ``times`` how much further to carry on."""
     best = cross_fitted_best(np.column_stack([one.scores for one in judged.options]), judged.evidence.plan.seed)
-    reached = drawn.reached(drawn.each)
-    parts: dict[Part, FloatArray] = {"policy": best - scores, "selector": reached - best, "out": 1 - reached}
+    reached = drawn.pass_at(drawn.num_samples)
+    parts: dict[GapPart, FloatArray] = {"policy": best - scores, "selector": reached - best, "out": 1 - reached}
     first, second = sorted(parts, key=lambda part: -float(parts[part].mean()))[:2]
     means = {part: mean_interval(values, bounds=(-1.0, 1.0)) for part, values in parts.items()}
     lead = mean_interval(parts[first] - parts[second], bounds=(-1.0, 1.0))
-    further = foretold(drawn, times * drawn.each)
-    return Limits(means["policy"], means["selector"], means["out"], first, lead, times * drawn.each, further)
+    further = extrapolate_unreachable(drawn, times * drawn.num_samples)
+    return ScoreGap(means["policy"], means["selector"], means["out"], first, lead, times * drawn.num_samples, further)
 
 
 def cross_fitted_best(table: FloatArray, seed: int = 0) -> FloatArray:
@@ -218,34 +229,37 @@ def cross_fitted_best(table: FloatArray, seed: int = 0) -> FloatArray:
     return np.asarray(table[np.arange(len(table)), picks[fold]])
 
 
-def foretold(drawn: PlainSamples, draws: int) -> Interval | None:
+def extrapolate_unreachable(drawn: PlainSamples, draws: int) -> Interval | None:
     """Return the share of questions out of reach of so many draws; None where the fits fail the test of honesty.
 
     The test: made from the first half of each question's draws, what they foretell for all draws must hold what those
     came to.
     """
-    from breadth.measure.extrapolation import extrapolate_pass_at_k
+    from breadth.measure.pass_at_k import extrapolate_pass_at_k
 
-    half = drawn.each // 2
+    half = drawn.num_samples // 2
     if half < 2:
         return None
-    right = drawn.worth == 1
+    right = drawn.scores == 1
     try:
         early = extrapolate_pass_at_k(
-            np.full(drawn.questions, half), right[:, :half].sum(axis=1), [drawn.each], replicates=REPLICATES
+            np.full(drawn.num_questions, half),
+            right[:, :half].sum(axis=1),
+            [drawn.num_samples],
+            replicates=FIT_REPLICATES,
         )
         late = extrapolate_pass_at_k(
-            np.full(drawn.questions, drawn.each), right.sum(axis=1), [draws], replicates=REPLICATES
+            np.full(drawn.num_questions, drawn.num_samples), right.sum(axis=1), [draws], replicates=FIT_REPLICATES
         )
     except MeasureError:  # every draw right, or none
         return None
-    if float(drawn.reached(drawn.each).mean()) not in _bracket(early):
+    if float(drawn.pass_at(drawn.num_samples).mean()) not in bracket_fits(early):
         return None
-    reached = _bracket(late)
+    reached = bracket_fits(late)
     return Interval(1 - reached.value, 1 - reached.high, 1 - reached.low, reached.level, reached.method)
 
 
-def _bracket(found: Extrapolation) -> Interval:
+def bracket_fits(found: Extrapolation) -> Interval:
     """Return what lies between the two fits; where the draws demand questions that are never solved, what the fit with them says."""
     plain, inflated = found.beta_pass[0], found.zero_inflated_pass[0]
     return (

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CheckResult, Finding, Loop
-from breadth.doctor.lint import contradictions, headline, proof, remedies_of, severity
+from breadth.doctor.lint import find_contradictions, issue_facts, issue_headline, issue_prescriptions, issue_severity
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class ContradictorySettings:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Go through the rules; a configuration that is not known contradicts nothing."""
-        points = tuple(contradictions(evidence))
+        points = tuple(find_contradictions(evidence))
         if not points:
             return None
         return Finding(
             "contradictory-settings",
-            severity(points),
+            issue_severity(points),
             "certain",
             "configuration",
-            headline(points, "contradiction", "stands in the settings", "stand in the settings"),
-            proof(points),
+            issue_headline(points, "contradiction", "stands in the settings", "stand in the settings"),
+            issue_facts(points),
             "The trainer starts with them, and its first steps log what all of them say.",
             "",
-            remedies_of(points),
+            issue_prescriptions(points),
         )
 
 

@@ -17,10 +17,10 @@ from breadth.doctor.evidence.rollouts import (
     Ends,
     Shift,
     completions_at_ends,
-    lacks_rollouts,
-    shift,
-    trained_ends,
-    trains,
+    covers_training,
+    mean_shift,
+    missing_rollouts,
+    training_ends,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, wilson
@@ -65,47 +65,50 @@ class DegenerateRollouts:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Run the detectors on texts of both ends."""
-        if evidence.run is None or not trains(evidence):
+        if evidence.run is None or not covers_training(evidence):
             return None
-        ends, texts = trained_ends(evidence), completions_at_ends(evidence)
+        ends, texts = training_ends(evidence), completions_at_ends(evidence)
         if ends is None or texts is None:
-            return lacks_rollouts(evidence, NAME, "text")
+            return missing_rollouts(evidence, NAME, "text")
         from breadth.measure.degeneracy import reference_computation, response_degeneracy
 
         reference = reference_computation(texts[0].texts) or None
         checked = [[response_degeneracy(text, reference=reference) for text in end.texts] for end in texts]
         then, now = (np.array([float(one.is_degenerate) for one in end]) for end in checked)
-        found = shift((texts[0].problems, then), (texts[1].problems, now))
+        found = mean_shift((texts[0].problems, then), (texts[1].problems, now))
         if found.problems < MIN_CLUSTERS:
             return CannotTell(NAME, f"texts of {found.problems} problems at one of the ends; {MIN_CLUSTERS} are needed")
         if found.change.low <= self.few:
             return None
         return Finding(
             NAME,
-            self._severity(found),
+            self.severity(found),
             "strong",
             "training",
             f"{found.now.value:.0%} of the completions are degenerate, up from {found.start.value:.0%} at the start: "
-            f"{_most_often(checked[1])}.",
-            _facts(ends, found, texts, checked[1], _rewarded(texts[1], now)),
+            f"{common_detectors(checked[1])}.",
+            _facts(ends, found, texts, checked[1], accuracy_of_degenerate(texts[1], now)),
             "Read twenty of the newest completions: they reason, and state their answer once, at the end.",
-            _cost(found, _rewarded(texts[1], now)),
+            _cost(found, accuracy_of_degenerate(texts[1], now)),
             _prescriptions(evidence, checked[1]),
         )
 
-    def _severity(self, found: Shift) -> Severity:
+    def severity(self, found: Shift) -> Severity:
+        """Return how bad the share now is."""
         if found.now.low > self.most:
             return Severity.CRITICAL
         return Severity.WARNING if found.now.low > self.touched else Severity.NOTE
 
 
-def _most_often(checked: Sequence[Degeneracy]) -> str:
+def common_detectors(checked: Sequence[Degeneracy]) -> str:
     """Name the two detectors that fire together most often."""
     pairs = Counter(name for one in checked if one.is_degenerate for name in one.detections)
     return " and ".join(name for name, _ in pairs.most_common(2))
 
 
-def _rewarded(texts: Completions, degenerate: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval | None:
+def accuracy_of_degenerate(
+    texts: Completions, degenerate: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> Interval | None:
     """Return the share of degenerate completions that were right; None where that is not known."""
     known = texts.right[(degenerate == 1) & np.isfinite(texts.right)]
     return wilson(int(known.sum()), len(known)) if len(known) else None
@@ -139,10 +142,10 @@ def _prescriptions(evidence: Evidence, checked: Sequence[Degeneracy]) -> tuple[P
     fired = Counter(name for one in checked for name in one.detections)
     loops = fired["tail loop"] + fired["n-gram repetition"] >= fired["early answer"] + fired["computation skipping"]
     wanted = [
-        prescriptions.guard_successes(),
-        prescriptions.mask_truncated(evidence) if loops else prescriptions.second_check(),
-        prescriptions.choose_problems(easier=True),
-        prescriptions.anchor(evidence),
+        prescriptions.drop_degenerate_successes(),
+        prescriptions.mask_truncated(evidence) if loops else prescriptions.inspect_rewards(),
+        prescriptions.filter_problems(easier=True),
+        prescriptions.add_kl_penalty(evidence),
     ]
     return tuple(one for one in wanted if one is not None)
 

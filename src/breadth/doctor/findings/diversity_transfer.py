@@ -12,18 +12,18 @@ from breadth.doctor.evidence.record import Evidence, Window
 from breadth.doctor.evidence.rollouts import (
     MIN_CLUSTERS,
     Ends,
-    asked_ends,
     coverage_shift,
-    lacks_answers,
-    lacks_rollouts,
-    trains,
+    covers_training,
+    evaluation_ends,
+    missing_answers,
+    missing_rollouts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.measure.transfer import ArmSamples, Transfer
+    from breadth.measure.diversity import ArmSamples, Transfer
 
 NAME = "diversity-transfer"
 
@@ -33,7 +33,7 @@ class DiversityTransfer:
     """Narrowing on what it solves has narrowed the policy on what it does not solve.
 
     Distinct answers at equally many samples, on the problems that neither the start nor the end of the run solves,
-    start less now, with an interval over problems (`breadth.measure.transfer`, after arXiv 2509.06941). A gap that
+    start less now, with an interval over problems (`breadth.measure.diversity`, after arXiv 2509.06941). A gap that
     vanishes at equally many readable answers is one of formatting, and is not reported. Held-out problems are compared
     where there are any; else those of the training that both ends asked.
 
@@ -53,35 +53,36 @@ class DiversityTransfer:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare distinct answers on unsolved problems with the start."""
-        if not trains(evidence):
+        if not covers_training(evidence):
             return None
-        ends = asked_ends(evidence)
+        ends = evaluation_ends(evidence)
         if ends is None:
-            return lacks_rollouts(evidence, NAME)
-        lacking = lacks_answers(evidence, NAME, ends)
+            return missing_rollouts(evidence, NAME)
+        lacking = missing_answers(evidence, NAME, ends)
         if lacking is not None:
             return lacking
-        unsolved = _unsolved(ends)
+        unsolved = count_unsolved(ends)
         if unsolved < MIN_CLUSTERS:
             missing = f"{unsolved} problems were asked at both ends and solved at neither; {MIN_CLUSTERS} are needed"
             return CannotTell(
                 NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps"
             )
-        from breadth.measure.transfer import transfer_gap
+        from breadth.measure.diversity import transfer_gap
 
         found = transfer_gap(_arm(ends.now), _arm(ends.start))
-        lost = _lost(found)
+        lost = lost_share(found)
         if lost is None or lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
             return None
-        return self._finding(evidence, ends, found, lost)
+        return self.report(evidence, ends, found, lost)
 
-    def _finding(self, evidence: Evidence, ends: Ends, found: Transfer, lost: Interval) -> Finding:
+    def report(self, evidence: Evidence, ends: Ends, found: Transfer, lost: Interval) -> Finding:
+        """Build the finding."""
         covered = coverage_shift(ends)
         paid = covered is not None and covered[1].change.low > 0
         wanted = (
-            prescriptions.pay_for_other_answers(),
-            prescriptions.train_for_coverage(),
-            prescriptions.anchor(evidence),
+            prescriptions.add_answer_bonus(),
+            prescriptions.train_for_pass_at_k(),
+            prescriptions.add_kl_penalty(evidence),
         )
         return Finding(
             NAME,
@@ -98,24 +99,25 @@ class DiversityTransfer:
         )
 
 
-def _names(window: Window) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+def problem_names(window: Window) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    """Return the problem of each rollout."""
     return np.array(window.samples.names, dtype=object)[window.samples.problems]
 
 
 def _arm(window: Window) -> ArmSamples:
-    from breadth.measure.transfer import ArmSamples
+    from breadth.measure.diversity import ArmSamples
 
-    return ArmSamples(_names(window), window.classes, window.samples.correct == 1)
+    return ArmSamples(problem_names(window), window.classes, window.samples.correct == 1)
 
 
-def _unsolved(ends: Ends) -> int:
+def count_unsolved(ends: Ends) -> int:
     """Count the problems that both ends asked and neither solved."""
     asked = set(ends.start.samples.names) & set(ends.now.samples.names)
-    solved = (set(_names(window)[window.samples.correct == 1].tolist()) for window in (ends.start, ends.now))
+    solved = (set(problem_names(window)[window.samples.correct == 1].tolist()) for window in (ends.start, ends.now))
     return len(asked.difference(*solved))
 
 
-def _lost(found: Transfer) -> Interval | None:
+def lost_share(found: Transfer) -> Interval | None:
     """Return what was lost of the answers beyond the first, which none can lose; None where the start gave one answer only."""
     there = found.every.base.distinct_unsolved.value - 1
     if not there > 0:

@@ -15,7 +15,7 @@ from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
 
-NAMES = {"kl_reference": "the reference policy", "kl_old": "the policy that sampled"}
+DIVERGENCES = {"kl_reference": "the reference policy", "kl_old": "the policy that sampled"}
 """Divergences that are judged, and from whom each is."""
 
 
@@ -53,17 +53,18 @@ class Drift:
         """Compare the end with what the earlier pace explains."""
         if not is_training_run(evidence):
             return None
-        judged = [name for name in NAMES if evidence.trend(name) is not None]
-        found = [one for one in (self._judged(evidence, name) for name in judged) if one is not None]
+        judged = [name for name in DIVERGENCES if evidence.trend(name) is not None]
+        found = [one for one in (self.check_divergence(evidence, name) for name in judged) if one is not None]
         if found or judged:
             return found[0] if found else None
         return evidence.missing_metric("drift", "kl_reference")
 
-    def _judged(self, evidence: Evidence, name: str) -> Finding | None:
+    def check_divergence(self, evidence: Evidence, name: str) -> Finding | None:
+        """Return the finding for one divergence; None where its pace explains it."""
         series, now = evidence.series(name), evidence.trend(name)
         if series is None or now is None or now.end.low <= self.least:
             return None
-        explained = max(min(_continued(series, share) for share in self.earlier), self.least / self.beyond)
+        explained = max(min(extrapolate_pace(series, share) for share in self.earlier), self.least / self.beyond)
         price = (evidence.config.kl or 0.0) * now.end.low if name == "kl_reference" else 0.0
         if now.end.low <= self.beyond * explained and price <= self.outweighs:
             return None
@@ -77,10 +78,10 @@ class Drift:
         step = evidence.first_step_past(name, self.beyond * explained, below=False) if times else None
         return Finding(
             "drift",
-            _severity(score),
+            drift_severity(score),
             "likely",
             "training",
-            f"The divergence from {NAMES[name]} has grown to {now.end.value:.2g} nats a token,"
+            f"The divergence from {DIVERGENCES[name]} has grown to {now.end.value:.2g} nats a token,"
             f" {times or paid}{_beside(score)}.",
             _facts(evidence, name, now, explained, score),
             "The learning rate or the data was changed where it began to grow, or it goes back by itself while the"
@@ -90,7 +91,7 @@ class Drift:
         )
 
 
-def _continued(series: MetricSeries, share: float) -> float:
+def extrapolate_pace(series: MetricSeries, share: float) -> float:
     """Return the divergence to be expected at the end, at most, if the distance had grown on as it did in an earlier stretch."""
     begin, stop, eighth = len(series) // 8, int(share * len(series)), max(3, len(series) // 8)
     if stop - begin < MIN_POINTS:
@@ -102,7 +103,7 @@ def _continued(series: MetricSeries, share: float) -> float:
     return float((pace.end.high + max(pace.slope.high, 0.0) * ahead) ** 2)
 
 
-def _severity(score: Trend | None) -> Severity:
+def drift_severity(score: Trend | None) -> Severity:
     """Judge by the score over the second half: a fall is critical, a rise excluded a warning, anything else a note."""
     if score is None or not excludes_rise(score):
         return Severity.NOTE
@@ -146,10 +147,10 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
 
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
     wanted = [
-        prescriptions.smaller_rate(evidence),
-        prescriptions.stronger_anchor(evidence),
+        prescriptions.lower_learning_rate(evidence),
+        prescriptions.raise_kl_penalty(evidence),
         prescriptions.correct_mismatch(evidence),
-        None if step is None else prescriptions.go_back(step),
+        None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
     return tuple(one for one in wanted if one is not None)
 

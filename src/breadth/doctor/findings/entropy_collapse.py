@@ -12,7 +12,7 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
-from breadth.measure.entropy_law import LawFit
+from breadth.measure.entropy import LawFit
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
@@ -58,17 +58,17 @@ class EntropyCollapse:
         if not self.shows(entropy):
             return None
         score = evidence.late_trend("reward")
-        law = _law(evidence)
+        law = trusted_law(evidence)
         return Finding(
             "entropy-collapse",
-            self._severity(entropy.ratio, score),
+            self.severity(entropy.ratio, score),
             _confidence(evidence) if entropy.verdict == "falling" else "likely",
             "training",
             f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
             (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
             "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was"
             " then.",
-            _cost(evidence, self.half * entropy.start.value),
+            cost_since_half(evidence, self.half * entropy.start.value),
             _prescriptions(evidence, entropy, self.floor),
         )
 
@@ -78,7 +78,8 @@ class EntropyCollapse:
             self.floor if entropy.verdict == "falling" else self.half
         )
 
-    def _severity(self, left: Interval, score: Trend | None) -> Severity:
+    def severity(self, left: Interval, score: Trend | None) -> Severity:
+        """Return how bad it is by the best estimate."""
         if left.value < self.spent:
             return Severity.CRITICAL
         if left.value < self.low or (left.value < self.half and score is not None and score.verdict != "rising"):
@@ -109,11 +110,13 @@ def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | No
     ]
     score = evidence.trend("reward")
     if score is not None:
-        facts.append(Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", _directions(score, late)))
+        facts.append(
+            Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", describe_directions(score, late))
+        )
     return tuple(facts)
 
 
-def _directions(score: Trend, late: Trend | None) -> str:
+def describe_directions(score: Trend, late: Trend | None) -> str:
     """Say where a score went over the whole run and, where that is another way, over its second half, which is what the verdict asks."""
     if late is None or late.verdict == score.verdict:
         return score.verdict
@@ -121,7 +124,7 @@ def _directions(score: Trend, late: Trend | None) -> str:
     return f"{score.verdict}; over the second half {shown}"
 
 
-def _law(evidence: Evidence) -> LawFit | None:
+def trusted_law(evidence: Evidence) -> LawFit | None:
     """Return the entropy law where it may be believed."""
     found = None if evidence.run is None else fit_run_law(evidence.run)
     return None if found is None or found[1] else found[0]
@@ -143,7 +146,7 @@ def _law_facts(law: LawFit | None) -> list[Fact]:
     return facts
 
 
-def _cost(evidence: Evidence, level: float) -> str:
+def cost_since_half(evidence: Evidence, level: float) -> str:
     """Say what the steps since entropy was half gone have brought."""
     step, score, entropy = (
         evidence.first_step_past("entropy", level, below=True),
@@ -166,12 +169,12 @@ def _prescriptions(evidence: Evidence, entropy: Trend, floor: float) -> tuple[Pr
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     per_token = kind is not None and kind.aggregation == "token-mean"
     wanted = [
-        prescriptions.clip_higher(evidence) if not evidence.config.on_policy else None,
+        prescriptions.raise_upper_clip(evidence) if not evidence.config.on_policy else None,
         prescriptions.hold_entropy(entropy.start.value) if per_token else None,
-        prescriptions.anchor(evidence),
-        prescriptions.kl_cov(evidence),
-        prescriptions.clip_higher(evidence) if evidence.config.on_policy else None,
-        None if step is None else prescriptions.go_back(step),
+        prescriptions.add_kl_penalty(evidence),
+        prescriptions.add_kl_cov(evidence),
+        prescriptions.raise_upper_clip(evidence) if evidence.config.on_policy else None,
+        None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
     return tuple(one for one in wanted if one is not None)
 

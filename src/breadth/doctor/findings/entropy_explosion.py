@@ -49,7 +49,7 @@ class EntropyExplosion:
         step = evidence.first_step_past("entropy", self.risen * entropy.start.value, below=False)
         return Finding(
             "entropy-explosion",
-            self._severity(entropy, score),
+            self.severity(entropy, score),
             "likely" if score is None else "strong",
             "training",
             f"Entropy has risen to {entropy.ratio.value:.3g} times its start{_beside(score)}.",
@@ -63,7 +63,8 @@ class EntropyExplosion:
         """Say whether a series of entropies has exploded."""
         return entropy.verdict == "rising" and entropy.ratio is not None and entropy.ratio.low > self.risen
 
-    def _severity(self, entropy: Trend, score: Trend | None) -> Severity:
+    def severity(self, entropy: Trend, score: Trend | None) -> Severity:
+        """Return how bad it is, by how far entropy rose and what the score does."""
         doubled = entropy.ratio is not None and entropy.ratio.low > self.doubled
         if score is not None and score.verdict == "rising":
             return Severity.WARNING if doubled else Severity.NOTE
@@ -101,17 +102,17 @@ def _facts(evidence: Evidence, entropy: Trend, score: Trend | None) -> tuple[Fac
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
     cut = evidence.trend("truncated")
     wanted = [
-        prescriptions.no_bonus(evidence),
-        prescriptions.lower_clip(evidence),
+        prescriptions.lower_entropy_bonus(evidence),
+        prescriptions.lower_upper_clip(evidence),
         prescriptions.mask_truncated(evidence) if cut is not None and cut.verdict == "rising" else None,
-        prescriptions.correct_mismatch(evidence) if _two_engines(evidence) else None,
-        prescriptions.smaller_rate(evidence),
-        None if step is None else prescriptions.go_back(step),
+        prescriptions.correct_mismatch(evidence) if has_two_engines(evidence) else None,
+        prescriptions.lower_learning_rate(evidence),
+        None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
     return tuple(one for one in wanted if one is not None)
 
 
-def _two_engines(evidence: Evidence) -> bool:
+def has_two_engines(evidence: Evidence) -> bool:
     """Say whether a sampler of its own draws, or is seen to disagree with the trainer."""
     apart = evidence.trend("mismatch")
     return evidence.config.engine in ("vllm", "sglang") or (apart is not None and apart.verdict == "rising")

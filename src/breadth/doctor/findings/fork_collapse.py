@@ -16,13 +16,13 @@ from breadth.doctor.evidence.rollouts import (
     UNIT_INTERVAL,
     Ends,
     TokenSums,
-    asked_ends,
-    entropy_edge,
-    lacks_rollouts,
+    covers_training,
+    entropy_threshold,
+    evaluation_ends,
+    missing_rollouts,
+    token_logging_hint,
     token_sums,
-    token_switch,
-    trained_ends,
-    trains,
+    training_ends,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.intervals import Columns, Interval, Resamples, resample
@@ -65,35 +65,36 @@ class ForkCollapse:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the entropy of forks and of other tokens with the start."""
-        if evidence.run is None or not trains(evidence):
+        if evidence.run is None or not covers_training(evidence):
             return None
         kind = evidence.run.header.entropies.get("entropy")
         if "entropy" not in evidence.run.columns:
-            return CannotTell(NAME, "the entropy of each token is not recorded", token_switch(evidence))
+            return CannotTell(NAME, "the entropy of each token is not recorded", token_logging_hint(evidence))
         if kind is not None and kind.estimator == "sampled":
             return CannotTell(
                 NAME,
                 "what is recorded as entropy is minus the log-probability of the drawn token",
-                token_switch(evidence),
+                token_logging_hint(evidence),
             )
-        windows = [ends for ends in (trained_ends(evidence), asked_ends(evidence)) if ends is not None]
+        windows = [ends for ends in (training_ends(evidence), evaluation_ends(evidence)) if ends is not None]
         if not windows:
-            return lacks_rollouts(evidence, NAME)
+            return missing_rollouts(evidence, NAME)
 
         for ends in windows:
-            found = measured_forks(evidence.run, ends, self.forks)
-            if isinstance(found, Forks):
-                return self._finding(evidence, ends, found) if found.left.high < self.floor else None
-        return CannotTell(NAME, str(found), token_switch(evidence))
+            found = compare_forks(evidence.run, ends, self.forks)
+            if isinstance(found, ForkEntropy):
+                return self.report(evidence, ends, found) if found.left.high < self.floor else None
+        return CannotTell(NAME, str(found), token_logging_hint(evidence))
 
-    def _finding(self, evidence: Evidence, ends: Ends, found: Forks) -> Finding:
+    def report(self, evidence: Evidence, ends: Ends, found: ForkEntropy) -> Finding:
+        """Build the finding."""
         deeper = found.against_rest.high < 1
         kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
         rest = f"{found.rest.value:.0%}"
         beside = f", while the others kept {rest}" if deeper else f", and that of the others to {rest}"
         return Finding(
             NAME,
-            self._severity(found) if deeper else Severity.NOTE,
+            self.severity(found) if deeper else Severity.NOTE,
             "strong" if kind is not None and kind.estimator == "exact" else "likely",
             "training",
             f"The entropy of the forking tokens has fallen to {found.left.value:.0%} of its start{beside}.",
@@ -101,23 +102,24 @@ class ForkCollapse:
             "On the problems of the first steps the same policy is as unsure at its forks as it was then.",
             f"{found.lost:.0%} of the entropy that was lost was lost at forks.",
             (
-                prescriptions.hold_forks(),
+                prescriptions.hold_fork_entropy(),
                 *(
                     one
-                    for one in (prescriptions.anchor(evidence), prescriptions.clip_higher(evidence))
+                    for one in (prescriptions.add_kl_penalty(evidence), prescriptions.raise_upper_clip(evidence))
                     if one is not None
                 ),
                 prescriptions.train_on_forks(),
             ),
         )
 
-    def _severity(self, found: Forks) -> Severity:
+    def severity(self, found: ForkEntropy) -> Severity:
+        """Return how bad the loss at forks is."""
         if found.left.high < self.spent:
             return Severity.CRITICAL
         return Severity.WARNING if found.left.high < self.low else Severity.NOTE
 
 
-def _facts(ends: Ends, found: Forks) -> tuple[Fact, ...]:
+def _facts(ends: Ends, found: ForkEntropy) -> tuple[Fact, ...]:
     return (
         Fact(
             "entropy of forks, of the start",
@@ -137,7 +139,7 @@ FINDING = ForkCollapse()
 
 
 @dataclass(frozen=True)
-class Forks:
+class ForkEntropy:
     """Entropy of forks and of other tokens, now against then."""
 
     left: Interval
@@ -156,32 +158,32 @@ class Forks:
     """Tokens read."""
 
 
-def measured_forks(run: Run, ends: Ends, forks: float) -> Forks | str:
+def compare_forks(run: Run, ends: Ends, forks: float) -> ForkEntropy | str:
     """Compare the share ``forks`` of the tokens that have the most entropy with those at the start, or say why that cannot be done.
 
     Each window has its own edge. Where texts have grown, the share shrinks so that as many forks a text are compared as
     then.
     """
-    then, now = (entropy_edge(run, window, forks) for window in (ends.start, ends.now))
+    then, now = (entropy_threshold(run, window, forks) for window in (ends.start, ends.now))
     if math.isnan(then.nats) or math.isnan(now.nats):
         return "the rollouts at one of the ends have no entropies"
     shares = (forks, forks * min(1.0, then.length / now.length))
     if shares[1] < forks:
-        now = entropy_edge(run, ends.now, shares[1])
+        now = entropy_threshold(run, ends.now, shares[1])
     is_open = f"CAST(entropy > {then.nats!r} AS DOUBLE)"
     sums = [
         token_sums(run, window, {"nats": "entropy", "open": is_open, "above": f"greatest(entropy - {edge.nats!r}, 0)"})
         for window, edge in ((ends.start, then), (ends.now, now))
     ]
-    found = _resampled(sums)
+    found = resample_both_ends(sums)
     if min(int(np.count_nonzero(found.sums[f"tokens {end}"])) for end in (0, 1)) < MIN_CLUSTERS:
         return f"entropies of fewer than {MIN_CLUSTERS} problems are recorded at one of the ends"
     if not found.sums["nats 0"].sum() > 0:
         return "no token has any entropy at the start: it cannot be compared with it"
-    return _compared(found, shares, (then.nats, now.nats), int(sum(one.tokens.sum() for one in sums)))
+    return compare_entropies(found, shares, (then.nats, now.nats), int(sum(one.tokens.sum() for one in sums)))
 
 
-def _resampled(sums: list[TokenSums]) -> Resamples:
+def resample_both_ends(sums: list[TokenSums]) -> Resamples:
     """Put both windows side by side, a column each, so that one resample of the problems holds both."""
     columns: dict[str, FloatArray] = {}
     for end, one in enumerate(sums):
@@ -193,7 +195,9 @@ def _resampled(sums: list[TokenSums]) -> Resamples:
     return resample(columns, np.concatenate([one.problems for one in sums]))
 
 
-def _compared(found: Resamples, shares: tuple[float, float], edges: tuple[float, float], tokens: int) -> Forks:
+def compare_entropies(
+    found: Resamples, shares: tuple[float, float], edges: tuple[float, float], tokens: int
+) -> ForkEntropy:
     """Compare mean entropies of forks and of the rest.
 
     The mean of the largest share s is ``e + mean(max(H - e, 0)) / s`` for the edge e above which s of the tokens lie.
@@ -221,7 +225,7 @@ def _compared(found: Resamples, shares: tuple[float, float], edges: tuple[float,
     forks_lost = shares[0] * top(sums, 0) - shares[1] * top(sums, 1)
     lost = forks_lost + (1 - shares[0]) * rest(sums, 0) - (1 - shares[1]) * rest(sums, 1)
     anything = (0.0, math.inf)
-    return Forks(
+    return ForkEntropy(
         found.interval(ratio(top), "tokens 1", anything),
         found.interval(ratio(rest), "tokens 1", anything),
         found.interval(lambda means: ratio(top)(means) / np.maximum(ratio(rest)(means), 1e-12), "tokens 1", anything),

@@ -17,13 +17,13 @@ from breadth.doctor.evidence.rollouts import (
     Completions,
     Ends,
     Shift,
-    asked_ends,
     completions_at_ends,
     coverage_shift,
-    lacks_rollouts,
-    shift,
-    trained_ends,
-    trains,
+    covers_training,
+    evaluation_ends,
+    mean_shift,
+    missing_rollouts,
+    training_ends,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.intervals import Columns, Interval, resample
@@ -56,15 +56,18 @@ def format_shift(evidence: Evidence) -> FormatShift | None:
         return None
     named = [[surface_format(text) for text in end.texts] for end in texts]
     leading = Counter(named[1]).most_common(1)[0][0]
-    then, now = ((end.problems, _is(leading, names)) for end, names in zip(texts, named, strict=True))
-    return FormatShift(leading, shift(then, now), _effective(texts[0], named[0]), (len(texts[0]), len(texts[1])))
+    then, now = ((end.problems, indicator(leading, names)) for end, names in zip(texts, named, strict=True))
+    return FormatShift(
+        leading, mean_shift(then, now), effective_formats(texts[0], named[0]), (len(texts[0]), len(texts[1]))
+    )
 
 
-def _is(name: str, names: Sequence[str]) -> FloatArray:
+def indicator(name: str, names: Sequence[str]) -> FloatArray:
+    """Return 1 where a text has the format, else 0."""
     return np.array([float(one == name) for one in names])
 
 
-def _effective(texts: Completions, names: Sequence[str]) -> Interval:
+def effective_formats(texts: Completions, names: Sequence[str]) -> Interval:
     """Return ``exp(-sum s log s)`` over the shares of formats, resampling problems."""
     present = [name for name in FORMATS if name in names]
 
@@ -73,7 +76,7 @@ def _effective(texts: Completions, names: Sequence[str]) -> Interval:
         entropy: FloatArray = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0)), axis=0)
         return np.exp(entropy)
 
-    columns = {name: _is(name, names) for name in present} | {"texts": np.ones(len(names))}
+    columns = {name: indicator(name, names) for name in present} | {"texts": np.ones(len(names))}
     return resample(columns, texts.problems).interval(statistic, "texts", (1.0, float(len(FORMATS))))
 
 
@@ -97,18 +100,18 @@ class FormatCollapse:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the formats of texts of both ends."""
-        if not trains(evidence):
+        if not covers_training(evidence):
             return None
-        found, ends = format_shift(evidence), trained_ends(evidence)
+        found, ends = format_shift(evidence), training_ends(evidence)
         if found is None or ends is None:
-            return lacks_rollouts(evidence, NAME, "text")
+            return missing_rollouts(evidence, NAME, "text")
         if found.share.problems < MIN_CLUSTERS:
             return CannotTell(
                 NAME, f"texts of {found.share.problems} problems at one of the ends; {MIN_CLUSTERS} are needed"
             )
-        if not self.collapsed(found):
+        if not self.has_collapsed(found):
             return None
-        fell = _fell(evidence)
+        fell = describe_fall(evidence)
         return Finding(
             NAME,
             Severity.WARNING if fell else Severity.NOTE,
@@ -121,19 +124,19 @@ class FormatCollapse:
             "",
             tuple(
                 one
-                for one in (prescriptions.anchor(evidence), prescriptions.mix_formats(found.leading))
+                for one in (prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))
                 if one is not None
             ),
         )
 
-    def collapsed(self, found: FormatShift) -> bool:
+    def has_collapsed(self, found: FormatShift) -> bool:
         """Say whether one format has surely taken over from several."""
         return found.effective.low > self.several and found.share.now.low > self.one and found.share.change.low > 0
 
 
-def _fell(evidence: Evidence) -> str:
+def describe_fall(evidence: Evidence) -> str:
     """Say what has surely fallen meanwhile; empty where nothing has."""
-    covered, score = coverage_shift(asked_ends(evidence)), evidence.trend("reward")
+    covered, score = coverage_shift(evaluation_ends(evidence)), evidence.trend("reward")
     if covered is not None and covered[1].change.high < 0:
         return f"pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}"
     if score is not None and score.verdict == "falling":
@@ -147,7 +150,7 @@ def _facts(evidence: Evidence, ends: Ends, found: FormatShift) -> tuple[Fact, ..
         Fact(f"written as {found.leading} at the start", found.share.start, "%"),
         Fact(f"written as {found.leading} now", found.share.now, "%", f"{found.texts[1]:,} texts, {ends.now.name}"),
     ]
-    covered = coverage_shift(asked_ends(evidence))
+    covered = coverage_shift(evaluation_ends(evidence))
     return (*facts, *([] if covered is None else [Fact(f"change of pass@{covered[0]}", covered[1].change)]))
 
 

@@ -40,7 +40,7 @@ class LengthCollapse:
         """Compare the mean length with its start, and look at the scores beside it."""
         if not is_training_run(evidence):
             return None
-        series = _lengths(evidence)
+        series = mean_lengths(evidence)
         if series is None or len(series) < MIN_POINTS:
             return _lacking(evidence, series)
         length = trend(series.steps, series.values)
@@ -50,7 +50,7 @@ class LengthCollapse:
         step = run_collapse(series.steps, np.maximum(series.values, 1e-9)).length_collapse
         return Finding(
             "length-collapse",
-            _severity(score, beside),
+            length_severity(score, beside),
             "likely" if score is None and beside is None else "strong",
             "training",
             f"Completions have shrunk to {length.ratio.value:.0%} of their length at the start, "
@@ -58,19 +58,20 @@ class LengthCollapse:
             _facts(evidence, series, length, score, beside),
             "Short completions are right as often as long ones of the same problems, by a check that reads the work"
             " too.",
-            _cost(evidence, step),
-            _prescriptions(evidence, step, _severity(score, beside)),
+            cost_of_shortening(evidence, step),
+            _prescriptions(evidence, step, length_severity(score, beside)),
         )
 
 
-def _lengths(evidence: Evidence) -> MetricSeries | None:
+def mean_lengths(evidence: Evidence) -> MetricSeries | None:
+    """Return the logged mean length by step, else that of the rollouts."""
     logged = evidence.series("length")
     if logged is not None and len(logged) >= MIN_POINTS:
         return logged
-    return logged if evidence.run is None or "tokens" not in evidence.run.columns else _counted(evidence.run)
+    return logged if evidence.run is None or "tokens" not in evidence.run.columns else rollout_lengths(evidence.run)
 
 
-def _counted(run: Run) -> MetricSeries:
+def rollout_lengths(run: Run) -> MetricSeries:
     """Return the mean tokens of the rollouts of each step."""
     table = run.query(
         "SELECT step, avg(tokens) AS mean FROM rollouts WHERE split = 'train' AND tokens > 0 GROUP BY step ORDER BY"
@@ -89,7 +90,7 @@ def _lacking(evidence: Evidence, series: MetricSeries | None) -> CheckResult:
     )
 
 
-def _severity(score: Trend | None, beside: ScoreChange | None) -> Severity:
+def length_severity(score: Trend | None, beside: ScoreChange | None) -> Severity:
     """Judge by the scores beside it: a fall is the worst, a rise excluded a warning, anything else a note."""
     if (score is not None and score.verdict == "falling") or (beside is not None and beside.verdict == "falling"):
         return Severity.CRITICAL
@@ -119,7 +120,8 @@ def _facts(
     return tuple(facts)
 
 
-def _cost(evidence: Evidence, step: float | None) -> str:
+def cost_of_shortening(evidence: Evidence, step: float | None) -> str:
+    """Say when half of the length was gone and what the reward did since."""
     score = evidence.series("reward")
     if step is None:
         return ""
@@ -133,10 +135,12 @@ def _cost(evidence: Evidence, step: float | None) -> str:
 
 def _prescriptions(evidence: Evidence, step: float | None, severity: Severity) -> tuple[Prescription, ...]:
     if severity is Severity.NOTE:
-        return (prescriptions.second_check(),)
-    back = None if step is None else prescriptions.go_back(int(step))
+        return (prescriptions.inspect_rewards(),)
+    back = None if step is None else prescriptions.resume_from_checkpoint(int(step))
     return tuple(
-        one for one in (prescriptions.second_check(), prescriptions.stronger_anchor(evidence), back) if one is not None
+        one
+        for one in (prescriptions.inspect_rewards(), prescriptions.raise_kl_penalty(evidence), back)
+        if one is not None
     )
 
 

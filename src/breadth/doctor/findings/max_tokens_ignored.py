@@ -41,13 +41,14 @@ class MaxTokensIgnored:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Count samples that are too long; else believe the probe."""
-        counted = self._counted(evidence) if is_inference_run(evidence) else None
-        return counted or _probed(evidence)
+        counted = self.count_long_samples(evidence) if is_inference_run(evidence) else None
+        return counted or check_probe(evidence)
 
-    def _counted(self, evidence: Evidence) -> Finding | None:
-        from breadth.doctor.evidence.sweeps import extra
+    def count_long_samples(self, evidence: Evidence) -> Finding | None:
+        """Return the finding that the samples give; None where all keep to their caps."""
+        from breadth.doctor.evidence.sweeps import parse_extra
 
-        caps, run = _caps(evidence), evidence.run
+        caps, run = caps_by_step(evidence), evidence.run
         if not caps or run is None or not run.rollout_files:
             return None
         table = run.query(
@@ -58,14 +59,15 @@ class MaxTokensIgnored:
         over: list[tuple[str, str, int, int]] = []
         for row in table.to_pylist():
             whole, thinking = caps.get(row["step"], (None, None))
-            thought = extra(row["extra"]).get("thinking_tokens")
+            thought = parse_extra(row["extra"]).get("thinking_tokens")
             for what, cap, wrote in (("thinking", thinking, thought), ("the completion", whole, row["tokens"])):
                 if cap is not None and isinstance(wrote, int | float) and wrote > cap + self.slack:
                     over.append((row["problem"], what, cap, int(wrote)))
                     break
-        return self._finding(evidence, over, table.num_rows) if over else None
+        return self.report(evidence, over, table.num_rows) if over else None
 
-    def _finding(self, evidence: Evidence, over: list[tuple[str, str, int, int]], samples: int) -> Finding:
+    def report(self, evidence: Evidence, over: list[tuple[str, str, int, int]], samples: int) -> Finding:
+        """Build the finding."""
         from breadth.measure.intervals import wilson
 
         questions = len({problem for problem, *_ in over})
@@ -94,7 +96,7 @@ class MaxTokensIgnored:
         )
 
 
-def _caps(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]:
+def caps_by_step(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]:
     """Return for each step of the rollouts how long a completion and its thinking may be."""
     from breadth.doctor.evidence.sweeps import recorded_policy, sweep
 
@@ -111,7 +113,8 @@ def _thinking(drawn: Sampling, budget: int | None) -> int | None:
     return drawn.thinking_tokens if budget is None else budget
 
 
-def _probed(evidence: Evidence) -> Finding | None:
+def check_probe(evidence: Evidence) -> Finding | None:
+    """Return the finding that the probe of the server gives; None where it gives none."""
     server = evidence.server or {}
     refused = any(str(remark).startswith("a cap on thinking:") for remark in server.get("remarks", ()))
     if server.get("thinking_cap") != "no" or refused:

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.rollouts import trains
+from breadth.doctor.evidence.rollouts import covers_training
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.doctor.findings.format_collapse import FormatShift, format_shift
-from breadth.measure.answer_extraction import stated_answer
+from breadth.measure.answers import stated_answer
 from breadth.measure.intervals import Interval, wilson
 from breadth.measure.response_style import surface_format
 from breadth.report.sections import Fact, Severity
@@ -55,11 +55,11 @@ class NarrowDataFormat:
             )
         solved = [text for text in evidence.data if stated_answer(text) is not None]
         worked = 2 * len(solved) > count
-        kind, share = _leading(solved) if worked else _choices(evidence.data)
+        kind, share = commonest_format(solved) if worked else share_of_multiple_choice(evidence.data)
         if share.low <= self.nearly:
             return None
         rollouts = format_shift(evidence) if worked else None
-        same = rollouts is not None and rollouts.leading == kind and FORMAT_COLLAPSE.collapsed(rollouts)
+        same = rollouts is not None and rollouts.leading == kind and FORMAT_COLLAPSE.has_collapsed(rollouts)
         what = (
             f"worked solutions in the training data are written as {kind}"
             if worked
@@ -79,7 +79,7 @@ class NarrowDataFormat:
 
 
 def _nothing_given(evidence: Evidence) -> CheckResult:
-    if not trains(evidence):
+    if not covers_training(evidence):
         return None
     return CannotTell(
         NAME,
@@ -92,13 +92,13 @@ def _enough(share: float) -> int:
     return next(count for count in range(1, 10_000) if wilson(count, count).low > share)
 
 
-def _leading(texts: Sequence[str]) -> tuple[str, Interval]:
+def commonest_format(texts: Sequence[str]) -> tuple[str, Interval]:
     """Return the commonest format of worked solutions with its share."""
     name, count = Counter(map(surface_format, texts)).most_common(1)[0]
     return name, wilson(count, len(texts))
 
 
-def _choices(texts: Sequence[str]) -> tuple[str, Interval]:
+def share_of_multiple_choice(texts: Sequence[str]) -> tuple[str, Interval]:
     """Return the share of problems that offer options A, B, C to choose from."""
     return CHOICE, wilson(sum(set(_OPTION.findall(text)) >= _OPTIONS for text in texts), len(texts))
 

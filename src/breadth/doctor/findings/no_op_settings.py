@@ -7,7 +7,14 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
-from breadth.doctor.lint import Point, headline, inert_points, proof, remedies_of, severity
+from breadth.doctor.lint import (
+    Issue,
+    find_no_op_settings,
+    issue_facts,
+    issue_headline,
+    issue_prescriptions,
+    issue_severity,
+)
 from breadth.report.sections import Fact
 
 NAME = "no-op-settings"
@@ -34,14 +41,15 @@ class NoOpSettings:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Go through the rules."""
-        points = tuple(inert_points(evidence))
+        points = tuple(find_no_op_settings(evidence))
         if points:
-            return _found(evidence, points)
-        return _unknown(evidence)
+            return describe_points(evidence, points)
+        return missing_settings(evidence)
 
 
-def _found(evidence: Evidence, points: tuple[Point, ...]) -> Finding:
-    knobs, remedies = evidence.config, remedies_of(points)
+def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
+    """Build the finding."""
+    knobs, remedies = evidence.config, issue_prescriptions(points)
     drifting = any(change.setting == "updates" for one in remedies for change in one.changes)
     updates = (
         [Fact("updates a generation", knobs.updates, "", f"{knobs.describe('updates')}; all else at its default")]
@@ -50,11 +58,11 @@ def _found(evidence: Evidence, points: tuple[Point, ...]) -> Finding:
     )
     return Finding(
         NAME,
-        severity(points),
+        issue_severity(points),
         _confidence(evidence),
         "configuration",
-        headline(points, "setting", "does nothing here", "do nothing here"),
-        (*proof(points), *updates),
+        issue_headline(points, "setting", "does nothing here", "do nothing here"),
+        (*issue_facts(points), *updates),
         "The loss of one and the same batch, or the reply to one and the same request, changes when one of them is"
         " changed.",
         _cost(evidence),
@@ -73,8 +81,8 @@ def _cost(evidence: Evidence) -> str:
     return "" if longest is None else f"Nothing of it was done in the {longest.steps[-1]:,} steps so far."
 
 
-def _leftovers(points: tuple[Point, ...]) -> tuple[Prescription, ...]:
-    left = [one.setting for one in points if one.remedy is None]
+def _leftovers(points: tuple[Issue, ...]) -> tuple[Prescription, ...]:
+    left = [one.setting for one in points if one.prescription is None]
     if not left:
         return ()
     return (
@@ -85,7 +93,7 @@ def _leftovers(points: tuple[Point, ...]) -> tuple[Prescription, ...]:
     )
 
 
-def _unknown(evidence: Evidence) -> CannotTell | None:
+def missing_settings(evidence: Evidence) -> CannotTell | None:
     """Say what is missing: a run's settings, or how many updates a generation gets where a clip depends on it."""
     knobs = evidence.config
     if (

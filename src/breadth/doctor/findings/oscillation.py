@@ -36,7 +36,7 @@ class Oscillation:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("over-thinking", "repetition-loops")
 
-    alarm: float = FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARM_RATE
     """Chance of the same without any harm, over all arms together, from which down it is said; ten checks share the one healthy sweep in
     twenty that may be alarmed."""
 
@@ -49,25 +49,25 @@ class Oscillation:
         drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
-        arms = restated(evidence)
+        arms = answer_revisions(evidence)
         if not arms:
             return CannotTell(
                 _NAME,
                 "no text states an answer in a box, a tag or as 'the answer is'",
                 "ask for stated answers in --system",
             )
-        losing = [arm for arm in arms if drawn.labelled and arm.p_value * len(arms) <= self.alarm]
+        losing = [arm for arm in arms if drawn.labelled and arm.p_value * len(arms) <= self.false_alarm_rate]
         worst = max(losing, key=lambda arm: (arm.used, arm.given_up.value), default=None)
-        return self._growing(arms) if worst is None else _lost(worst, arms)
+        return self.check_growth(arms) if worst is None else report_losses(worst, arms)
 
-    def _growing(self, arms: Sequence[Restated]) -> Finding | None:
+    def check_growth(self, arms: Sequence[ArmRevisions]) -> Finding | None:
         """Say whether traces change their answer more and more as the budget grows."""
 
         forced = [arm for arm in arms if arm.budget is not None]
         if len(forced) < 2:
             return None
-        slope, p_value = rise(forced)
-        if p_value > self.alarm:
+        slope, p_value = revision_slope(forced)
+        if p_value > self.false_alarm_rate:
             return None
         first, last = forced[0], forced[-1]
         told = (
@@ -87,14 +87,15 @@ class Oscillation:
         )
 
 
-def _lost(worst: Restated, arms: Sequence[Restated]) -> Finding:
+def report_losses(worst: ArmRevisions, arms: Sequence[ArmRevisions]) -> Finding:
+    """Build the finding for the arm that loses the most right answers."""
     points = 100 * worst.given_up.value
     return Finding(
         _NAME,
         Severity.WARNING if worst.used else Severity.NOTE,
         "strong",
         "inference",
-        f"Right answers are given up {worst.lost} times and found {worst.found} times inside traces ({worst.name}).",
+        f"Right answers are given up {worst.lost} times and found {worst.gained} times inside traces ({worst.name}).",
         (
             Fact(
                 "first stated answer less the last",
@@ -110,14 +111,14 @@ def _lost(worst: Restated, arms: Sequence[Restated]) -> Finding:
     )
 
 
-def _changing(arms: Sequence[Restated]) -> list[Fact]:
+def _changing(arms: Sequence[ArmRevisions]) -> list[Fact]:
     return [
-        Fact(f"traces that change their answer, {arm.name}", arm.changing, "%", f"{arm.lost} lost, {arm.found} found")
+        Fact(f"traces that change their answer, {arm.name}", arm.changing, "%", f"{arm.lost} lost, {arm.gained} found")
         for arm in arms
     ]
 
 
-def _prescriptions(worst: Restated, arms: Sequence[Restated]) -> tuple[Prescription, ...]:
+def _prescriptions(worst: ArmRevisions, arms: Sequence[ArmRevisions]) -> tuple[Prescription, ...]:
     steady = [arm for arm in arms if arm.budget is not None and worst.budget is not None and arm.budget < worst.budget]
     best = max(steady, key=lambda arm: (arm.score, -(arm.budget or 0)), default=None)
     shorter = (
@@ -145,7 +146,7 @@ FINDING = Oscillation()
 
 
 @dataclass(frozen=True, eq=False)
-class Restated:
+class ArmRevisions:
     """What becomes of the answers that one arm's traces state."""
 
     name: str
@@ -158,7 +159,7 @@ class Restated:
     """Traces looked at."""
     lost: int
     """Times a right answer was given up."""
-    found: int
+    gained: int
     """Times it was found."""
     given_up: Interval
     """Lost less found, a trace: what the first stated answer scores above the last."""
@@ -166,36 +167,39 @@ class Restated:
     """Chance of so much more being lost than found, if either were as likely."""
     changing: Interval
     """Share of traces that change their answer."""
-    changed: FloatArray
+    changed_by_question: FloatArray
     """The same by question."""
     score: float
     """Share of traces whose last stated answer is right."""
 
 
-def restated(evidence: Evidence) -> tuple[Restated, ...]:
+def answer_revisions(evidence: Evidence) -> tuple[ArmRevisions, ...]:
     """Follow the stated answers of every arm whose texts state any."""
-    from breadth.doctor.evidence.sweeps import arm_texts, policy_in_use, spending
+    from breadth.doctor.evidence.sweeps import arm_texts, policy_in_use, policy_spending
 
     policy = policy_in_use(evidence)
-    spent = None if policy is None else spending(policy, 1.0)
+    spent = None if policy is None else policy_spending(policy, 1.0)
     budget = None if spent is None else spent.budget
-    return tuple(one for arm in arm_texts(evidence) if (one := _followed(arm, used=arm.budget == budget)) is not None)
+    return tuple(
+        one for arm in arm_texts(evidence) if (one := follow_answers(arm, used=arm.budget == budget)) is not None
+    )
 
 
-def rise(arms: Sequence[Restated]) -> tuple[Interval, float]:
+def revision_slope(arms: Sequence[ArmRevisions]) -> tuple[Interval, float]:
     """Return how the share of changing traces grows with each doubling of the budget, and the chance of that without any growth."""
     doublings = np.log2([arm.budget or 1 for arm in arms])
     centred = doublings - doublings.mean()
-    slopes = np.column_stack([arm.changed for arm in arms]) @ centred / float(centred @ centred)
+    slopes = np.column_stack([arm.changed_by_question for arm in arms]) @ centred / float(centred @ centred)
     reach = 1 / float(np.abs(centred).max())
-    return mean_interval(slopes, bounds=(-reach, reach)), _one_sided(slopes)
+    return mean_interval(slopes, bounds=(-reach, reach)), one_sided_p_value(slopes)
 
 
-def _followed(arm: ArmTexts, *, used: bool) -> Restated | None:
+def follow_answers(arm: ArmTexts, *, used: bool) -> ArmRevisions | None:
+    """Follow the stated answers of one arm; None where its texts state none."""
     from breadth.measure.oscillation import extract_restatements, trace_oscillations
 
     try:
-        traced = trace_oscillations(extract_restatements(arm.texts, arm.truths))
+        traced = trace_oscillations(extract_restatements(arm.texts, arm.references))
     except MeasureError:
         return None
     where = traced.traces.astype(np.int64)
@@ -205,9 +209,9 @@ def _followed(arm: ArmTexts, *, used: bool) -> Restated | None:
         traced.changes > 0,
         traced.final_right,
     )
-    _, owner, each = np.unique(arm.owners, return_inverse=True, return_counts=True)
+    _, owner, each = np.unique(arm.questions, return_inverse=True, return_counts=True)
     given_up, share = (np.bincount(owner, values) / each for values in (lost, changed))
-    return Restated(
+    return ArmRevisions(
         arm.name,
         arm.budget,
         used,
@@ -215,14 +219,14 @@ def _followed(arm: ArmTexts, *, used: bool) -> Restated | None:
         int(traced.right_to_wrong.sum()),
         int(traced.wrong_to_right.sum()),
         mean_interval(given_up, bounds=(-1.0, 1.0)),
-        _one_sided(given_up),
+        one_sided_p_value(given_up),
         mean_interval(share, bounds=(0.0, 1.0)),
         share,
         float(right.mean()),
     )
 
 
-def _one_sided(values: FloatArray) -> float:
+def one_sided_p_value(values: FloatArray) -> float:
     """Return the chance of so large a mean if signs were as likely either way; 1 where the mean is not above zero."""
     from breadth.measure.paired_tests import paired_difference
 

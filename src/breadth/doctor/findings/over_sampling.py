@@ -10,7 +10,7 @@ from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loo
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.evidence.sweeps import InUse, PlainSamples
+    from breadth.doctor.evidence.sweeps import MeasuredPolicy, PlainSamples
     from breadth.measure.intervals import Interval
 
 _NAME = "over-sampling"
@@ -39,38 +39,42 @@ class OverSampling:
         """Look for the narrowest vote that is enough."""
         if not is_inference_run(evidence):
             return None
-        from breadth.doctor.evidence.sweeps import in_use, plain_samples, vote_of
+        from breadth.doctor.evidence.sweeps import measure_plain_vote, measure_policy, plain_samples
 
         drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
-        used = in_use(evidence, drawn, _NAME)
+        used = measure_policy(evidence, drawn, _NAME)
         if isinstance(used, CannotTell):
             return used
-        known, wide = used is not None, vote_of(drawn, drawn.widths[-1]) if used is None else used
+        known, wide = used is not None, measure_plain_vote(drawn, drawn.widths[-1]) if used is None else used
         affordable = min(wide.tokens / max(float(drawn.tokens.mean()), 1e-9), wide.spending.width)
         narrower = [width for width in drawn.widths if width < affordable and width != TIED_WIDTH]
         if not narrower:
             return None
-        return self._judged(drawn, wide, narrower, known=known)
+        return self.compare_votes(drawn, wide, narrower, known=known)
 
-    def _judged(self, drawn: PlainSamples, wide: InUse, narrower: list[int], *, known: bool) -> CheckResult:
-        from breadth.doctor.evidence.sweeps import together
+    def compare_votes(
+        self, drawn: PlainSamples, wide: MeasuredPolicy, narrower: list[int], *, known: bool
+    ) -> CheckResult:
+        """Return the finding for the narrowest vote that is enough."""
+        from breadth.doctor.evidence.sweeps import simultaneous_intervals
         from breadth.tuning.choice import RISK, improvement_p_values
 
-        gaps = drawn.votes(narrower) - wide.scores[:, None]
-        bounds, gains = together(gaps), improvement_p_values(-gaps)
+        gaps = drawn.vote_scores(narrower) - wide.scores[:, None]
+        bounds, gains = simultaneous_intervals(gaps), improvement_p_values(-gaps)
         for width, bound, chance in zip(narrower, bounds, gains.tolist(), strict=True):
             if bound.low > -self.margin and chance > RISK:
-                return self._finding(drawn, wide, (width, bound), known=known)
+                return self.report(drawn, wide, (width, bound), known=known)
         if not known or gains.min() <= RISK:
             return None
-        missing = (
-            f"{drawn.questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
-        )
+        missing = f"{drawn.num_questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
         return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
 
-    def _finding(self, drawn: PlainSamples, wide: InUse, enough: tuple[int, Interval], *, known: bool) -> Finding:
+    def report(
+        self, drawn: PlainSamples, wide: MeasuredPolicy, enough: tuple[int, Interval], *, known: bool
+    ) -> Finding:
+        """Build the finding."""
         width, bound = enough
         each = float(drawn.tokens.mean())
         wasted = 1 - width * each / wide.tokens
@@ -100,7 +104,7 @@ class OverSampling:
         )
 
 
-def _prescriptions(width: int, wide: InUse) -> tuple[Prescription, ...]:
+def _prescriptions(width: int, wide: MeasuredPolicy) -> tuple[Prescription, ...]:
     fewer = Prescription(
         f"Draw {width} in the place of {'up to ' if wide.spending.early else ''}{wide.spending.width}",
         "The rest is paid for and changes no score.",

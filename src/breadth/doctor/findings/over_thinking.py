@@ -34,7 +34,7 @@ class OverThinking:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("repetition-loops",)
 
-    alarm: float = FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARM_RATE
     """Chance of such a fall without any from which down it is a warning; ten checks share the one healthy sweep in twenty that may be
     alarmed. Above it, up to the 5 % of the test itself, it is a note."""
 
@@ -49,8 +49,8 @@ class OverThinking:
             return drawn
         if judged is None:
             return CannotTell(_NAME, "thinking was not varied in this run", TUNE_COMMAND)
-        spent = _spending(evidence, judged)
-        arms = _curve(judged, spent)
+        spent = comparable_spending(evidence, judged)
+        arms = arms_up_to_use(judged, spent)
         if len(arms) < 2:
             return (
                 CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
@@ -59,14 +59,14 @@ class OverThinking:
             )
         test = _tested(arms, judged)
         if test.is_positive:
-            return self._finding(evidence, judged, arms, test, spent)
+            return self.report(evidence, judged, arms, test, spent)
         return (
             None
             if test.can_tell
             else CannotTell(_NAME, "too few questions differ between the budgets to see a fall", "more questions")
         )
 
-    def _finding(
+    def report(
         self,
         evidence: Evidence,
         judged: TuningResult,
@@ -74,38 +74,39 @@ class OverThinking:
         test: HumpTest,
         spent: Spending | None,
     ) -> Finding:
+        """Build the finding."""
         best = test.accuracies.index(max(test.accuracies))
         peak, last = arms[best], arms[-1]
         fall = (
             f"from {test.accuracies[best]:.0%} at {peak.arm.budget or 0:,} thinking tokens to {test.accuracies[-1]:.0%}"
-            f" {_at(last)}"
+            f" {describe_budget(last)}"
         )
         start = "Thinking past the optimum harms" if spent is None else "The policy in use thinks past the optimum"
         more = float(last.tokens.mean() - peak.tokens.mean())
         return Finding(
             _NAME,
-            Severity.WARNING if test.p_value <= self.alarm else Severity.NOTE,
+            Severity.WARNING if test.p_value <= self.false_alarm_rate else Severity.NOTE,
             "strong",
             "inference",
             f"{start}: {judged.evidence.score_name} falls {fall}.",
             _facts(judged, arms, test),
-            f"On new questions thinking {_at(last)} scores at least as much as at {peak.arm.budget or 0:,}.",
+            f"On new questions thinking {describe_budget(last)} scores at least as much as at {peak.arm.budget or 0:,}.",
             f"{more:,.0f} tokens a question more than at the best budget, for {100 * test.fall.value:.1f} points less.",
             _prescriptions(evidence, judged, peak, last),
         )
 
 
-def _spending(evidence: Evidence, judged: TuningResult) -> Spending | None:
+def comparable_spending(evidence: Evidence, judged: TuningResult) -> Spending | None:
     """Return what the policy in use pays for; None where that is not known, or it draws otherwise than the sweep."""
-    from breadth.doctor.evidence.sweeps import drawn_otherwise, policy_in_use, spending
+    from breadth.doctor.evidence.sweeps import policy_in_use, policy_spending, sampling_differences
 
     policy = policy_in_use(evidence)
-    if policy is None or drawn_otherwise(policy, judged.evidence.plan.policy):
+    if policy is None or sampling_differences(policy, judged.evidence.plan.policy):
         return None
-    return spending(policy, float(judged.evidence.plain.tokens.mean()))
+    return policy_spending(policy, float(judged.evidence.plain.tokens.mean()))
 
 
-def _curve(judged: TuningResult, spent: Spending | None) -> tuple[ArmEvidence, ...]:
+def arms_up_to_use(judged: TuningResult, spent: Spending | None) -> tuple[ArmEvidence, ...]:
     """Return the arms to compare, what is in use last; the forced ones where nothing is known to be."""
     serial, plain = judged.evidence.serial, judged.evidence.plain
     if spent is None:
@@ -128,7 +129,8 @@ def _tested(arms: Sequence[ArmEvidence], judged: TuningResult) -> HumpTest:
     )
 
 
-def _at(arm: ArmEvidence) -> str:
+def describe_budget(arm: ArmEvidence) -> str:
+    """Name the thinking of an arm."""
     return (
         f"at {arm.arm.budget:,}" if arm.arm.budget is not None else f"as it comes, with {arm.tokens.mean():,.0f} tokens"
     )
@@ -167,12 +169,12 @@ def _prescriptions(
             "arXiv 2506.04210; this sweep",
         )
     )
-    held = _held(evidence, peak, last)
+    held = cap_thinking(evidence, peak, last)
     first = vote is not None and pair is not None and pair.parallel.value > float(peak.scores.mean())
     return tuple(one for one in ((vote, held) if first else (held, vote)) if one is not None)
 
 
-def _held(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Prescription | None:
+def cap_thinking(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Prescription | None:
     """Hold thinking to a budget, by whatever way the server leaves; None where it leaves none."""
     server = evidence.server or {}
     ignored = server.get("thinking_cap") == "no"
@@ -181,7 +183,7 @@ def _held(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Prescript
     budget = peak.arm.budget or 0
     why = (
         f"It scored {100 * float(peak.scores.mean() - last.scores.mean()):.1f} points more here than thinking"
-        f" {_at(last)}."
+        f" {describe_budget(last)}."
     )
     why += (
         " This server does not keep to a cap, so it is cut from outside: strategy budget-forcing, minimum = maximum."

@@ -14,12 +14,12 @@ from breadth.doctor.evidence.rollouts import (
     Ends,
     Names,
     Shift,
-    asked_ends,
     coverage_shift,
-    lacks_answers,
-    lacks_rollouts,
-    shift,
-    trains,
+    covers_training,
+    evaluation_ends,
+    mean_shift,
+    missing_answers,
+    missing_rollouts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.diversity import AnswerCounts, count_answers
@@ -55,15 +55,15 @@ class Overconfidence:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare how often rollouts agree on one wrong answer with the start."""
-        if not trains(evidence):
+        if not covers_training(evidence):
             return None
-        ends = asked_ends(evidence)
+        ends = evaluation_ends(evidence)
         if ends is None:
-            return lacks_rollouts(evidence, NAME)
+            return missing_rollouts(evidence, NAME)
         lacking = _lacking(evidence, ends)
         if lacking is not None:
             return lacking
-        wrong = _agreement(ends, self.agree, right=False)
+        wrong = agreement_shift(ends, self.agree, right=False)
         if wrong.problems < MIN_CLUSTERS:
             return CannotTell(
                 NAME,
@@ -71,10 +71,11 @@ class Overconfidence:
             )
         if wrong.change.low <= 0 or wrong.now.low <= self.admitted:
             return None
-        return self._finding(evidence, ends, wrong)
+        return self.report(evidence, ends, wrong)
 
-    def _finding(self, evidence: Evidence, ends: Ends, wrong: Shift) -> Finding:
-        right = _agreement(ends, self.agree, right=True)
+    def report(self, evidence: Evidence, ends: Ends, wrong: Shift) -> Finding:
+        """Build the finding."""
+        right = agreement_shift(ends, self.agree, right=True)
         mistaken = [
             _share(*values) for values in ((wrong.now.value, right.now.value), (wrong.start.value, right.start.value))
         ]
@@ -85,7 +86,11 @@ class Overconfidence:
             if covered is not None and fell
             else ""
         )
-        wanted = (prescriptions.score_confidence(), prescriptions.train_for_coverage(), prescriptions.anchor(evidence))
+        wanted = (
+            prescriptions.reward_calibration(),
+            prescriptions.train_for_pass_at_k(),
+            prescriptions.add_kl_penalty(evidence),
+        )
         return Finding(
             NAME,
             Severity.WARNING if fell else Severity.NOTE,
@@ -102,7 +107,7 @@ class Overconfidence:
 
 
 def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
-    lacking = lacks_answers(evidence, NAME, ends)
+    lacking = missing_answers(evidence, NAME, ends)
     if lacking is None and ends.now.split == "train" and evidence.config.dynamic_sampling:
         return CannotTell(
             NAME,
@@ -112,11 +117,14 @@ def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
     return lacking
 
 
-def _agreement(ends: Ends, agree: int, *, right: bool) -> Shift:
-    return shift(_agreeing(ends.start, agree, right=right), _agreeing(ends.now, agree, right=right))
+def agreement_shift(ends: Ends, agree: int, *, right: bool) -> Shift:
+    """Return how often so many rollouts agree, at the start and now."""
+    return mean_shift(
+        agreement_by_group(ends.start, agree, right=right), agreement_by_group(ends.now, agree, right=right)
+    )
 
 
-def _agreeing(window: Window, agree: int, *, right: bool) -> tuple[Names, FloatArray]:
+def agreement_by_group(window: Window, agree: int, *, right: bool) -> tuple[Names, FloatArray]:
     """Return problem of each group large enough, and the chance that so many of its rollouts share one answer, right or wrong."""
     samples = window.samples
     side = samples.correct == 1 if right else samples.correct == 0

@@ -53,11 +53,11 @@ class OverlyHard:
         if evidence.run is None or not is_training_run(evidence):
             return None
         graded = count_outcomes(evidence.run)
-        score, width = _score(evidence, graded)
+        score, width = score_trend(evidence, graded)
         if score is not None and score.verdict == "rising":
             return None
-        hard = counted(graded) or self._by_score(evidence)
-        if not isinstance(hard, Hardness):
+        hard = count_all_wrong(graded) or self.bound_by_score(evidence)
+        if not isinstance(hard, AllWrongGroups):
             return hard
         if hard.share.low <= self.half:
             return None
@@ -65,31 +65,31 @@ class OverlyHard:
             return CannotTell(
                 "overly-hard", f"whether the score rises cannot be told from fewer than {MIN_POINTS} steps", "train on"
             )
-        if score.verdict == "cannot tell" and (self._hints(score) or self._leaves_room(hard, score, width)):
+        if score.verdict == "cannot tell" and (self._hints(score) or self.leaves_room(hard, score, width)):
             said = f"{hard.share.value:.0%} of the groups are all wrong, but a rise that would end it is not excluded"
             return CannotTell("overly-hard", f"{said}: the score {score.reason}", "train on")
-        return self._found(evidence, hard, score)
+        return self.report(evidence, hard, score)
 
     def _hints(self, score: Trend) -> bool:
         return score.tau > 0 and score.p_value < self.hint
 
-    def _leaves_room(self, hard: Hardness, score: Trend, width: float) -> bool:
+    def leaves_room(self, hard: AllWrongGroups, score: Trend, width: float) -> bool:
         """Say whether a rise as fast as it seems would bring half of the groups to a right answer in as many steps again.
 
         The middles of the two halves lie half a run apart. Were the fastest rise asked that the noise allows, few runs
         of less than a hundred steps would ever be called too hard.
         """
         rise = score.change.high if hard.rise is None else 2 * width * hard.rise.value
-        return rise >= width * hard.missing(self.half)
+        return rise >= width * hard.needed_gain(self.half)
 
-    def _by_score(self, evidence: Evidence) -> Hardness | CannotTell | None:
+    def bound_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | None:
         """Bound the share of all-wrong groups by the score, where that has two values and no group is drawn anew."""
         reward, group = evidence.trend("reward"), evidence.config.group
         levels = () if evidence.run is None else evidence.run.header.reward_levels
         if reward is None:
             return evidence.missing_metric("overly-hard", "reward")
         if len(levels) == 2 and group and group > 1 and not evidence.config.dynamic_sampling:
-            return bounded(reward.end, levels, group)
+            return bound_all_wrong(reward.end, levels, group)
         flat = evidence.trend("zero_variance_groups")
         if flat is not None and flat.end.high < self.half:
             return None  # most groups differ in reward, so most are not all wrong
@@ -99,7 +99,8 @@ class OverlyHard:
         )
         return CannotTell("overly-hard", needed, evidence.logging_hint("rollouts"))
 
-    def _found(self, evidence: Evidence, hard: Hardness, score: Trend) -> Finding:
+    def report(self, evidence: Evidence, hard: AllWrongGroups, score: Trend) -> Finding:
+        """Build the finding."""
         share = hard.share.value
         said = f"{'' if hard.groups or share > 0.995 else 'at least '}{share:.0%} of the groups"
         wasted = (
@@ -118,18 +119,18 @@ class OverlyHard:
             self._prescriptions(evidence, hard),
         )
 
-    def _prescriptions(self, evidence: Evidence, hard: Hardness) -> tuple[Prescription, ...]:
+    def _prescriptions(self, evidence: Evidence, hard: AllWrongGroups) -> tuple[Prescription, ...]:
         cut = evidence.trend("truncated")
         wanted = [
-            prescriptions.raise_cap(evidence) if cut is not None and cut.end.low > self.cut else None,
-            prescriptions.choose_problems(easier=True),
-            prescriptions.larger_groups(evidence, hard.chance),
-            prescriptions.draw_anew(evidence),
+            prescriptions.raise_length_cap(evidence) if cut is not None and cut.end.low > self.cut else None,
+            prescriptions.filter_problems(easier=True),
+            prescriptions.enlarge_groups(evidence, hard.accuracy),
+            prescriptions.resample_zero_variance_groups(evidence),
         ]
         return tuple(one for one in wanted if one is not None)
 
 
-def _score(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:
+def score_trend(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:
     """Return the trend of the share of right rollouts, which no bonus for form can move, else of the reward; and what right is worth."""
     right = None if graded is None else accuracy_by_step(graded)
     if right is not None and len(right) >= MIN_POINTS:
@@ -138,7 +139,7 @@ def _score(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, f
     return evidence.trend("reward"), max(levels) - min(levels) if len(levels) == 2 else 0.0
 
 
-def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]:
+def _facts(evidence: Evidence, hard: AllWrongGroups, score: Trend) -> tuple[Fact, ...]:
     how = (
         f"counted in {hard.groups:,} groups of the second half"
         if hard.groups
@@ -150,7 +151,7 @@ def _facts(evidence: Evidence, hard: Hardness, score: Trend) -> tuple[Fact, ...]
     facts.append(
         Fact("rollouts of a prompt", hard.group, "", evidence.config.describe("group") if evidence.config.group else "")
     )
-    facts.append(Fact("rollouts that are right", hard.chance, "%"))
+    facts.append(Fact("rollouts that are right", hard.accuracy, "%"))
     facts.append(
         Fact(
             "change of the score",
@@ -167,14 +168,14 @@ FINDING = OverlyHard()
 
 
 @dataclass(frozen=True)
-class Hardness:
+class AllWrongGroups:
     """Groups without a right answer."""
 
     share: Interval
     """Share of the groups of the second half."""
     start: Interval | None
     """The same of the first half; None where it was not counted."""
-    chance: float
+    accuracy: float
     """Share of the rollouts that are right in the second half."""
     group: float
     """Rollouts of a group."""
@@ -184,15 +185,15 @@ class Hardness:
     """By how much more of the rollouts are right in the second half than in the first; None where it was not counted.
     """
 
-    def missing(self, share: float) -> float:
+    def needed_gain(self, share: float) -> float:
         """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
 
         Were problems alike, (1 - p)^G of the groups would be: so p must reach 1 - share^(1/G).
         """
-        return max(1 - float(share ** (1 / self.group)) - self.chance, 0.0)
+        return max(1 - float(share ** (1 / self.group)) - self.accuracy, 0.0)
 
 
-def counted(graded: Outcomes | None) -> Hardness | None:
+def count_all_wrong(graded: Outcomes | None) -> AllWrongGroups | None:
     """Count in the first and the second half of the steps; None where no group of two or more is graded."""
     if graded is None or not (graded.graded > 1).any():
         return None
@@ -202,17 +203,17 @@ def counted(graded: Outcomes | None) -> Hardness | None:
     half = len(steps) // 2
     early, late = groups.select_steps(steps[:half]), groups.select_steps(steps[half:])
     several_steps = len(steps) > 1
-    return Hardness(
-        _all_wrong(late),
-        _all_wrong(early) if several_steps else None,
+    return AllWrongGroups(
+        share_all_wrong(late),
+        share_all_wrong(early) if several_steps else None,
         float(late.correct.sum() / late.graded.sum()),
         float(np.median(late.graded)),
         len(late),
-        _rise(early, late) if several_steps else None,
+        accuracy_gain(early, late) if several_steps else None,
     )
 
 
-def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
+def bound_all_wrong(score: Interval, levels: tuple[float, ...], group: int) -> AllWrongGroups:
     """Bound by the mean of a reward of two values: at least (1 - p)^G, and more where problems differ (Jensen)."""
     low, width = min(levels), max(levels) - min(levels)
     value, high, low_end = (min(max((end - low) / width, 0.0), 1.0) for end in (score.value, score.high, score.low))
@@ -223,16 +224,16 @@ def bounded(score: Interval, levels: tuple[float, ...], group: int) -> Hardness:
         score.level,
         "(1 - score)^G of the score's interval",
     )
-    return Hardness(share, None, value, float(group), 0)
+    return AllWrongGroups(share, None, value, float(group), 0)
 
 
-def _all_wrong(groups: Outcomes) -> Interval:
+def share_all_wrong(groups: Outcomes) -> Interval:
     """Average the groups of a problem first: they are not independent."""
     _, place = np.unique(groups.problems.astype(str), return_inverse=True)
     return mean_interval(np.bincount(place, groups.correct == 0) / np.bincount(place), bounds=(0.0, 1.0))
 
 
-def _rise(early: Outcomes, late: Outcomes) -> Interval:
+def accuracy_gain(early: Outcomes, late: Outcomes) -> Interval:
     """Compare shares of right rollouts, whole problems resampled: counts say more than medians of a few small shares."""
     zeros = np.zeros(len(early)), np.zeros(len(late))
     columns = {

@@ -35,8 +35,8 @@ class ProcessedLogprobs:
         if evidence.server is None and not is_inference_run(evidence):
             return None
         said = (evidence.server or {}).get("logprobs", "unknown")
-        sampling, looks = _drawing(evidence)
-        if said == "raw" or (sampling is not None and _neutral(sampling)):
+        sampling, looks = sampling_in_use(evidence)
+        if said == "raw" or (sampling is not None and is_neutral(sampling)):
             return None
         if said != "processed":
             asked = looks or (sampling is not None and sampling.top_logprobs > 0)
@@ -44,10 +44,11 @@ class ProcessedLogprobs:
             return (
                 CannotTell(_NAME, missing, "breadth probe URL --save server.toml, given beside this") if asked else None
             )
-        return _finding(sampling, looks=looks)
+        return describe_processing(sampling, looks=looks)
 
 
-def _finding(sampling: Sampling | None, *, looks: bool) -> Finding:
+def describe_processing(sampling: Sampling | None, *, looks: bool) -> Finding:
+    """Build the finding."""
     drawn = "" if sampling is None else f" of temperature {sampling.temperature:g} and top-p {sampling.top_p:g}"
     facts = [Fact("log-probs", "processed", "", "by the probe: they move with the temperature")]
     if sampling is not None:
@@ -83,7 +84,7 @@ def _finding(sampling: Sampling | None, *, looks: bool) -> Finding:
     )
 
 
-def _drawing(evidence: Evidence) -> tuple[Sampling | None, bool]:
+def sampling_in_use(evidence: Evidence) -> tuple[Sampling | None, bool]:
     """Return how the policy in use draws, or the sweep did, and whether the policy looks at log-probs."""
     from breadth.doctor.evidence.sweeps import policy_in_use, sweep
 
@@ -94,7 +95,7 @@ def _drawing(evidence: Evidence) -> tuple[Sampling | None, bool]:
     return (None if judged is None else judged.evidence.plan.policy.sampling), looks
 
 
-def _neutral(sampling: Sampling) -> bool:
+def is_neutral(sampling: Sampling) -> bool:
     """Say whether the sampler leaves the distribution as it is."""
     kept = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
     return (

@@ -41,7 +41,7 @@ class RepetitionLoops:
     """Share above which it is a warning: a loop has no answer, so its share is score lost, and `breadth tune` counts
     five points.
     """
-    alarm: float = FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARM_RATE
     """Chance with which each bound may be wrong; ten checks share the one healthy sweep in twenty that may be alarmed.
     """
     warm: float = 0.6
@@ -53,7 +53,7 @@ class RepetitionLoops:
         """Count completions that end in a loop."""
         if not is_inference_run(evidence):
             return None
-        from breadth.doctor.evidence.sweeps import arm_texts, plain_samples, policy_in_use, spending
+        from breadth.doctor.evidence.sweeps import arm_texts, plain_samples, policy_in_use, policy_spending
 
         drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
@@ -63,36 +63,39 @@ class RepetitionLoops:
             return CannotTell(
                 _NAME, "the texts of the samples are not there", "a run folder as breadth solve --out or tune writes it"
             )
-        spent = None if policy is None else spending(policy, 1.0)
+        spent = None if policy is None else policy_spending(policy, 1.0)
         used = next((arm for arm in arms if spent is not None and arm.budget == spent.budget), arms[0])
-        return self._judged(used, arms, policy, drawn.sampling.temperature)
+        return self.compare_arms(used, arms, policy, drawn.sampling.temperature)
 
-    def _judged(
+    def compare_arms(
         self, used: ArmTexts, arms: Sequence[ArmTexts], policy: Policy | None, temperature: float
     ) -> Finding | None:
-        counted = {arm.name: _counted(arm) for arm in arms}
-        share = self._share(counted[used.name])
+        """Return the finding for the arm in use, else for another that loops more."""
+        counted = {arm.name: count_loops(arm) for arm in arms}
+        share = self.loop_share(counted[used.name])
         if share.low > self.few:
             severity = Severity.WARNING if share.low > self.many else Severity.NOTE
-            return self._finding(used, share, counted, severity, self._prescriptions(policy, temperature))
+            return self.report(used, share, counted, severity, self._prescriptions(policy, temperature))
         for arm in reversed([one for one in arms if one is not used]):
-            share = self._share(counted[arm.name])
-            if share.low > self.few and self._more(counted[arm.name], counted[used.name], len(arms) - 1):
-                return self._finding(arm, share, counted, Severity.NOTE, self._prescriptions(policy, temperature))
+            share = self.loop_share(counted[arm.name])
+            if share.low > self.few and self.loops_more(counted[arm.name], counted[used.name], len(arms) - 1):
+                return self.report(arm, share, counted, Severity.NOTE, self._prescriptions(policy, temperature))
         return None
 
-    def _share(self, found: _Counted) -> Interval:
+    def loop_share(self, found: _Counted) -> Interval:
+        """Return the share of looping texts, averaged over questions."""
         from breadth.measure.intervals import mean_interval
 
-        return mean_interval(found.by_question, bounds=(0.0, 1.0), level=1 - 2 * self.alarm, replicates=2000)
+        return mean_interval(found.by_question, bounds=(0.0, 1.0), level=1 - 2 * self.false_alarm_rate, replicates=2000)
 
-    def _more(self, found: _Counted, plain: _Counted, arms: int) -> bool:
+    def loops_more(self, found: _Counted, plain: _Counted, arms: int) -> bool:
+        """Say whether an arm loops more than the one in use, at the rate of false alarms allowed."""
         from breadth.measure.paired_tests import paired_difference
 
         gap = paired_difference(found.by_question, plain.by_question)
-        return gap.difference.value > 0 and gap.p_value / 2 * arms <= self.alarm
+        return gap.difference.value > 0 and gap.p_value / 2 * arms <= self.false_alarm_rate
 
-    def _finding(
+    def report(
         self,
         arm: ArmTexts,
         share: Interval,
@@ -100,6 +103,7 @@ class RepetitionLoops:
         severity: Severity,
         wanted: tuple[Prescription, ...],
     ) -> Finding:
+        """Build the finding."""
         facts = [
             Fact(f"ends in a loop, {name}", float(one.by_question.mean()), "%", f"{one.texts} texts")
             for name, one in counted.items()
@@ -150,13 +154,14 @@ class _Counted:
     """Texts looked at."""
 
 
-def _counted(arm: ArmTexts) -> _Counted:
+def count_loops(arm: ArmTexts) -> _Counted:
+    """Count the texts of an arm that end in a loop."""
     import numpy as np
 
     from breadth.inference.halting import Loop as Guard
 
     looped = np.array([Guard(every=1).watch().push(text, math.nan, math.nan) for text in arm.texts], dtype=np.float64)
-    _, owner, each = np.unique(arm.owners, return_inverse=True, return_counts=True)
+    _, owner, each = np.unique(arm.questions, return_inverse=True, return_counts=True)
     tokens = float((arm.tokens * looped).sum() / max(float(arm.tokens.sum()), 1.0))
     return _Counted(np.bincount(owner, looped) / each, tokens, len(arm.texts))
 

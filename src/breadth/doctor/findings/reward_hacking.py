@@ -15,7 +15,7 @@ from breadth.doctor.evidence.scores import (
     eval_score_change,
     excludes_rise,
     is_training_run,
-    parts,
+    reward_parts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.measure.trends import Trend
@@ -56,21 +56,21 @@ class RewardHacking:
         if reward.verdict != "rising" or reward.change.low <= 0:
             return None
         beside = eval_score_change(evidence)
-        if beside is not None and self._stays(evidence, reward, beside):
-            return self._by_held_out(evidence, reward, beside)
+        if beside is not None and self.stays_behind(evidence, reward, beside):
+            return self.report_held_out(evidence, reward, beside)
         if beside is not None and beside.verdict == "rising" and beside.name != "reward":
             return None
-        made_of = parts(evidence)
-        counts = [one for one in made_of if one.counts]
-        if counts and self._behind(reward, made_of):
-            return self._by_components(evidence, reward, made_of)
+        made_of = reward_parts(evidence)
+        counts = [one for one in made_of if one.means_correct]
+        if counts and self.components_stay_behind(reward, made_of):
+            return self.report_components(evidence, reward, made_of)
         if any(one.change.verdict == "rising" for one in counts) or (beside is not None and beside.verdict == "rising"):
             return None
         if made_of and not counts and beside is None:
-            return _unnamed(evidence, reward, made_of, self.part * reward.change.low)
-        return _unknown(evidence, beside, counts)
+            return check_unnamed(evidence, reward, made_of, self.part * reward.change.low)
+        return missing_comparison(evidence, beside, counts)
 
-    def _stays(self, evidence: Evidence, reward: Trend, beside: ScoreChange) -> bool:
+    def stays_behind(self, evidence: Evidence, reward: Trend, beside: ScoreChange) -> bool:
         """Say whether the held-out score has stayed behind: by how much where it has the reward's units, else only if it does not rise."""
         if beside.verdict == "rising":
             return False
@@ -80,22 +80,26 @@ class RewardHacking:
             return beside.change.high < self.part * reward.change.low and beside.end < reward.end.value
         return excludes_rise(beside)
 
-    def _behind(self, reward: Trend, made_of: tuple[RewardPart, ...]) -> bool:
+    def components_stay_behind(self, reward: Trend, made_of: tuple[RewardPart, ...]) -> bool:
         """Say whether what means right explains less than half of the rise; where weights are not known, whether something else rises."""
-        counts, others = [one for one in made_of if one.counts], [one for one in made_of if not one.counts]
+        counts, others = (
+            [one for one in made_of if one.means_correct],
+            [one for one in made_of if not one.means_correct],
+        )
         most = sum(max(one.weight * end for end in (one.change.change.low, one.change.change.high)) for one in counts)
         weighed = all(one.share is not None for one in made_of)
         other = weighed or any(one.change.verdict == "rising" for one in others)
         return other and all(one.change.verdict != "rising" for one in counts) and most < self.part * reward.change.low
 
-    def _by_held_out(self, evidence: Evidence, reward: Trend, beside: ScoreChange) -> Finding:
+    def report_held_out(self, evidence: Evidence, reward: Trend, beside: ScoreChange) -> Finding:
+        """Build the finding by the held-out score."""
         falls = beside.verdict == "falling"
         return Finding(
             "reward-hacking",
             Severity.CRITICAL if falls else Severity.WARNING,
             "likely",
             "training",
-            f"The training reward has risen by {reward.change.value:.2g}; the held-out score has {_said(beside)}.",
+            f"The training reward has risen by {reward.change.value:.2g}; the held-out score has {describe_change(beside)}.",
             (
                 _gain(evidence, reward),
                 Fact(f"change of {beside.name}", beside.change, "", f"held out: {beside.verdict}, {beside.where}"),
@@ -105,10 +109,11 @@ class RewardHacking:
             _prescriptions(evidence),
         )
 
-    def _by_components(self, evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...]) -> Finding:
-        counts = [one for one in made_of if one.counts]
+    def report_components(self, evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...]) -> Finding:
+        """Build the finding by the components of the reward."""
+        counts = [one for one in made_of if one.means_correct]
         leader = max(
-            (one for one in made_of if not one.counts),
+            (one for one in made_of if not one.means_correct),
             key=lambda one: one.share or one.change.change.value,
             default=None,
         )
@@ -120,7 +125,7 @@ class RewardHacking:
             Severity.CRITICAL if falls else Severity.NOTE if first else Severity.WARNING,
             "strong" if all(one.share is not None for one in made_of) else "likely",
             "training",
-            f"The reward has risen by {reward.change.value:.2g}{by}; {counts[0].name} has {_said(counts[0].change)}.",
+            f"The reward has risen by {reward.change.value:.2g}{by}; {counts[0].name} has {describe_change(counts[0].change)}.",
             (_gain(evidence, reward), *(_component(one) for one in made_of)),
             "The component that means right rises, or a held-out score does.",
             "" if leader is None else "The gain so far is of another kind than what the run is for.",
@@ -128,7 +133,9 @@ class RewardHacking:
         )
 
 
-def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...], least: float) -> Finding | CannotTell:
+def check_unnamed(
+    evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...], least: float
+) -> Finding | CannotTell:
     """Say which component stays where it was while the reward rises, where no name tells what it means: the user knows."""
     still = [one for one in made_of if one.change.verdict != "rising" and one.weight * one.change.change.high < least]
     rising = [one for one in made_of if one.change.verdict == "rising"]
@@ -145,7 +152,7 @@ def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...],
         Severity.NOTE,
         "likely",
         "training",
-        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has {_said(still[0].change)}.",
+        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has {describe_change(still[0].change)}.",
         (_gain(evidence, reward), *(_component(one) for one in made_of)),
         f"{still[0].name} is not what the run is for.",
         "If that component is what the run is for, nothing of it was gained so far.",
@@ -153,7 +160,8 @@ def _unnamed(evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...],
     )
 
 
-def _unknown(evidence: Evidence, beside: ScoreChange | None, counts: list[RewardPart]) -> CannotTell:
+def missing_comparison(evidence: Evidence, beside: ScoreChange | None, counts: list[RewardPart]) -> CannotTell:
+    """Say what would show whether the reward is hacked."""
     if beside is not None:
         missing = f"the reward rises, and whether {beside.name} does is hidden by noise: {beside.change.value:+.2g} "
         return CannotTell(
@@ -182,7 +190,8 @@ def _unknown(evidence: Evidence, beside: ScoreChange | None, counts: list[Reward
     )
 
 
-def _said(one: ScoreChange) -> str:
+def describe_change(one: ScoreChange) -> str:
+    """Say in words how a score has changed."""
     verb = {"falling": "fallen", "flat": "stayed where it was"}.get(one.verdict, "not followed")
     return f"{verb} ({one.start:.3g} to {one.end:.3g})"
 
@@ -197,13 +206,13 @@ def _component(one: RewardPart) -> Fact:
         f"change of {one.name}",
         one.change.change,
         "",
-        f"{one.change.verdict}, {share}{', means right' if one.counts else ''}",
+        f"{one.change.verdict}, {share}{', means right' if one.means_correct else ''}",
     )
 
 
 def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
     return tuple(
-        one for one in (prescriptions.second_check(), prescriptions.stronger_anchor(evidence)) if one is not None
+        one for one in (prescriptions.inspect_rewards(), prescriptions.raise_kl_penalty(evidence)) if one is not None
     )
 
 

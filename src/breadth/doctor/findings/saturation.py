@@ -56,8 +56,8 @@ class Saturation:
             return evidence.missing_metric("saturation", "reward")
         levels = evidence.run.header.reward_levels
         if len(levels) == 2 and score.end.low > min(levels) + self.solved * (max(levels) - min(levels)):
-            return _solved(evidence, score, max(levels))
-        flat = plateau(series, self.stretches, clear=self.clear, still=self.still)
+            return report_solved(evidence, score, max(levels))
+        flat = find_plateau(series, self.stretches, clear=self.clear, still=self.still)
         if flat is None or _starved(evidence):
             return None
         entropy = evidence.trend("entropy")
@@ -68,9 +68,10 @@ class Saturation:
             return CannotTell("saturation", missing, evidence.logging_hint("entropy"))
         if COLLAPSE.shows(entropy):
             return None
-        return self._found(evidence, score, flat, entropy)
+        return self.report(evidence, score, flat, entropy)
 
-    def _found(self, evidence: Evidence, score: Trend, flat: Plateau, entropy: Trend) -> Finding:
+    def report(self, evidence: Evidence, score: Trend, flat: Plateau, entropy: Trend) -> Finding:
+        """Build the finding for a plateau."""
         left = f"{entropy.ratio.value:.0%}" if entropy.ratio is not None else ""
         since = f"for {flat.share:.0%} of the run, since step {flat.step:,}"
         return Finding(
@@ -87,7 +88,8 @@ class Saturation:
         )
 
 
-def _solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
+def report_solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
+    """Build the finding for problems that are solved."""
     return Finding(
         "saturation",
         Severity.NOTE,
@@ -100,7 +102,7 @@ def _solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
             Fact("highest reward", highest),
         ),
         "Held-out problems of the same kind are solved far less often.",
-        prescriptions=(prescriptions.choose_problems(easier=False),),
+        prescriptions=(prescriptions.filter_problems(easier=False),),
     )
 
 
@@ -134,7 +136,11 @@ def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...
 
 
 def _prescriptions(evidence: Evidence, step: int) -> tuple[Prescription, ...]:
-    wanted = [prescriptions.fresh_problems(), prescriptions.larger_rate(evidence), prescriptions.stop_here(step)]
+    wanted = [
+        prescriptions.add_problems(),
+        prescriptions.raise_learning_rate(evidence),
+        prescriptions.stop_training(step),
+    ]
     return tuple(one for one in wanted if one is not None)
 
 
@@ -163,7 +169,7 @@ class Plateau:
     """The change over the stretch that is excluded, both ways."""
 
 
-def plateau(series: MetricSeries, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
+def find_plateau(series: MetricSeries, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
     """Return the first of the stretches (shares of the series, up to its end) that is level; None where none is, or nothing rose before.
 
     It rose when the level lies more than ``clear`` standard deviations of a single point above the start, and is level

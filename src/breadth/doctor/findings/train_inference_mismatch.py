@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from breadth.doctor import prescriptions
-from breadth.doctor.evidence.mismatch import Looked, Proof, by_both, by_entropy, by_metric, temperatures
+from breadth.doctor.evidence.mismatch import (
+    Proof,
+    ProofAttempt,
+    prove_by_entropy,
+    prove_by_logprobs,
+    prove_by_metric,
+    recorded_temperatures,
+)
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.rollouts import token_switch, trained_ends, trains
+from breadth.doctor.evidence.rollouts import covers_training, token_logging_hint, training_ends
 from breadth.doctor.finding import SEVERITIES, CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.runs.reader import Run
 
@@ -46,28 +53,32 @@ class TrainInferenceMismatch:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Look in all three ways and report the worst of what they prove."""
-        if evidence.run is None or not trains(evidence):
+        if evidence.run is None or not covers_training(evidence):
             return None
-        looked = [by_metric(evidence, self.share, self.grown), *self._by_tokens(evidence, evidence.run)]
+        looked = [prove_by_metric(evidence, self.share, self.grown), *self.prove_by_tokens(evidence, evidence.run)]
         proofs = sorted(
             (one for one in looked if isinstance(one, Proof)), key=lambda one: SEVERITIES.index(one.severity)
         )
         if proofs:
-            return _finding(evidence, proofs)
+            return describe_proofs(evidence, proofs)
         if None in looked or evidence.config.engine == "hf":
             return None
         reasons = dict.fromkeys(one for one in looked if isinstance(one, str))
-        return CannotTell(NAME, "; ".join(reasons), evidence.logging_hint("mismatch") or token_switch(evidence))
+        return CannotTell(NAME, "; ".join(reasons), evidence.logging_hint("mismatch") or token_logging_hint(evidence))
 
-    def _by_tokens(self, evidence: Evidence, run: Run) -> tuple[Looked, ...]:
-        ends = trained_ends(evidence)
+    def prove_by_tokens(self, evidence: Evidence, run: Run) -> tuple[ProofAttempt, ...]:
+        """Try the two proofs that need numbers of every token."""
+        ends = training_ends(evidence)
         if ends is None or not {"logprobs", "old_logprobs"} & run.columns:
             return ("log-probabilities of the tokens are not recorded",)
         allowed = self.share * max(1.0, evidence.config.updates or 1.0)
-        return by_entropy(evidence, run, ends, allowed, self.nats), by_both(evidence, run, ends, allowed)
+        return prove_by_entropy(evidence, run, ends, allowed, self.nats), prove_by_logprobs(
+            evidence, run, ends, allowed
+        )
 
 
-def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
+def describe_proofs(evidence: Evidence, proofs: list[Proof]) -> Finding:
+    """Build the finding from all proofs, the worst first."""
     sign = next((one.sign for one in proofs if one.sign), 0)
     whence = {
         1: ": drawn hotter, from older weights, or by an engine that computes otherwise",
@@ -79,7 +90,7 @@ def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
         proofs[0].severity,
         proofs[0].confidence,
         "training",
-        f"{proofs[0].said}{whence.get(proofs[0].sign, '')}.",
+        f"{proofs[0].headline}{whence.get(proofs[0].sign, '')}.",
         tuple(fact for one in proofs for fact in one.facts),
         "The trainer, given the same tokens, weights and temperature as the sampler, finds the same log-probabilities.",
         (
@@ -92,13 +103,13 @@ def _finding(evidence: Evidence, proofs: list[Proof]) -> Finding:
 
 
 def _prescriptions(evidence: Evidence, sign: int) -> tuple[Prescription, ...]:
-    known, two_engines = temperatures(evidence), evidence.config.engine != "hf"
+    known, two_engines = recorded_temperatures(evidence), evidence.config.engine != "hf"
     wanted = [
-        prescriptions.same_temperature(*known) if known is not None and known[0] != known[1] else None,
-        prescriptions.whole_distribution(evidence) if sign < 0 else None,
+        prescriptions.match_temperature(*known) if known is not None and known[0] != known[1] else None,
+        prescriptions.sample_full_distribution(evidence) if sign < 0 else None,
         prescriptions.correct_mismatch(evidence) if two_engines else None,
-        prescriptions.same_precision() if two_engines else None,
-        prescriptions.fewer_updates(evidence),
+        prescriptions.match_precision() if two_engines else None,
+        prescriptions.reduce_updates(evidence),
     ]
     return tuple(one for one in wanted if one is not None)
 

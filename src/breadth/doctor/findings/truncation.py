@@ -50,7 +50,7 @@ class Truncation:
             _cost(evidence),
             tuple(
                 one
-                for one in (prescriptions.raise_cap(evidence), prescriptions.mask_truncated(evidence))
+                for one in (prescriptions.raise_length_cap(evidence), prescriptions.mask_truncated(evidence))
                 if one is not None
             ),
         )

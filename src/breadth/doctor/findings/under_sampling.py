@@ -17,7 +17,7 @@ from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loo
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
-    from breadth.doctor.evidence.sweeps import InUse, PlainSamples
+    from breadth.doctor.evidence.sweeps import MeasuredPolicy, PlainSamples
 
 _NAME = "under-sampling"
 
@@ -34,7 +34,7 @@ class UnderSampling:
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
-    alarm: float = FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARM_RATE
     """Chance of such a gain where there is none; ten checks share the one healthy sweep in twenty that may be alarmed.
     """
     margin: float = SCORE_MARGIN
@@ -44,25 +44,25 @@ class UnderSampling:
         """Look for a wider vote that gains."""
         if not is_inference_run(evidence):
             return None
-        from breadth.doctor.evidence.sweeps import in_use, plain_samples
+        from breadth.doctor.evidence.sweeps import measure_policy, plain_samples
 
         drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
             return drawn
-        used = in_use(evidence, drawn, _NAME)
+        used = measure_policy(evidence, drawn, _NAME)
         if used is None:
             return CannotTell(_NAME, "which policy is in use is not known", "its policy.toml, given beside the sweep")
         if isinstance(used, CannotTell):
             return used
         wider = [width for width in drawn.widths if width > max(used.spending.width, TIED_WIDTH)]
-        return self._widest(drawn, used) if not wider else self._judged(drawn, used, wider)
+        return self.check_widest(drawn, used) if not wider else self.compare_wider_votes(drawn, used, wider)
 
-    def _widest(self, drawn: PlainSamples, used: InUse) -> CannotTell | None:
+    def check_widest(self, drawn: PlainSamples, used: MeasuredPolicy) -> CannotTell | None:
         """Judge by the last step there is: where it bought nothing, the next would not either."""
-        from breadth.doctor.evidence.sweeps import together
+        from breadth.doctor.evidence.sweeps import simultaneous_intervals
 
         before = [width for width in drawn.widths if 2 * width <= used.spending.width][-1:]
-        if before and together(used.scores[:, None] - drawn.votes(before))[0].high < self.margin:
+        if before and simultaneous_intervals(used.scores[:, None] - drawn.vote_scores(before))[0].high < self.margin:
             return None
         wanted = 2 * max(used.spending.width, TIED_WIDTH)
         return CannotTell(
@@ -71,31 +71,33 @@ class UnderSampling:
             f"{TUNE_COMMAND} --widths 1,{used.spending.width},{wanted}",
         )
 
-    def _judged(self, drawn: PlainSamples, used: InUse, wider: list[int]) -> CheckResult:
-        from breadth.doctor.evidence.sweeps import together
+    def compare_wider_votes(self, drawn: PlainSamples, used: MeasuredPolicy, wider: list[int]) -> CheckResult:
+        """Return the finding for the cheapest wider vote that gains."""
+        from breadth.doctor.evidence.sweeps import simultaneous_intervals
         from breadth.tuning.choice import improvement_p_values
 
-        gaps = drawn.votes(wider) - used.scores[:, None]
+        gaps = drawn.vote_scores(wider) - used.scores[:, None]
         gains = [
             width
             for width, chance in zip(wider, improvement_p_values(gaps).tolist(), strict=True)
-            if chance <= self.alarm
+            if chance <= self.false_alarm_rate
         ]
         if gains:
-            return self._finding(drawn, used, _cheapest(drawn, gains), float(improvement_p_values(gaps).min()))
-        open_ = max(bound.high for bound in together(gaps))
+            return self.report(drawn, used, cheapest_gain(drawn, gains), float(improvement_p_values(gaps).min()))
+        open_ = max(bound.high for bound in simultaneous_intervals(gaps))
         if open_ < self.margin:
             return None
         missing = (
-            f"{drawn.questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show"
+            f"{drawn.num_questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show"
             " none"
         )
         return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
 
-    def _finding(self, drawn: PlainSamples, used: InUse, width: int, chance: float) -> Finding:
+    def report(self, drawn: PlainSamples, used: MeasuredPolicy, width: int, chance: float) -> Finding:
+        """Build the finding."""
         from breadth.measure.intervals import mean_interval
 
-        scores = drawn.votes([width])[:, 0]
+        scores = drawn.vote_scores([width])[:, 0]
         gain, tokens = mean_interval(scores - used.scores, bounds=(-1.0, 1.0)), width * float(drawn.tokens.mean())
         return Finding(
             _NAME,
@@ -115,18 +117,18 @@ class UnderSampling:
         )
 
 
-def _cheapest(drawn: PlainSamples, gains: list[int]) -> int:
+def cheapest_gain(drawn: PlainSamples, gains: list[int]) -> int:
     """Return the narrowest vote within one standard error of the best of those that gain."""
     from breadth.measure.curves import one_standard_error_choice
 
     return (
         gains[0]
         if len(gains) == 1
-        else round(one_standard_error_choice(gains, drawn.votes(gains), replicates=40).budget.value)
+        else round(one_standard_error_choice(gains, drawn.vote_scores(gains), replicates=40).budget.value)
     )
 
 
-def _prescriptions(width: int, used: InUse, tokens: float) -> tuple[Prescription, ...]:
+def _prescriptions(width: int, used: MeasuredPolicy, tokens: float) -> tuple[Prescription, ...]:
     more = tokens / max(used.tokens, 1e-9)
     return (
         Prescription(

@@ -9,13 +9,13 @@ import numpy as np
 
 from breadth.doctor.evidence.log_defects import (
     Discontinuity,
-    PerLength,
+    LengthScaling,
     TokenEntropy,
-    interleaved_writers,
+    find_interleaved_writers,
     jump_at_restart,
     jumps_near,
+    length_scaling,
     nan_runs,
-    per_length,
     remove_jump,
     token_entropy,
 )
@@ -24,7 +24,7 @@ from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
-from breadth.doctor.prescriptions import go_back, smaller_rate
+from breadth.doctor.prescriptions import lower_learning_rate, resume_from_checkpoint
 from breadth.measure.change_points import find_change_points
 from breadth.measure.trends import Trend, log_trend
 from breadth.report.sections import Fact, Severity
@@ -63,25 +63,31 @@ class UnreliableMetric:
         """Set the logged entropy beside everything that could contradict it."""
         if evidence.run is None or not is_training_run(evidence):
             return None
-        broken, logged = no_number(evidence), evidence.trend("entropy")
+        broken, logged = find_nan_metrics(evidence), evidence.trend("entropy")
         if logged is None or (broken is not None and broken.severity is Severity.WARNING):
             return broken
-        return self._of_entropy(evidence, logged) or broken
+        return self.check_entropy(evidence, logged) or broken
 
-    def _of_entropy(self, evidence: Evidence, logged: Trend) -> Finding | None:
+    def check_entropy(self, evidence: Evidence, logged: Trend) -> Finding | None:
+        """Compare the logged entropy with the tokens, else with what the log itself shows."""
         counted = token_entropy(evidence)
         if counted is not None:
-            return self._against_tokens(evidence, logged, counted)
-        return interleaved(evidence, logged) or self._per_sequence(evidence, logged) or _at_seam(evidence, logged)
+            return self.compare_with_tokens(evidence, logged, counted)
+        return (
+            report_interleaved_writers(evidence, logged)
+            or self.check_sequence_sum(evidence, logged)
+            or check_restart_jump(evidence, logged)
+        )
 
-    def _against_tokens(self, evidence: Evidence, logged: Trend, counted: TokenEntropy) -> Finding | None:
-        apart, slack = counted.apart.ratio, 1 + self.agrees
+    def compare_with_tokens(self, evidence: Evidence, logged: Trend, counted: TokenEntropy) -> Finding | None:
+        """Compare the logged entropy with that of the tokens in the rollouts."""
+        apart, slack = counted.logged_ratio.ratio, 1 + self.agrees
         if apart is None or (apart.low <= slack and apart.high >= 1 / slack):
             return None
-        start, end = counted.apart.start, counted.apart.end
+        start, end = counted.logged_ratio.start, counted.logged_ratio.end
         jumps = find_change_points(counted.steps, np.log(counted.logged / counted.per_token)).jumps
         since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
-        like = ", as a sum over each sequence would be" if counted.summed else ""
+        like = ", as a sum over each sequence would be" if counted.is_sequence_sum else ""
         facts = (
             Fact(
                 "logged over counted, at the start",
@@ -99,26 +105,27 @@ class UnreliableMetric:
         head = (
             f"Logged entropy went from {start.value:.2g} to {end.value:.2g} times what the tokens in the rollouts have"
         )
-        return _finding(evidence, f"{head}{since}{like}.", facts, logged, counted.trend, "certain")
+        return describe_artefact(evidence, f"{head}{since}{like}.", facts, logged, counted.trend, "certain")
 
-    def _per_sequence(self, evidence: Evidence, logged: Trend) -> Finding | None:
+    def check_sequence_sum(self, evidence: Evidence, logged: Trend) -> Finding | None:
         """Tell a sum over a sequence by its size, or by going with the length."""
         level = max(logged.start.low, logged.end.low)
-        beside = per_length(evidence)
+        beside = length_scaling(evidence)
         better = None if beside is None else beside.trend
         if level > self.largest:
             fact = Fact("largest entropy of a token", self.largest, "nats", "the logarithm of a vocabulary of 262,144")
             head = f"Entropy is logged as a sum over each sequence: {level:.3g} nats are more than one token can have."
-            return _finding(evidence, head, (fact, *_of_length(evidence, beside)), logged, better, "certain")
-        if beside is None or not beside.proportional or not verdicts_invalidated_by(logged, better):
+            return describe_artefact(evidence, head, (fact, *length_facts(evidence, beside)), logged, better, "certain")
+        if beside is None or not beside.is_proportional or not verdicts_invalidated_by(logged, better):
             return None
         head = (
             f"Entropy goes with the mean length (exponent {beside.exponent.value:.2g}): it is a sum over each sequence."
         )
-        return _finding(evidence, head, _of_length(evidence, beside), logged, better, "likely")
+        return describe_artefact(evidence, head, length_facts(evidence, beside), logged, better, "likely")
 
 
-def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
+def check_restart_jump(evidence: Evidence, logged: Trend) -> Finding | None:
+    """Return the finding for a jump at a restart that only entropy shows."""
     series, run = evidence.series("entropy"), evidence.run
     seam = None if series is None or run is None else jump_at_restart(run, series)
     if series is None or seam is None:
@@ -128,19 +135,20 @@ def _at_seam(evidence: Evidence, logged: Trend) -> Finding | None:
         return None  # the policy or its settings are another from there on, and so is its entropy
     # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
     better = log_trend(series.steps, remove_jump(series, seam)) if seam.first_is_untrained and others else None
-    where = f"behind {seam.hole:,} steps that are missing" if seam.hole else "where the run was started anew"
+    where = f"behind {seam.missing:,} steps that are missing" if seam.missing else "where the run was started anew"
     head = (
-        f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.times.value:.2g} at step {seam.step:,}, {where}"
+        f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.factor.value:.2g} at step {seam.step:,}, {where}"
     )
-    sure: Confidence = "strong" if seam.twice >= MIN_POINTS and not seam.hole else "likely"
+    sure: Confidence = "strong" if seam.logged_twice >= MIN_POINTS and not seam.missing else "likely"
     calm = " and ".join(evidence.logged_name(one.name) for one in others)
     head += f"; {calm} did not" if others else "; nothing is logged beside it that would show whether the policy did"
-    return _finding(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
+    return describe_artefact(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
 
 
-def _finding(
+def describe_artefact(
     evidence: Evidence, headline: str, facts: tuple[Fact, ...], logged: Trend, better: Trend | None, sure: Confidence
 ) -> Finding:
+    """Build the finding."""
     voids = verdicts_invalidated_by(logged, better)
     hidden = better is not None and COLLAPSE.shows(better) and not COLLAPSE.shows(logged)
     said = "Without it entropy has collapsed: the logged number hides that." if hidden else ""
@@ -166,7 +174,8 @@ def _finding(
     )
 
 
-def _of_length(evidence: Evidence, beside: PerLength | None) -> tuple[Fact, ...]:
+def length_facts(evidence: Evidence, beside: LengthScaling | None) -> tuple[Fact, ...]:
+    """Return the numbers that relate entropy to length."""
     if beside is None:
         return ()
     facts = [
@@ -184,9 +193,11 @@ def _of_length(evidence: Evidence, beside: PerLength | None) -> tuple[Fact, ...]
 
 
 def _of_seam(seam: Discontinuity, better: Trend | None) -> tuple[Fact, ...]:
-    facts = [Fact("what it is multiplied by there", seam.times, "", f"beyond its trend; p = {seam.p_value:.2g}")]
-    if seam.apart is not None:
-        facts.append(Fact("later over earlier value at steps logged twice", seam.apart, "", f"{seam.twice} steps"))
+    facts = [Fact("what it is multiplied by there", seam.factor, "", f"beyond its trend; p = {seam.p_value:.2g}")]
+    if seam.overlap_ratio is not None:
+        facts.append(
+            Fact("later over earlier value at steps logged twice", seam.overlap_ratio, "", f"{seam.logged_twice} steps")
+        )
     return (
         *facts,
         *([Fact("left of the start with the jump taken out", better.ratio, "%")] if better and better.ratio else []),
@@ -205,7 +216,7 @@ FINDING = UnreliableMetric()
 """As the doctor asks it."""
 
 
-def no_number(evidence: Evidence) -> Finding | None:
+def find_nan_metrics(evidence: Evidence) -> Finding | None:
     """Tell of metrics that are NaN or infinite: a warning where that goes on to the end, a note where it passes.
 
     A gradient's norm alone is a note at most: an update that overflowed is left out, and the policy goes on.
@@ -238,13 +249,13 @@ def no_number(evidence: Evidence) -> Finding | None:
             if last
             else "Nothing is known of these steps."
         ),
-        (smaller_rate(evidence), *([go_back(begin)] if last else [])),
+        (lower_learning_rate(evidence), *([resume_from_checkpoint(begin)] if last else [])),
     )
 
 
-def interleaved(evidence: Evidence, logged: Trend) -> Finding | None:
+def report_interleaved_writers(evidence: Evidence, logged: Trend) -> Finding | None:
     """Tell of a log that two writers share; what entropy seems to do in it is taken back."""
-    found = None if evidence.run is None else interleaved_writers(evidence.run, "entropy")
+    found = None if evidence.run is None else find_interleaved_writers(evidence.run, "entropy")
     if found is None:
         return None
     shown = {"entropy-collapse": COLLAPSE.shows(logged), "entropy-explosion": EXPLOSION.shows(logged)}

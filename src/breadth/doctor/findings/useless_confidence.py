@@ -48,9 +48,10 @@ class UselessConfidence:
         if not np.isfinite(drawn.confidences).any():
             missing = "the policy in use weighs by confidence, and no confidences are there to judge it by"
             return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs") if weighs else None
-        return self._judged(_gate(drawn), drawn, weighs=weighs)
+        return self.decide(fit_confidence_gate(drawn), drawn, weighs=weighs)
 
-    def _judged(self, gate: ConfidenceGate | None, drawn: PlainSamples, *, weighs: bool) -> CheckResult:
+    def decide(self, gate: ConfidenceGate | None, drawn: PlainSamples, *, weighs: bool) -> CheckResult:
+        """Return what the fitted gate shows."""
         from breadth.inference.confidence import MIN_GATE_QUESTIONS
 
         if gate is not None and gate.open:
@@ -67,9 +68,10 @@ class UselessConfidence:
                 " useful or not"
             )
             return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with more questions")
-        return self._finding(gate, drawn, weighs=weighs)
+        return self.report(gate, drawn, weighs=weighs)
 
-    def _finding(self, gate: ConfidenceGate, drawn: PlainSamples, *, weighs: bool) -> Finding:
+    def report(self, gate: ConfidenceGate, drawn: PlainSamples, *, weighs: bool) -> Finding:
+        """Build the finding."""
         against = gate.within.high < 0.5
         told = "is lower where the answer is right" if against else "does not tell right from wrong"
         return Finding(
@@ -107,18 +109,19 @@ def _weighs(evidence: Evidence) -> bool:
     return policy is not None and "confidences" in policy.strategy.needs
 
 
-def _gate(drawn: PlainSamples) -> ConfidenceGate | None:
+def fit_confidence_gate(drawn: PlainSamples) -> ConfidenceGate | None:
+    """Fit the gate to the samples that have a confidence and a grade; None where there are none."""
     import numpy as np
 
     from breadth.inference.confidence import Gauge, fit_gate
 
-    counted = (drawn.classes >= 0) & np.isfinite(drawn.confidences) & ((drawn.worth == 0) | (drawn.worth == 1))
-    owners = np.broadcast_to(np.arange(drawn.questions)[:, None], drawn.classes.shape)
+    counted = (drawn.classes >= 0) & np.isfinite(drawn.confidences) & ((drawn.scores == 0) | (drawn.scores == 1))
+    owners = np.broadcast_to(np.arange(drawn.num_questions)[:, None], drawn.classes.shape)
     if not counted.any():
         return None
     return fit_gate(
         drawn.confidences[counted],
-        drawn.worth[counted] == 1,
+        drawn.scores[counted] == 1,
         owners[counted],
         gauge=Gauge(),
         evidence="labelled" if drawn.labelled else "self-consistent",

@@ -48,7 +48,7 @@ class VoteWithoutDiversity:
         """Compare every vote with one draw, and both with what a perfect selector would reach."""
         if not is_inference_run(evidence):
             return None
-        from breadth.doctor.evidence.sweeps import plain_samples, together
+        from breadth.doctor.evidence.sweeps import plain_samples, simultaneous_intervals
 
         drawn = plain_samples(evidence, _NAME)
         if drawn is None or isinstance(drawn, CannotTell):
@@ -57,13 +57,13 @@ class VoteWithoutDiversity:
         if not widths:
             return CannotTell(
                 _NAME,
-                f"{drawn.each} comparable samples of a question are there; votes begin at three",
+                f"{drawn.num_samples} comparable samples of a question are there; votes begin at three",
                 f"{TUNE_COMMAND} --widths 1,4,8",
             )
-        if drawn.unread > self.unread:
+        if drawn.unread_share > self.unread:
             return CannotTell(
                 _NAME,
-                f"no answer could be read in {drawn.unread:.0%} of the samples",
+                f"no answer could be read in {drawn.unread_share:.0%} of the samples",
                 "--answer-format, or ask for stated answers",
             )
         if not drawn.labelled:
@@ -72,49 +72,53 @@ class VoteWithoutDiversity:
                 "right answers are not known: draws that agree may all be right",
                 f"{TUNE_COMMAND}, with right answers in FILE",
             )
-        gaps = together(drawn.votes(widths) - drawn.votes([1]))
+        gaps = simultaneous_intervals(drawn.vote_scores(widths) - drawn.vote_scores([1]))
         same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)
-        return self._judged(drawn, gaps[-1]) if same else None
+        return self.compare_with_selector(drawn, gaps[-1]) if same else None
 
-    def _judged(self, drawn: PlainSamples, vote: Interval) -> Finding | None:
+    def compare_with_selector(self, drawn: PlainSamples, vote: Interval) -> Finding | None:
+        """Tell a narrow model from right answers that are outvoted."""
         from breadth.measure.intervals import mean_interval
 
-        reached, one = drawn.reached(drawn.each), drawn.reached(1)
+        reached, one = drawn.pass_at(drawn.num_samples), drawn.pass_at(1)
         beyond, out = (mean_interval(values, bounds=(-1.0, 1.0)) for values in (reached - one, 1 - reached))
         if beyond.high < self.margin and out.low > self.margin:
-            return self._narrow(drawn, vote, beyond, out)
-        return self._outvoted(drawn, vote, beyond) if beyond.low > self.margin else None
+            return self.report_narrow(drawn, vote, beyond, out)
+        return self.report_outvoted(drawn, vote, beyond) if beyond.low > self.margin else None
 
-    def _narrow(self, drawn: PlainSamples, vote: Interval, beyond: Interval, out: Interval) -> Finding:
+    def report_narrow(self, drawn: PlainSamples, vote: Interval, beyond: Interval, out: Interval) -> Finding:
+        """Build the finding for a model with one answer per question."""
         return Finding(
             _NAME,
             Severity.WARNING,
             "strong",
             "inference",
-            f"{_unanimous(drawn):.0%} of the questions get one answer only in {drawn.each} draws, and {out.value:.0%}"
+            f"{share_unanimous(drawn):.0%} of the questions get one answer only in {drawn.num_samples} draws, and {out.value:.0%}"
             " are wrong in all.",
             (*_facts(drawn, vote, beyond), Fact("wrong in every draw", out, "%")),
             "At the same temperature new questions get several answers, and a vote on them scores otherwise than one"
             " draw.",
-            f"A vote of {drawn.each} pays for {drawn.each} draws and is worth one.",
-            (*self._warmer(drawn), *_train()),
+            f"A vote of {drawn.num_samples} pays for {drawn.num_samples} draws and is worth one.",
+            (*self.raise_temperature(drawn), *_train()),
         )
 
-    def _outvoted(self, drawn: PlainSamples, vote: Interval, beyond: Interval) -> Finding:
+    def report_outvoted(self, drawn: PlainSamples, vote: Interval, beyond: Interval) -> Finding:
+        """Build the finding for right answers that are outvoted."""
         return Finding(
             _NAME,
             Severity.NOTE,
             "strong",
             "inference",
-            f"A vote of {drawn.each} is worth one draw, and yet one of them is right {100 * beyond.value:.0f} points"
+            f"A vote of {drawn.num_samples} is worth one draw, and yet one of them is right {100 * beyond.value:.0f} points"
             " more often.",
             _facts(drawn, vote, beyond),
             "On new questions votes score more than one draw.",
-            f"A vote of {drawn.each} pays for {drawn.each} draws and is worth one.",
+            f"A vote of {drawn.num_samples} pays for {drawn.num_samples} draws and is worth one.",
             (_select(beyond),),
         )
 
-    def _warmer(self, drawn: PlainSamples) -> tuple[Prescription, ...]:
+    def raise_temperature(self, drawn: PlainSamples) -> tuple[Prescription, ...]:
+        """Prescribe a higher temperature where the samples were drawn at a low one."""
         if drawn.sampling.temperature >= self.varied:
             return ()
         now = drawn.sampling.temperature
@@ -131,7 +135,8 @@ class VoteWithoutDiversity:
         )
 
 
-def _unanimous(drawn: PlainSamples) -> float:
+def share_unanimous(drawn: PlainSamples) -> float:
+    """Return the share of questions whose samples all agree."""
     return float((drawn.classes == drawn.classes[:, :1]).all(axis=1).mean())
 
 
@@ -140,7 +145,7 @@ def _facts(drawn: PlainSamples, vote: Interval, beyond: Interval) -> tuple[Fact,
         Fact(
             f"vote of {drawn.widths[-1]} less one draw", vote, "%", f"{drawn.where}; the interval allows for all widths"
         ),
-        Fact(f"one of {drawn.each} right less one draw", beyond, "%", "what a perfect selector would gain"),
+        Fact(f"one of {drawn.num_samples} right less one draw", beyond, "%", "what a perfect selector would gain"),
         *_spread(drawn),
     )
 
@@ -151,11 +156,13 @@ def _spread(drawn: PlainSamples) -> tuple[Fact, ...]:
     from breadth.measure.diversity import group_diversity
 
     spread = group_diversity(
-        np.repeat(np.arange(drawn.questions), drawn.each), drawn.classes.ravel(), sample_size=drawn.each
+        np.repeat(np.arange(drawn.num_questions), drawn.num_samples),
+        drawn.classes.ravel(),
+        sample_size=drawn.num_samples,
     )
     return (
-        Fact("questions with one answer only", _unanimous(drawn), "%"),
-        Fact(f"different answers in {drawn.each} draws", float(spread.expected_distinct.mean())),
+        Fact("questions with one answer only", share_unanimous(drawn), "%"),
+        Fact(f"different answers in {drawn.num_samples} draws", float(spread.expected_distinct.mean())),
     )
 
 

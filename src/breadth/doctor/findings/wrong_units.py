@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
-from breadth.doctor.lint import Point, headline, proof, remedies_of, severity
+from breadth.doctor.lint import Issue, issue_facts, issue_headline, issue_prescriptions, issue_severity
 from breadth.doctor.trainer_config import TrainerConfig
 
 
@@ -48,27 +48,28 @@ class WrongUnits:
         """Hold every number against what it could be."""
         trainer = None if evidence.dialect is None else evidence.dialect.trainer
         points = (
-            *self._percents(evidence.config),
-            *self._ratios(evidence.config, trainer),
-            *self._others(evidence.config),
+            *self.check_fractions(evidence.config),
+            *self.check_clips(evidence.config, trainer),
+            *self.check_ranges(evidence.config),
         )
         if not points:
             return None
         return Finding(
             "wrong-units",
-            severity(points),
-            "certain" if all(one.remedy is None for one in points) else "likely",
+            issue_severity(points),
+            "certain" if all(one.prescription is None for one in points) else "likely",
             "configuration",
-            headline(
+            issue_headline(
                 points, "number", "is in another unit than it is read in", "are in other units than they are read in"
             ),
-            proof(points),
+            issue_facts(points),
             "The trainer logs the value that was meant when it starts.",
             "",
-            remedies_of(points),
+            issue_prescriptions(points),
         )
 
-    def _percents(self, knobs: TrainerConfig) -> Iterator[Point]:
+    def check_fractions(self, knobs: TrainerConfig) -> Iterator[Issue]:
+        """Yield percents where a fraction is read."""
         bounds = {
             "top_p": 1.0,
             "min_p": 1.0,
@@ -90,9 +91,10 @@ class WrongUnits:
             why = (
                 f"{value:g} is read as a fraction: at most {most:g} makes sense; in percent it would be {value / 100:g}"
             )
-            yield Point(said, why, grave=True, remedy=_instead(knob, value / 100))
+            yield Issue(said, why, serious=True, prescription=set_instead(knob, value / 100))
 
-    def _ratios(self, knobs: TrainerConfig, trainer: str | None) -> Iterator[Point]:
+    def check_clips(self, knobs: TrainerConfig, trainer: str | None) -> Iterator[Issue]:
+        """Yield clips that are written in another unit than the loss reads."""
         if (
             trainer == "trl"
             and _caps(knobs)
@@ -105,11 +107,11 @@ class WrongUnits:
                 f"with cispo TRL takes epsilon_high as the largest weight itself: every token's is cut to {cap:g};"
                 " ScaleRL takes 5"
             )
-            yield Point(
+            yield Issue(
                 f"{knobs.describe('loss')}; epsilon_high={cap:g}",
                 why,
-                grave=True,
-                remedy=_instead("clip_high", 4.0, "arXiv 2510.13786"),
+                serious=True,
+                prescription=set_instead("clip_high", 4.0, "arXiv 2510.13786"),
             )
         wide = knobs.clip_high is not None and knobs.clip_high > self.sequence_clip
         if knobs.sequence_ratio and wide and knobs.clips and not _caps(knobs):
@@ -126,50 +128,55 @@ class WrongUnits:
                 "",
                 "arXiv 2507.18071",
             )
-            yield Point(said, why, grave=False, remedy=remedy)
+            yield Issue(said, why, serious=False, prescription=remedy)
 
-    def _others(self, knobs: TrainerConfig) -> Iterator[Point]:
+    def check_ranges(self, knobs: TrainerConfig) -> Iterator[Issue]:
+        """Yield numbers that are impossible and numbers that YAML reads as text."""
         if "temperature" in knobs.user_settings and knobs.temperature is not None and knobs.temperature >= self.hottest:
             why = f"at a temperature of {knobs.temperature:g} tokens are drawn nearly at random"
-            yield Point(
-                knobs.describe("temperature"), why, grave=True, remedy=_instead("temperature", knobs.temperature / 100)
+            yield Issue(
+                knobs.describe("temperature"),
+                why,
+                serious=True,
+                prescription=set_instead("temperature", knobs.temperature / 100),
             )
         if (
             "max_completion_length" in knobs.user_settings
             and knobs.max_completion_length is not None
             and knobs.max_completion_length < self.shortest
         ):
-            yield Point(
+            yield Issue(
                 knobs.describe("max_completion_length"),
                 f"a completion of {knobs.max_completion_length} tokens holds no answer",
-                grave=True,
+                serious=True,
             )
         if knobs.entropy_target is not None and knobs.entropy_target > self.most_nats:
             why = (
                 f"no token has an entropy of {knobs.entropy_target:g} nats: the largest vocabularies end at"
                 f" {self.most_nats:g}"
             )
-            yield Point(knobs.describe("entropy_target"), why, grave=True)
+            yield Issue(knobs.describe("entropy_target"), why, serious=True)
         for name, text in knobs.text_numbers.items():
             why = (
                 f"YAML 1.1 reads {text} as text, not as a number; TRL's command line turns it into one, GRPOConfig by"
                 " itself does not"
             )
-            yield Point(f"{name}: {text}", f"{why}. Write {_dotted(text)}", grave=False)
+            yield Issue(f"{name}: {text}", f"{why}. Write {yaml_float(text)}", serious=False)
 
 
 def _caps(knobs: TrainerConfig) -> bool:
     return knobs.loss == "cispo"
 
 
-def _instead(knob: str, value: float, source: str = "") -> Prescription:
+def set_instead(knob: str, value: float, source: str = "") -> Prescription:
+    """Prescribe the value that was meant."""
     tidy = float(f"{value:.6g}")
     return Prescription(
         f"Set {knob.replace('_', ' ')} to {tidy:g}", "That is what it is read as.", (Change(knob, tidy),), "", source
     )
 
 
-def _dotted(text: str) -> str:
+def yaml_float(text: str) -> str:
     """Return a number as YAML 1.1 has it: with a dot, and a sign in the exponent."""
     digits, _, exponent = text.lower().partition("e")
     return f"{digits if '.' in digits else digits + '.0'}e{exponent if exponent[0] in '+-' else '+' + exponent}"

@@ -43,7 +43,7 @@ class ZeroVarianceGroups:
             return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
         if flat.end.low <= self.half:
             return None
-        side = _side(evidence)
+        side = side_of_flat_groups(evidence)
         series = evidence.series("zero_variance_groups")
         mean = 0.0 if series is None else float(series.values.mean())
         return Finding(
@@ -69,11 +69,11 @@ class _Side:
     """Whether that was counted, or read from the score."""
 
 
-def _side(evidence: Evidence) -> _Side | None:
+def side_of_flat_groups(evidence: Evidence) -> _Side | None:
     """Say on which side flat groups lie: counted in the last eighth of the rollouts, else by a two-valued score."""
     if evidence.run is not None and evidence.windows:
         graded = count_outcomes(evidence.run, evidence.windows[-1].split)
-        found = None if graded is None else _counted(graded, evidence.windows[-1].first)
+        found = None if graded is None else count_sides(graded, evidence.windows[-1].first)
         if found is not None:
             return found
     score = evidence.trend("reward")
@@ -84,7 +84,8 @@ def _side(evidence: Evidence) -> _Side | None:
     return _Side(1 - (score.end.value - low) / (high - low), counted=False)
 
 
-def _counted(graded: Outcomes, first: int) -> _Side | None:
+def count_sides(graded: Outcomes, first: int) -> _Side | None:
+    """Count flat groups that are all wrong and all right; None where there are none."""
     late = graded.steps >= first
     several = late & (graded.graded > 1)
     wrong, right = (
@@ -121,9 +122,9 @@ def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | Non
 def _prescriptions(evidence: Evidence, side: _Side | None) -> tuple[Prescription, ...]:
     chance = None if side is None else 1 - side.wrong
     wanted = [
-        prescriptions.draw_anew(evidence),
-        prescriptions.larger_groups(evidence, chance),
-        None if side is None else prescriptions.choose_problems(easier=side.wrong > 0.5),
+        prescriptions.resample_zero_variance_groups(evidence),
+        prescriptions.enlarge_groups(evidence, chance),
+        None if side is None else prescriptions.filter_problems(easier=side.wrong > 0.5),
     ]
     return tuple(one for one in wanted if one is not None)
 

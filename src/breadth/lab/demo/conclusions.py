@@ -6,31 +6,31 @@ import math
 from dataclasses import dataclass
 
 from breadth.lab.demo.results import DemoResults
-from breadth.lab.evaluation.corners import Corners, Effect
-from breadth.lab.evaluation.evaluate import Measured
-from breadth.lab.evaluation.seeds import smoothed
+from breadth.lab.evaluation.corners import Corners, PairedEffect
+from breadth.lab.evaluation.evaluate import PolicyEval
+from breadth.lab.evaluation.seeds import trailing_mean
 from breadth.lab.evaluation.training_log import TrainingLog
-from breadth.measure.entropy_law import LawFit, fit_law, predict_tail
+from breadth.measure.entropy import LawFit, fit_law, predict_tail
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import HumpTest, paired_difference
-from breadth.report.cells import interval, number
+from breadth.report.cells import format_interval, format_number
 from breadth.report.sections import Axis, Curve, Event, Fact, Section, Series, Severity, Verdict
 
 
-def meaning(table: Corners) -> Verdict:
+def conclude_corners(table: Corners) -> Verdict:
     """Say what the two by two table means: in a sentence, and with its numbers."""
-    voting = _states(VOTE, table.vote_when_plain, table.vote_when_protected)
-    protecting = _states(PROTECTION, table.protection_when_parallel, table.protection_when_extended)
-    votes_pay = all(_state(one) == "up" for one in (table.vote_when_plain, table.vote_when_protected))
-    kept_pays = _state(table.protection_when_parallel) == "up"
+    voting = comparison_sentence(VOTE, table.vote_when_plain, table.vote_when_protected)
+    protecting = comparison_sentence(PROTECTION, table.protection_when_parallel, table.protection_when_extended)
+    votes_pay = all(effect_direction(effect) == "up" for effect in (table.vote_when_plain, table.vote_when_protected))
+    kept_pays = effect_direction(table.protection_when_parallel) == "up"
     return Verdict(
         Severity.GOOD if votes_pay and kept_pays else Severity.NOTE,
-        _conclusion(votes_pay, kept_pays),
-        f"At equal tokens {voting}; {protecting}; {_together(table.interaction)}. {_seeds(table)}",
+        corners_headline(votes_pay, kept_pays),
+        f"At equal tokens {voting}; {protecting}; {interaction_sentence(table.interaction)}. {interval_note(table)}",
     )
 
 
-def _conclusion(votes_pay: bool, kept_pays: bool) -> str:
+def corners_headline(votes_pay: bool, kept_pays: bool) -> str:
     if votes_pay and kept_pays:
         return (
             "Each remedy pays: the same tokens are worth more in a vote, and protected training gives the vote more to"
@@ -52,32 +52,32 @@ def _conclusion(votes_pay: bool, kept_pays: bool) -> str:
     )
 
 
-def narrowing(results: DemoResults) -> Verdict:
+def conclude_plain_training(results: DemoResults) -> Verdict:
     """Say what plain training did to the base."""
     base, plain, k = results.base, results.plain, results.plan.samples
-    lost = _gap(plain, base, k)
-    gained = _gap(plain, base, 1)
+    lost = pass_at_k_effect(plain, base, k)
+    gained = pass_at_k_effect(plain, base, 1)
     share = plain.entropy.value / base.entropy.value if base.entropy.value else float("nan")
     fewer = (
-        f"entropy fell to {number(share, '%')} of the base's"
+        f"entropy fell to {format_number(share, '%')} of the base's"
         if share < 1
-        else f"entropy is {number(share, '%')} of the base's"
+        else f"entropy is {format_number(share, '%')} of the base's"
     )
-    if lost.shows and lost.value.value < 0:
+    if lost.is_significant and lost.value.value < 0:
         head, severity = f"Plain GRPO bought pass@1 with breadth: {fewer}, and pass@{k} fell.", Severity.WARNING
-        if not (gained.shows and gained.value.value > 0):
+        if not (gained.is_significant and gained.value.value > 0):
             head = f"Plain GRPO lost breadth: {fewer}, and pass@{k} fell, while no gain in pass@1 shows."
     else:
         head, severity = f"Under plain GRPO {fewer}; that pass@{k} fell does not show in this run.", Severity.NOTE
-    return Verdict(severity, head, "", _before_and_after("plain", base, plain, k, gained, lost))
+    return Verdict(severity, head, "", narrowing_facts("plain", base, plain, k, gained, lost))
 
 
-def protection(results: DemoResults) -> Verdict:
+def conclude_protection(results: DemoResults) -> Verdict:
     """Say what protected training kept, and what it cost."""
     table, k = results.corners, results.plan.samples
     kept, paid = table.pass_k_kept, table.pass_1_change
-    held = kept.shows and kept.value.value > 0
-    dear = paid.shows and paid.value.value < 0
+    held = kept.is_significant and kept.value.value > 0
+    dear = paid.is_significant and paid.value.value < 0
     head = (
         f"Protected training keeps more pass@{k} than plain"
         if held
@@ -94,15 +94,15 @@ def protection(results: DemoResults) -> Verdict:
     numbers = [
         Fact(f"pass@{k}, protected less plain", kept.value),
         Fact("pass@1, protected less plain", paid.value),
-        *_entropies("protected", results.base, results.protected),
+        *entropy_facts("protected", results.base, results.protected),
     ]
     return Verdict(severity, f"{head}, {tail}.", "", numbers)
 
 
-def overthinking(results: DemoResults) -> Verdict:
+def conclude_forced_thinking(results: DemoResults) -> Verdict:
     """Say whether forced thinking hurts past some length."""
     hump, longest = results.hump(), results.forced[-1]
-    best = next(one for one in results.forced if one.tokens == hump.peak)
+    best = next(point for point in results.forced if point.tokens == hump.peak)
     numbers = [
         Fact(f"accuracy at {best.tokens} thinking tokens", best.accuracy_rate),
         Fact(f"accuracy at {longest.tokens}", longest.accuracy_rate),
@@ -110,10 +110,10 @@ def overthinking(results: DemoResults) -> Verdict:
         Fact("by chance", hump.p_value),
         Fact("tokens of a reply left alone", results.plain.tokens),
     ]
-    return Verdict(*_hump_words(hump, best.tokens, longest.tokens), "", numbers)
+    return Verdict(*hump_sentence(hump, best.tokens, longest.tokens), "", numbers)
 
 
-def _hump_words(hump: HumpTest, best: int, longest: int) -> tuple[Severity, str]:
+def hump_sentence(hump: HumpTest, best: int, longest: int) -> tuple[Severity, str]:
     if hump.is_positive:
         return (
             Severity.WARNING,
@@ -148,38 +148,39 @@ PROTECTION = _Phrases(
 )
 
 
-def _states(told: _Phrases, first: Effect, second: Effect) -> str:
+def comparison_sentence(phrases: _Phrases, first: PairedEffect, second: PairedEffect) -> str:
     """Tell a comparison at both places, in one breath where the same came of it."""
-    one, other = (getattr(told, _state(effect)) for effect in (first, second))
+    one, other = (getattr(phrases, effect_direction(effect)) for effect in (first, second))
     here, there = (
-        f"{place} ({_signed(effect.quoted)})" for place, effect in zip(told.places, (first, second), strict=True)
+        f"{place} ({signed_interval(effect.reported)})"
+        for place, effect in zip(phrases.places, (first, second), strict=True)
     )
     if one == other:
-        return f"{one} {here} {'or' if _state(first) == 'unseen' else 'and'} {there}"
+        return f"{one} {here} {'or' if effect_direction(first) == 'unseen' else 'and'} {there}"
     return f"{one} {here}, while {other} {there}"
 
 
-def _state(effect: Effect) -> str:
-    if not effect.shows:
+def effect_direction(effect: PairedEffect) -> str:
+    if not effect.is_significant:
         return "unseen"
     return "up" if effect.value.value > 0 else "down"
 
 
-def _together(interaction: Effect) -> str:
-    numbers = f"({_signed(interaction.quoted)})"
-    if not interaction.shows:
+def interaction_sentence(interaction: PairedEffect) -> str:
+    numbers = f"({signed_interval(interaction.reported)})"
+    if not interaction.is_significant:
         return f"that the two remedies need each other does not show {numbers}"
     more = interaction.value.value > 0
     return f"the vote gains {'more' if more else 'less'} from a policy that was protected {numbers}"
 
 
-def _signed(value: Interval) -> str:
+def signed_interval(value: Interval) -> str:
     """Write a difference with its sign and its interval, to stand in brackets."""
-    text = interval(value).replace(" (", ", ").removesuffix(")")
+    text = format_interval(value).replace(" (", ", ").removesuffix(")")
     return text if text.startswith("-") else f"+{text}"
 
 
-def _seeds(table: Corners) -> str:
+def interval_note(table: Corners) -> str:
     if table.seeds > 1:
         return (
             f"Intervals are over {table.seeds} seeds of training; what is said to show does so over problems as well."
@@ -187,20 +188,22 @@ def _seeds(table: Corners) -> str:
     return "Intervals are over problems, for one seed of training: another seed may differ by more than they say."
 
 
-def _gap(first: Measured, second: Measured, k: int) -> Effect:
-    paired = paired_difference(first.at(k).passed, second.at(k).passed)
-    return Effect(paired.difference, paired.p_value)
+def pass_at_k_effect(first: PolicyEval, second: PolicyEval, k: int) -> PairedEffect:
+    paired = paired_difference(first.scores_at(k).pass_at_k, second.scores_at(k).pass_at_k)
+    return PairedEffect(paired.difference, paired.p_value)
 
 
-def _before_and_after(name: str, base: Measured, arm: Measured, k: int, gained: Effect, lost: Effect) -> list[Fact]:
+def narrowing_facts(
+    name: str, base: PolicyEval, arm: PolicyEval, k: int, gained: PairedEffect, lost: PairedEffect
+) -> list[Fact]:
     return [
         Fact(f"pass@1, {name} less base", gained.value),
         Fact(f"pass@{k}, {name} less base", lost.value),
-        *_entropies(name, base, arm),
+        *entropy_facts(name, base, arm),
     ]
 
 
-def _entropies(name: str, base: Measured, arm: Measured) -> list[Fact]:
+def entropy_facts(name: str, base: PolicyEval, arm: PolicyEval) -> list[Fact]:
     return [
         Fact("fork entropy, base", base.planning, "nats"),
         Fact(f"fork entropy, {name}", arm.planning, "nats"),
@@ -209,43 +212,43 @@ def _entropies(name: str, base: Measured, arm: Measured) -> list[Fact]:
     ]
 
 
-EARLY = 0.15
+EARLY_SHARE = 0.15
 """Share of the course that the forecast is made from, as in the published demonstration (2505.22617: 36 of 236 steps).
 """
-FEWEST = 5
+MIN_EARLY_GENERATIONS = 5
 """Generations a forecast needs at least: three more than the law has parameters."""
-WINDOW = 5
+SMOOTHING_WINDOW = 5
 """Generations the score in the picture is the mean of."""
 
 
-def law(results: DemoResults) -> list[Section]:
+def conclude_entropy_law(results: DemoResults) -> list[Section]:
     """Return what the law says of the plain arm, and the picture; only the verdict where the course is too short for a forecast."""
-    course = results.plain_training
-    known = [place for place, entropy in enumerate(course.entropy) if math.isfinite(entropy)]
-    early = math.ceil(EARLY * len(known))
-    if early < FEWEST:
+    log = results.plain_training
+    known = [place for place, entropy in enumerate(log.entropy) if math.isfinite(entropy)]
+    early = math.ceil(EARLY_SHARE * len(known))
+    if early < MIN_EARLY_GENERATIONS:
         return [
             Verdict(
                 Severity.CANNOT_TELL,
                 f"The course is too short to forecast it by the entropy law: {early} generations are its first"
-                f" {EARLY:.0%}.",
-                f"The law needs {FEWEST}; run the demo without --fast.",
+                f" {EARLY_SHARE:.0%}.",
+                f"The law needs {MIN_EARLY_GENERATIONS}; run the demo without --fast.",
             )
         ]
-    course = course.select(known)
-    whole, first = _fit(course, len(known)), _fit(course, early)
-    return [_verdict(course, whole, early), _picture(course, whole, first, early)]
+    log = log.select(known)
+    whole, first = fit_log(log, len(known)), fit_log(log, early)
+    return [law_verdict(log, whole, early), law_curve(log, whole, first, early)]
 
 
-def _verdict(course: TrainingLog, whole: LawFit, early: int) -> Verdict:
-    tail = predict_tail(course.steps, course.entropy, course.reward, early)
+def law_verdict(log: TrainingLog, whole: LawFit, early: int) -> Verdict:
+    tail = predict_tail(log.steps, log.entropy, log.reward, early)
     rival, error = min(
         {"early mean": tail.mean, "last early score": tail.last, "straight line": tail.line}.items(),
         key=lambda one: one[1],
     )
     ahead = tail.law < error
     head = (
-        f"The entropy law, fitted to the first {EARLY:.0%} of the plain course, "
+        f"The entropy law, fitted to the first {EARLY_SHARE:.0%} of the plain course, "
         f"{'forecasts the rest better than' if ahead else 'does not forecast the rest better than'} "
         f"{'any simple rival' if ahead else f'its simplest rival, the {rival}'}."
     )
@@ -264,27 +267,27 @@ def _verdict(course: TrainingLog, whole: LawFit, early: int) -> Verdict:
     return Verdict(Severity.NOTE, head, body, numbers)
 
 
-def _picture(course: TrainingLog, whole: LawFit, first: LawFit, early: int) -> Curve:
+def law_curve(log: TrainingLog, whole: LawFit, first: LawFit, early: int) -> Curve:
     return Curve(
         "The entropy law on the plain arm",
         [
-            Series("score", course.steps, smoothed(course.reward, WINDOW).tolist()),
-            Series("law, fitted to all", course.steps, _told(whole, course)),
-            Series("law, from the first steps", course.steps, _told(first, course)),
+            Series("score", log.steps, trailing_mean(log.reward, SMOOTHING_WINDOW).tolist()),
+            Series("law, fitted to all", log.steps, law_scores(whole, log)),
+            Series("law, from the first steps", log.steps, law_scores(first, log)),
         ],
         Axis("optimizer step"),
         Axis("right replies", "%"),
-        events=[Event(course.steps[early - 1], "fitted up to here")],
+        events=[Event(log.steps[early - 1], "fitted up to here")],
         note=(
-            f"score = b - a exp(entropy). The score is the mean of the last {WINDOW} generations; the fits see each as"
+            f"score = b - a exp(entropy). The score is the mean of the last {SMOOTHING_WINDOW} generations; the fits see each as"
             " it was."
         ),
     )
 
 
-def _fit(course: TrainingLog, length: int) -> LawFit:
-    return fit_law(course.steps[:length], course.entropy[:length], course.reward[:length])
+def fit_log(log: TrainingLog, length: int) -> LawFit:
+    return fit_law(log.steps[:length], log.entropy[:length], log.reward[:length])
 
 
-def _told(fit: LawFit, course: TrainingLog) -> list[float]:
-    return [fit.b - fit.a * math.exp(entropy) for entropy in smoothed(course.entropy, WINDOW)]
+def law_scores(fit: LawFit, log: TrainingLog) -> list[float]:
+    return [fit.b - fit.a * math.exp(entropy) for entropy in trailing_mean(log.entropy, SMOOTHING_WINDOW)]

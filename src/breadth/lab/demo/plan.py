@@ -9,7 +9,7 @@ from breadth.base.checks import require
 from breadth.lab.task.problems import LEVELS, Level
 
 if TYPE_CHECKING:
-    from breadth.lab.grpo import Course
+    from breadth.lab.grpo import GrpoRun
     from breadth.training.chain import Chain
 
 ArmName = Literal["plain", "protected"]
@@ -22,12 +22,12 @@ ANCHOR = 0.15
 """
 
 
-def chain_of(arm: ArmName) -> Chain:
+def arm_chain(arm: ArmName) -> Chain:
     """Return what an arm is trained with."""
-    return protected_by(0.0 if arm == "plain" else ANCHOR)
+    return chain_with_anchor(0.0 if arm == "plain" else ANCHOR)
 
 
-def protected_by(price: float) -> Chain:
+def chain_with_anchor(price: float) -> Chain:
     """Return plain GRPO with a price on leaving the base; without one it is plain. The arms differ in nothing else."""
     from breadth.training.chain import Chain
     from breadth.training.credit.group_advantage import GroupAdvantage
@@ -39,14 +39,14 @@ def protected_by(price: float) -> Chain:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """A demo."""
 
     steps: int = 100
     """Optimizer steps of each arm: as many as five minutes allow; plain's own best are 120, by
     `breadth lab run choices`.
     """
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     """Learning rate of both: plain's own best of those tried there."""
     prompts: int = 8
     """Problems of a generation."""
@@ -54,9 +54,9 @@ class Plan:
     """Replies to each."""
     updates: int = 1
     """Optimizer steps a generation."""
-    trained: int = 128
+    train_problems: int = 128
     """Problems trained on."""
-    longest: int = 96
+    max_completion_length: int = 96
     """Tokens of a reply in training, at most."""
     problems: int = 100
     """Held-out problems that everything is measured on."""
@@ -96,34 +96,34 @@ class Plan:
     @property
     def ks(self) -> tuple[int, ...]:
         """The k of pass@k: powers of two up to the samples, the votes, and the samples themselves."""
-        from breadth.measure.coverage import chart_ks
+        from breadth.measure.pass_at_k import chart_ks
 
         return tuple(sorted({*chart_ks(self.samples), self.votes}))
 
-    def course(self, arm: ArmName) -> Course:
+    def grpo_run(self, arm: ArmName) -> GrpoRun:
         """Return how an arm is trained."""
-        from breadth.lab.grpo import Course
+        from breadth.lab.grpo import GrpoRun
 
-        return Course(
-            chain_of(arm),
+        return GrpoRun(
+            arm_chain(arm),
             steps=self.steps,
-            rate=self.rate,
+            learning_rate=self.learning_rate,
             prompts=self.prompts,
             group=self.group,
             updates=self.updates,
-            problems=self.trained,
+            problems=self.train_problems,
             level=self.level,
-            longest=self.longest,
+            max_completion_length=self.max_completion_length,
             seed=self.seed,
         )
 
 
-FULL = Plan()
+FULL_DEMO = DemoPlan()
 """At most five minutes on two slow cores."""
-FAST = Plan(
+FAST_DEMO = DemoPlan(
     steps=44,
     group=8,
-    trained=24,
+    train_problems=24,
     problems=40,
     samples=32,
     budgets=(8, 16, 32, 64, 128, 256),

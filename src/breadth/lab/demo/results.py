@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.lab.demo.plan import Plan
+from breadth.lab.demo.plan import DemoPlan
 from breadth.lab.evaluation.corners import Corners
-from breadth.lab.evaluation.evaluate import Evaluation, Measured
+from breadth.lab.evaluation.evaluate import Evaluation, PolicyEval
 from breadth.lab.evaluation.training_log import TrainingLog
 from breadth.measure.diversity import answer_entropy
 from breadth.measure.intervals import Interval, mean_interval
@@ -18,7 +18,7 @@ from breadth.measure.validate import FloatArray
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedThinking:
     """What exactly so many thinking tokens are worth, problem by problem."""
 
     tokens: int
@@ -29,7 +29,7 @@ class Forced:
     """Entropy of the answers to each problem, in nats; no answer is an answer of its own."""
 
     @classmethod
-    def of(cls, tokens: int, found: Evaluation) -> Forced:
+    def from_evaluation(cls, tokens: int, found: Evaluation) -> ForcedThinking:
         """Sum up replies whose thinking was forced; answers are read as a client reads them, who does not know the grammar."""
         answers = found.stated_answers()
         gold = np.array([problem.answer(found.prime) for problem in found.problems])
@@ -57,17 +57,17 @@ class DemoResults:
 
     version: str
     """Of breadth."""
-    plan: Plan
+    plan: DemoPlan
     """What was asked for."""
-    base: Measured
+    base: PolicyEval
     """The base on held-out problems."""
-    plain: Measured
+    plain: PolicyEval
     """The plain arm on the same."""
-    protected: Measured
+    protected: PolicyEval
     """The protected arm on the same."""
     corners: Corners
     """The two by two table."""
-    forced: tuple[Forced, ...]
+    forced: tuple[ForcedThinking, ...]
     """Accuracy of the plain arm against forced thinking, by rising budget."""
     plain_training: TrainingLog
     """How the plain arm's training went."""
@@ -82,5 +82,5 @@ class DemoResults:
 
     def hump(self) -> HumpTest:
         """Test whether accuracy falls again as thinking is forced to be longer."""
-        table: FloatArray = np.array([one.accuracy for one in self.forced]).T
-        return hump_test([one.tokens for one in self.forced], table)
+        table: FloatArray = np.array([point.accuracy for point in self.forced]).T
+        return hump_test([point.tokens for point in self.forced], table)

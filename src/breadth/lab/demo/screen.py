@@ -11,28 +11,28 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from breadth.lab.demo.plan import ARMS, Plan
-from breadth.lab.demo.run import StageBegun, StepTaken
+from breadth.lab.demo.plan import ARMS, DemoPlan
+from breadth.lab.demo.run import StageStarted, StepTaken
 from breadth.report.sections import Axis, Curve, Series
 from breadth.report.style import TERMINAL_COLORS, line_style, line_symbol
 from breadth.report.terminal import Pen, plot
 
-SIDE_BY_SIDE = 76
+SIDE_BY_SIDE_COLUMNS = 76
 """Columns from which both charts stand side by side."""
-TALLEST, SMALLEST = 10, 4
+MAX_CHART_LINES, MIN_CHART_LINES = 10, 4
 """Lines of a chart: no more than are needed to see a shape, no fewer than show one."""
-AROUND = 10
+OTHER_LINES = 10
 """Lines of the screen beside the charts: headings, axes, what is going on."""
-LINES = 8
+PROGRESS_LINES = 8
 """Steps are told of about so many times where there is no terminal."""
-NAMES = {"plain": "plain GRPO", "protected": "protected", "base": "base", "forced": "forced thinking"}
+DISPLAY_NAMES = {"plain": "plain GRPO", "protected": "protected", "base": "base", "forced": "forced thinking"}
 """Who speaks -> what a reader calls it."""
 
 
-class Screen:
+class DemoScreen:
     """Shows what is heard; a context manager."""
 
-    def __init__(self, console: Console, plan: Plan) -> None:
+    def __init__(self, console: Console, plan: DemoPlan) -> None:
         self.console, self.plan = console, plan
         self.steps: dict[str, list[StepTaken]] = {arm: [] for arm in ARMS}
         """What each arm has told so far."""
@@ -45,7 +45,7 @@ class Screen:
             else None
         )
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> DemoScreen:
         if self._live is not None:
             self._live.start(refresh=True)
         return self
@@ -56,29 +56,29 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def heard(self, who: str, said: Any) -> None:
+    def on_event(self, who: str, event: Any) -> None:
         """Take an event in."""
-        if isinstance(said, StepTaken):
-            self.steps[who].append(said)
-            if said.step % max(1, self.plan.steps // LINES) == 0 or said.step == self.plan.steps:
-                self._say(f"{NAMES[who]}: {_step_words(said, self.plan.steps)}")
-        elif isinstance(said, StageBegun):
-            self.stages[who] = said.stage
-            self._say(f"{NAMES[who]}: {said.stage}")
+        if isinstance(event, StepTaken):
+            self.steps[who].append(event)
+            if event.step % max(1, self.plan.steps // PROGRESS_LINES) == 0 or event.step == self.plan.steps:
+                self._print(f"{DISPLAY_NAMES[who]}: {describe_step(event, self.plan.steps)}")
+        elif isinstance(event, StageStarted):
+            self.stages[who] = event.stage
+            self._print(f"{DISPLAY_NAMES[who]}: {event.stage}")
 
     def render(self) -> RenderableType:
         """Draw the charts and what is going on."""
         pen = Pen.of(self.console)
         return Group(*self._charts(pen), Text(), *self._status(pen))
 
-    def _say(self, sentence: str) -> None:
+    def _print(self, sentence: str) -> None:
         if self._live is None:
             self.console.print(f"{time.monotonic() - self._began:5.0f} s  {sentence}", highlight=False, markup=False)
 
     def _charts(self, pen: Pen) -> list[RenderableType]:
-        wide = pen.width >= SIDE_BY_SIDE
-        room = (self.console.height - AROUND) // (1 if wide else 2)
-        height = min(TALLEST, max(SMALLEST, room))
+        wide = pen.width >= SIDE_BY_SIDE_COLUMNS
+        room = (self.console.height - OTHER_LINES) // (1 if wide else 2)
+        height = min(MAX_CHART_LINES, max(MIN_CHART_LINES, room))
         part = Pen((pen.width - 3) // 2 if wide else pen.width, pen.ascii_only)
         charts = [Group(*_chart(curve, part, height)) for curve in self._curves()]
         if not wide:
@@ -90,10 +90,10 @@ class Screen:
     def _curves(self) -> list[Curve]:
         axis = Axis("step")
 
-        def lines(of: str) -> list[Series]:
+        def lines(field: str) -> list[Series]:
             return [
-                Series(NAMES[arm], [one.step for one in told], [getattr(one, of) for one in told])
-                for arm, told in self.steps.items()
+                Series(DISPLAY_NAMES[arm], [step.step for step in taken], [getattr(step, field) for step in taken])
+                for arm, taken in self.steps.items()
             ]
 
         return [
@@ -104,14 +104,19 @@ class Screen:
     def _status(self, pen: Pen) -> list[Text]:
         """Say of each call what it does, the arms under the marks of their lines."""
         rows = []
-        for place, (name, stage) in enumerate((name, self.stages[name]) for name in NAMES if name in self.stages):
-            told = self.steps.get(name, [])
-            doing = _step_words(told[-1], self.plan.steps) if told and stage == "training" else stage
+        for place, (name, stage) in enumerate(
+            (name, self.stages[name]) for name in DISPLAY_NAMES if name in self.stages
+        ):
+            taken = self.steps.get(name, [])
+            doing = describe_step(taken[-1], self.plan.steps) if taken and stage == "training" else stage
             mark = line_symbol(place, len(ARMS), ascii_only=pen.ascii_only) if name in ARMS else " "
             color = TERMINAL_COLORS[line_style(place).color] if name in ARMS else ""
             rows.append(
                 Text.assemble(
-                    (f"{pen.safe(mark)} {NAMES[name]:<16}", color), pen.safe(doing), overflow="ellipsis", no_wrap=True
+                    (f"{pen.safe(mark)} {DISPLAY_NAMES[name]:<16}", color),
+                    pen.safe(doing),
+                    overflow="ellipsis",
+                    no_wrap=True,
                 )
             )
         elapsed = time.monotonic() - self._began
@@ -130,5 +135,5 @@ def _chart(curve: Curve, pen: Pen, height: int) -> list[Text]:
     return [pen.words(curve.title, "bold"), *plot(curve, pen, height)]
 
 
-def _step_words(said: StepTaken, steps: int) -> str:
-    return f"step {said.step} of {steps}, entropy {said.entropy:.2f} nats, {said.reward:.0%} right"
+def describe_step(event: StepTaken, steps: int) -> str:
+    return f"step {event.step} of {steps}, entropy {event.entropy:.2f} nats, {event.reward:.0%} right"

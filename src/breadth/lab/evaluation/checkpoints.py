@@ -13,48 +13,48 @@ import numpy as np
 
 from breadth.base import settings
 from breadth.base.checks import require
-from breadth.lab.demo.plan import FULL
-from breadth.lab.evaluation.evaluate import Evaluation, evaluate, passed, voted
-from breadth.lab.evaluation.seeds import over_seeds
-from breadth.lab.grpo import Course
-from breadth.lab.model.reasoner import Reasoner
-from breadth.lab.task.grammar import Role
-from breadth.lab.trials.experiment import Bench, Done, Trial
-from breadth.measure.diversity import count_answers
+from breadth.lab.demo.plan import FULL_DEMO
+from breadth.lab.evaluation.evaluate import Evaluation, evaluate, majority_at_k_by_problem, pass_at_k_by_problem
+from breadth.lab.evaluation.seeds import seed_interval
+from breadth.lab.task.grammar import TokenRole
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
+from breadth.measure.diversity import ArmSamples, count_answers
 from breadth.measure.intervals import Bounds, Interval, mean_interval
-from breadth.measure.transfer import ArmSamples
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.report.cells import Cell
 from breadth.report.sections import Column, Table
 
 if TYPE_CHECKING:
-    from breadth.lab.grpo import Course
+    from breadth.lab.grpo import GrpoRun
     from breadth.lab.model.reasoner import Reasoner
     from breadth.lab.task.problems import Level
 
 
-REPLIES_A_UNIT = 400
+REPLIES_PER_UNIT = 400
 """Replies drawn in the time of an optimizer step, about."""
-WORK, BASE_WORK = "breadth.lab.evaluation.checkpoints:run_course", "breadth.lab.evaluation.checkpoints:look_at_base"
-Units = Callable[[int], None]
+GRPO_WORK, BASE_EVAL_WORK = (
+    "breadth.lab.evaluation.checkpoints:run_grpo",
+    "breadth.lab.evaluation.checkpoints:evaluate_base",
+)
+OnUnits = Callable[[int], None]
 """Told how many units of a trial's work are done."""
 
 
 @dataclass(frozen=True)
-class Looks:
+class CheckpointEvalPlan:
     """How policies are measured."""
 
     problems: int = 200
     """Problems held out that each look asks, of the courses' level."""
     samples: int = 64
     """Replies to each, of the last look and of that at the base."""
-    problems_between: int = 100
+    intermediate_problems: int = 100
     """Problems of the looks on the way."""
-    samples_between: int = 16
+    intermediate_samples: int = 16
     """Replies to each of these."""
-    problems_beside: int = 128
+    validation_problems: int = 128
     """Problems neither trained on nor held out that the policy answers at the end, for choices."""
-    samples_beside: int = 16
+    validation_samples: int = 16
     """Replies to each of these."""
     every: int = 20
     """Optimizer steps between looks."""
@@ -65,10 +65,10 @@ class Looks:
         for field in (
             "problems",
             "samples",
-            "problems_between",
-            "samples_between",
-            "problems_beside",
-            "samples_beside",
+            "intermediate_problems",
+            "intermediate_samples",
+            "validation_problems",
+            "validation_samples",
             "every",
         ):
             require(self, field, getattr(self, field) >= 1, "1 or more")
@@ -76,69 +76,88 @@ class Looks:
     @property
     def units(self) -> int:
         """Work of the last look, and of that beside it."""
-        return ceil((self.problems * self.samples + self.problems_beside * self.samples_beside) / REPLIES_A_UNIT)
+        return ceil(
+            (self.problems * self.samples + self.validation_problems * self.validation_samples) / REPLIES_PER_UNIT
+        )
 
     @property
-    def units_between(self) -> int:
+    def intermediate_units(self) -> int:
         """Work of one on the way."""
-        return ceil(self.problems_between * self.samples_between / REPLIES_A_UNIT)
+        return ceil(self.intermediate_problems * self.intermediate_samples / REPLIES_PER_UNIT)
 
 
-def course_trial(name: str, course: Course, looks: Looks, bench: Bench) -> Trial:
+def grpo_trial(name: str, run: GrpoRun, plan: CheckpointEvalPlan, setup: ExperimentSetup) -> ExperimentTrial:
     """Return the trial of a course."""
-    between = (course.steps - 1) // looks.every
-    asked = {"weights": bench.weights, "course": settings.to_table(course), "looks": settings.to_table(looks)}
-    return Trial(name, WORK, asked, course.steps + between * looks.units_between + looks.units)
+    between = (run.steps - 1) // plan.every
+    config = {"weights": setup.weights, "grpo_run": settings.to_table(run), "eval_plan": settings.to_table(plan)}
+    return ExperimentTrial(name, GRPO_WORK, config, run.steps + between * plan.intermediate_units + plan.units)
 
 
-def base_trial(looks: Looks, bench: Bench) -> Trial:
+def base_eval_trial(plan: CheckpointEvalPlan, setup: ExperimentSetup) -> ExperimentTrial:
     """Return the trial that looks at the base alone, as the last look of a course looks at its policy."""
-    return Trial("base", BASE_WORK, {"weights": bench.weights, "looks": settings.to_table(looks)}, looks.units)
+    return ExperimentTrial(
+        "base", BASE_EVAL_WORK, {"weights": setup.weights, "eval_plan": settings.to_table(plan)}, plan.units
+    )
 
 
-def run_course(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Units) -> dict[str, Any]:
+def run_grpo(config: Mapping[str, Any], folder: Path, base: Path | None, on_units: OnUnits) -> dict[str, Any]:
     """Run a course and return what every look found, and how it went on the problems it trained on."""
     from breadth.lab.evaluation.training_log import read_training_log
-    from breadth.lab.grpo import RUN, TRAINED, Course, train_in_stages
-    from breadth.lab.model.reasoner import load
+    from breadth.lab.grpo import POLICY_FOLDER, RUN_FOLDER, GrpoRun, train_with_checkpoints
+    from breadth.lab.model.reasoner import load_reasoner
 
-    course, looks = settings.from_table(Course, asked["course"]), settings.from_table(Looks, asked["looks"])
-    stages = range(looks.every, course.steps, looks.every)
-    policies = train_in_stages(course, folder, base, stages, lambda step, _: told(step))
-    units, found = course.steps, []
+    run, plan = (
+        settings.from_table(GrpoRun, config["grpo_run"]),
+        settings.from_table(CheckpointEvalPlan, config["eval_plan"]),
+    )
+    stages = range(plan.every, run.steps, plan.every)
+    policies = train_with_checkpoints(run, folder, base, stages, lambda step, _: on_units(step))
+    units, found = run.steps, []
     for step, place in policies.items():
-        last = step == course.steps
-        found.append(_look(load(place), looks, step, course.seed, last=last, run=folder / RUN))
-        units += looks.units if last else looks.units_between
-        told(units)
-    beside = judge_beside(load(folder / TRAINED), course, looks.problems_beside, looks.samples_beside)
-    return {"looks": found, "train": read_training_log(folder / RUN, grammar=True).to_row(), "beside": beside}
+        last = step == run.steps
+        found.append(
+            evaluate_checkpoint(load_reasoner(place), plan, step, run.seed, last=last, run=folder / RUN_FOLDER)
+        )
+        units += plan.units if last else plan.intermediate_units
+        on_units(units)
+    validation = evaluate_on_validation(
+        load_reasoner(folder / POLICY_FOLDER), run, plan.validation_problems, plan.validation_samples
+    )
+    return {
+        "evals": found,
+        "train": read_training_log(folder / RUN_FOLDER, grammar=True).to_row(),
+        "validation": validation,
+    }
 
 
-def look_at_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Units) -> dict[str, Any]:
+def evaluate_base(config: Mapping[str, Any], folder: Path, base: Path | None, on_units: OnUnits) -> dict[str, Any]:
     """Look at the base."""
-    from breadth.lab.model.reasoner import load
+    from breadth.lab.model.reasoner import load_reasoner
 
-    looks = settings.from_table(Looks, asked["looks"])
-    found = _look(load(base), looks, 0, 0, last=True, run=folder / "run")
-    told(looks.units)
-    return {"looks": [found]}
+    plan = settings.from_table(CheckpointEvalPlan, config["eval_plan"])
+    found = evaluate_checkpoint(load_reasoner(base), plan, 0, 0, last=True, run=folder / "run")
+    on_units(plan.units)
+    return {"evals": [found]}
 
 
-def _look(reasoner: Reasoner, looks: Looks, step: int, seed: int, *, last: bool, run: Path) -> dict[str, Any]:
+def evaluate_checkpoint(
+    reasoner: Reasoner, plan: CheckpointEvalPlan, step: int, seed: int, *, last: bool, run: Path
+) -> dict[str, Any]:
     """Look at a policy once; the replies go to its run folder too."""
-    from breadth.lab.evaluation.evaluate import evaluate, write_replies
+    from breadth.lab.evaluation.evaluate import evaluate, write_evaluation
     from breadth.lab.task.problems import draw_tasks
 
-    level: Level = looks.level  # type: ignore[assignment]  # checked where problems are drawn
-    count, samples = (looks.problems, looks.samples) if last else (looks.problems_between, looks.samples_between)
+    level: Level = plan.level  # type: ignore[assignment]  # checked where problems are drawn
+    count, samples = (
+        (plan.problems, plan.samples) if last else (plan.intermediate_problems, plan.intermediate_samples)
+    )
     evaluation = evaluate(reasoner, draw_tasks(count, reasoner.teacher.facts.prime, level), samples, seed=seed)
-    write_replies(evaluation, run, step)
-    return look_of(evaluation, step).to_row()
+    write_evaluation(evaluation, run, step)
+    return summarize_checkpoint(evaluation, step).to_row()
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckpointEval:
     """One policy on some problems, as many replies to each."""
 
     step: int
@@ -153,7 +172,7 @@ class Look:
     """The same of the tokens that choose: route, operands, operator, going on or not."""
     execution: float
     """The same of the tokens that state a value."""
-    formed: float
+    well_formed: float
     """Share of replies that keep to the grammar and are complete."""
     tokens: float
     """Mean tokens of a reply."""
@@ -177,20 +196,20 @@ class Look:
         """Replies to each problem."""
         return int(self.table.shape[1])
 
-    def passed(self, k: int) -> FloatArray:
+    def pass_at_k(self, k: int) -> FloatArray:
         """Return pass@k of each problem."""
-        return passed(self.right, k)
+        return pass_at_k_by_problem(self.right, k)
 
-    def voted(self, k: int) -> FloatArray:
+    def majority_at_k(self, k: int) -> FloatArray:
         """Return maj@k of each problem."""
-        return voted(self.table, self.right, k)
+        return majority_at_k_by_problem(self.table, self.right, k)
 
-    def distinct(self, draws: int) -> FloatArray:
+    def distinct_answers(self, draws: int) -> FloatArray:
         """Return the different answers to expect in so many replies to each problem."""
         return np.asarray(count_answers(self._owners, self.table.ravel()).expected_distinct(draws), np.float64)
 
     @property
-    def arm(self) -> ArmSamples:
+    def to_arm_samples(self) -> ArmSamples:
         """The same as an arm of the transfer gap."""
         return ArmSamples(self._owners, self.table.ravel(), self.right.ravel())
 
@@ -199,7 +218,7 @@ class Look:
         return asdict(self)
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Look:
+    def from_row(cls, row: Mapping[str, Any]) -> CheckpointEval:
         """Read what `to_row` gave; a number that was none is NaN again."""
         numbers = {
             name: float("nan") if row[name] is None else row[name] for name in ("entropy", "planning", "execution")
@@ -211,111 +230,121 @@ class Look:
         return np.repeat(np.arange(len(self.table)), self.samples)
 
 
-def look_of(evaluation: Evaluation, step: int) -> Look:
+def summarize_checkpoint(evaluation: Evaluation, step: int) -> CheckpointEval:
     """Keep what matters of an evaluation."""
-    return Look(
+    return CheckpointEval(
         step,
         [problem.answer(evaluation.prime) for problem in evaluation.problems],
         evaluation.answers.tolist(),
         evaluation.entropy(),
-        evaluation.entropy(Role.PLANNING),
-        evaluation.entropy(Role.EXECUTION),
-        evaluation.formed(),
+        evaluation.entropy(TokenRole.PLANNING),
+        evaluation.entropy(TokenRole.EXECUTION),
+        evaluation.well_formed_share(),
         float(evaluation.tokens.mean()),
         evaluation.styles(),
         evaluation.routes(),
     )
 
 
-SHARE: Bounds = (0.0, 1.0)
-Measure = Callable[[Look], FloatArray]
+UNIT_RANGE: Bounds = (0.0, 1.0)
+ProblemScores = Callable[[CheckpointEval], FloatArray]
 """A value for each problem."""
 
 
 @dataclass(frozen=True)
-class MeasuredArm:
+class ArmEvals:
     """The looks at one arm."""
 
-    looks: Mapping[int, Sequence[Look]]
+    evals: Mapping[int, Sequence[CheckpointEval]]
     """Seed -> its looks, the last one at the end of the course."""
 
     @cached_property
-    def last(self) -> dict[int, Look]:
+    def last(self) -> dict[int, CheckpointEval]:
         """Seed -> the look at its end."""
-        return {seed: max(looks, key=lambda look: look.step) for seed, looks in self.looks.items()}
+        return {seed: max(plan, key=lambda checkpoint: checkpoint.step) for seed, plan in self.evals.items()}
 
-    def over_seeds(self, measure: Measure, bounds: Bounds = SHARE) -> Interval:
+    def seed_interval(self, measure: ProblemScores, bounds: Bounds = UNIT_RANGE) -> Interval:
         """Return the mean over problems and seeds, with the interval over seeds."""
-        return over_seeds([float(np.mean(measure(look))) for look in self.last.values()], bounds=bounds)
+        return seed_interval([float(np.mean(measure(checkpoint))) for checkpoint in self.last.values()], bounds=bounds)
 
-    def over_problems(self, measure: Measure, bounds: Bounds = SHARE) -> Interval:
+    def problem_interval(self, measure: ProblemScores, bounds: Bounds = UNIT_RANGE) -> Interval:
         """Return the same mean with the interval over problems."""
-        return mean_interval(np.mean([measure(look) for look in self.last.values()], axis=0), bounds=bounds)
+        return mean_interval(np.mean([measure(checkpoint) for checkpoint in self.last.values()], axis=0), bounds=bounds)
 
-    def number(self, of: Callable[[Look], float], bounds: Bounds) -> Interval:
+    def scalar_interval(self, of: Callable[[CheckpointEval], float], bounds: Bounds) -> Interval:
         """Return a number that a look has no value for each problem of, with the interval over seeds; NaN where a look has none."""
-        values = np.array([of(look) for look in self.last.values()])
+        values = np.array([of(checkpoint) for checkpoint in self.last.values()])
         return (
-            over_seeds(values, bounds=bounds)
+            seed_interval(values, bounds=bounds)
             if np.isfinite(values).all()
             else Interval(float("nan"), *bounds, 0.95, "undefined")
         )
 
-    def paired(self, other: MeasuredArm) -> list[tuple[Look, Look]]:
+    def pair_with(self, other: ArmEvals) -> list[tuple[CheckpointEval, CheckpointEval]]:
         """Return the last looks of both arms at each seed that both have."""
-        return [(look, other.last[seed]) for seed, look in self.last.items() if seed in other.last]
+        return [(checkpoint, other.last[seed]) for seed, checkpoint in self.last.items() if seed in other.last]
 
-    def gain_over_seeds(self, other: MeasuredArm, measure: Measure) -> Interval | None:
+    def gain_over_seeds(self, other: ArmEvals, measure: ProblemScores) -> Interval | None:
         """Return how much more it is than in the other arm, paired by seed, with the interval over seeds; None without a common seed."""
-        gains = [float(np.mean(measure(own) - measure(their))) for own, their in self.paired(other)]
-        return over_seeds(gains, bounds=(-1.0, 1.0)) if gains else None
+        gains = [float(np.mean(measure(own) - measure(their))) for own, their in self.pair_with(other)]
+        return seed_interval(gains, bounds=(-1.0, 1.0)) if gains else None
 
-    def gain_over_problems(self, other: MeasuredArm, measure: Measure) -> Interval | None:
+    def gain_over_problems(self, other: ArmEvals, measure: ProblemScores) -> Interval | None:
         """Return the same with the interval over problems."""
-        gains = [measure(own) - measure(their) for own, their in self.paired(other)]
+        gains = [measure(own) - measure(their) for own, their in self.pair_with(other)]
         return mean_interval(np.mean(gains, axis=0), bounds=(-1.0, 1.0)) if gains else None
 
 
-def measured_arms(done: Sequence[Done]) -> dict[str, MeasuredArm]:
+def evals_by_arm(done: Sequence[FinishedTrial]) -> dict[str, ArmEvals]:
     """Sort what trials called ``arm/seed-N`` found by arm and seed."""
-    found: dict[str, dict[int, list[Look]]] = {}
-    for one in done:
-        arm, _, seed = one.trial.name.partition("/seed-")
+    found: dict[str, dict[int, list[CheckpointEval]]] = {}
+    for trial in done:
+        arm, _, seed = trial.trial.name.partition("/seed-")
         if seed:
-            found.setdefault(arm, {})[int(seed)] = [Look.from_row(row) for row in one.result["looks"]]
-    return {arm: MeasuredArm(looks) for arm, looks in found.items()}
+            found.setdefault(arm, {})[int(seed)] = [CheckpointEval.from_row(row) for row in trial.result["evals"]]
+    return {arm: ArmEvals(plan) for arm, plan in found.items()}
 
 
-def judge_beside(reasoner: Reasoner, course: Course, problems: int, replies: int) -> dict[str, float]:
+def evaluate_on_validation(reasoner: Reasoner, run: GrpoRun, problems: int, replies: int) -> dict[str, float]:
     """Return score, vote and coverage; as many replies vote as fit into the tokens of the corners, by their mean length."""
-    found = evaluate(reasoner, course.beside(problems, reasoner.teacher.facts.prime), replies, seed=course.seed)
+    found = evaluate(
+        reasoner, run.validation_problems(problems, reasoner.teacher.facts.prime), replies, seed=run.seed
+    )
     tokens = float(found.tokens.mean())
-    votes = min(replies, max(1, int(FULL.thinking / tokens)))
+    votes = min(replies, max(1, int(FULL_DEMO.thinking / tokens)))
     passed, covered = (found.pass_at(k).value for k in (1, replies))
-    return {PASSED: passed, VOTED: found.majority_at(votes).value, COVERED: covered, TOKENS: tokens}
+    return {
+        VALIDATION_PASS_1: passed,
+        VALIDATION_VOTE: found.majority_at(votes).value,
+        VALIDATION_COVERAGE: covered,
+        VALIDATION_TOKENS: tokens,
+    }
 
 
-PASSED, VOTED, COVERED, TOKENS = "passed", "voted", "covered", "tokens"
+VALIDATION_PASS_1, VALIDATION_VOTE, VALIDATION_COVERAGE, VALIDATION_TOKENS = "passed", "voted", "covered", "tokens"
 """pass@1, a vote for the tokens of the corners, pass@k at all replies, tokens of a reply."""
-Judged = Mapping[str, Any]
+ValidatedResult = Mapping[str, Any]
 """The result of a trial that was judged beside."""
 
 
-def over_beside(trials: Sequence[Judged], what: str) -> Interval:
+def validation_interval(trials: Sequence[ValidatedResult], what: str) -> Interval:
     """Return one of the numbers over seeds."""
-    return over_seeds([one["beside"][what] for one in trials], bounds=(0.0, float("inf") if what == TOKENS else 1.0))
+    return seed_interval(
+        [result["validation"][what] for result in trials],
+        bounds=(0.0, float("inf") if what == VALIDATION_TOKENS else 1.0),
+    )
 
 
-def beside_table(head: str, courses: Mapping[str, Sequence[Judged]], replies: int, note: str) -> Table:
+def validation_table(head: str, courses: Mapping[str, Sequence[ValidatedResult]], replies: int, note: str) -> Table:
     """Return a row a course; ``replies`` are those to each problem."""
     columns = {
-        PASSED: "pass@1",
-        VOTED: f"vote for {FULL.thinking} tokens",
-        COVERED: f"pass@{replies}",
-        TOKENS: "tokens of a reply",
+        VALIDATION_PASS_1: "pass@1",
+        VALIDATION_VOTE: f"vote for {FULL_DEMO.thinking} tokens",
+        VALIDATION_COVERAGE: f"pass@{replies}",
+        VALIDATION_TOKENS: "tokens of a reply",
     }
     rows: list[list[Cell]] = [
-        [name, *(over_beside(trials, what) for what in columns)] for name, trials in courses.items()
+        [name, *(validation_interval(trials, what) for what in columns)] for name, trials in courses.items()
     ]
     return Table(
         "Beside the problems trained on, at the end", [Column(head), *map(Column, columns.values())], rows, note

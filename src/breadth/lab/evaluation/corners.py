@@ -9,27 +9,27 @@ from typing import Literal
 import numpy as np
 
 from breadth.base.errors import MeasureError
-from breadth.lab.evaluation.evaluate import Measured
-from breadth.lab.evaluation.extended_vs_parallel import BothWays, Replies
-from breadth.lab.evaluation.seeds import over_seeds
+from breadth.lab.evaluation.evaluate import PolicyEval
+from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel, FinalAnswers
+from breadth.lab.evaluation.seeds import seed_interval
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.measure.validate import FloatArray
 from breadth.report.cells import Cell
 from breadth.report.sections import Column, Table
 
-Way = Literal["extended", "parallel"]
-WAYS: tuple[Way, ...] = ("extended", "parallel")
+ThinkingMode = Literal["extended", "parallel"]
+THINKING_MODES: tuple[ThinkingMode, ...] = ("extended", "parallel")
 """How the tokens are spent: one long thought, or independent ones and a vote."""
 
 
 @dataclass(frozen=True)
-class Arm:
+class EvaluatedArm:
     """What was measured of one trained reasoner."""
 
-    measured: Measured
+    policy: PolicyEval
     """Its replies as they come."""
-    both_ways: BothWays
+    answers: ExtendedVsParallel
     """Its answers by one long thought and by a vote."""
 
 
@@ -45,7 +45,7 @@ class Corner:
     """Share of the tokens allowed that were not needed."""
     answer_entropy: Interval
     """Entropy of the answers that repeats give to one problem, in nats."""
-    unread: float
+    unreadable: float
     """Share of repeats without a readable answer."""
 
 
@@ -62,7 +62,7 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Effect:
+class PairedEffect:
     """A difference of accuracies."""
 
     value: Interval
@@ -73,14 +73,14 @@ class Effect:
     """The same over seeds of training, where there are several: Student's t over their means."""
 
     @property
-    def quoted(self) -> Interval:
+    def reported(self) -> Interval:
         """The interval to quote: over seeds where there are several, for these vary more."""
         return self.value if self.over_seeds is None else self.over_seeds
 
     @property
-    def shows(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether zero lies outside every interval there is."""
-        return all(0.0 not in one for one in (self.value, self.over_seeds) if one is not None)
+        return all(0.0 not in interval for interval in (self.value, self.over_seeds) if interval is not None)
 
 
 @dataclass(frozen=True)
@@ -111,32 +111,32 @@ class Corners:
     """Replies of the plain arm."""
     protected: Coverage
     """Replies of the protected arm."""
-    vote_when_plain: Effect
+    vote_when_plain: PairedEffect
     """Vote less long thought, after plain training."""
-    vote_when_protected: Effect
+    vote_when_protected: PairedEffect
     """Vote less long thought, after protected training."""
-    protection_when_extended: Effect
+    protection_when_extended: PairedEffect
     """Protected less plain, by one long thought."""
-    protection_when_parallel: Effect
+    protection_when_parallel: PairedEffect
     """Protected less plain, by vote."""
-    interaction: Effect
+    interaction: PairedEffect
     """How much more the vote gains after protected than after plain training."""
-    pass_k_kept: Effect
+    pass_k_kept: PairedEffect
     """pass@k of the protected less that of the plain arm."""
-    pass_1_change: Effect
+    pass_1_change: PairedEffect
     """pass@1 of the protected less that of the plain arm."""
 
 
-def corners(plain: Sequence[Arm], protected: Sequence[Arm], *, k: int, votes: int) -> Corners:
+def compare_corners(plain: Sequence[EvaluatedArm], protected: Sequence[EvaluatedArm], *, k: int, votes: int) -> Corners:
     """Compare the arms, one reasoner for each seed in each, all on the same problems; pairs are the same seed."""
-    _check(plain, protected)
-    long_plain, short_plain = _right(plain, "extended"), _right(plain, "parallel")
-    long_protected, short_protected = _right(protected, "extended"), _right(protected, "parallel")
+    check_comparable(plain, protected)
+    long_plain, short_plain = _accuracies(plain, "extended"), _accuracies(plain, "parallel")
+    long_protected, short_protected = _accuracies(protected, "extended"), _accuracies(protected, "parallel")
     return Corners(
         problems=long_plain.shape[1],
-        repeats=len(plain[0].both_ways.extended.right[0]),
+        repeats=len(plain[0].answers.extended.right[0]),
         seeds=len(plain),
-        thinking=plain[0].both_ways.thinking,
+        thinking=plain[0].answers.thinking,
         k=k,
         votes=votes,
         plain_extended=_corner(plain, "extended"),
@@ -145,26 +145,28 @@ def corners(plain: Sequence[Arm], protected: Sequence[Arm], *, k: int, votes: in
         protected_parallel=_corner(protected, "parallel"),
         plain=_coverage(plain, k, votes),
         protected=_coverage(protected, k, votes),
-        vote_when_plain=compare(short_plain, long_plain),
-        vote_when_protected=compare(short_protected, long_protected),
-        protection_when_extended=compare(long_protected, long_plain),
-        protection_when_parallel=compare(short_protected, short_plain),
-        interaction=compare(short_protected - long_protected, short_plain - long_plain),
-        pass_k_kept=compare(_passed(protected, k), _passed(plain, k)),
-        pass_1_change=compare(_passed(protected, 1), _passed(plain, 1)),
+        vote_when_plain=compare_by_seed(short_plain, long_plain),
+        vote_when_protected=compare_by_seed(short_protected, long_protected),
+        protection_when_extended=compare_by_seed(long_protected, long_plain),
+        protection_when_parallel=compare_by_seed(short_protected, short_plain),
+        interaction=compare_by_seed(short_protected - long_protected, short_plain - long_plain),
+        pass_k_kept=compare_by_seed(_pass_at_k(protected, k), _pass_at_k(plain, k)),
+        pass_1_change=compare_by_seed(_pass_at_k(protected, 1), _pass_at_k(plain, 1)),
     )
 
 
-def _check(plain: Sequence[Arm], protected: Sequence[Arm]) -> None:
+def check_comparable(plain: Sequence[EvaluatedArm], protected: Sequence[EvaluatedArm]) -> None:
     if not plain or len(plain) != len(protected):
         raise MeasureError(
             f"There are {len(plain)} plain and {len(protected)} protected reasoners.",
             "Give one of each for every seed, in the same order.",
         )
     shapes = {
-        (np.shape(_replies(arm, way).right), arm.both_ways.thinking) for arm in (*plain, *protected) for way in WAYS
+        (np.shape(_answers_of(arm, way).right), arm.answers.thinking)
+        for arm in (*plain, *protected)
+        for way in THINKING_MODES
     }
-    questions = {arm.measured.question for arm in (*plain, *protected)}
+    questions = {arm.policy.question for arm in (*plain, *protected)}
     if len(shapes) > 1 or len(questions) > 1:
         raise MeasureError(
             "The reasoners were not asked the same problems equally often with the same budget.",
@@ -172,71 +174,76 @@ def _check(plain: Sequence[Arm], protected: Sequence[Arm]) -> None:
         )
 
 
-def _replies(arm: Arm, way: Way) -> Replies:
-    return arm.both_ways.extended if way == "extended" else arm.both_ways.parallel
+def _answers_of(arm: EvaluatedArm, way: ThinkingMode) -> FinalAnswers:
+    return arm.answers.extended if way == "extended" else arm.answers.parallel
 
 
-def _right(arms: Sequence[Arm], way: Way) -> FloatArray:
+def _accuracies(arms: Sequence[EvaluatedArm], way: ThinkingMode) -> FloatArray:
     """Return the share of right answers of each problem for each seed: [seeds, problems]."""
-    return np.array([_replies(arm, way).accuracies() for arm in arms])
+    return np.array([_answers_of(arm, way).accuracies() for arm in arms])
 
 
-def _passed(arms: Sequence[Arm], k: int) -> FloatArray:
+def _pass_at_k(arms: Sequence[EvaluatedArm], k: int) -> FloatArray:
     """Return pass@k of each problem for each seed: [seeds, problems]."""
-    return np.array([arm.measured.at(k).passed for arm in arms])
+    return np.array([arm.policy.scores_at(k).pass_at_k for arm in arms])
 
 
-def _corner(arms: Sequence[Arm], way: Way) -> Corner:
-    replies = [_replies(arm, way) for arm in arms]
-    tokens, allowed = np.array([one.tokens for one in replies]), np.array([one.allowed for one in replies])
+def _corner(arms: Sequence[EvaluatedArm], way: ThinkingMode) -> Corner:
+    replies = [_answers_of(arm, way) for arm in arms]
+    tokens, allowed = (
+        np.array([answers.tokens for answers in replies]),
+        np.array([answers.allowed for answers in replies]),
+    )
     return Corner(
-        mean_interval(_right(arms, way).mean(0), bounds=(0.0, 1.0)),
+        mean_interval(_accuracies(arms, way).mean(0), bounds=(0.0, 1.0)),
         float(tokens.mean()),
         float(1 - tokens.sum() / allowed.sum()),
-        mean_interval(np.mean([one.entropies() for one in replies], 0)),
-        float(np.mean([one.unread for one in replies])),
+        mean_interval(np.mean([answers.entropies() for answers in replies], 0)),
+        float(np.mean([answers.unreadable for answers in replies])),
     )
 
 
-def _coverage(arms: Sequence[Arm], k: int, votes: int) -> Coverage:
+def _coverage(arms: Sequence[EvaluatedArm], k: int, votes: int) -> Coverage:
     def rate(values: FloatArray) -> Interval:
         return mean_interval(values.mean(0), bounds=(0.0, 1.0))
 
     return Coverage(
-        rate(_passed(arms, 1)),
-        rate(_passed(arms, k)),
-        rate(np.array([arm.measured.at(votes).majority for arm in arms])),
+        rate(_pass_at_k(arms, 1)),
+        rate(_pass_at_k(arms, k)),
+        rate(np.array([arm.policy.scores_at(votes).majority_at_k for arm in arms])),
     )
 
 
-def compare(first: FloatArray, second: FloatArray) -> Effect:
+def compare_by_seed(first: FloatArray, second: FloatArray) -> PairedEffect:
     """Compare two tables of [seeds, problems]: problem by problem over the mean of seeds, and seed by seed over the mean of problems."""
     paired = paired_difference(first.mean(0), second.mean(0))
-    return Effect(paired.difference, paired.p_value, over_seeds((first - second).mean(1)) if len(first) > 1 else None)
+    return PairedEffect(
+        paired.difference, paired.p_value, seed_interval((first - second).mean(1)) if len(first) > 1 else None
+    )
 
 
-HALF = 0.5
+MAX_ENTROPY_LEFT = 0.5
 """Share of the base's entropy that plain training is said to leave less than."""
 
 
 @dataclass(frozen=True)
-class Policies:
+class BaseAndArms:
     """The base and what became of it, one reasoner a seed."""
 
-    base: Measured
+    base: PolicyEval
     """Before training."""
-    plain: Sequence[Arm]
+    plain: Sequence[EvaluatedArm]
     """After plain training."""
-    protected: Sequence[Arm]
+    protected: Sequence[EvaluatedArm]
     """After protected training."""
 
 
-def policies_table(found: Policies, k: int, votes: int) -> Table:
+def policies_table(found: BaseAndArms, k: int, votes: int) -> Table:
     """Return what the base and both arms know and how broad they are."""
-    rows: list[list[Cell]] = [["base", *_numbers(found.base, k, votes)]]
+    rows: list[list[Cell]] = [["base", *_policy_numbers(found.base, k, votes)]]
     for name, arms in (("plain GRPO", found.plain), ("protected", found.protected)):
-        by_seed = [[number.value for number in _numbers(arm.measured, k, votes)] for arm in arms]
-        rows.append([name, *(over_seeds(values, bounds=(0.0, np.inf)) for values in zip(*by_seed, strict=True))])
+        by_seed = [[number.value for number in _policy_numbers(arm.policy, k, votes)] for arm in arms]
+        rows.append([name, *(seed_interval(values, bounds=(0.0, np.inf)) for values in zip(*by_seed, strict=True))])
     columns = [
         Column("policy"),
         Column("pass@1"),
@@ -255,10 +262,10 @@ def policies_table(found: Policies, k: int, votes: int) -> Table:
     )
 
 
-def claims(found: Policies, table: Corners) -> Table:
+def claims_table(found: BaseAndArms, table: Corners) -> Table:
     """Return every claim with its number and whether it shows."""
     rows: list[list[Cell]] = [
-        [what, number, "shows" if shows else "does not show"] for what, number, shows in _claims(found, table)
+        [what, number, "shows" if shows else "does not show"] for what, number, shows in list_claims(found, table)
     ]
     return Table(
         "What should show",
@@ -269,37 +276,37 @@ def claims(found: Policies, table: Corners) -> Table:
     )
 
 
-def _claims(found: Policies, table: Corners) -> Iterator[tuple[str, Interval, bool]]:
+def list_claims(found: BaseAndArms, table: Corners) -> Iterator[tuple[str, Interval, bool]]:
     k = table.k
-    ratios = [arm.measured.entropy.value / found.base.entropy.value for arm in found.plain]
-    left = over_seeds(ratios, bounds=(0.0, np.inf))
-    yield "plain training leaves less than half of the base's entropy (share left)", left, left.high < HALF
-    yield _above("plain training raises pass@1", change(found.plain, found.base, 1))
-    yield _below(f"plain training lowers pass@{k}", change(found.plain, found.base, k))
-    yield _above("protected training raises pass@1", change(found.protected, found.base, 1))
+    ratios = [arm.policy.entropy.value / found.base.entropy.value for arm in found.plain]
+    left = seed_interval(ratios, bounds=(0.0, np.inf))
+    yield "plain training leaves less than half of the base's entropy (share left)", left, left.high < MAX_ENTROPY_LEFT
+    yield _above("plain training raises pass@1", change_from_base(found.plain, found.base, 1))
+    yield _below(f"plain training lowers pass@{k}", change_from_base(found.plain, found.base, k))
+    yield _above("protected training raises pass@1", change_from_base(found.protected, found.base, 1))
     yield _above("pass@1 of protected is above plain's", table.pass_1_change)
     yield _above(f"pass@{k} of protected is above plain's", table.pass_k_kept)
-    yield _above(f"pass@{k} of protected is above the base's", change(found.protected, found.base, k))
+    yield _above(f"pass@{k} of protected is above the base's", change_from_base(found.protected, found.base, k))
     yield _above("a vote beats one long thought after plain training", table.vote_when_plain)
     yield _above("a vote beats one long thought after protected training", table.vote_when_protected)
     yield _above("protection adds to the vote", table.protection_when_parallel)
     yield _above("the vote gains more after protected training (interaction)", table.interaction)
 
 
-def _above(what: str, effect: Effect) -> tuple[str, Interval, bool]:
-    return what, effect.quoted, effect.shows and effect.value.value > 0
+def _above(what: str, effect: PairedEffect) -> tuple[str, Interval, bool]:
+    return what, effect.reported, effect.is_significant and effect.value.value > 0
 
 
-def _below(what: str, effect: Effect) -> tuple[str, Interval, bool]:
-    return what, effect.quoted, effect.shows and effect.value.value < 0
+def _below(what: str, effect: PairedEffect) -> tuple[str, Interval, bool]:
+    return what, effect.reported, effect.is_significant and effect.value.value < 0
 
 
-def change(arms: Sequence[Arm], base: Measured, k: int) -> Effect:
+def change_from_base(arms: Sequence[EvaluatedArm], base: PolicyEval, k: int) -> PairedEffect:
     """Return how much pass@k has changed since the base, over the seeds of an arm."""
-    after = np.array([arm.measured.at(k).passed for arm in arms])
-    return compare(after, np.broadcast_to(np.array(base.at(k).passed), after.shape))
+    after = np.array([arm.policy.scores_at(k).pass_at_k for arm in arms])
+    return compare_by_seed(after, np.broadcast_to(np.array(base.scores_at(k).pass_at_k), after.shape))
 
 
-def _numbers(one: Measured, k: int, votes: int) -> list[Interval]:
-    rates = [one.at(1).pass_rate, one.at(votes).majority_rate, one.at(k).pass_rate]
+def _policy_numbers(one: PolicyEval, k: int, votes: int) -> list[Interval]:
+    rates = [one.scores_at(1).pass_rate, one.scores_at(votes).majority_rate, one.scores_at(k).pass_rate]
     return [*rates, one.entropy, one.planning, one.execution, one.tokens]

@@ -15,7 +15,7 @@ from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
-from breadth.lab.evaluation.evaluate import PLAIN
+from breadth.lab.evaluation.evaluate import PLAIN_SAMPLING
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.sampler import ReasonerSampler
 from breadth.lab.task.grammar import AGAIN, CLOSE, OPEN
@@ -27,16 +27,16 @@ from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.sampler import Sampler
 from breadth.runtime.solve_context import gather_or_cancel
 
-AT_ONCE = 128
+MAX_CONCURRENT = 128
 """Problems being answered at one time: enough to fill the batches, few enough for little memory."""
-ANSWER = 8
+ROUTES_ANSWER_TOKENS = 8
 """Tokens kept for the answer behind forced thinking; it takes two."""
-MARKS = Thinking(open=OPEN, close=CLOSE, cue=f" {AGAIN}", final="")
+ROUTES_THINKING = Thinking(open=OPEN, close=CLOSE, cue=f" {AGAIN}", final="")
 """How the reasoner marks its thinking; one more attempt is what it says itself where it goes on."""
 
 
 @dataclass(frozen=True)
-class Replies:
+class FinalAnswers:
     """Final answers of one way of inference: several to each problem, each from a seed of its own."""
 
     answers: tuple[tuple[str, ...], ...]
@@ -57,37 +57,37 @@ class Replies:
         return np.array([answer_entropy(np.unique(row, return_inverse=True)[1]) for row in self.answers])
 
     @property
-    def unread(self) -> float:
+    def unreadable(self) -> float:
         """Share of repeats without a readable answer."""
         return float(np.mean([answer == "" for row in self.answers for answer in row]))
 
 
 @dataclass(frozen=True)
-class BothWays:
+class ExtendedVsParallel:
     """The same problems answered both ways."""
 
     thinking: int
     """Thinking tokens that were forced."""
-    extended: Replies
+    extended: FinalAnswers
     """One long thought to each."""
-    parallel: Replies
+    parallel: FinalAnswers
     """A vote, for at most what the long thought has cost on the same problem and repeat."""
 
 
 @dataclass(frozen=True)
-class Question:
+class GradedPrompt:
     """What is asked, of whatever model."""
 
     prompt: str
     """The text that is continued."""
     answer: str
     """The right answer."""
-    marks: Thinking
+    thinking: Thinking
     """How thinking is marked in the reply, and what makes it go on."""
 
 
 @dataclass(frozen=True)
-class Ways:
+class AnswerPlan:
     """How questions are answered."""
 
     thinking: int
@@ -96,9 +96,9 @@ class Ways:
     """Answers to each question, each way."""
     seed: int = 0
     """Of every draw."""
-    sampling: Sampling = PLAIN
+    sampling: Sampling = PLAIN_SAMPLING
     """How the replies that vote are drawn."""
-    room: int = ANSWER
+    answer_tokens: int = ROUTES_ANSWER_TOKENS
     """Tokens kept for the answer behind the long thought."""
     reading: Reading = Reading("whole")
     """Where the answer stands in a reply, behind its thinking."""
@@ -106,9 +106,9 @@ class Ways:
     def __post_init__(self) -> None:
         require(self, "thinking", self.thinking >= 1, "1 or more tokens")
         require(self, "repeats", self.repeats >= 1, "1 or more")
-        require(self, "room", self.room >= 1, "1 or more tokens")
+        require(self, "answer_tokens", self.answer_tokens >= 1, "1 or more tokens")
 
-    def tasks(self, questions: Sequence[Question], sampling: Sampling) -> list[Task]:
+    def tasks(self, questions: Sequence[GradedPrompt], sampling: Sampling) -> list[Task]:
         """Return a task for each question and repeat, question by question."""
         return [
             Task(
@@ -122,25 +122,27 @@ class Ways:
             for repeat in range(self.repeats)
         ]
 
-    def strategies(self, questions: Sequence[Question]) -> list[Strategy]:
+    def strategies(self, questions: Sequence[GradedPrompt]) -> list[Strategy]:
         """Return the long thought for each question and repeat."""
         return [
-            BudgetForcing(cues=0, minimum=self.thinking, maximum=self.thinking, thinking=question.marks)
+            BudgetForcing(cues=0, minimum=self.thinking, maximum=self.thinking, thinking=question.thinking)
             for question in questions
             for _ in range(self.repeats)
         ]
 
 
-def answer_both_ways(
+def answer_extended_and_parallel(
     reasoner: Reasoner, problems: Sequence[Problem], *, thinking: int, repeats: int = 4, seed: int = 0
-) -> BothWays:
+) -> ExtendedVsParallel:
     """Let the reasoner answer problems both ways; an end of thinking before the budget becomes one more attempt."""
     prime = reasoner.teacher.facts.prime
-    questions = [Question(problem.text, str(problem.answer(prime)), MARKS) for problem in problems]
-    return answer_questions(lambda: ReasonerSampler(reasoner), questions, Ways(thinking, repeats, seed))
+    questions = [GradedPrompt(problem.text, str(problem.answer(prime)), ROUTES_THINKING) for problem in problems]
+    return answer_prompts(lambda: ReasonerSampler(reasoner), questions, AnswerPlan(thinking, repeats, seed))
 
 
-def answer_questions(opened: Callable[[], Sampler], questions: Sequence[Question], ways: Ways) -> BothWays:
+def answer_prompts(
+    opened: Callable[[], Sampler], questions: Sequence[GradedPrompt], ways: AnswerPlan
+) -> ExtendedVsParallel:
     """Answer each question several times by a thought of exactly so many tokens, then by a vote for no more than that has cost.
 
     Both go through the driver, with the sampler that is opened here and closed in the end. The long thought is budget
@@ -149,29 +151,33 @@ def answer_questions(opened: Callable[[], Sampler], questions: Sequence[Question
     usual length no longer fits into what the long thought has used; what it does not need it saves. One after the
     other, so that nothing depends on which of several arrives first: the same seed gives the same answers.
     """
-    return asyncio.run(_both(opened, list(questions), ways))
+    return asyncio.run(_answer_all(opened, list(questions), ways))
 
 
-async def _both(opened: Callable[[], Sampler], questions: list[Question], ways: Ways) -> BothWays:
+async def _answer_all(
+    opened: Callable[[], Sampler], questions: list[GradedPrompt], ways: AnswerPlan
+) -> ExtendedVsParallel:
     sampler = opened()
     try:
-        forced = replace(ways.sampling, max_tokens=ways.thinking + ways.room)
-        long = await _solved(sampler, ways.strategies(questions), ways.tasks(questions, forced), None)
-        spent = [one.spend.output_tokens for one in long]
+        forced = replace(ways.sampling, max_tokens=ways.thinking + ways.answer_tokens)
+        long = await _solve_all(sampler, ways.strategies(questions), ways.tasks(questions, forced), None)
+        spent = [result.spend.output_tokens for result in long]
         tasks = ways.tasks(questions, ways.sampling)
-        short = await _solved(sampler, [AdaptiveVote(width=1)] * len(tasks), tasks, spent)
+        short = await _solve_all(sampler, [AdaptiveVote(width=1)] * len(tasks), tasks, spent)
     finally:
         await sampler.close()
-    return BothWays(
-        ways.thinking, _replies(long, questions, ways.repeats, spent), _replies(short, questions, ways.repeats, spent)
+    return ExtendedVsParallel(
+        ways.thinking,
+        _collect_answers(long, questions, ways.repeats, spent),
+        _collect_answers(short, questions, ways.repeats, spent),
     )
 
 
-async def _solved(
+async def _solve_all(
     sampler: Sampler, strategies: Sequence[Strategy], tasks: Sequence[Task], most: Sequence[int] | None
 ) -> list[SolveResult]:
     """Solve tasks, each by its own strategy within its own budget; a draw that breaks breaks the whole, for it is no wrong answer."""
-    driver, places = Driver(sampler), asyncio.Semaphore(AT_ONCE)
+    driver, places = Driver(sampler), asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(place: int, task: Task) -> SolveResult:
         async with places:
@@ -185,13 +191,15 @@ async def _solved(
     return await gather_or_cancel(one(place, task) for place, task in enumerate(tasks))
 
 
-def _replies(solved: list[SolveResult], questions: list[Question], repeats: int, allowed: list[int]) -> Replies:
-    keys = [one.answer.key or "" for one in solved]
+def _collect_answers(
+    solved: list[SolveResult], questions: list[GradedPrompt], repeats: int, allowed: list[int]
+) -> FinalAnswers:
+    keys = [result.answer.key or "" for result in solved]
     truths = [answer_key(question.answer) for question in questions for _ in range(repeats)]
     right = [key == truth for key, truth in zip(keys, truths, strict=True)]
     rows = [slice(start, start + repeats) for start in range(0, len(solved), repeats)]
-    tokens = [one.spend.output_tokens for one in solved]
-    return Replies(
+    tokens = [result.spend.output_tokens for result in solved]
+    return FinalAnswers(
         tuple(tuple(keys[row]) for row in rows),
         tuple(tuple(right[row]) for row in rows),
         tuple(tuple(tokens[row]) for row in rows),

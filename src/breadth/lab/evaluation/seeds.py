@@ -12,7 +12,7 @@ from breadth.measure.intervals import UNBOUNDED, Bounds, Interval, check_level
 from breadth.measure.validate import FloatArray, as_finite
 
 
-def over_seeds(values: npt.ArrayLike, *, bounds: Bounds = UNBOUNDED, level: float = 0.95) -> Interval:
+def seed_interval(values: npt.ArrayLike, *, bounds: Bounds = UNBOUNDED, level: float = 0.95) -> Interval:
     """Return the mean of one value a seed with Student's t interval, cut at the values the quantity cannot leave.
 
     One seed tells nothing of the spread: the interval is then all the bounds allow. Misleads where the values of a few
@@ -32,7 +32,7 @@ def over_seeds(values: npt.ArrayLike, *, bounds: Bounds = UNBOUNDED, level: floa
     )
 
 
-def ranks(intervals: Mapping[str, Interval]) -> dict[str, str]:
+def seed_ranks(intervals: Mapping[str, Interval]) -> dict[str, str]:
     """Return the places each arm may have, the largest value first: arms whose intervals overlap share theirs, e.g.
 
     ``1-4``.
@@ -46,7 +46,7 @@ def ranks(intervals: Mapping[str, Interval]) -> dict[str, str]:
     return placed
 
 
-def smoothed(values: Sequence[float], width: int) -> FloatArray:
+def trailing_mean(values: Sequence[float], width: int) -> FloatArray:
     """Return the mean of the last so many values up to each, of fewer at the beginning."""
     totals = np.cumsum([0.0, *values])
     ends = np.arange(1, len(values) + 1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from breadth.base.errors import MeasureError
-from breadth.lab.task.grammar import END, Role, Trace, parse
+from breadth.lab.task.grammar import END, ReplyTrace, TokenRole, parse
 from breadth.lab.task.problems import read_problem
 from breadth.runs.reader import Run
 
@@ -111,13 +111,13 @@ def generation_numbers(step: int, rows: list[dict[str, Any]], *, grammar: bool) 
         answers[row["group"]] |= set() if trace.answer is None else {trace.answer}
     return numbers | {
         "entropy": _role_entropy(rows, traces, None),
-        "planning": _role_entropy(rows, traces, Role.PLANNING),
-        "execution": _role_entropy(rows, traces, Role.EXECUTION),
+        "planning": _role_entropy(rows, traces, TokenRole.PLANNING),
+        "execution": _role_entropy(rows, traces, TokenRole.EXECUTION),
         "distinct": _mean([len(found) for found in answers.values()]),
     }
 
 
-def _role_entropy(rows: list[dict[str, Any]], traces: list[Trace], role: Role | None) -> float:
+def _role_entropy(rows: list[dict[str, Any]], traces: list[ReplyTrace], role: TokenRole | None) -> float:
     """Return the mean entropy of the tokens of a role, or of all."""
     return _mean(
         [

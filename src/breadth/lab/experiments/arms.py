@@ -9,7 +9,7 @@ from typing import Any
 
 from breadth.base.errors import MechanismError
 from breadth.lab.demo.plan import ANCHOR
-from breadth.lab.grpo import SEVERAL, SEVERAL_RATE, Course
+from breadth.lab.grpo import OFF_POLICY_LEARNING_RATE, OFF_POLICY_UPDATES, GrpoRun
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus
@@ -30,21 +30,21 @@ ON_POLICY, PLAIN = "on-policy", "plain"
 
 
 @dataclass(frozen=True)
-class Arm:
+class RemedyArm:
     """One remedy, or a control."""
 
     chain: Chain
     """What runs."""
-    what: str
+    description: str
     """In a few words, with what differs from the published setting."""
     updates: int = 1
     """Optimizer steps a generation."""
 
-    def course(self, seed: int, **others: Any) -> Course:
+    def grpo_run(self, seed: int, **others: Any) -> GrpoRun:
         """Return its course: as many generations in every regime, each regime at the rate that is best for its plain arm."""
-        regime = {} if self.updates == 1 else {"rate": SEVERAL_RATE}
-        course = Course(self.chain, **{**regime, **others, "updates": self.updates, "seed": seed})
-        return replace(course, steps=course.steps * self.updates)
+        regime = {} if self.updates == 1 else {"learning_rate": OFF_POLICY_LEARNING_RATE}
+        run = GrpoRun(self.chain, **{**regime, **others, "updates": self.updates, "seed": seed})
+        return replace(run, steps=run.steps * self.updates)
 
     @property
     def control(self) -> str:
@@ -52,46 +52,54 @@ class Arm:
         return ON_POLICY if self.updates == 1 else PLAIN
 
 
-def _grpo(*more: Mechanism, clip: Mechanism | None = None, credit: tuple[Mechanism, ...] = ()) -> Chain:  # type: ignore[type-arg]  # of any stage
+def grpo_chain(*more: Mechanism, clip: Mechanism | None = None, credit: tuple[Mechanism, ...] = ()) -> Chain:  # type: ignore[type-arg]  # of any stage
     """Return GRPO with something added; all arms average over tokens, so that they differ in the remedy alone."""
     return Chain((GroupAdvantage(), *credit, clip or ClippedPolicy(), *more))
 
 
-ARMS: dict[str, Arm] = {
-    ON_POLICY: Arm(_grpo(), "plain GRPO, strictly on-policy"),
-    PLAIN: Arm(_grpo(), f"plain GRPO, {SEVERAL} updates a generation", SEVERAL),
-    "clip-higher": Arm(_grpo(clip=ClippedPolicy(high=0.28)), "upper clip 0.28 (DAPO); needs several updates", SEVERAL),
-    "gppo": Arm(_grpo(clip=GradientPreserving()), "bounded gradients through the clip; needs several updates", SEVERAL),
-    "kl-cov": Arm(
-        _grpo(KLCov(), clip=ClippedPolicy(low=1.0, high=float("inf"))),
-        "KL-Cov as published; needs several updates",
-        SEVERAL,
+SINGLE_ARMS: dict[str, RemedyArm] = {
+    ON_POLICY: RemedyArm(grpo_chain(), "plain GRPO, strictly on-policy"),
+    PLAIN: RemedyArm(grpo_chain(), f"plain GRPO, {OFF_POLICY_UPDATES} updates a generation", OFF_POLICY_UPDATES),
+    "clip-higher": RemedyArm(
+        grpo_chain(clip=ClippedPolicy(high=0.28)), "upper clip 0.28 (DAPO); needs several updates", OFF_POLICY_UPDATES
     ),
-    "clip-cov": Arm(
-        _grpo(ClipCov(share=2e-3), clip=ClippedPolicy(low=1.0, high=1.0)),
+    "gppo": RemedyArm(
+        grpo_chain(clip=GradientPreserving()),
+        "bounded gradients through the clip; needs several updates",
+        OFF_POLICY_UPDATES,
+    ),
+    "kl-cov": RemedyArm(
+        grpo_chain(KLCov(), clip=ClippedPolicy(low=1.0, high=float("inf"))),
+        "KL-Cov as published; needs several updates",
+        OFF_POLICY_UPDATES,
+    ),
+    "clip-cov": RemedyArm(
+        grpo_chain(ClipCov(share=2e-3), clip=ClippedPolicy(low=1.0, high=1.0)),
         "Clip-Cov; share 0.002, ten times the published: a batch here has a few thousand tokens",
     ),
-    "entropy-bonus": Arm(_grpo(EntropyBonus(coefficient=0.01)), "0.01 for every nat of every token"),
-    "entropy-target": Arm(
-        _grpo(EntropyTarget(target_share=0.7, increment=0.005, largest=0.2)),
+    "entropy-bonus": RemedyArm(grpo_chain(EntropyBonus(coefficient=0.01)), "0.01 for every nat of every token"),
+    "entropy-target": RemedyArm(
+        grpo_chain(EntropyTarget(target_share=0.7, increment=0.005, largest=0.2)),
         "held at 0.7 of the start; increments of TRL's port, for a course is short",
     ),
-    "forking": Arm(_grpo(ForkingTokens()), "policy loss on the fifth of the tokens with the most entropy"),
-    "ucb": Arm(_grpo(credit=(OutcomeBonus(),)), "bonus for answers seldom given before"),
-    "batch-penalty": Arm(_grpo(credit=(RepeatPenalty(),)), "penalty for answers that others of the group give"),
-    "anchor": Arm(
-        _grpo(ReferenceKL(ANCHOR)), f"{ANCHOR} for every nat away from the base: the protected arm of the demo"
+    "forking": RemedyArm(grpo_chain(ForkingTokens()), "policy loss on the fifth of the tokens with the most entropy"),
+    "ucb": RemedyArm(grpo_chain(credit=(OutcomeBonus(),)), "bonus for answers seldom given before"),
+    "batch-penalty": RemedyArm(
+        grpo_chain(credit=(RepeatPenalty(),)), "penalty for answers that others of the group give"
     ),
-    "thermostat": Arm(_grpo(ForkThermostat()), "entropy of the forking tokens held in a band"),
-    "planning-thermostat": Arm(
-        _grpo(ForkThermostat(forks="planning")),
+    "anchor": RemedyArm(
+        grpo_chain(ReferenceKL(ANCHOR)), f"{ANCHOR} for every nat away from the base: the protected arm of the demo"
+    ),
+    "thermostat": RemedyArm(grpo_chain(ForkThermostat()), "entropy of the forking tokens held in a band"),
+    "planning-thermostat": RemedyArm(
+        grpo_chain(ForkThermostat(forks="planning")),
         "the same on the tokens that plan, which the lab knows and others must guess",
     ),
 }
 """Every arm by name, controls first."""
 
 
-PAIR = ("anchor", "ucb")
+CHOSEN_PAIR = ("anchor", "ucb")
 """Chosen by `breadth lab run remedies --seeds 5` over the single arms."""
 
 
@@ -106,42 +114,42 @@ def best_pair(votes: Mapping[str, float]) -> tuple[str, str] | None:
     return None if best is None else (max(best, key=lambda name: votes[name]), min(best, key=lambda name: votes[name]))
 
 
-def joined(first: str, second: str) -> Arm:
+def join_arms(first: str, second: str) -> RemedyArm:
     """Return both remedies as one arm; raises a MechanismError where they cannot be joined."""
-    one, other = ARMS[first], ARMS[second]
-    if one.updates != other.updates:
+    first_arm, second_arm = SINGLE_ARMS[first], SINGLE_ARMS[second]
+    if first_arm.updates != second_arm.updates:
         raise MechanismError(
             f"{first} and {second} are of two regimes.", "Join arms with as many updates a generation."
         )
-    added = [*_added(one), *_added(other)]
+    added = [*mechanisms_beyond_control(first_arm), *mechanisms_beyond_control(second_arm)]
     own = [mechanism for mechanism in added if mechanism.role is Role.SURROGATE]
     surrogate = own or [
-        mechanism for mechanism in ARMS[one.control].chain.mechanisms if mechanism.role is Role.SURROGATE
+        mechanism for mechanism in SINGLE_ARMS[first_arm.control].chain.mechanisms if mechanism.role is Role.SURROGATE
     ]
-    credit = [*_estimator(one), *(mechanism for mechanism in added if mechanism.stage is Stage.CREDIT)]
+    credit = [*_estimator(first_arm), *(mechanism for mechanism in added if mechanism.stage is Stage.CREDIT)]
     terms = [mechanism for mechanism in added if mechanism.stage is Stage.LOSS and mechanism.role is not Role.SURROGATE]
-    return replace(one, chain=Chain((*credit, *surrogate, *terms)), what=f"{first} and {second} together")
+    return replace(first_arm, chain=Chain((*credit, *surrogate, *terms)), description=f"{first} and {second} together")
 
 
 def _joinable(votes: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    singles = [name for name in ARMS if name in votes and name not in (ON_POLICY, PLAIN)]
+    singles = [name for name in SINGLE_ARMS if name in votes and name not in (ON_POLICY, PLAIN)]
     for pair in combinations(singles, 2):
         try:
-            joined(*pair)
+            join_arms(*pair)
         except MechanismError:
             continue
         yield pair
 
 
-def _added(arm: Arm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any stage
+def mechanisms_beyond_control(arm: RemedyArm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any stage
     """Return what an arm has that its control has not."""
-    control = ARMS[arm.control].chain.mechanisms
+    control = SINGLE_ARMS[arm.control].chain.mechanisms
     return [mechanism for mechanism in arm.chain.mechanisms if mechanism not in control]
 
 
-def _estimator(arm: Arm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any stage
+def _estimator(arm: RemedyArm) -> list[Mechanism]:  # type: ignore[type-arg]  # of any stage
     return [mechanism for mechanism in arm.chain.mechanisms if mechanism.role is Role.ESTIMATOR]
 
 
-ALL_ARMS: dict[str, Arm] = {**ARMS, "pair": joined(*PAIR)}
+ALL_ARMS: dict[str, RemedyArm] = {**SINGLE_ARMS, "pair": join_arms(*CHOSEN_PAIR)}
 """All arms that are run: the controls, every remedy by itself, and two together."""

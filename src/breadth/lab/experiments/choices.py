@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from breadth.base import settings
-from breadth.lab.demo.plan import FULL, protected_by
-from breadth.lab.evaluation.checkpoints import VOTED, beside_table, over_beside
-from breadth.lab.evaluation.seeds import over_seeds, smoothed
-from breadth.lab.grpo import SEVERAL
-from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.lab.demo.plan import FULL_DEMO, chain_with_anchor
+from breadth.lab.evaluation.checkpoints import VALIDATION_VOTE, validation_interval, validation_table
+from breadth.lab.evaluation.seeds import seed_interval, trailing_mean
+from breadth.lab.grpo import OFF_POLICY_UPDATES
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell
 from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
-WINDOW = 10
+SCORE_WINDOW = 10
 """Generations that a score is the mean of: one generation alone asks only a few problems."""
-BESIDE, REPLIES = 128, 32
+VALIDATION_PROBLEMS, VALIDATION_REPLIES = 128, 32
 """Problems beside those trained on that prices are judged by, none of them held out, and replies to each."""
-WORK = "breadth.lab.experiments.choices:train_only"
-Runs = Mapping[str, Sequence[Mapping[str, Any]]]
+CHOICES_WORK = "breadth.lab.experiments.choices:train_and_validate"
+CandidateResults = Mapping[str, Sequence[Mapping[str, Any]]]
 """Results by candidate, one a seed."""
 
 
@@ -54,27 +54,29 @@ class Choices:
     """Optimizer steps."""
     every: int = 20
     """Steps between the rows of the table, which are what is chosen from."""
-    course: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     """What the courses have in place of the defaults of `Course`."""
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+    def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List every candidate at every seed, seed by seed."""
         return tuple(
-            self._trial(name, rate, price, seed, bench)
-            for seed in range(bench.seeds)
+            self._trial(name, rate, price, seed, setup)
+            for seed in range(setup.seeds)
             for name, rate, price in self._candidates()
         )
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
         """Say what is best by the rules, and show all."""
         found: dict[str, list[Mapping[str, Any]]] = {name: [] for name, _, _ in self._candidates()}
-        for one in done:
-            found[one.trial.arm].append(one.result)
-        runs: Runs = {name: ended for name, ended in found.items() if ended}
+        for trial in done:
+            found[trial.trial.arm].append(trial.result)
+        runs: CandidateResults = {name: ended for name, ended in found.items() if ended}
         sections: list[Section] = (
-            [*self._verdicts(runs), self._table(runs), _beside(runs), self._curve(runs)] if runs else [_nothing()]
+            [*self._verdicts(runs), self._table(runs), _validation_section(runs), self._curve(runs)]
+            if runs
+            else [_no_results()]
         )
-        facts = [Fact("base", bench.weights), Fact("seeds", max(map(len, runs.values()), default=0))]
+        facts = [Fact("base", setup.weights), Fact("seeds", max(map(len, runs.values()), default=0))]
         return Page(
             "Choices" if self.updates == 1 else f"Choices with {self.updates} updates a generation",
             sections,
@@ -89,37 +91,40 @@ class Choices:
     def _candidates(self) -> list[tuple[str, float, float]]:
         """List name, rate and price."""
         return [
-            *((_rate(one), one, 0.0) for one in self.rates),
-            *((_price(one), self._middle, one) for one in self.prices),
+            *((_rate_name(rate), rate, 0.0) for rate in self.rates),
+            *((_price_name(price), self._middle, price) for price in self.prices),
         ]
 
-    def _trial(self, name: str, rate: float, price: float, seed: int, bench: Bench) -> Trial:
-        from breadth.lab.grpo import Course
+    def _trial(self, name: str, rate: float, price: float, seed: int, setup: ExperimentSetup) -> ExperimentTrial:
+        from breadth.lab.grpo import GrpoRun
 
-        course = Course(
-            protected_by(price),
-            **{"steps": self.steps, "rate": rate, "updates": self.updates, "seed": seed, **self.course},
+        run = GrpoRun(
+            chain_with_anchor(price),
+            **{"steps": self.steps, "learning_rate": rate, "updates": self.updates, "seed": seed, **self.overrides},
         )
-        return Trial(
-            f"{name}/seed-{seed}", WORK, {"weights": bench.weights, "course": settings.to_table(course)}, course.steps
+        return ExperimentTrial(
+            f"{name}/seed-{seed}",
+            CHOICES_WORK,
+            {"weights": setup.weights, "grpo_run": settings.to_table(run)},
+            run.steps,
         )
 
     def _steps(self) -> list[int]:
         return [*range(self.every, self.steps, self.every), self.steps]
 
-    def _verdicts(self, runs: Runs) -> list[Verdict]:
+    def _verdicts(self, runs: CandidateResults) -> list[Verdict]:
         plain = {
-            (rate, step): _score(runs[_rate(rate)], step)
+            (rate, step): score_at_step(runs[_rate_name(rate)], step)
             for rate in self.rates
-            if _rate(rate) in runs
+            if _rate_name(rate) in runs
             for step in self._steps()
         }
         if not plain:
-            return [_nothing()]
+            return [_no_results()]
         rate, step = max(plain, key=lambda place: plain[place].value)
-        priced = [price for price in self.prices if _price(price) in runs]
+        priced = [price for price in self.prices if _price_name(price) in runs]
         chosen = [self._best(rate, step, plain[rate, step])]
-        return [*chosen, self._price(runs, priced, rate)] if priced and _rate(self._middle) in runs else chosen
+        return [*chosen, self._price(runs, priced, rate)] if priced and _rate_name(self._middle) in runs else chosen
 
     def _best(self, rate: float, step: int, score: Interval) -> Verdict:
         edges = [
@@ -137,91 +142,94 @@ class Choices:
         )
         return Verdict(Severity.NOTE, headline, body, [Fact("train pass@1", score)])
 
-    def _price(self, runs: Runs, priced: Sequence[float], rate: float) -> Verdict:
+    def _price(self, runs: CandidateResults, priced: Sequence[float], rate: float) -> Verdict:
         """Choose the price from whose policy a vote makes most: score and breadth in one number."""
-        found = {name: over_beside(runs[name], VOTED) for name in (_rate(self._middle), *map(_price, priced))}
-        best = max(priced, key=lambda price: found[_price(price)].value)
+        found = {
+            name: validation_interval(runs[name], VALIDATION_VOTE)
+            for name in (_rate_name(self._middle), *map(_price_name, priced))
+        }
+        best = max(priced, key=lambda price: found[_price_name(price)].value)
         rule = (
-            f"The rule: that whose vote for {FULL.thinking} tokens, as the corners have, is best on problems not"
+            f"The rule: that whose vote for {FULL_DEMO.thinking} tokens, as the corners have, is best on problems not"
             " trained on."
         )
-        if found[_price(best)].value < found[_rate(self._middle)].value:
+        if found[_price_name(best)].value < found[_rate_name(self._middle)].value:
             rule += " None is better than plain."
         if rate != self._middle:
             rule += (
                 f" Prices were tried at a rate of {self._middle:g}; plain does best at {rate:g}, so try them there"
                 " before using one."
             )
-        facts = [Fact(f"vote, {_words(name)}", voted) for name, voted in found.items()]
+        facts = [Fact(f"vote, {_display_name(name)}", voted) for name, voted in found.items()]
         return Verdict(Severity.NOTE, f"The price of the anchor is {best:g}.", rule, facts)
 
-    def _table(self, runs: Runs) -> Table:
+    def _table(self, runs: CandidateResults) -> Table:
         rows: list[list[Cell]] = [
-            [str(step), *(_score(ended, step) for ended in runs.values())] for step in self._steps()
+            [str(step), *(score_at_step(ended, step) for ended in runs.values())] for step in self._steps()
         ]
-        columns = [Column("steps"), *(Column(_words(name)) for name in runs)]
+        columns = [Column("steps"), *(Column(_display_name(name)) for name in runs)]
         priced = f" Prices are at a rate of {self._middle:g}." if self.prices else ""
-        note = (
-            f"Mean of the last {WINDOW} generations; intervals over seeds. The best of many is a little lucky.{priced}"
-        )
+        note = f"Mean of the last {SCORE_WINDOW} generations; intervals over seeds. The best of many is a little lucky.{priced}"
         return Table("Train pass@1", columns, rows, note)
 
-    def _curve(self, runs: Runs) -> Curve:
+    def _curve(self, runs: CandidateResults) -> Curve:
         lines = []
         for name, ended in runs.items():
-            curves = [one["train"] for one in ended]
-            length = min(len(one["steps"]) for one in curves)
-            means = np.mean([smoothed(one["reward"][:length], WINDOW) for one in curves], axis=0)
-            lines.append(Series(_words(name), curves[0]["steps"][:length], means.tolist()))
+            curves = [result["train"] for result in ended]
+            length = min(len(curve["steps"]) for curve in curves)
+            means = np.mean([trailing_mean(curve["reward"][:length], SCORE_WINDOW) for curve in curves], axis=0)
+            lines.append(Series(_display_name(name), curves[0]["steps"][:length], means.tolist()))
         return Curve(
             "Train pass@1 while training", lines, Axis("optimizer step"), Axis("pass@1"), note="Means over seeds."
         )
 
 
-def train_only(asked: Mapping[str, Any], folder: Any, base: Any, told: Any) -> dict[str, Any]:
+def train_and_validate(config: Mapping[str, Any], folder: Any, base: Any, on_units: Any) -> dict[str, Any]:
     """Run a course and return how it went on the problems it trained on, and what it is worth on others that are not held out."""
-    from breadth.lab.evaluation.checkpoints import judge_beside
+    from breadth.lab.evaluation.checkpoints import evaluate_on_validation
     from breadth.lab.evaluation.training_log import read_training_log
-    from breadth.lab.grpo import RUN, Course, train
+    from breadth.lab.grpo import RUN_FOLDER, GrpoRun, train_grpo
 
-    course = settings.from_table(Course, asked["course"])
-    reasoner = train(course, folder, base, lambda step, _: told(step))
+    run = settings.from_table(GrpoRun, config["grpo_run"])
+    reasoner = train_grpo(run, folder, base, lambda step, _: on_units(step))
     return {
-        "train": read_training_log(folder / RUN, grammar=True).to_row(),
-        "beside": judge_beside(reasoner, course, BESIDE, REPLIES),
+        "train": read_training_log(folder / RUN_FOLDER, grammar=True).to_row(),
+        "validation": evaluate_on_validation(reasoner, run, VALIDATION_PROBLEMS, VALIDATION_REPLIES),
     }
 
 
-def _score(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
+def score_at_step(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
     """Return train pass@1 up to a step, the mean of the last generations, over seeds."""
     scores = []
-    for curve in (one["train"] for one in runs):
-        seen = max(1, sum(one <= step for one in curve["steps"]))
-        scores.append(float(smoothed(curve["reward"], WINDOW)[seen - 1]))
-    return over_seeds(scores, bounds=(0.0, 1.0))
+    for curve in (result["train"] for result in runs):
+        seen = max(1, sum(at <= step for at in curve["steps"]))
+        scores.append(float(trailing_mean(curve["reward"], SCORE_WINDOW)[seen - 1]))
+    return seed_interval(scores, bounds=(0.0, 1.0))
 
 
-def _beside(runs: Runs) -> Table:
+def _validation_section(runs: CandidateResults) -> Table:
     note = (
-        f"{BESIDE} problems that are neither trained on nor held out, {REPLIES} replies to each; intervals over seeds."
+        f"{VALIDATION_PROBLEMS} problems that are neither trained on nor held out, {VALIDATION_REPLIES} replies to each; intervals over seeds."
         " As many vote as fit into the tokens, by their mean length."
     )
-    return beside_table("course", {_words(name): ended for name, ended in runs.items()}, REPLIES, note)
+    return validation_table(
+        "run", {_display_name(name): ended for name, ended in runs.items()}, VALIDATION_REPLIES, note
+    )
 
 
-def _rate(rate: float) -> str:
+def _rate_name(rate: float) -> str:
     return f"rate-{rate:g}"
 
 
-def _price(price: float) -> str:
+def _price_name(price: float) -> str:
     return f"price-{price:g}"
 
 
-def _words(name: str) -> str:
+def _display_name(name: str) -> str:
     return name.replace("-", " ", 1)
 
 
-def _nothing() -> Verdict:
+def _no_results() -> Verdict:
     return Verdict(
         Severity.CANNOT_TELL, "No course has ended yet.", "Run the experiment again: it goes on where it stopped."
     )
@@ -229,13 +237,13 @@ def _nothing() -> Verdict:
 
 CHOICES = Choices()
 """As it is run."""
-SEVERAL_CHOICES = Choices(
+OFF_POLICY_CHOICES = Choices(
     "choices-several",
     "The rate at which plain GRPO does best with several updates a generation, for the remedies that act only there.",
     rates=(1e-4, 3e-4, 1e-3),
     prices=(),
-    updates=SEVERAL,
-    steps=CHOICES.steps * SEVERAL,
-    every=CHOICES.every * SEVERAL,
+    updates=OFF_POLICY_UPDATES,
+    steps=CHOICES.steps * OFF_POLICY_UPDATES,
+    every=CHOICES.every * OFF_POLICY_UPDATES,
 )
 """The same for as many rollouts, each used for several updates."""

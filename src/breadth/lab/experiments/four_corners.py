@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from breadth.base import settings
-from breadth.lab.demo.plan import ARMS, FULL, Plan
-from breadth.lab.evaluation.checkpoints import REPLIES_A_UNIT
-from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.lab.demo.plan import ARMS, FULL_DEMO, DemoPlan
+from breadth.lab.evaluation.checkpoints import REPLIES_PER_UNIT
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.report.cells import Cell
 from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
 if TYPE_CHECKING:
-    from breadth.lab.evaluation.corners import Arm, Corners
+    from breadth.lab.evaluation.corners import Corners, EvaluatedArm
 
-WORK, BASE_WORK = "breadth.lab.experiments.four_corners:run_arm", "breadth.lab.experiments.four_corners:run_base"
-EVERY = 20
+ARM_WORK, BASE_WORK = (
+    "breadth.lab.experiments.four_corners:run_corners_arm",
+    "breadth.lab.experiments.four_corners:run_corners_base",
+)
+KEEP_POLICY_EVERY = 20
 """Optimizer steps between the policies that are kept, for whoever wants to look at them, e.g. the gate."""
-BASE = "base"
+BASE_TRIAL = "base"
 """Name of the trial that measures the base."""
 
 
@@ -39,45 +42,50 @@ class FourCorners:
     """Over the page."""
     seeds: int = 5
     """Reasoners trained in each arm."""
-    first: int = 0
+    first_seed: int = 0
     """The first seed."""
-    plan: Plan = replace(FULL, steps=120, problems=200)
+    plan: DemoPlan = replace(FULL_DEMO, steps=120, problems=200)
     """How arms are trained and measured; its seed is not used."""
-    others: tuple[int, ...] = (48, 96)
+    extra_budgets: tuple[int, ...] = (48, 96)
     """Thinking tokens at which the corners are asked once more."""
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+    def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List the base, and both arms at every seed."""
-        looks = self.plan.problems * self.plan.samples // REPLIES_A_UNIT
-        before = Trial(BASE, BASE_WORK, {"weights": bench.weights, "plan": settings.to_table(self.plan)}, max(1, looks))
+        eval_units = self.plan.problems * self.plan.samples // REPLIES_PER_UNIT
+        before = ExperimentTrial(
+            BASE_TRIAL, BASE_WORK, {"weights": setup.weights, "plan": settings.to_table(self.plan)}, max(1, eval_units)
+        )
         return before, *(
-            Trial(
+            ExperimentTrial(
                 f"{arm}/seed-{seed}",
-                WORK,
+                ARM_WORK,
                 {
-                    "weights": bench.weights,
+                    "weights": setup.weights,
                     "arm": arm,
                     "plan": settings.to_table(replace(self.plan, seed=seed)),
-                    "others": list(self.others),
+                    "extra_budgets": list(self.extra_budgets),
                 },
-                self.plan.steps + looks,
+                self.plan.steps + eval_units,
             )
-            for seed in self._seeds(bench)
+            for seed in self._seeds(setup)
             for arm in ARMS
         )
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
         """Make the two by two table over the seeds at which both arms have ended."""
         from breadth.lab import records
-        from breadth.lab.demo.conclusions import meaning
-        from breadth.lab.demo.page import effects, spending, two_by_two
-        from breadth.lab.evaluation.corners import Policies, claims, corners, policies_table
-        from breadth.lab.evaluation.evaluate import Measured
+        from breadth.lab.demo.conclusions import conclude_corners
+        from breadth.lab.demo.page import corners_spending_table, corners_table, effects_table
+        from breadth.lab.evaluation.corners import BaseAndArms, claims_table, compare_corners, policies_table
+        from breadth.lab.evaluation.evaluate import PolicyEval
 
-        found = {one.trial.name: _by_budget(one.result) for one in done if one.trial.name != BASE}
-        base = next((records.from_row(Measured, one.result["base"]) for one in done if one.trial.name == BASE), None)
-        seeds = [seed for seed in self._seeds(bench) if all(f"{arm}/seed-{seed}" in found for arm in ARMS)]
-        facts = [Fact("base", bench.weights), Fact("seeds", ", ".join(map(str, seeds)) or "none"), self._asked()]
+        found = {trial.trial.name: arms_by_budget(trial.result) for trial in done if trial.trial.name != BASE_TRIAL}
+        base = next(
+            (records.from_row(PolicyEval, trial.result["base"]) for trial in done if trial.trial.name == BASE_TRIAL),
+            None,
+        )
+        seeds = [seed for seed in self._seeds(setup) if all(f"{arm}/seed-{seed}" in found for arm in ARMS)]
+        facts = [Fact("base", setup.weights), Fact("seeds", ", ".join(map(str, seeds)) or "none"), self._asked()]
         if not seeds:
             verdict = Verdict(
                 Severity.CANNOT_TELL,
@@ -87,69 +95,77 @@ class FourCorners:
             return Page(self.title, [verdict], self.statement, facts)
         plain, protected = ([found[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
         tables = {
-            budget: corners(
-                [one[budget] for one in plain],
-                [one[budget] for one in protected],
+            budget: compare_corners(
+                [arms[budget] for arms in plain],
+                [arms[budget] for arms in protected],
                 k=self.plan.samples,
                 votes=self.plan.votes,
             )
             for budget in sorted(plain[0])
         }
         table = tables[self.plan.thinking]
-        sections: list[Section] = [meaning(table), two_by_two(table), effects(table)]
+        sections: list[Section] = [conclude_corners(table), corners_table(table), effects_table(table)]
         if base is not None:
-            before = Policies(
-                base, [one[self.plan.thinking] for one in plain], [one[self.plan.thinking] for one in protected]
+            before = BaseAndArms(
+                base, [arms[self.plan.thinking] for arms in plain], [arms[self.plan.thinking] for arms in protected]
             )
-            sections += [claims(before, table), policies_table(before, self.plan.samples, self.plan.votes)]
-        sections += [spending(table), _budgets(tables)]
+            sections += [claims_table(before, table), policies_table(before, self.plan.samples, self.plan.votes)]
+        sections += [corners_spending_table(table), budgets_table(tables)]
         return Page(self.title, sections, self.statement, facts)
 
-    def _seeds(self, bench: Bench) -> range:
-        return range(self.first, self.first + bench.seeds)
+    def _seeds(self, setup: ExperimentSetup) -> range:
+        return range(self.first_seed, self.first_seed + setup.seeds)
 
     def _asked(self) -> Fact:
         """Say which of the held-out problems are asked, in the order they are drawn in."""
         return Fact("held-out problems", f"{self.plan.skipped + 1} to {self.plan.skipped + self.plan.problems}")
 
 
-def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
+def run_corners_base(
+    config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
+) -> dict[str, Any]:
     """Measure the base as the arms are measured."""
     from breadth.lab import records
     from breadth.lab.demo.run import measure_base
 
-    found = measure_base(lambda _: None, settings.from_table(Plan, asked["plan"]), folder, base)
-    told(1)
+    found = measure_base(lambda _: None, settings.from_table(DemoPlan, config["plan"]), folder, base)
+    on_units(1)
     return {"base": records.to_row(found)}
 
 
-def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
+def run_corners_arm(
+    config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
+) -> dict[str, Any]:
     """Train one arm at one seed and let it answer both ways, at every budget."""
     from breadth.lab import records
-    from breadth.lab.demo.run import answered, train_arm
-    from breadth.lab.grpo import train_in_stages
+    from breadth.lab.demo.run import answer_at_budget, train_arm
+    from breadth.lab.grpo import train_with_checkpoints
 
-    plan = settings.from_table(Plan, asked["plan"])
-    train_in_stages(
-        plan.course(asked["arm"]), folder, base, range(EVERY, plan.steps, EVERY), lambda step, _: told(step)
+    plan = settings.from_table(DemoPlan, config["plan"])
+    train_with_checkpoints(
+        plan.grpo_run(config["arm"]),
+        folder,
+        base,
+        range(KEEP_POLICY_EVERY, plan.steps, KEEP_POLICY_EVERY),
+        lambda step, _: on_units(step),
     )
-    arm = train_arm(lambda _: None, plan, asked["arm"], folder, base).arm
-    others = [answered(replace(plan, thinking=budget), folder) for budget in asked["others"]]
-    return {"arm": records.to_row(arm), "others": [records.to_row(one) for one in others]}
+    arm = train_arm(lambda _: None, plan, config["arm"], folder, base).arm
+    others = [answer_at_budget(replace(plan, thinking=budget), folder) for budget in config["extra_budgets"]]
+    return {"arm": records.to_row(arm), "extra_answers": [records.to_row(answers) for answers in others]}
 
 
-def _by_budget(result: Mapping[str, Any]) -> dict[int, Arm]:
+def arms_by_budget(result: Mapping[str, Any]) -> dict[int, EvaluatedArm]:
     """Return an arm with its answers at each number of thinking tokens."""
     from breadth.lab import records
-    from breadth.lab.evaluation.corners import Arm
-    from breadth.lab.evaluation.extended_vs_parallel import BothWays
+    from breadth.lab.evaluation.corners import EvaluatedArm
+    from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel
 
-    arm = records.from_row(Arm, result["arm"])
-    others = [records.from_row(BothWays, one) for one in result["others"]]
-    return {one.thinking: replace(arm, both_ways=one) for one in (arm.both_ways, *others)}
+    arm = records.from_row(EvaluatedArm, result["arm"])
+    others = [records.from_row(ExtendedVsParallel, row) for row in result["extra_answers"]]
+    return {answers.thinking: replace(arm, answers=answers) for answers in (arm.answers, *others)}
 
 
-def _budgets(tables: Mapping[int, Corners]) -> Table:
+def budgets_table(tables: Mapping[int, Corners]) -> Table:
     """Return the four corners at every budget, and what protection adds to the vote there."""
     rows: list[list[Cell]] = [
         [
@@ -182,7 +198,7 @@ CONFIRMATION = FourCorners(
     "The four corners once more, with everything frozen: held-out problems and training seeds that no choice was made"
     " with.",
     "The four corners, confirmed",
-    first=CORNERS.seeds,
+    first_seed=CORNERS.seeds,
     plan=replace(CORNERS.plan, problems=400, skipped=CORNERS.plan.problems),
 )
 """The same on what nobody had seen when price, rule and budget were fixed: the corners' own problems had been looked at

@@ -11,18 +11,18 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError
-from breadth.lab.evaluation.evaluate import LONGEST, PLAIN, Evaluation, evaluate
-from breadth.lab.grpo import STAGES, TRAINED
-from breadth.lab.model.reasoner import Reasoner, load
-from breadth.lab.task.problems import Level, Problem, held_out
+from breadth.lab.evaluation.evaluate import MAX_REPLY_TOKENS, PLAIN_SAMPLING, Evaluation, evaluate
+from breadth.lab.grpo import POLICY_FOLDER, STAGES_FOLDER
+from breadth.lab.model.reasoner import Reasoner, load_reasoner
+from breadth.lab.task.problems import Level, Problem, draw_held_out
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import HumpTest, hump_test, paired_difference
 from breadth.report.cells import Cell
 from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
-STRETCHES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+THINKING_MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """Thinking that is forced, as multiples of the natural length; the last is the longest that is asked about."""
-Told = Callable[[str], None]
+OnStage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,26 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Check:
+class GateCheck:
     """One thing asked."""
 
-    what: str
+    quantity: str
     """What was measured."""
-    wanted: str
+    required: str
     """What it should be."""
-    found: Cell
+    value: Cell
     """What it is."""
-    met: bool
+    is_met: bool
     """Whether the value found is as wanted."""
     note: str = ""
     """What a reader should know."""
 
 
 @dataclass(frozen=True)
-class Passage:
+class GateResult:
     """What the gate found."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[GateCheck, ...]
     """Everything asked, in order."""
     hump: HumpTest
     """Accuracy against forced thinking."""
@@ -80,38 +80,39 @@ class Passage:
     """Mean tokens of a reply that nothing is forced on."""
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         """Whether all of it is as wanted."""
-        return all(check.met for check in self.checks)
+        return all(check.is_met for check in self.checks)
 
 
-def pass_gate(
+def run_gate(
     reasoner: Reasoner,
     gate: Gate = Gate(),
     trained: Path | None = None,
-    told: Told = lambda _: None,
-) -> Passage:
+    on_stage: OnStage = lambda _: None,
+) -> GateResult:
     """Measure a base; with the folder of a plain course that kept its stages, measure what training made of it too."""
-    problems = held_out(reasoner.teacher.facts.prime, gate.level)[: gate.problems]
-    told("replies to the problems held out")
+    problems = draw_held_out(reasoner.teacher.facts.prime, gate.level)[: gate.problems]
+    on_stage("replies to the problems held out")
     base = evaluate(reasoner, problems, gate.samples)
     natural = float(base.tokens.mean())
-    hump = _forced(reasoner, problems, gate, natural, told)
-    checks = [*_base_checks(base, gate), *_hump_checks(hump, natural)]
+    hump = measure_forced_thinking(reasoner, problems, gate, natural, on_stage)
+    checks = [*base_checks(base, gate), *hump_checks(hump, natural)]
     if trained is not None:
-        checks += _trained_checks(base, trained, gate, told)
-    return Passage(tuple(checks), hump, natural)
+        checks += training_checks(base, trained, gate, on_stage)
+    return GateResult(tuple(checks), hump, natural)
 
 
-def gate_page(passage: Passage, gate: Gate, command: str) -> Page:
+def gate_page(result: GateResult, gate: Gate, command: str) -> Page:
     """Put what was found on a page."""
-    missed = [check.what for check in passage.checks if not check.met]
-    headline = f"Not met: {', '.join(missed)}." if missed else f"All {len(passage.checks)} conditions are met."
+    missed = [check.quantity for check in result.checks if not check.is_met]
+    headline = f"Not met: {', '.join(missed)}." if missed else f"All {len(result.checks)} conditions are met."
     rows: list[list[Cell]] = [
-        [check.what, check.wanted, check.found, "yes" if check.met else "no", check.note] for check in passage.checks
+        [check.quantity, check.required, check.value, "yes" if check.is_met else "no", check.note]
+        for check in result.checks
     ]
     columns = [Column(name) for name in ("what", "wanted", "found", "met", "note")]
-    hump = passage.hump
+    hump = result.hump
     sections: list[Section] = [
         Verdict(
             Severity.WARNING if missed else Severity.GOOD,
@@ -124,7 +125,7 @@ def gate_page(passage: Passage, gate: Gate, command: str) -> Page:
             [Series("accuracy", hump.budgets, hump.accuracies)],
             Axis("least thinking", "tokens"),
             Axis("accuracy"),
-            note=f"A reply has {passage.natural:.0f} tokens where nothing is forced.",
+            note=f"A reply has {result.natural:.0f} tokens where nothing is forced.",
         ),
     ]
     facts = [
@@ -136,24 +137,26 @@ def gate_page(passage: Passage, gate: Gate, command: str) -> Page:
     return Page("The gate of the base", sections, provenance=facts)
 
 
-def _base_checks(base: Evaluation, gate: Gate) -> Iterator[Check]:
-    yield _within("pass@1", base.pass_at(1), gate.score)
-    yield _within(f"pass@{gate.samples}", base.pass_at(gate.samples), gate.breadth)
+def base_checks(base: Evaluation, gate: Gate) -> Iterator[GateCheck]:
+    yield range_check("pass@1", base.pass_at(1), gate.score)
+    yield range_check(f"pass@{gate.samples}", base.pass_at(gate.samples), gate.breadth)
     shares = sorted(base.styles().values())
-    rarest = _rarest(base)
-    yield Check(
+    rarest = rarer_style_share(base)
+    yield GateCheck(
         "rarer format's share", f"{gate.alive:g} or more", rarest, len(shares) > 1 and rarest.value >= gate.alive
     )
 
 
-def _within(what: str, found: Interval, wanted: tuple[float, float]) -> Check:
+def range_check(what: str, found: Interval, wanted: tuple[float, float]) -> GateCheck:
     low, high = wanted
     sure = low <= found.low and found.high <= high
     met = low <= found.value <= high
-    return Check(what, f"{low:g} to {high:g}", found, met, "" if sure or not met else "the interval reaches outside")
+    return GateCheck(
+        what, f"{low:g} to {high:g}", found, met, "" if sure or not met else "the interval reaches outside"
+    )
 
 
-def _rarest(base: Evaluation) -> Interval:
+def rarer_style_share(base: Evaluation) -> Interval:
     """Return the share of the rarer surface format, with the interval over problems."""
     rows = [
         [trace.attempts[0].style for trace in traces if trace.attempts and trace.attempts[0].style]
@@ -166,21 +169,23 @@ def _rarest(base: Evaluation) -> Interval:
     return mean_interval([row.count(rarer) / len(row) for row in rows if row], bounds=(0.0, 1.0))
 
 
-def _forced(reasoner: Reasoner, problems: Sequence[Problem], gate: Gate, natural: float, told: Told) -> HumpTest:
+def measure_forced_thinking(
+    reasoner: Reasoner, problems: Sequence[Problem], gate: Gate, natural: float, on_stage: OnStage
+) -> HumpTest:
     """Measure accuracy with nothing forced and with ever longer thinking."""
-    budgets = sorted({0, *(math.ceil(stretch * natural) for stretch in STRETCHES)})
+    budgets = sorted({0, *(math.ceil(stretch * natural) for stretch in THINKING_MULTIPLES)})
     columns = []
     for budget in budgets:
-        told(f"at least {budget} thinking tokens")
-        sampling = replace(PLAIN, max_tokens=budget + LONGEST)
-        found = evaluate(reasoner, problems, gate.forced_samples, seed=1, sampling=sampling, least_thinking=budget)
+        on_stage(f"at least {budget} thinking tokens")
+        sampling = replace(PLAIN_SAMPLING, max_tokens=budget + MAX_REPLY_TOKENS)
+        found = evaluate(reasoner, problems, gate.forced_samples, seed=1, sampling=sampling, min_thinking=budget)
         columns.append(found.right.mean(1))
     return hump_test(budgets, np.stack(columns, 1))
 
 
-def _hump_checks(hump: HumpTest, natural: float) -> Iterator[Check]:
+def hump_checks(hump: HumpTest, natural: float) -> Iterator[GateCheck]:
     last = hump.budgets[-1]
-    yield Check(
+    yield GateCheck(
         "best forced thinking",
         f"inside 8 x {natural:.0f} tokens",
         f"{hump.peak:.0f} tokens",
@@ -188,26 +193,26 @@ def _hump_checks(hump: HumpTest, natural: float) -> Iterator[Check]:
         f"accuracy {max(hump.accuracies):.3f} there, {hump.accuracies[-1]:.3f} at {last:.0f}",
     )
     note = "" if hump.can_tell else "too few problems differ to tell"
-    yield Check(
+    yield GateCheck(
         "fall past the best", "above 0 for sure", hump.fall, hump.is_positive, note or f"p = {hump.p_value:.2g}"
     )
 
 
-def _trained_checks(base: Evaluation, folder: Path, gate: Gate, told: Told) -> Iterator[Check]:
+def training_checks(base: Evaluation, folder: Path, gate: Gate, on_stage: OnStage) -> Iterator[GateCheck]:
     """Ask that plain training costs breadth, and that a vote is worth something somewhere on the way."""
-    places = _policies(folder)
-    looks = {}
+    places = list_policies(folder)
+    evaluations = {}
     for name, place in places.items():
-        told(f"the policy of {name}")
-        looks[name] = evaluate(load(place), base.problems, gate.samples)
+        on_stage(f"the policy of {name}")
+        evaluations[name] = evaluate(load_reasoner(place), base.problems, gate.samples)
     k = gate.samples
-    lost = paired_difference(looks[TRAINED].pass_by_problem(k), base.pass_by_problem(k))
-    yield Check(
+    lost = paired_difference(evaluations[POLICY_FOLDER].pass_by_problem(k), base.pass_by_problem(k))
+    yield GateCheck(
         f"pass@{k} after plain training less before", "below 0 for sure", lost.difference, lost.difference.high < 0
     )
-    gains = {name: mean_interval(look.majority_by_problem(8) - look.pass_by_problem(1)) for name, look in looks.items()}
+    gains = {name: mean_interval(evaluation.majority_by_problem(8) - evaluation.pass_by_problem(1)) for name, evaluation in evaluations.items()}
     best = max(gains, key=lambda name: gains[name].value)
-    yield Check(
+    yield GateCheck(
         "maj@8 less pass@1 while training",
         f"{gate.votes:g} or more somewhere",
         gains[best],
@@ -216,13 +221,16 @@ def _trained_checks(base: Evaluation, folder: Path, gate: Gate, told: Told) -> I
     )
 
 
-def _policies(folder: Path) -> dict[str, Path]:
+def list_policies(folder: Path) -> dict[str, Path]:
     """List the policies of a course, by stage."""
-    if not (folder / TRAINED).is_dir():
+    if not (folder / POLICY_FOLDER).is_dir():
         raise BrokenFileError(
             folder,
-            f"holds no trained policy ({TRAINED}).",
+            f"holds no trained policy ({POLICY_FOLDER}).",
             "Name the folder of a course that has ended, e.g. on-policy/seed-0 of remedies.",
         )
-    stages = sorted(int(path.name) for path in (folder / STAGES).glob("*") if path.name.isdigit())
-    return {**{f"step {step}": folder / STAGES / str(step) for step in stages}, TRAINED: folder / TRAINED}
+    stages = sorted(int(path.name) for path in (folder / STAGES_FOLDER).glob("*") if path.name.isdigit())
+    return {
+        **{f"step {step}": folder / STAGES_FOLDER / str(step) for step in stages},
+        POLICY_FOLDER: folder / POLICY_FOLDER,
+    }

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from breadth.base.checks import require
-from breadth.lab.grpo import Course, train_in_stages
-from breadth.lab.model.reasoner import load
+from breadth.lab.grpo import GrpoRun, train_with_checkpoints
+from breadth.lab.model.reasoner import load_reasoner
 from breadth.runs.reader import Run
 from breadth.runs.schema import read_header, to_toml_value, write_header
 from breadth.training.chain import Chain
@@ -22,10 +22,10 @@ from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_bonus import EntropyBonus
 from breadth.training.loss.fork_thermostat import ForkThermostat
 
-PLAIN = Chain((GroupAdvantage(), ClippedPolicy()))
-TRIES = 16
+PLAIN_GRPO = Chain((GroupAdvantage(), ClippedPolicy()))
+BASE_REPLIES = 16
 """Replies of the base by which problems are chosen."""
-RESTARTED = "restarted"
+RESTARTED_FILE = "restarted"
 """Beside the run: that it has been killed on purpose already."""
 
 
@@ -34,35 +34,40 @@ class Killed(Exception):
 
 
 @dataclass(frozen=True)
-class Fault:
+class TrainingFault:
     """How a run differs from what its settings say; the defaults are no fault at all."""
 
-    drawn_at: float | None = None
+    sampling_temperature: float | None = None
     """Temperature that replies are drawn at, while log-probs and loss take it to be 1: TRL's ``generation_kwargs`` does
     that silently.
     """
-    restarted_from: int | None = None
+    restart_step: int | None = None
     """Step at which the run was killed and begun again from the last checkpoint, which repeats some steps."""
-    averaged_over_padding: bool = False
+    entropy_over_padding: bool = False
     """Whether, from the restart on, the entropy that is logged is the mean over padded positions too, as without a
     mask.
     """
-    solved: tuple[float, float] | None = None
+    keep_outside: tuple[float, float] | None = None
     """Train only on problems of which the base solves a share outside this open range; None takes them as they come."""
 
     def __post_init__(self) -> None:
-        require(self, "drawn_at", self.drawn_at is None or self.drawn_at > 0, "a temperature above 0")
-        require(self, "restarted_from", self.restarted_from is None or self.restarted_from >= 1, "1 or more")
+        require(
+            self,
+            "sampling_temperature",
+            self.sampling_temperature is None or self.sampling_temperature > 0,
+            "a temperature above 0",
+        )
+        require(self, "restart_step", self.restart_step is None or self.restart_step >= 1, "1 or more")
 
-    def put_into(self, trainer: Any) -> None:
+    def apply_to_trainer(self, trainer: Any) -> None:
         """Change the trainer of a run, or of what follows its restart."""
-        if self.drawn_at is not None:
-            trainer.args.generation_kwargs = {"temperature": self.drawn_at}
-            trainer.generation_kwargs["temperature"] = trainer.generation_config.temperature = self.drawn_at
+        if self.sampling_temperature is not None:
+            trainer.args.generation_kwargs = {"temperature": self.sampling_temperature}
+            trainer.generation_kwargs["temperature"] = trainer.generation_config.temperature = self.sampling_temperature
 
-    def put_into_log(self, trainer: Any) -> None:
+    def apply_to_log(self, trainer: Any) -> None:
         """Change what the trainer logs after a restart."""
-        if self.averaged_over_padding:
+        if self.entropy_over_padding:
             trainer.log = _padded(trainer)
 
 
@@ -94,20 +99,20 @@ def _padded(trainer: Any) -> Any:
     return logged
 
 
-ENDS = 5
+END_GENERATIONS = 5
 """Generations at either end of a run that are taken together."""
-QUERY = """
+ROLLOUTS_QUERY = """
     SELECT step, "group", reward, truncated, list_sum(entropy) AS entropy, -list_sum(logprobs) AS surprise, len(entropy) AS counted
     FROM rollouts WHERE split = 'train' ORDER BY step
 """
-NUMBERS = (
-    "passed_start",
-    "passed_end",
+SYMPTOM_NUMBERS = (
+    "reward_start",
+    "reward_end",
     "entropy_start",
     "entropy_ratio",
     "logged_ratio",
     "truncated",
-    "flat",
+    "zero_variance",
     "surprise",
 )
 """Mean reward of the first and of the last generations; entropy of the first, and of the last over it, by the tokens; the same ratio as
@@ -116,54 +121,60 @@ mean entropy."""
 
 
 @dataclass(frozen=True)
-class Sign:
+class Symptom:
     """A number that must lie in a range."""
 
-    number: str
+    quantity: str
     """Which."""
-    least: float | None = None
+    minimum: float | None = None
     """Smallest value that shows it."""
-    most: float | None = None
+    maximum: float | None = None
     """Largest."""
 
     def __post_init__(self) -> None:
-        require(self, "number", self.number in NUMBERS, f"one of {', '.join(NUMBERS)}")
+        require(self, "quantity", self.quantity in SYMPTOM_NUMBERS, f"one of {', '.join(SYMPTOM_NUMBERS)}")
 
-    def shows(self, numbers: Mapping[str, float | None]) -> bool:
+    def is_present(self, numbers: Mapping[str, float | None]) -> bool:
         """Say whether a run shows it."""
-        value = numbers[self.number]
-        low, high = -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
+        value = numbers[self.quantity]
+        low, high = (
+            -math.inf if self.minimum is None else self.minimum,
+            math.inf if self.maximum is None else self.maximum,
+        )
         return value is not None and low <= value <= high
 
-    def words(self, numbers: Mapping[str, float | None]) -> str:
+    def describe_missing(self, numbers: Mapping[str, float | None]) -> str:
         """Say what was found and what is wanted."""
-        value = numbers[self.number]
+        value = numbers[self.quantity]
         wanted = [
-            *([] if self.least is None else [f"{self.least:g} or more"]),
-            *([] if self.most is None else [f"{self.most:g} or less"]),
+            *([] if self.minimum is None else [f"{self.minimum:g} or more"]),
+            *([] if self.maximum is None else [f"{self.maximum:g} or less"]),
         ]
         found = "not there" if value is None else f"{value:.3g}"
-        return f"no: {self.number} is {found}, wanted {' and '.join(wanted)}"
+        return f"no: {self.quantity} is {found}, wanted {' and '.join(wanted)}"
 
 
-def numbers_of(run: Path) -> dict[str, float | None]:
+def symptom_numbers(run: Path) -> dict[str, float | None]:
     """Read the numbers of a run; None where it has no such thing."""
     there = Run.open(run)
     steps: dict[int, list[Mapping[str, float]]] = defaultdict(list)
-    for row in there.query(QUERY).to_pylist():
+    for row in there.query(ROLLOUTS_QUERY).to_pylist():
         steps[row["step"]].append(row)
     generations = [rows for _, rows in sorted(steps.items())]
     every = [row for rows in generations for row in rows]
-    first, last = ([row for rows in part for row in rows] for part in (generations[:ENDS], generations[-ENDS:]))
+    first, last = (
+        [row for rows in part for row in rows]
+        for part in (generations[:END_GENERATIONS], generations[-END_GENERATIONS:])
+    )
     logged = there.series("entropy")
     return {
-        "passed_start": _mean(row["reward"] for row in first),
-        "passed_end": _mean(row["reward"] for row in last),
+        "reward_start": _mean(row["reward"] for row in first),
+        "reward_end": _mean(row["reward"] for row in last),
         "entropy_start": _per_token(first, "entropy"),
         "entropy_ratio": _ratio(_per_token(last, "entropy"), _per_token(first, "entropy")),
-        "logged_ratio": _ratio(_mean(logged.values[-ENDS:]), _mean(logged.values[:ENDS])),
+        "logged_ratio": _ratio(_mean(logged.values[-END_GENERATIONS:]), _mean(logged.values[:END_GENERATIONS])),
         "truncated": _mean(row["truncated"] for row in every),
-        "flat": _mean(float(len({row["reward"] for row in rows}) == 1) for rows in _groups(every)),
+        "zero_variance": _mean(float(len({row["reward"] for row in rows}) == 1) for rows in _groups(every)),
         "surprise": _ratio(_per_token(every, "surprise"), _per_token(every, "entropy")),
     }
 
@@ -191,32 +202,32 @@ def _ratio(top: float | None, bottom: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Case:
+class KnownCase:
     """One run of known truth."""
 
-    why: str
+    cause: str
     """What causes it."""
-    course: Course
+    grpo_run: GrpoRun
     """How it is trained."""
-    signs: tuple[Sign, ...]
+    symptoms: tuple[Symptom, ...]
     """What must be seen in the run for the label to hold."""
-    also: tuple[str, ...] = ()
+    may_also_find: tuple[str, ...] = ()
     """Other findings that would be right to name beside it."""
-    fault: Fault = Fault()
+    fault: TrainingFault = TrainingFault()
     """What is wrong with the run beyond its settings."""
 
 
-def _course(chain: Chain = PLAIN, **settings: Any) -> Course:
+def case_run(chain: Chain = PLAIN_GRPO, **settings: Any) -> GrpoRun:
     """Return a course of the size cases have: forty steps, of eight problems out of 256, and eight replies."""
-    return Course(chain, **{"steps": 40, "prompts": 8, "group": 8, "rate": 2e-4, "problems": 256, **settings})
+    return GrpoRun(chain, **{"steps": 40, "prompts": 8, "group": 8, "learning_rate": 2e-4, "problems": 256, **settings})
 
 
-CASES: dict[str, Case] = {
-    "entropy-collapse": Case(
+CASES: dict[str, KnownCase] = {
+    "entropy-collapse": KnownCase(
         "A high learning rate over the same eight problems again and again, until the score stands still.",
-        _course(rate=1e-3, problems=8, steps=80),  # at 2e-3 two runs of nineteen got their entropy back
-        (Sign("entropy_ratio", most=0.5),),
-        also=(
+        case_run(learning_rate=1e-3, problems=8, steps=80),  # at 2e-3 two runs of nineteen got their entropy back
+        (Symptom("entropy_ratio", maximum=0.5),),
+        may_also_find=(
             "fork-collapse",
             "diversity-transfer",
             "overconfidence",
@@ -225,104 +236,106 @@ CASES: dict[str, Case] = {
             "drift",
         ),
     ),
-    "entropy-explosion": Case(
+    "entropy-explosion": KnownCase(
         "An entropy bonus so large that it outweighs the reward.",
-        _course(PLAIN.plus(EntropyBonus(coefficient=0.3)), rate=5e-4, steps=30, longest=64),
-        (Sign("entropy_ratio", least=1.5),),
-        also=("truncation", "degenerate-rollouts", "drift"),
+        case_run(
+            PLAIN_GRPO.plus(EntropyBonus(coefficient=0.3)), learning_rate=5e-4, steps=30, max_completion_length=64
+        ),
+        (Symptom("entropy_ratio", minimum=1.5),),
+        may_also_find=("truncation", "degenerate-rollouts", "drift"),
     ),
-    "truncation": Case(
+    "truncation": KnownCase(
         "Replies may have 22 tokens, fewer than most of them need.",
-        _course(longest=22, rate=5e-5),
-        (Sign("truncated", least=0.3),),
-        also=("zero-variance-groups", "overly-hard"),
+        case_run(max_completion_length=22, learning_rate=5e-5),
+        (Symptom("truncated", minimum=0.3),),
+        may_also_find=("zero-variance-groups", "overly-hard"),
     ),
-    "zero-variance-groups": Case(
+    "zero-variance-groups": KnownCase(
         "Groups of two, on problems that the base solves never or always.",
-        _course(prompts=32, group=2, problems=512, rate=5e-5),
-        (Sign("flat", least=0.75),),
-        also=("overly-hard",),
-        fault=Fault(solved=(1 / 16, 15 / 16)),
+        case_run(prompts=32, group=2, problems=512, learning_rate=5e-5),
+        (Symptom("zero_variance", minimum=0.75),),
+        may_also_find=("overly-hard",),
+        fault=TrainingFault(keep_outside=(1 / 16, 15 / 16)),
     ),
-    "overly-hard": Case(
+    "overly-hard": KnownCase(
         "Only long problems that the base did not solve once in sixteen replies.",
-        _course(level="hard", problems=512),
-        (Sign("passed_start", most=0.06),),
-        also=("zero-variance-groups",),
-        fault=Fault(solved=(1 / 32, 2.0)),
+        case_run(level="hard", problems=512),
+        (Symptom("reward_start", maximum=0.06),),
+        may_also_find=("zero-variance-groups",),
+        fault=TrainingFault(keep_outside=(1 / 32, 2.0)),
     ),
-    "train-inference-mismatch": Case(
+    "train-inference-mismatch": KnownCase(
         "Replies are drawn at temperature 1.5, while log-probs and loss take it to be 1.",
-        _course(),
-        (Sign("surprise", least=1.15),),
-        fault=Fault(drawn_at=1.5),
+        case_run(),
+        (Symptom("surprise", minimum=1.15),),
+        fault=TrainingFault(sampling_temperature=1.5),
     ),
-    "unreliable-metric": Case(
+    "unreliable-metric": KnownCase(
         "Killed and begun again; from there on the entropy that is logged is averaged over padding too. The policy"
         " hardly moves.",
-        _course(rate=2e-5),
-        (Sign("logged_ratio", most=0.85), Sign("entropy_ratio", least=0.9)),
-        fault=Fault(restarted_from=26, averaged_over_padding=True),
+        case_run(learning_rate=2e-5),
+        (Symptom("logged_ratio", maximum=0.85), Symptom("entropy_ratio", minimum=0.9)),
+        fault=TrainingFault(restart_step=26, entropy_over_padding=True),
     ),
-    "healthy": Case(
+    "healthy": KnownCase(
         "A gentle rate over many problems, with the entropy of the forking tokens held.",
-        _course(PLAIN.plus(ForkThermostat()), rate=3e-4),
+        case_run(PLAIN_GRPO.plus(ForkThermostat()), learning_rate=3e-4),
         (
-            Sign("entropy_ratio", least=0.7, most=1.3),
-            Sign("truncated", most=0.1),
-            Sign("surprise", least=0.9, most=1.1),
+            Symptom("entropy_ratio", minimum=0.7, maximum=1.3),
+            Symptom("truncated", maximum=0.1),
+            Symptom("surprise", minimum=0.9, maximum=1.1),
         ),
     ),
 }
 """Label -> case. The labels are the names of the findings a detector should come to; ``healthy`` is none of them."""
 
 
-def train_case(case: Case, folder: Path, base: Path | None, told: Callable[[int], None]) -> None:
+def train_case(case: KnownCase, folder: Path, base: Path | None, on_units: Callable[[int], None]) -> None:
     """Run the course of a case with its fault; one that is to be killed is killed once and goes on from its checkpoint."""
-    fault, killed_at = case.fault, case.fault.restarted_from
-    begun_again = killed_at is not None and (folder / RESTARTED).exists()
+    fault, killed_at = case.fault, case.fault.restart_step
+    begun_again = killed_at is not None and (folder / RESTARTED_FILE).exists()
 
     def prepare(trainer: Any) -> None:
-        fault.put_into(trainer)
-        if fault.solved is not None:
-            _choose(trainer, case, base)
+        fault.apply_to_trainer(trainer)
+        if fault.keep_outside is not None:
+            choose_problems(trainer, case, base)
         if begun_again:
-            fault.put_into_log(trainer)
+            fault.apply_to_log(trainer)
         elif killed_at is not None:
             kill_at(trainer, killed_at)
 
     try:
-        train_in_stages(case.course, folder, base, (), lambda step, _: told(step), prepare)
+        train_with_checkpoints(case.grpo_run, folder, base, (), lambda step, _: on_units(step), prepare)
     except Killed:
-        (folder / RESTARTED).touch()
-        train_case(case, folder, base, told)
+        (folder / RESTARTED_FILE).touch()
+        train_case(case, folder, base, on_units)
 
 
-def mark(run: Path, label: str, case: Case) -> None:
+def write_truth(run: Path, label: str, case: KnownCase) -> None:
     """Write the truth into the header of a run, and what of its configuration the fault changed; no detector may read the truth."""
     header = read_header(run)
     trl = dict(header.config.get("trl", {}))
-    if case.fault.drawn_at is not None:
-        trl["generation_kwargs"] = {"temperature": case.fault.drawn_at}
-    truth = {"label": label, "why": case.why, "also": list(case.also)}
+    if case.fault.sampling_temperature is not None:
+        trl["generation_kwargs"] = {"temperature": case.fault.sampling_temperature}
+    truth = {"label": label, "why": case.cause, "also": list(case.may_also_find)}
     write_header(replace(header, config=to_toml_value({**header.config, "trl": trl, "truth": truth})), run)
 
 
-def _choose(trainer: Any, case: Case, base: Path | None) -> None:
+def choose_problems(trainer: Any, case: KnownCase, base: Path | None) -> None:
     """Keep those problems of which the base solves a share outside the range; at least a generation's worth must be left."""
     from breadth.base.errors import SettingsError
     from breadth.lab.evaluation.evaluate import evaluate
 
-    assert case.fault.solved is not None
-    reasoner = load(base)
-    problems = case.course.trained_on(reasoner.teacher.facts.prime)
-    shares = evaluate(reasoner, problems, TRIES).right.mean(1)
-    low, high = case.fault.solved
+    assert case.fault.keep_outside is not None
+    reasoner = load_reasoner(base)
+    problems = case.grpo_run.training_problems(reasoner.teacher.facts.prime)
+    shares = evaluate(reasoner, problems, BASE_REPLIES).right.mean(1)
+    low, high = case.fault.keep_outside
     kept = [place for place, share in enumerate(shares) if share <= low or share >= high]
-    if len(kept) < case.course.prompts:
+    if len(kept) < case.grpo_run.prompts:
         raise SettingsError(
             f"{len(kept)} of {len(problems)} problems are solved as seldom or as often as asked; a generation takes"
-            f" {case.course.prompts}.",
+            f" {case.grpo_run.prompts}.",
             "Draw more problems, or widen what is asked for.",
         )
     trainer.train_dataset = trainer.train_dataset.select(kept)

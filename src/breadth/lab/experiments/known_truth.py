@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.report.cells import Cell
 from breadth.report.sections import Column, Fact, Page, Severity, Table, Verdict
 
-WORK = "breadth.lab.experiments.known_truth:run_case"
-SHOWN = ("passed_start", "passed_end", "entropy_ratio", "logged_ratio", "truncated", "flat", "surprise")
+CASE_WORK = "breadth.lab.experiments.known_truth:run_case"
+SHOWN_NUMBERS = (
+    "reward_start",
+    "reward_end",
+    "entropy_ratio",
+    "logged_ratio",
+    "truncated",
+    "zero_variance",
+    "surprise",
+)
 """Numbers of a run that the table shows; `breadth.lab.experiments.known_cases` says what they are."""
 
 
@@ -29,74 +37,74 @@ class KnownTruth:
     """What it tests."""
     seeds: int = 3
     """Repetitions of every case."""
-    course: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     """What the courses have in place of their own settings."""
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+    def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List every case at every seed."""
         from dataclasses import replace
 
         from breadth.lab.experiments.known_cases import CASES
 
         found = []
-        for seed in range(bench.seeds):
+        for seed in range(setup.seeds):
             for label, case in CASES.items():
-                posed = replace(case, course=replace(case.course, seed=seed, **self.course))
-                asked = {"weights": bench.weights, "label": label, "case": settings.to_table(posed)}
-                found.append(Trial(f"{label}/seed-{seed}", WORK, asked, posed.course.steps))
+                seeded = replace(case, grpo_run=replace(case.grpo_run, seed=seed, **self.overrides))
+                config = {"weights": setup.weights, "label": label, "case": settings.to_table(seeded)}
+                found.append(ExperimentTrial(f"{label}/seed-{seed}", CASE_WORK, config, seeded.grpo_run.steps))
         return tuple(found)
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
         """Say of every run whether the failure it was made for is really there."""
         rows: list[list[Cell]] = []
-        for one in done:
-            label, _, seed = one.trial.name.partition("/seed-")
+        for trial in done:
+            label, _, seed = trial.trial.name.partition("/seed-")
             rows.append(
                 [
                     label,
                     seed,
-                    "; ".join(one.result["missing"]) or "yes",
-                    *(one.result["numbers"][name] for name in SHOWN),
+                    "; ".join(trial.result["missing"]) or "yes",
+                    *(trial.result["numbers"][name] for name in SHOWN_NUMBERS),
                 ]
             )
         columns = [
-            Column(one)
-            for one in ("truth", "seed", "is it there", "pass@1 first", "pass@1 last", "entropy, last / first")
+            Column(name)
+            for name in ("truth", "seed", "is it there", "pass@1 first", "pass@1 last", "entropy, last / first")
         ]
         columns += [
             Column("logged entropy, last / first"),
             Column("cut", "%"),
-            Column("flat groups", "%"),
+            Column("zero-variance groups", "%"),
             Column("surprise / entropy"),
         ]
         note = (
             "First and last are means of five generations. Surprise is the mean of -log p of the tokens drawn: it"
             " equals the entropy where replies are drawn from the policy that is trained."
         )
-        facts = [Fact("base", bench.weights), Fact("runs", len(done))]
+        facts = [Fact("base", setup.weights), Fact("runs", len(done))]
         return Page(
             "Runs of known truth", [_verdict(done), Table("The runs", columns, rows, note)], self.statement, facts
         )
 
 
-def run_case(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Any) -> dict[str, Any]:
+def run_case(config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Any) -> dict[str, Any]:
     """Run a case into a run folder that carries its truth, and measure whether the failure is there."""
-    from breadth.lab.experiments.known_cases import Case, mark, numbers_of, train_case
-    from breadth.lab.grpo import RUN
+    from breadth.lab.experiments.known_cases import KnownCase, symptom_numbers, train_case, write_truth
+    from breadth.lab.grpo import RUN_FOLDER
 
-    case = settings.from_table(Case, asked["case"])
-    train_case(case, folder, base, told)
-    mark(folder / RUN, asked["label"], case)
-    numbers = numbers_of(folder / RUN)
+    case = settings.from_table(KnownCase, config["case"])
+    train_case(case, folder, base, on_units)
+    write_truth(folder / RUN_FOLDER, config["label"], case)
+    numbers = symptom_numbers(folder / RUN_FOLDER)
     return {
         "numbers": numbers,
-        "missing": [sign.words(numbers) for sign in case.signs if not sign.shows(numbers)],
-        "why": case.why,
+        "missing": [sign.describe_missing(numbers) for sign in case.symptoms if not sign.is_present(numbers)],
+        "why": case.cause,
     }
 
 
-def _verdict(done: Sequence[Done]) -> Verdict:
-    without = [one.trial.name for one in done if one.result["missing"]]
+def _verdict(done: Sequence[FinishedTrial]) -> Verdict:
+    without = [trial.trial.name for trial in done if trial.result["missing"]]
     if not done:
         return Verdict(
             Severity.CANNOT_TELL, "No run has ended yet.", "Run the experiment again: it goes on where it stopped."

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from breadth.lab.evaluation.checkpoints import (
-    VOTED,
-    Judged,
-    Look,
-    Looks,
-    Measure,
-    MeasuredArm,
-    base_trial,
-    beside_table,
-    course_trial,
-    measured_arms,
-    over_beside,
+    VALIDATION_VOTE,
+    ArmEvals,
+    CheckpointEval,
+    CheckpointEvalPlan,
+    ProblemScores,
+    ValidatedResult,
+    base_eval_trial,
+    evals_by_arm,
+    grpo_trial,
+    validation_interval,
+    validation_table,
 )
-from breadth.lab.evaluation.seeds import over_seeds, ranks
+from breadth.lab.evaluation.seeds import seed_interval, seed_ranks
 from breadth.lab.experiments.arms import ALL_ARMS, ON_POLICY, PLAIN, best_pair
-from breadth.lab.trials.experiment import Bench, Done, Trial
-from breadth.measure.transfer import transfer_gap
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
+from breadth.measure.diversity import transfer_gap
 from breadth.measure.validate import FloatArray
 from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
@@ -43,65 +43,67 @@ class Remedies:
     """What it tests."""
     seeds: int = 5
     """Repetitions of every arm."""
-    course: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     """What the courses have in place of the defaults of `Course`."""
-    looks: Looks = Looks(every=30)
+    eval_plan: CheckpointEvalPlan = CheckpointEvalPlan(every=30)
     """How policies are measured."""
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+    def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List the base and every arm at every seed; seed by seed, so that an unfinished experiment has whole comparisons."""
         from breadth.lab.experiments.arms import ALL_ARMS
 
-        courses = [
-            course_trial(f"{name}/seed-{seed}", arm.course(seed, **self.course), self._looks(arm.updates), bench)
-            for seed in range(bench.seeds)
+        trials = [
+            grpo_trial(f"{name}/seed-{seed}", arm.grpo_run(seed, **self.overrides), self._looks(arm.updates), setup)
+            for seed in range(setup.seeds)
             for name, arm in ALL_ARMS.items()
         ]
-        return (base_trial(self.looks, bench), *courses)
+        return (base_eval_trial(self.eval_plan, setup), *trials)
 
-    def _looks(self, updates: int) -> Looks:
+    def _looks(self, updates: int) -> CheckpointEvalPlan:
         """Look after as many generations in every regime."""
-        return replace(self.looks, every=self.looks.every * updates)
+        return replace(self.eval_plan, every=self.eval_plan.every * updates)
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
         """Tables over seeds and problems, ranks and pictures."""
 
-        return remedies_page(self, done, bench)
+        return remedies_page(self, done, setup)
 
 
 REMEDIES = Remedies()
 """As it is run."""
 
 
-NATS = (0.0, float("inf"))
+NON_NEGATIVE = (0.0, float("inf"))
 
 
-def remedies_page(experiment: Remedies, done: Sequence[Done], bench: Bench) -> Page:
+def remedies_page(experiment: Remedies, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
     """Put what the trials found on one page."""
-    found = measured_arms(done)
+    found = evals_by_arm(done)
     arms = {name: found[name] for name in ALL_ARMS if name in found}
-    base = next((Look.from_row(one.result["looks"][0]) for one in done if one.trial.name == "base"), None)
-    most = experiment.looks.samples
-    sections: list[Section] = [_verdict(arms, most)]
+    base = next(
+        (CheckpointEval.from_row(trial.result["evals"][0]) for trial in done if trial.trial.name == "base"), None
+    )
+    most = experiment.eval_plan.samples
+    sections: list[Section] = [remedies_verdict(arms, most)]
     if arms:
-        sections += [_scores(arms, base, most), _gains(arms, most), _entropies(arms, base, most)]
-        sections += [*beside(done, experiment.looks.samples_beside), *curves(arms, done)]
-    facts = [Fact("base", bench.weights), Fact("seeds", max((len(arm.looks) for arm in arms.values()), default=0))]
-    facts += [Fact("held-out problems", experiment.looks.problems), Fact("replies to each", most)]
+        sections += [remedy_scores_table(arms, base, most), gains_table(arms, most), entropies_table(arms, base, most)]
+        sections += [*validation_sections(done, experiment.eval_plan.validation_samples), *remedy_curves(arms, done)]
+    facts = [Fact("base", setup.weights), Fact("seeds", max((len(arm.evals) for arm in arms.values()), default=0))]
+    facts += [Fact("held-out problems", experiment.eval_plan.problems), Fact("replies to each", most)]
     return Page("Remedies for entropy collapse", sections, experiment.statement, facts)
 
 
-def _verdict(arms: dict[str, MeasuredArm], most: int) -> Verdict:
+def remedies_verdict(arms: dict[str, ArmEvals], most: int) -> Verdict:
     """Name the arms that keep more coverage than their control without losing score, where the intervals over seeds say so."""
     better = []
     for name, arm in arms.items():
         control = arms.get(ALL_ARMS[name].control)
         if name in (ON_POLICY, PLAIN) or control is None:
             continue
-        breadth, score = arm.gain_over_seeds(control, _passed(most)), arm.gain_over_seeds(control, _passed(1))
+        breadth, score = arm.gain_over_seeds(control, pass_at(most)), arm.gain_over_seeds(control, pass_at(1))
         if breadth is not None and score is not None and breadth.low > 0 and score.high >= 0:
             better.append(name)
-    if not arms or max(len(arm.looks) for arm in arms.values()) < 2:
+    if not arms or max(len(arm.evals) for arm in arms.values()) < 2:
         return Verdict(
             Severity.CANNOT_TELL, "One seed or none has ended: nothing can be said yet.", "Run it with more --seeds."
         )
@@ -114,16 +116,23 @@ def _verdict(arms: dict[str, MeasuredArm], most: int) -> Verdict:
     return Verdict(Severity.NOTE, f"No arm keeps more pass@{most} than the control of its regime for sure.")
 
 
-def _scores(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Table:
+def remedy_scores_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, most: int) -> Table:
     """Scores at the end, with intervals over seeds and places that admit ties."""
     few = min(8, most)
-    first, breadth = ({name: arm.over_seeds(_passed(k)) for name, arm in arms.items()} for k in (1, most))
-    places, wide = ranks(first), ranks(breadth)
+    first, breadth = ({name: arm.seed_interval(pass_at(k)) for name, arm in arms.items()} for k in (1, most))
+    places, wide = seed_ranks(first), seed_ranks(breadth)
     rows: list[list[Cell]] = (
-        [] if base is None else [["base", 0, *(_mean(base, k) for k in (1, few, most)), _voted_mean(base, few), "", ""]]
+        []
+        if base is None
+        else [["base", 0, *(mean_pass_at_k(base, k) for k in (1, few, most)), mean_majority(base, few), "", ""]]
     )
     for name, arm in arms.items():
-        cells = (first[name], arm.over_seeds(_passed(few)), breadth[name], arm.over_seeds(lambda look: look.voted(few)))
+        cells = (
+            first[name],
+            arm.seed_interval(pass_at(few)),
+            breadth[name],
+            arm.seed_interval(lambda checkpoint: checkpoint.majority_at_k(few)),
+        )
         rows.append([name, ALL_ARMS[name].updates, *cells, places[name], wide[name]])
     names = (
         "arm",
@@ -139,10 +148,10 @@ def _scores(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Table
         "Intervals: Student's t over seeds. Arms whose intervals overlap share places. Updates: optimizer steps a"
         " generation."
     )
-    return Table("At the end of the course, on problems held out", [Column(one) for one in names], rows, note)
+    return Table("At the end of the course, on problems held out", [Column(name) for name in names], rows, note)
 
 
-def _gains(arms: dict[str, MeasuredArm], most: int) -> Table:
+def gains_table(arms: dict[str, ArmEvals], most: int) -> Table:
     """Differences to the control of the same regime and seed, with both intervals."""
     rows: list[list[Cell]] = []
     for name, arm in arms.items():
@@ -152,17 +161,17 @@ def _gains(arms: dict[str, MeasuredArm], most: int) -> Table:
         gains = [
             gain
             for k in (1, most)
-            for gain in (arm.gain_over_seeds(control, _passed(k)), arm.gain_over_problems(control, _passed(k)))
+            for gain in (arm.gain_over_seeds(control, pass_at(k)), arm.gain_over_problems(control, pass_at(k)))
         ]
-        rows.append([name, ALL_ARMS[name].control, *gains, ALL_ARMS[name].what])
+        rows.append([name, ALL_ARMS[name].control, *gains, ALL_ARMS[name].description])
     if PLAIN in arms and ON_POLICY in arms:
         own, other = arms[PLAIN], arms[ON_POLICY]
         gains = [
             gain
             for k in (1, most)
-            for gain in (own.gain_over_seeds(other, _passed(k)), own.gain_over_problems(other, _passed(k)))
+            for gain in (own.gain_over_seeds(other, pass_at(k)), own.gain_over_problems(other, pass_at(k)))
         ]
-        rows.insert(0, [PLAIN, ON_POLICY, *gains, ALL_ARMS[PLAIN].what])
+        rows.insert(0, [PLAIN, ON_POLICY, *gains, ALL_ARMS[PLAIN].description])
     names = (
         "arm",
         "against",
@@ -174,13 +183,13 @@ def _gains(arms: dict[str, MeasuredArm], most: int) -> Table:
     )
     return Table(
         "Against the control, paired by seed",
-        [Column(one) for one in names],
+        [Column(name) for name in names],
         rows,
         "Each difference with its interval over either.",
     )
 
 
-def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Table:
+def entropies_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, most: int) -> Table:
     """Where entropy is left, and how many different answers."""
     draws = min(16, most)
     rows: list[list[Cell]] = []
@@ -189,17 +198,25 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
             base.entropy,
             base.planning,
             base.execution,
-            float(np.mean(base.distinct(draws))),
-            base.formed,
+            float(np.mean(base.distinct_answers(draws))),
+            base.well_formed,
         ]
         rows.append(["base", *own, Missing("The base is what the others are compared with.")])
     for name, arm in arms.items():
         numbers = [
-            arm.number(of, NATS)
-            for of in (lambda look: look.entropy, lambda look: look.planning, lambda look: look.execution)
+            arm.scalar_interval(of, NON_NEGATIVE)
+            for of in (lambda checkpoint: checkpoint.entropy, lambda checkpoint: checkpoint.planning, lambda checkpoint: checkpoint.execution)
         ]
-        distinct = arm.over_seeds(lambda look: look.distinct(draws), bounds=NATS)
-        rows.append([name, *numbers, distinct, arm.number(lambda look: look.formed, (0.0, 1.0)), _gap(arm, base)])
+        distinct = arm.seed_interval(lambda checkpoint: checkpoint.distinct_answers(draws), bounds=NON_NEGATIVE)
+        rows.append(
+            [
+                name,
+                *numbers,
+                distinct,
+                arm.scalar_interval(lambda checkpoint: checkpoint.well_formed, (0.0, 1.0)),
+                transfer_gap_cell(arm, base),
+            ]
+        )
     names = (
         "arm",
         "entropy",
@@ -214,55 +231,55 @@ def _entropies(arms: dict[str, MeasuredArm], base: Look | None, most: int) -> Ta
         " different answers lost on problems that neither base nor policy solves, at the seeds that have any; all"
         " intervals over seeds."
     )
-    return Table("Where entropy is left", [Column(one) for one in names], rows, note)
+    return Table("Where entropy is left", [Column(name) for name in names], rows, note)
 
 
-def _gap(arm: MeasuredArm, base: Look | None) -> Cell:
+def transfer_gap_cell(arm: ArmEvals, base: CheckpointEval | None) -> Cell:
     if base is None:
         return Missing("The base has not been looked at.")
-    gaps = [transfer_gap(look.arm, base.arm).every.shared.value for look in arm.last.values()]
+    gaps = [transfer_gap(checkpoint.to_arm_samples, base.to_arm_samples).every.shared.value for checkpoint in arm.last.values()]
     found = [gap for gap in gaps if np.isfinite(gap)]
     return (
-        over_seeds(found)
+        seed_interval(found)
         if len(found) > 1
         else Missing("At one seed or none is a problem left that both leave unsolved.")
     )
 
 
-def _passed(k: int) -> Measure:
-    def measure(look: Look) -> FloatArray:
-        return look.passed(k)
+def pass_at(k: int) -> ProblemScores:
+    def measure(checkpoint: CheckpointEval) -> FloatArray:
+        return checkpoint.pass_at_k(k)
 
     return measure
 
 
-def _mean(look: Look, k: int) -> float:
-    return float(np.mean(look.passed(k)))
+def mean_pass_at_k(checkpoint: CheckpointEval, k: int) -> float:
+    return float(np.mean(checkpoint.pass_at_k(k)))
 
 
-def _voted_mean(look: Look, k: int) -> float:
-    return float(np.mean(look.voted(k)))
+def mean_majority(checkpoint: CheckpointEval, k: int) -> float:
+    return float(np.mean(checkpoint.majority_at_k(k)))
 
 
-def beside(done: Sequence[Done], replies: int) -> list[Section]:
+def validation_sections(done: Sequence[FinishedTrial], replies: int) -> list[Section]:
     """Return the table, and the pair by the rule; nothing where no trial was judged beside.
 
     ``replies`` are those to each problem.
     """
-    found: dict[str, list[Judged]] = {}
-    for one in done:
-        if "beside" in one.result:
-            found.setdefault(one.trial.arm, []).append(one.result)
+    found: dict[str, list[ValidatedResult]] = {}
+    for trial in done:
+        if "validation" in trial.result:
+            found.setdefault(trial.trial.arm, []).append(trial.result)
     arms = {name: found[name] for name in ALL_ARMS if name in found}
     note = (
         "Neither trained on nor held out; intervals over seeds. As many replies vote as fit into the tokens, by their"
         " mean length."
     )
-    return [*_pair(arms), beside_table("arm", arms, replies, note)] if arms else []
+    return [*pair_verdict(arms), validation_table("arm", arms, replies, note)] if arms else []
 
 
-def _pair(arms: Mapping[str, Sequence[Judged]]) -> list[Section]:
-    votes = {name: over_beside(seeds, VOTED) for name, seeds in arms.items()}
+def pair_verdict(arms: Mapping[str, Sequence[ValidatedResult]]) -> list[Section]:
+    votes = {name: validation_interval(seeds, VALIDATION_VOTE) for name, seeds in arms.items()}
     pair = best_pair({name: vote.value for name, vote in votes.items()})
     if pair is None:
         return []
@@ -277,17 +294,20 @@ def _pair(arms: Mapping[str, Sequence[Judged]]) -> list[Section]:
     ]
 
 
-WIDTH = 10
+CURVE_BLOCK = 10
 """Generations that a point of a training curve averages over."""
-SHOWN = 4
+MAX_SHOWN_ARMS = 4
 """Arms that are drawn beside the controls; more lines cannot be told apart."""
 
 
-def curves(arms: dict[str, MeasuredArm], done: Sequence[Done]) -> list[Curve]:
+def remedy_curves(arms: dict[str, ArmEvals], done: Sequence[FinishedTrial]) -> list[Curve]:
     """Draw the entropy of planning tokens while training and pass@8 at each look: the controls and the arms with the most coverage."""
-    shown = {name: arms[name] for name in drawn(arms)}
-    lines = [_entropy(name, [one for one in done if one.trial.name.startswith(f"{name}/seed-")]) for name in shown]
-    note = f"Means over seeds; the controls and the {SHOWN} arms with the highest coverage at the end."
+    shown = {name: arms[name] for name in choose_shown_arms(arms)}
+    lines = [
+        entropy_series(name, [trial for trial in done if trial.trial.name.startswith(f"{name}/seed-")])
+        for name in shown
+    ]
+    note = f"Means over seeds; the controls and the {MAX_SHOWN_ARMS} arms with the highest coverage at the end."
     entropy = Curve(
         "Entropy of the planning tokens while training",
         [line for line in lines if line.x],
@@ -295,7 +315,7 @@ def curves(arms: dict[str, MeasuredArm], done: Sequence[Done]) -> list[Curve]:
         Axis("entropy", "nats"),
         note=f"{note} On the problems trained on.",
     )
-    scored, covered = ([_passed_of_remedies_curves(name, arm, k) for name, arm in shown.items()] for k in (1, 8))
+    scored, covered = ([pass_at_k_series(name, arm, k) for name, arm in shown.items()] for k in (1, 8))
     return [
         entropy,
         Curve("Score at each look", scored, Axis("generation"), Axis("pass@1"), note=f"{note} On problems held out."),
@@ -305,23 +325,23 @@ def curves(arms: dict[str, MeasuredArm], done: Sequence[Done]) -> list[Curve]:
     ]
 
 
-def drawn(arms: dict[str, MeasuredArm]) -> list[str]:
+def choose_shown_arms(arms: dict[str, ArmEvals]) -> list[str]:
     """Choose the arms to draw."""
     others = [name for name in arms if name not in (ON_POLICY, PLAIN)]
-    others.sort(key=lambda name: -arms[name].over_seeds(lambda look: look.passed(look.samples)).value)
-    return [name for name in (ON_POLICY, PLAIN, *others[:SHOWN]) if name in arms]
+    others.sort(key=lambda name: -arms[name].seed_interval(lambda checkpoint: checkpoint.pass_at_k(checkpoint.samples)).value)
+    return [name for name in (ON_POLICY, PLAIN, *others[:MAX_SHOWN_ARMS]) if name in arms]
 
 
-def _entropy(name: str, done: Sequence[Done]) -> Series:
+def entropy_series(name: str, done: Sequence[FinishedTrial]) -> Series:
     """Average the seeds, each over blocks of generations."""
-    found = [one.result["train"] for one in done]
-    length = min((len(one["steps"]) for one in found), default=0)
+    found = [trial.result["train"] for trial in done]
+    length = min((len(log["steps"]) for log in found), default=0)
     if not length:
         return Series(name, (), ())
     table = np.array(
-        [[np.nan if value is None else value for value in one["planning"][:length]] for one in found]
+        [[np.nan if value is None else value for value in log["planning"][:length]] for log in found]
     ).mean(0)
-    width = min(WIDTH, max(1, length // 4))
+    width = min(CURVE_BLOCK, max(1, length // 4))
     ends = range(width, length + 1, width)
     return Series(
         name,
@@ -330,14 +350,15 @@ def _entropy(name: str, done: Sequence[Done]) -> Series:
     )
 
 
-def _passed_of_remedies_curves(name: str, arm: MeasuredArm, k: int) -> Series:
+def pass_at_k_series(name: str, arm: ArmEvals, k: int) -> Series:
     """Average pass@k at each step at which every seed was looked at."""
     by_seed = [
-        {look.step: float(np.mean(look.passed(min(k, look.samples)))) for look in looks} for looks in arm.looks.values()
+        {checkpoint.step: float(np.mean(checkpoint.pass_at_k(min(k, checkpoint.samples)))) for checkpoint in checkpoints}
+        for checkpoints in arm.evals.values()
     ]
-    steps = sorted(set.intersection(*(set(one) for one in by_seed)))
+    steps = sorted(set.intersection(*(set(scores) for scores in by_seed)))
     return Series(
         name,
         [step / ALL_ARMS[name].updates for step in steps],
-        [float(np.mean([one[step] for one in by_seed])) for step in steps],
+        [float(np.mean([scores[step] for scores in by_seed])) for step in steps],
     )

@@ -9,29 +9,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from breadth.base.checks import require
-from breadth.lab.model.reasoner import Reasoner, Shape, build
+from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.task.problems import LEVELS, Problem, draw_problem
-from breadth.lab.task.teacher import Teacher, Written
+from breadth.lab.task.teacher import Teacher, TeacherTrace
 from breadth.measure.validate import IntArray
 
-MIX = (0.15, 0.7, 0.15)
+LEVEL_SHARES = (0.15, 0.7, 0.15)
 """Shares of easy, medium and hard problems in the lessons."""
-SHELF = 64
+BATCHES_PER_SHELF = 64
 """Batches drawn together and sorted by length, so that little is padded."""
-IGNORED = -100
-Told = Callable[[int, float], None]
+IGNORED_LABEL = -100
+OnLoss = Callable[[int, float], None]
 """Told the step and its loss."""
 
 
 @dataclass(frozen=True)
-class Lessons:
+class PretrainingPlan:
     """How the reasoner is taught."""
 
     steps: int = 8000
     """Optimizer steps."""
     batch: int = 32
     """Traces of a step."""
-    rate: float = 2.5e-3
+    learning_rate: float = 2.5e-3
     """Highest learning rate; it rises over the first hundred steps and falls along a cosine to nothing."""
     seed: int = 0
     """Of weights, problems and traces."""
@@ -39,78 +39,83 @@ class Lessons:
     def __post_init__(self) -> None:
         require(self, "steps", self.steps >= 1, "1 or more")
         require(self, "batch", self.batch >= 1, "1 or more")
-        require(self, "rate", 0 < self.rate < 1, "a number above 0, below 1")
+        require(self, "learning_rate", 0 < self.learning_rate < 1, "a number above 0, below 1")
         require(self, "seed", self.seed >= 0, "0 or more")
 
 
 def pretrain(
     teacher: Teacher,
-    lessons: Lessons = Lessons(),  # noqa: B008 - frozen
-    shape: Shape = Shape(),  # noqa: B008 - frozen
+    plan: PretrainingPlan = PretrainingPlan(),  # noqa: B008 - frozen
+    shape: ReasonerShape = ReasonerShape(),  # noqa: B008 - frozen
     held_out: frozenset[Problem] = frozenset(),
-    told: Told | None = None,
+    on_loss: OnLoss | None = None,
 ) -> Reasoner:
     """Build a reasoner and teach it; problems held out are never shown, nor is any commuted form of them."""
-    reasoner = build(teacher, shape, lessons.seed)  # first of all: it says what to install where torch is missing
+    reasoner = build_reasoner(
+        teacher, shape, plan.seed
+    )  # first of all: it says what to install where torch is missing
     import torch
 
     model = reasoner.model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lessons.rate, betas=(0.9, 0.98), weight_decay=0.01)
-    batches = _batches(teacher, lessons, held_out, reasoner.tokenizer.get_vocab())
-    for step in range(lessons.steps):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    batches = training_batches(teacher, plan, held_out, reasoner.tokenizer.get_vocab())
+    for step in range(plan.steps):
         inputs, labels = next(batches)
         for group in optimizer.param_groups:
             group["lr"] = (
-                lessons.rate * min(1.0, (step + 1) / 100) * 0.5 * (1 + math.cos(math.pi * step / lessons.steps))
+                plan.learning_rate
+                * min(1.0, (step + 1) / 100)
+                * 0.5
+                * (1 + math.cos(math.pi * step / plan.steps))
             )
         logits = model(input_ids=torch.from_numpy(inputs)).logits  # padded on the right: no token sees the padding
         following = torch.from_numpy(labels)[:, 1:].flatten()
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), following, ignore_index=IGNORED)
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), following, ignore_index=IGNORED_LABEL)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if told is not None:
-            told(step + 1, loss.item())
+        if on_loss is not None:
+            on_loss(step + 1, loss.item())
     model.eval()
     return reasoner
 
 
-def _batches(
-    teacher: Teacher, lessons: Lessons, held_out: frozenset[Problem], vocabulary: dict[str, int]
+def training_batches(
+    teacher: Teacher, plan: PretrainingPlan, held_out: frozenset[Problem], vocabulary: dict[str, int]
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield token ids and labels for ever, each batch of traces of like length."""
-    rng = np.random.default_rng((lessons.seed, 13))  # a stream of its own: the same seed draws other things elsewhere
+    rng = np.random.default_rng((plan.seed, 13))  # a stream of its own: the same seed draws other things elsewhere
     never = frozenset(problem.canonical for problem in held_out)
     while True:
         shelf = sorted(
-            (_lesson(teacher, never, vocabulary, rng) for _ in range(SHELF * lessons.batch)),
+            (_trace_with_labels(teacher, never, vocabulary, rng) for _ in range(BATCHES_PER_SHELF * plan.batch)),
             key=lambda pair: len(pair[0]),
         )
-        for place in rng.permutation(SHELF):
-            yield _padded(shelf[place * lessons.batch : (place + 1) * lessons.batch], vocabulary["<pad>"])
+        for place in rng.permutation(BATCHES_PER_SHELF):
+            yield _pad_lessons(shelf[place * plan.batch : (place + 1) * plan.batch], vocabulary["<pad>"])
 
 
-def _lesson(
+def _trace_with_labels(
     teacher: Teacher, never: frozenset[Problem], vocabulary: dict[str, int], rng: np.random.Generator
 ) -> tuple[list[int], list[int]]:
     """Return the tokens of one problem with its trace, and what is to be learnt of them."""
     while True:
-        problem = draw_problem(rng, teacher.facts.prime, LEVELS[rng.choice(len(LEVELS), p=MIX)])
+        problem = draw_problem(rng, teacher.facts.prime, LEVELS[rng.choice(len(LEVELS), p=LEVEL_SHARES)])
         if problem.canonical not in never:
             break
-    written: Written = teacher.write(problem, rng)
-    posed = [vocabulary["<bos>"], *(vocabulary[word] for word in problem.words)]
-    told = [vocabulary[word] for word in written.words]
-    learnt = [IGNORED if place == written.imposed else token for place, token in enumerate(told)]
-    return posed + told, [IGNORED] * len(posed) + learnt
+    written: TeacherTrace = teacher.write(problem, rng)
+    question = [vocabulary["<bos>"], *(vocabulary[word] for word in problem.words)]
+    reply = [vocabulary[word] for word in written.words]
+    learnt = [IGNORED_LABEL if place == written.imposed else token for place, token in enumerate(reply)]
+    return question + reply, [IGNORED_LABEL] * len(question) + learnt
 
 
-def _padded(lessons: list[tuple[list[int], list[int]]], padding: int) -> tuple[IntArray, IntArray]:
-    width = max(len(tokens) for tokens, _ in lessons)
-    inputs = np.full((len(lessons), width), padding, np.int64)
-    labels = np.full((len(lessons), width), IGNORED, np.int64)
-    for row, (tokens, learnt) in enumerate(lessons):
+def _pad_lessons(plan: list[tuple[list[int], list[int]]], padding: int) -> tuple[IntArray, IntArray]:
+    width = max(len(tokens) for tokens, _ in plan)
+    inputs = np.full((len(plan), width), padding, np.int64)
+    labels = np.full((len(plan), width), IGNORED_LABEL, np.int64)
+    for row, (tokens, learnt) in enumerate(plan):
         inputs[row, : len(tokens)] = tokens
         labels[row, : len(learnt)] = learnt
     return inputs, labels

@@ -14,19 +14,19 @@ from breadth.base.atomic import atomic_folder
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError, MissingExtraError
 from breadth.lab.task.teacher import Teacher
-from breadth.lab.task.vocabulary import build_tokenizer, words_of
+from breadth.lab.task.vocabulary import build_tokenizer, vocabulary_words
 
-TASK, SUMS = "teacher.toml", "checksums.json"
+TEACHER_FILE, CHECKSUMS_FILE = "teacher.toml", "checksums.json"
 """Beside the weights: what they were taught, and what every file must hash to."""
-HASHED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", TASK)
+REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", TEACHER_FILE)
 """Files no reasoner is complete without; what else lies beside them when it is saved is hashed as well."""
-REMEDY = "Install breadth again, or make the weights anew: breadth lab pretrain FOLDER."
-SHIPPED = "base"
+REINSTALL_REMEDY = "Install breadth again, or make the weights anew: breadth lab pretrain FOLDER."
+SHIPPED_FOLDER = "base"
 """Folder of this package with the weights that ship."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class ReasonerShape:
     """How large the model is."""
 
     hidden: int = 128
@@ -58,7 +58,7 @@ class Reasoner:
     """Who wrote the traces it learnt from; knows which facts are firm."""
 
 
-def build(teacher: Teacher, shape: Shape = Shape(), seed: int = 0) -> Reasoner:  # noqa: B008 - frozen
+def build_reasoner(teacher: Teacher, shape: ReasonerShape = ReasonerShape(), seed: int = 0) -> Reasoner:  # noqa: B008 - frozen
     """Build an untrained reasoner; its weights depend on the seed alone."""
     try:
         import torch
@@ -67,7 +67,7 @@ def build(teacher: Teacher, shape: Shape = Shape(), seed: int = 0) -> Reasoner: 
         raise MissingExtraError("The tiny reasoner", "train") from error
     tokenizer = build_tokenizer(teacher.facts.prime)
     config = LlamaConfig(
-        vocab_size=len(words_of(teacher.facts.prime)),
+        vocab_size=len(vocabulary_words(teacher.facts.prime)),
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -85,13 +85,13 @@ def build(teacher: Teacher, shape: Shape = Shape(), seed: int = 0) -> Reasoner: 
     return Reasoner(model.eval(), tokenizer, teacher)
 
 
-def save(reasoner: Reasoner, folder: Path) -> None:
+def save_reasoner(reasoner: Reasoner, folder: Path) -> None:
     """Write a reasoner to a folder that must not exist yet: weights as safetensors, tokenizer, teacher, checksums."""
     with atomic_folder(folder) as made:
-        _write(reasoner, made)
+        _write_reasoner(reasoner, made)
 
 
-def _write(reasoner: Reasoner, folder: Path) -> None:
+def _write_reasoner(reasoner: Reasoner, folder: Path) -> None:
     from transformers.utils import logging
 
     folder.mkdir()
@@ -103,79 +103,83 @@ def _write(reasoner: Reasoner, folder: Path) -> None:
         if shown:
             logging.enable_progress_bar()
     reasoner.tokenizer.save_pretrained(folder)
-    (folder / TASK).write_text(settings.dumps(reasoner.teacher), encoding="utf-8")
+    (folder / TEACHER_FILE).write_text(settings.dumps(reasoner.teacher), encoding="utf-8")
     for path in folder.iterdir():
         path.chmod(
-            (folder / TASK).stat().st_mode
+            (folder / TEACHER_FILE).stat().st_mode
         )  # safetensors writes for its owner alone; who may read the rest may read the weights
-    sums = {path.name: hash_of(path) for path in sorted(folder.iterdir())}
-    (folder / SUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+    sums = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
+    (folder / CHECKSUMS_FILE).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
 
 
-def load(folder: Path | None = None) -> Reasoner:
+def load_reasoner(folder: Path | None = None) -> Reasoner:
     """Load a reasoner, by default the one that ships; files that do not match their checksums are refused."""
     try:
         from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
     except ImportError as error:
         raise MissingExtraError("The tiny reasoner", "train") from error
-    place = shipped() if folder is None else folder
-    check(place)
-    teacher = settings.load(Teacher, place / TASK)
+    place = default_folder() if folder is None else folder
+    check_files(place)
+    teacher = settings.load(Teacher, place / TEACHER_FILE)
     model = LlamaForCausalLM.from_pretrained(place).float().eval()
     return Reasoner(model, PreTrainedTokenizerFast.from_pretrained(place), teacher)
 
 
-def shipped() -> Path:
+def default_folder() -> Path:
     """Return the folder of the weights that ship with the package."""
-    return Path(str(files("breadth.lab.model") / SHIPPED))
+    return Path(str(files("breadth.lab.model") / SHIPPED_FOLDER))
 
 
-def digest(folder: Path | None = None) -> str:
+def reasoner_digest(folder: Path | None = None) -> str:
     """Return one hash that stands for all files of a reasoner, by default the one that ships; made from its checksums."""
-    place = shipped() if folder is None else folder
-    _sums(place)  # what is no complete reasoner is refused in words
-    return hash_of(place / SUMS)
+    place = default_folder() if folder is None else folder
+    read_checksums(place)  # what is no complete reasoner is refused in words
+    return file_sha256(place / CHECKSUMS_FILE)
 
 
-def check(folder: Path) -> None:
+def check_files(folder: Path) -> None:
     """Refuse a folder whose files are missing or differ from their checksums."""
-    for name, hashed in _sums(folder).items():
+    for name, hashed in read_checksums(folder).items():
         try:
-            found = hash_of(folder / name)
+            found = file_sha256(folder / name)
         except OSError as error:
-            raise BrokenFileError(folder / name, f"cannot be read: {error.strerror or error}.", REMEDY) from error
+            raise BrokenFileError(
+                folder / name, f"cannot be read: {error.strerror or error}.", REINSTALL_REMEDY
+            ) from error
         if found != hashed:
-            raise BrokenFileError(folder / name, "does not match its checksum: the file was changed or cut.", REMEDY)
+            raise BrokenFileError(
+                folder / name, "does not match its checksum: the file was changed or cut.", REINSTALL_REMEDY
+            )
 
 
-def _sums(folder: Path) -> dict[str, str]:
+def read_checksums(folder: Path) -> dict[str, str]:
     """Read what every file must hash to."""
-    path = folder / SUMS
+    path = folder / CHECKSUMS_FILE
     try:
         sums = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BrokenFileError(
-            path, f"cannot be read: {error.strerror or error}; so this is no complete reasoner.", REMEDY
+            path, f"cannot be read: {error.strerror or error}; so this is no complete reasoner.", REINSTALL_REMEDY
         ) from error
     except (ValueError, RecursionError) as error:
-        raise BrokenFileError(path, f"is no list of checksums: {error}.", REMEDY) from error
+        raise BrokenFileError(path, f"is no list of checksums: {error}.", REINSTALL_REMEDY) from error
     if not isinstance(sums, dict) or any(Path(name).name != name for name in sums):
         raise BrokenFileError(
-            path, "is no list of checksums: it needs the names of files and what they hash to.", REMEDY
+            path, "is no list of checksums: it needs the names of files and what they hash to.", REINSTALL_REMEDY
         )
-    if missing := [name for name in HASHED if name not in sums]:
-        raise BrokenFileError(path, f"has no checksum of {', '.join(missing)}.", REMEDY)
+    if missing := [name for name in REQUIRED_FILES if name not in sums]:
+        raise BrokenFileError(path, f"has no checksum of {', '.join(missing)}.", REINSTALL_REMEDY)
     return sums
 
 
-def hash_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def prime_of(folder: Path | None = None) -> int:
+def reasoner_prime(folder: Path | None = None) -> int:
     """Return the prime that a reasoner reckons modulo, by default the one that ships."""
-    place = shipped() if folder is None else folder
-    check(place)
-    return settings.load(Teacher, place / TASK).facts.prime
+    place = default_folder() if folder is None else folder
+    check_files(place)
+    return settings.load(Teacher, place / TEACHER_FILE).facts.prime

@@ -16,9 +16,9 @@ from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
-ENDLESS = np.iinfo(np.int64).max
+NO_CAP = np.iinfo(np.int64).max
 """A cap that is never reached."""
-ROW = np.dtype(
+ROW_FIELDS = np.dtype(
     [
         ("key", "i8"),  # whose row it is
         ("token", "i8"),  # read next
@@ -40,7 +40,7 @@ ROW = np.dtype(
 
 
 @dataclass(frozen=True)
-class Job:
+class CompletionJob:
     """One completion to be drawn."""
 
     ids: tuple[int, ...]
@@ -51,17 +51,17 @@ class Job:
     """
     seed: int = 0
     """Of its chance, token by token: a hash of seed and place in the completion."""
-    least_thinking: int = 0
+    min_thinking: int = 0
     """Before so many thinking tokens an end of thinking (its mark, or the end of the reply) is turned into one more
     attempt.
     """
 
     def __post_init__(self) -> None:
-        require(self, "least_thinking", self.least_thinking >= 0, "0 or more tokens")
+        require(self, "min_thinking", self.min_thinking >= 0, "0 or more tokens")
 
 
 @dataclass(frozen=True)
-class Marks:
+class ThinkingMarks:
     """The tokens that budgets know."""
 
     open: int
@@ -74,11 +74,11 @@ class Marks:
     """The reply ends."""
 
     @classmethod
-    def of(cls, tokenizer: Any) -> Marks:
+    def from_tokenizer(cls, tokenizer: Any) -> ThinkingMarks:
         """Look them up."""
         return cls(*(int(tokenizer.convert_tokens_to_ids(word)) for word in (OPEN, CLOSE, AGAIN, END)))
 
-    def thought(self, ids: tuple[int, ...]) -> int:
+    def count_thinking(self, ids: tuple[int, ...]) -> int:
         """Return how many thinking tokens stand behind the last opening mark; -1 when there is none, or the thinking is closed."""
         if self.open not in ids:
             return -1
@@ -86,7 +86,7 @@ class Marks:
         return -1 if self.close in ids[len(ids) - behind :] else behind
 
 
-def check(job: Job, context: int, vocabulary: int) -> None:
+def check_job(job: CompletionJob, context: int, vocabulary: int) -> None:
     """Refuse a job that cannot be drawn."""
     sampling, problem = job.sampling, ""
     if not job.ids:
@@ -97,22 +97,20 @@ def check(job: Job, context: int, vocabulary: int) -> None:
         problem = f"The prompt has tokens from {min(job.ids)} to {max(job.ids)}; the model knows 0 to {vocabulary - 1}."
     elif (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1, 0, 0):
         problem = "The reasoner is drawn from without penalties, and a penalty is set."
-    elif sampling.thinking_tokens is not None and job.least_thinking > sampling.thinking_tokens:
-        problem = (
-            f"At least {job.least_thinking} thinking tokens are asked for, and at most {sampling.thinking_tokens}."
-        )
+    elif sampling.thinking_tokens is not None and job.min_thinking > sampling.thinking_tokens:
+        problem = f"At least {job.min_thinking} thinking tokens are asked for, and at most {sampling.thinking_tokens}."
     if problem:
         raise ServerError(
             problem, "Change the request; no other of its kind can be drawn either.", status=400, fatal=True
         )
 
 
-def begun(jobs: Iterable[tuple[int, Job]], marks: Marks, context: int) -> NDArray[Any]:
+def initial_rows(jobs: Iterable[tuple[int, CompletionJob]], marks: ThinkingMarks, context: int) -> NDArray[Any]:
     """Return a row for each job, by its key, of which all but the last given token is taken to be read."""
-    return np.array([_row(key, job, marks, context) for key, job in jobs], ROW)
+    return np.array([initial_row(key, job, marks, context) for key, job in jobs], ROW_FIELDS)
 
 
-def _row(key: int, job: Job, marks: Marks, context: int) -> tuple[float, ...]:
+def initial_row(key: int, job: CompletionJob, marks: ThinkingMarks, context: int) -> tuple[float, ...]:
     sampling = job.sampling
     return (
         key,
@@ -126,25 +124,25 @@ def _row(key: int, job: Job, marks: Marks, context: int) -> tuple[float, ...]:
         sampling.top_k,
         sampling.min_p,
         sampling.top_logprobs,
-        ENDLESS if sampling.thinking_tokens is None else sampling.thinking_tokens,
-        job.least_thinking,
-        marks.thought(job.ids),
+        NO_CAP if sampling.thinking_tokens is None else sampling.thinking_tokens,
+        job.min_thinking,
+        marks.count_thinking(job.ids),
     )
 
 
-Ending = Literal["", "stop", "length"]
-ENDINGS: tuple[Ending, ...] = ("", "stop", "length")
+TokenEnding = Literal["", "stop", "length"]
+TOKEN_ENDINGS: tuple[TokenEnding, ...] = ("", "stop", "length")
 """Why a completion ends with a token, by number: it does not, the model ended it, it is at its cap."""
-READ_TOGETHER = 16384
+MAX_PREFILL_TOKENS = 16384
 """Prompt tokens read in one pass, padding included: bounds the memory it takes."""
-SHARE = 16
+FREE_PARTS = 16
 """A full house takes new rows in once a sixteenth of it is free: reading a few prompts costs nearly as much as reading
 many.
 """
 
 
 @dataclass(frozen=True)
-class Step:
+class BatchStep:
     """One token of every row, by column."""
 
     keys: IntArray
@@ -168,7 +166,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Completion:
     """One completion."""
 
     ids: IntArray
@@ -179,52 +177,52 @@ class Drawn:
     """Of the raw distributions they were drawn from, in nats."""
     forced: BoolArray
     """Which tokens were imposed by a budget, not drawn."""
-    finish: Ending
+    finish: TokenEnding
     """Why it ended."""
 
 
-class Batch:
+class CompletionBatch:
     """The completions being drawn: one row each, all a token further with each step.
 
     Weights are those the model has when the batch is made. All of it must run under ``torch.inference_mode``.
     """
 
     def __init__(self, reasoner: Reasoner) -> None:
-        from breadth.lab.sampling.network import Network
+        from breadth.lab.sampling.network import ReasonerNetwork
 
-        self.network = Network(reasoner.model)
+        self.network = ReasonerNetwork(reasoner.model)
         """Forward pass."""
-        self.marks = Marks.of(reasoner.tokenizer)
+        self.marks = ThinkingMarks.from_tokenizer(reasoner.tokenizer)
         """Tokens that budgets know."""
-        self.rows: NDArray[Any] = np.zeros(0, ROW)
+        self.rows: NDArray[Any] = np.zeros(0, ROW_FIELDS)
         """What is known of each row; the cache has them in this order."""
         self._cache = self.network.cache()
 
-    def check(self, job: Job) -> None:
+    def check(self, job: CompletionJob) -> None:
         """Refuse a job that cannot be drawn."""
-        check(job, self.network.context, len(self.network.embedding))
+        check_job(job, self.network.context, len(self.network.embedding))
 
-    def join(self, jobs: Sequence[tuple[int, Job]]) -> None:
+    def join(self, jobs: Sequence[tuple[int, CompletionJob]]) -> None:
         """Begin jobs, each under a key: their prompts are read together, one that several share only once."""
         import torch
 
         first = len(self.rows)
-        self.rows = np.concatenate([self.rows, begun(jobs, self.marks, self.network.context)])
+        self.rows = np.concatenate([self.rows, initial_rows(jobs, self.marks, self.network.context)])
         givens: dict[tuple[int, ...], list[int]] = {}
         for place, (_, job) in enumerate(jobs, first):
             givens.setdefault(job.ids[:-1], []).append(place)
         self._cache.reserve(len(self.rows), int(self.rows["length"].max(initial=0)) + 1)
-        for group in _groups(sorted(filter(None, givens), key=len)):
-            block = self.network.read(torch.from_numpy(_padded(group)))
+        for group in prefill_groups(sorted(filter(None, givens), key=len)):
+            block = self.network.prefill(torch.from_numpy(pad_right(group)))
             which = [number for number, given in enumerate(group) for _ in givens[given]]
             places = [place for given in group for place in givens[given]]
             self._cache.put(torch.tensor(places), block, torch.tensor(which))
 
-    def step(self) -> Step:
+    def step(self) -> BatchStep:
         """Draw a token for every row; those that end with it leave."""
         import torch
 
-        from breadth.lab.sampling.network import chosen
+        from breadth.lab.sampling.network import choose_tokens
 
         rows = self.rows
         self._cache.reserve(len(rows), int(rows["length"].max()) + 1)
@@ -232,12 +230,12 @@ class Batch:
         broken = ~logits.isfinite().all(-1).numpy()
         if broken.any():
             logits = logits.masked_fill(torch.from_numpy(broken)[:, None], 0.0)
-        choice = chosen(logits, rows)
-        ids, forced = self._imposed(choice.ids)
+        choice = choose_tokens(logits, rows)
+        ids, forced = self._force_budgets(choice.ids)
         logprobs = choice.raw.gather(-1, torch.from_numpy(ids)[:, None])[:, 0].numpy()
         top = self._top(choice.raw)
-        endings = self._take(ids)
-        step = Step(rows["key"].copy(), ids, logprobs, choice.entropies, forced, endings, broken, top)
+        endings = self._record_tokens(ids)
+        step = BatchStep(rows["key"].copy(), ids, logprobs, choice.entropies, forced, endings, broken, top)
         self.drop((endings > 0) | broken, spoilt=bool(broken.any()))
         return step
 
@@ -262,7 +260,7 @@ class Batch:
         """Let all rows leave."""
         self.drop(np.ones(len(self.rows), np.bool_))
 
-    def _imposed(self, ids: IntArray) -> tuple[IntArray, BoolArray]:
+    def _force_budgets(self, ids: IntArray) -> tuple[IntArray, BoolArray]:
         """Return the tokens as the thinking budgets will have them, and where these differ from what was drawn."""
         rows, marks = self.rows, self.marks
         thinking = rows["thought"] >= 0
@@ -271,7 +269,7 @@ class Batch:
         imposed = np.where(over, marks.close, np.where(early, marks.again, ids))
         return imposed, imposed != ids
 
-    def _take(self, ids: IntArray) -> IntArray:
+    def _record_tokens(self, ids: IntArray) -> IntArray:
         """Note the tokens written and return why each row ends, if it does; an opening mark inside thinking is a thought like another."""
         rows, marks = self.rows, self.marks
         thinking = rows["thought"] >= 0
@@ -291,36 +289,36 @@ class Batch:
         return found.indices.numpy(), found.values.numpy()
 
 
-def draw_all(reasoner: Reasoner, jobs: Sequence[Job], most: int = 1024) -> list[Drawn]:
+def sample_all(reasoner: Reasoner, jobs: Sequence[CompletionJob], max_running: int = 1024) -> list[Completion]:
     """Draw all jobs, at most so many at once, in this thread; return them in order. The fastest way there is."""
     import torch
 
-    if most < 1:
+    if max_running < 1:
         raise SettingsError(
-            f"At most {most} completions are to be drawn at once.", "Let it be 1 or more; 1024 is usual."
+            f"At most {max_running} completions are to be drawn at once.", "Let it be 1 or more; 1024 is usual."
         )
     with torch.inference_mode():
-        batch = Batch(reasoner)
+        batch = CompletionBatch(reasoner)
         for job in jobs:
             batch.check(job)
-        steps, waiting = list[Step](), list(enumerate(jobs))[::-1]
+        steps, waiting = list[BatchStep](), list(enumerate(jobs))[::-1]
         while waiting or len(batch.rows):
-            fresh = newcomers(len(batch.rows), len(waiting), most)
+            fresh = count_admitted(len(batch.rows), len(waiting), max_running)
             if fresh:
                 batch.join([waiting.pop() for _ in range(fresh)])
             steps.append(batch.step())
             if steps[-1].broken.any():
-                raise broken_error()
-    return _completions(steps, len(jobs))
+                raise non_finite_error()
+    return split_completions(steps, len(jobs))
 
 
-def newcomers(running: int, waiting: int, most: int) -> int:
+def count_admitted(running: int, waiting: int, max_running: int) -> int:
     """Return how many of those waiting should join now: all that fit, but in a full house not before a share of it is free."""
-    free = max(0, most - running)
-    return min(free, waiting) if waiting <= free or free * SHARE >= most else 0
+    free = max(0, max_running - running)
+    return min(free, waiting) if waiting <= free or free * FREE_PARTS >= max_running else 0
 
 
-def broken_error() -> ServerError:
+def non_finite_error() -> ServerError:
     """Return what is said of a row whose logits are not finite."""
     return ServerError(
         "The model's logits are not finite.",
@@ -329,7 +327,7 @@ def broken_error() -> ServerError:
     )
 
 
-def _completions(steps: Sequence[Step], count: int) -> list[Drawn]:
+def split_completions(steps: Sequence[BatchStep], count: int) -> list[Completion]:
     """Return the columns of all steps as one record a job."""
     if not steps:
         return []
@@ -342,23 +340,25 @@ def _completions(steps: Sequence[Step], count: int) -> list[Drawn]:
 
     columns = zip(*map(column, ("ids", "logprobs", "entropies", "forced", "endings")), strict=True)
     return [
-        Drawn(ids, logprobs.astype(np.float32), entropies.astype(np.float32), forced, ENDINGS[int(endings[-1])])
+        Completion(
+            ids, logprobs.astype(np.float32), entropies.astype(np.float32), forced, TOKEN_ENDINGS[int(endings[-1])]
+        )
         for ids, logprobs, entropies, forced, endings in columns
     ]
 
 
-def _groups(givens: Sequence[tuple[int, ...]]) -> Iterator[Sequence[tuple[int, ...]]]:
+def prefill_groups(givens: Sequence[tuple[int, ...]]) -> Iterator[Sequence[tuple[int, ...]]]:
     """Cut texts, shortest first, into groups that can be read together."""
     start = 0
     for place, given in enumerate(givens):
-        if (place - start + 1) * len(given) > READ_TOGETHER and place > start:
+        if (place - start + 1) * len(given) > MAX_PREFILL_TOKENS and place > start:
             yield givens[start:place]
             start = place
     if givens:
         yield givens[start:]
 
 
-def _padded(texts: Sequence[tuple[int, ...]]) -> IntArray:
+def pad_right(texts: Sequence[tuple[int, ...]]) -> IntArray:
     """Return texts, shortest first, as one table; each is padded by its own last token, so that nothing foreign reaches its row."""
     ids = np.zeros((len(texts), len(texts[-1])), np.int64)
     for row, text in enumerate(texts):

@@ -11,13 +11,19 @@ from dataclasses import dataclass, field
 from breadth.base.checks import require
 from breadth.base.errors import ServerError
 from breadth.lab.model.reasoner import Reasoner
-from breadth.lab.sampling.batch import ENDINGS, Batch, Drawn, Ending, Job, Step, broken_error, draw_all, newcomers
-
-__all__ = ["Drawn", "Engine", "Job", "Ticket", "Token", "draw_all"]
+from breadth.lab.sampling.batch import (
+    TOKEN_ENDINGS,
+    BatchStep,
+    CompletionBatch,
+    CompletionJob,
+    TokenEnding,
+    count_admitted,
+    non_finite_error,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SampledToken:
     """One token of a completion."""
 
     id: int
@@ -30,7 +36,7 @@ class Token:
     """The likeliest tokens with their log-probs, likeliest first, as many as were asked for."""
     forced: bool = False
     """Imposed by a budget, not drawn."""
-    last: Ending = ""
+    last: TokenEnding = ""
     """Why the completion ends with this token, if it does; with ``stop`` the token is the end of the reply."""
 
 
@@ -38,11 +44,11 @@ class Token:
 class Ticket:
     """A job that was handed in."""
 
-    job: Job
+    job: CompletionJob
     """What is drawn."""
-    heard: Callable[[Token], None] = field(repr=False)
+    on_token: Callable[[SampledToken], None] = field(repr=False)
     """Told of every token."""
-    failed: Callable[[Exception], None] = field(repr=False)
+    on_failure: Callable[[Exception], None] = field(repr=False)
     """Told when there will be no more, though there should be."""
     open: bool = True
     """Whether somebody still listens."""
@@ -57,14 +63,14 @@ class Ticket:
         with self.lock:
             self.open = False
 
-    def tell(self, token: Token) -> None:
+    def deliver(self, token: SampledToken) -> None:
         """Hand a token on. A listener that breaks is told so, and of nothing more."""
         with self.lock:
             if not self.open:
                 return
             self.open = not token.last
             try:
-                self.heard(token)
+                self.on_token(token)
             except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
                 self.open = True
                 self.fail(error)
@@ -75,7 +81,7 @@ class Ticket:
             if self.open:
                 self.open = False
                 with suppress(Exception):
-                    self.failed(error)
+                    self.on_failure(error)
 
 
 class Engine:
@@ -85,14 +91,14 @@ class Engine:
     engine is made.
     """
 
-    def __init__(self, reasoner: Reasoner, *, most: int = 512, threads: int = 1) -> None:
-        self.most = most
+    def __init__(self, reasoner: Reasoner, *, max_running: int = 512, threads: int = 1) -> None:
+        self.max_running = max_running
         """Most completions drawn at once; the others wait in order."""
         self.threads = threads
         """Threads that torch may use for it."""
-        require(self, "most", most >= 1, "1 or more")
+        require(self, "max_running", max_running >= 1, "1 or more")
         require(self, "threads", threads >= 1, "1 or more")
-        self._batch = Batch(reasoner)
+        self._batch = CompletionBatch(reasoner)
         self._tickets: dict[int, Ticket] = {}
         self._waiting: deque[Ticket] = deque()
         self._wake = threading.Condition()
@@ -106,7 +112,9 @@ class Engine:
         """Completions being drawn or waiting; cancelled ones count until the step at hand has ended."""
         return len(self._tickets) + len(self._waiting)
 
-    def submit(self, job: Job, heard: Callable[[Token], None], failed: Callable[[Exception], None]) -> Ticket:
+    def submit(
+        self, job: CompletionJob, on_token: Callable[[SampledToken], None], on_failure: Callable[[Exception], None]
+    ) -> Ticket:
         """Hand a job in.
 
         Both callbacks are called in the engine's thread, which they hold up; nothing is called once it is cancelled.
@@ -114,10 +122,10 @@ class Engine:
         Raises ServerError for a job that cannot be drawn, or when the engine is closed.
         """
         self._batch.check(job)
-        ticket = Ticket(job, heard, failed)
+        ticket = Ticket(job, on_token, on_failure)
         with self._wake:
             if self._closing:
-                raise _closed()
+                raise closed_error()
             self._waiting.append(ticket)
             self._wake.notify()
         return ticket
@@ -135,14 +143,14 @@ class Engine:
 
         torch.set_num_threads(self.threads)
         with torch.inference_mode():
-            while self._admitted():
+            while self._wait_for_work():
                 try:
                     self._advance()
                 except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
                     self._fail_all(error)
-        self._fail_all(_closed())
+        self._fail_all(closed_error())
 
-    def _admitted(self) -> bool:
+    def _wait_for_work(self) -> bool:
         """Wait for work; False when the engine is closing."""
         with self._wake:
             self._wake.wait_for(lambda: self._closing or self._waiting or self._tickets)
@@ -158,27 +166,27 @@ class Engine:
         for key, left in zip(keys, gone, strict=True):
             if left:
                 del self._tickets[key]
-        fresh = self._newcomers()
+        fresh = self._admit()
         if fresh:
             self._tickets |= fresh
             self._batch.join([(key, ticket.job) for key, ticket in fresh.items()])
         if self._tickets:
-            self._tell(self._batch.step())
+            self._deliver(self._batch.step())
 
-    def _newcomers(self) -> dict[int, Ticket]:
+    def _admit(self) -> dict[int, Ticket]:
         """Take those out of the queue that join now, each under a new key."""
         found: dict[int, Ticket] = {}
         with self._wake:
             while self._waiting and not self._waiting[0].open:
                 self._waiting.popleft()
-            for _ in range(newcomers(len(self._tickets), len(self._waiting), self.most)):
+            for _ in range(count_admitted(len(self._tickets), len(self._waiting), self.max_running)):
                 ticket = self._waiting.popleft()
                 if ticket.open:
                     found[self._keys] = ticket
                     self._keys += 1
         return found
 
-    def _tell(self, step: Step) -> None:
+    def _deliver(self, step: BatchStep) -> None:
         columns = zip(
             step.keys.tolist(),
             step.ids.tolist(),
@@ -193,7 +201,7 @@ class Engine:
         for place, (key, token, logprob, entropy, forced, ending, broken) in enumerate(columns):
             ticket = self._tickets.pop(key) if ending or broken else self._tickets[key]
             if broken:
-                ticket.fail(broken_error())
+                ticket.fail(non_finite_error())
                 continue
             wish = ticket.job.sampling.top_logprobs
             top = (
@@ -201,7 +209,7 @@ class Engine:
                 if tops is None or not wish
                 else tuple(zip(tops[0][place][:wish], tops[1][place][:wish], strict=True))
             )
-            ticket.tell(Token(token, logprob, entropy, top, forced, ENDINGS[ending]))
+            ticket.deliver(SampledToken(token, logprob, entropy, top, forced, TOKEN_ENDINGS[ending]))
 
     def _fail_all(self, error: Exception) -> None:
         self._batch.clear()
@@ -210,17 +218,17 @@ class Engine:
             if self._closing:
                 self._waiting.clear()
         self._tickets.clear()
-        said = error
+        failure = error
         if not isinstance(error, ServerError):
-            said = ServerError(
+            failure = ServerError(
                 f"Drawing broke: {error}",
                 "Look at what caused it; the jobs behind it are drawn all the same.",
                 status=500,
             )
-            said.__cause__ = error
+            failure.__cause__ = error
         for ticket in tickets:
-            ticket.fail(said)
+            ticket.fail(failure)
 
 
-def _closed() -> ServerError:
+def closed_error() -> ServerError:
     return ServerError("The engine is closed.", "Start another one.", status=503)

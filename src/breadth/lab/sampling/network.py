@@ -15,13 +15,13 @@ from torch.nn import functional
 from breadth.base.errors import ServerError
 from breadth.measure.validate import FloatArray, IntArray
 
-STRIDE = 64
+CACHE_STRIDE = 64
 """Positions beyond those asked for by which the cache grows: most completions of the reasoner fit."""
-PROBE = 8
+PROBE_TOKENS = 8
 """Tokens over which a network is compared with the model it was taken from."""
 
 
-class Cache:
+class KVCache:
     """Keys and values of all rows: of each row its own positions from 0 on, so rows of any length stand side by side.
 
     What lies behind the end of a row is masked, never read; it is finite all the same, for nothing times not-a-number
@@ -37,7 +37,7 @@ class Cache:
         layers, two, slots, heads, room, size = self.store.shape
         if rows <= slots and positions <= room:
             return
-        wider = max(positions + STRIDE, room * 3 // 2) if positions > room else room
+        wider = max(positions + CACHE_STRIDE, room * 3 // 2) if positions > room else room
         more = max(rows, slots * 3 // 2) if rows > slots else slots
         # numpy's zeros are pages that the system has not touched yet, torch's are written
         old, self.store = self.store, torch.from_numpy(np.zeros((layers, two, more, heads, wider, size), np.float32))
@@ -61,7 +61,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Block:
+class LlamaBlock:
     """The weights of one layer; queries are scaled and the weights of the norms multiplied in already."""
 
     joint: Tensor
@@ -74,11 +74,11 @@ class Block:
     """Back to the stream."""
     heads: int
     """Attention heads."""
-    tiny: float
+    epsilon: float
     """Keeps the norms off a division by zero."""
 
     @classmethod
-    def of(cls, layer: Any, heads: int) -> Block:
+    def from_layer(cls, layer: Any, heads: int) -> LlamaBlock:
         """Copy the weights of a Llama layer."""
         attention, forward = layer.self_attn, layer.mlp
         scaled = attention.q_proj.weight * attention.head_dim**-0.5
@@ -95,7 +95,7 @@ class Block:
 
     def project(self, stream: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries and keys, turned by their positions, and values; by head."""
-        whole = functional.linear(_normed(stream, self.tiny), self.joint).unflatten(-1, (3 * self.heads, -1))
+        whole = functional.linear(rms_norm(stream, self.epsilon), self.joint).unflatten(-1, (3 * self.heads, -1))
         turned, values = whole.split([2 * self.heads, self.heads], -2)
         turned = turned * cosines + turned.roll(turned.shape[-1] // 2, -1) * sines
         return turned[..., : self.heads, :], turned[..., self.heads :, :], values
@@ -103,11 +103,11 @@ class Block:
     def finish(self, stream: Tensor, seen: Tensor) -> Tensor:
         """Return the stream behind the layer, given what attention saw."""
         stream = stream + functional.linear(seen, self.out)
-        gate, content = functional.linear(_normed(stream, self.tiny), self.wide).chunk(2, -1)
+        gate, content = functional.linear(rms_norm(stream, self.epsilon), self.wide).chunk(2, -1)
         return stream.add_(functional.linear(functional.silu(gate).mul_(content), self.narrow))
 
 
-class Network:
+class ReasonerNetwork:
     """A Llama's forward pass over its own copy of the weights: what the model learns later does not reach it.
 
     It is compared with the model when it is made, so a model it does not reproduce is refused, not drawn from wrongly.
@@ -116,7 +116,7 @@ class Network:
     def __init__(self, model: Any) -> None:
         config = model.config
         if config.model_type != "llama" or config.num_key_value_heads != config.num_attention_heads:
-            raise _unlike(
+            raise model_error(
                 f"The model is a {config.model_type} of {config.num_attention_heads} query and"
                 f" {config.num_key_value_heads} key heads."
             )
@@ -130,9 +130,9 @@ class Network:
                 _copy(model.lm_head.weight * model.model.norm.weight),
             )
             """Token -> stream, and stream -> token."""
-            self.blocks = [Block.of(layer, self.heads) for layer in model.model.layers]
+            self.blocks = [LlamaBlock.from_layer(layer, self.heads) for layer in model.model.layers]
             """The layers."""
-            self.tiny: float = model.model.norm.variance_epsilon
+            self.epsilon: float = model.model.norm.variance_epsilon
             """Keeps the norms off a division by zero."""
             cosines, sines = model.model.rotary_emb(self.embedding, torch.arange(self.context)[None])
             half = sines.shape[-1] // 2
@@ -140,11 +140,11 @@ class Network:
             """How a position turns queries and keys."""
             self._compare(model)
 
-    def cache(self) -> Cache:
+    def cache(self) -> KVCache:
         """Return an empty cache of the right shape."""
-        return Cache(len(self.blocks), self.heads, self.cosines.shape[-1])
+        return KVCache(len(self.blocks), self.heads, self.cosines.shape[-1])
 
-    def read(self, ids: Tensor) -> Tensor:
+    def prefill(self, ids: Tensor) -> Tensor:
         """Return keys and values of texts that begin at position 0 and are padded on the right; no token sees the padding."""
         stream, width = self.embedding[ids], ids.shape[1]
         cosines, sines = self.cosines[:width, None], self.sines[:width, None]
@@ -157,7 +157,7 @@ class Network:
                 stream = block.finish(stream, seen.transpose(1, 2).flatten(2))
         return torch.stack(found)
 
-    def step(self, tokens: Tensor, positions: Tensor, cache: Cache) -> Tensor:
+    def step(self, tokens: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         """Read one more token a row, at its position, into the cache; return the logits of the next."""
         rows, width, room = len(tokens), int(positions.max()) + 1, cache.store.shape[4]
         index = torch.arange(rows * self.heads) * room + positions.repeat_interleave(self.heads)
@@ -168,32 +168,32 @@ class Network:
             queries, key, value = block.project(stream, cosines, sines)
             for part, new in ((keys, key), (values, value)):
                 part.view(-1, part.shape[-1]).index_copy_(0, index, new.reshape(-1, part.shape[-1]))
-            seen = _attended(queries, keys[:rows, :, :width], values[:rows, :, :width], mask)
+            seen = attend(queries, keys[:rows, :, :width], values[:rows, :, :width], mask)
             stream = block.finish(stream, seen)
-        return functional.linear(_normed(stream, self.tiny), self.head)
+        return functional.linear(rms_norm(stream, self.epsilon), self.head)
 
     def _compare(self, model: Any) -> None:
         """Refuse a model whose logits are not ours."""
-        ids = torch.arange(PROBE)[None] % len(self.embedding)
+        ids = torch.arange(PROBE_TOKENS)[None] % len(self.embedding)
         ids = ids[:, : self.context]
         cache = self.cache()
         cache.reserve(1, ids.shape[1])
-        cache.put(torch.tensor([0]), self.read(ids), torch.tensor([0]))
+        cache.put(torch.tensor([0]), self.prefill(ids), torch.tensor([0]))
         ours = self.step(ids[0, -1:], torch.tensor([ids.shape[1] - 1]), cache)
         theirs = model(input_ids=ids).logits[:, -1].float()
         if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4, equal_nan=True):
-            raise _unlike(
+            raise model_error(
                 f"Our logits and those of this {type(model).__name__} differ by"
                 f" {float((ours - theirs).abs().max()):.2g}."
             )
 
 
-def _unlike(problem: str) -> ServerError:
+def model_error(problem: str) -> ServerError:
     remedy = "Draw from a plain Llama in float32 with as many key heads as query heads, or use TransformersSampler."
     return ServerError(problem, remedy, fatal=True)
 
 
-def _attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Return what one query a row and head sees.
 
     Two batched products beat the fused kernel here: it is made for many queries.
@@ -204,7 +204,7 @@ def _attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Te
     return torch.bmm(shares.view(rows * heads, 1, width), values.flatten(0, 1)).view(rows, -1)
 
 
-def _normed(stream: Tensor, tiny: float) -> Tensor:
+def rms_norm(stream: Tensor, tiny: float) -> Tensor:
     return functional.rms_norm(stream, stream.shape[-1:], None, tiny)
 
 
@@ -216,7 +216,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Choice:
+class TokenChoice:
     """What was chosen in each row, and from what."""
 
     ids: IntArray
@@ -227,7 +227,7 @@ class Choice:
     """Of the raw distributions, in nats."""
 
 
-def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def splitmix64(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a hash of each number: one round of SplitMix64 (Steele, Lea and Flood 2014)."""
     mix = numbers + GOLDEN
     mix = (mix ^ (mix >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -237,11 +237,11 @@ def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def uniforms(seeds: NDArray[np.uint64], places: IntArray) -> FloatArray:
     """Return a number from 0 to below 1 for each seed and place: the same whoever else is drawn, and when."""
-    mix = mixed(mixed(seeds) + places.astype(np.uint64) * GOLDEN)
+    mix = splitmix64(splitmix64(seeds) + places.astype(np.uint64) * GOLDEN)
     return (mix >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def chosen(logits: Tensor, rows: NDArray[Any]) -> Choice:
+def choose_tokens(logits: Tensor, rows: NDArray[Any]) -> TokenChoice:
     """Choose a token for each row of logits: temperature, min-p, top-k, top-p, chance; temperature 0 takes the likeliest.
 
     ``rows`` has the fields seed, written, temperature, top_p, top_k and min_p. A token is found by inverting the
@@ -257,14 +257,14 @@ def chosen(logits: Tensor, rows: NDArray[Any]) -> Choice:
     cut = np.flatnonzero(~greedy & ((rows["top_p"] < 1) | (rows["top_k"] > 0) | (rows["min_p"] > 0)))
     if len(cut):
         places = torch.from_numpy(cut)
-        chances = chances.index_copy(0, places, _cut(chances[places], rows[cut]))
-    ids = _inverted(chances, torch.from_numpy(uniforms(rows["seed"], rows["written"])))
+        chances = chances.index_copy(0, places, apply_cutoffs(chances[places], rows[cut]))
+    ids = invert_cdf(chances, torch.from_numpy(uniforms(rows["seed"], rows["written"])))
     if greedy.any():
         ids = torch.where(torch.from_numpy(greedy), raw.argmax(-1), ids)
-    return Choice(ids.numpy(), raw, -(likely * raw).sum(-1).numpy())
+    return TokenChoice(ids.numpy(), raw, -(likely * raw).sum(-1).numpy())
 
 
-def _cut(chances: Tensor, rows: NDArray[Any]) -> Tensor:
+def apply_cutoffs(chances: Tensor, rows: NDArray[Any]) -> Tensor:
     """Set to nothing what min-p, top-k and then top-p leave out; the rest need not add up to one."""
     ordered, places = chances.sort(dim=-1, descending=True, stable=True)
     size = ordered.shape[-1]
@@ -278,7 +278,7 @@ def _cut(chances: Tensor, rows: NDArray[Any]) -> Tensor:
     return torch.zeros_like(chances).scatter(-1, places, kept)
 
 
-def _inverted(chances: Tensor, heights: Tensor) -> Tensor:
+def invert_cdf(chances: Tensor, heights: Tensor) -> Tensor:
     """Return where each row's cumulative sum passes a share of its total; never a token without a chance."""
     sums = chances.cumsum(-1)
     totals = sums[:, -1:]

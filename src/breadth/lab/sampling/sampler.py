@@ -13,13 +13,14 @@ from breadth.inference.confidence import token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
 from breadth.lab.model.reasoner import Reasoner
-from breadth.lab.sampling.engine import Engine, Job, Ticket, Token
+from breadth.lab.sampling.batch import CompletionJob
+from breadth.lab.sampling.engine import Engine, SampledToken, Ticket
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.completion import as_float32, split_thinking
 
-OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
+REASONER_OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
 """What it can do: all there is."""
-TOP = 20
+DEFAULT_TOP_LOGPROBS = 20
 """Log-probs that a confidence averages, unless a draw asks for another number (arXiv 2508.15260)."""
 
 
@@ -32,38 +33,38 @@ class ReasonerSampler:
     kept: at it the closing mark is forced.
     """
 
-    def __init__(self, reasoner: Reasoner, *, most: int = 512, threads: int = 1) -> None:
+    def __init__(self, reasoner: Reasoner, *, max_running: int = 512, threads: int = 1) -> None:
         self.tokenizer = reasoner.tokenizer
         """Words and numbers."""
-        self.engine = Engine(reasoner, most=most, threads=threads)
+        self.engine = Engine(reasoner, max_running=max_running, threads=threads)
         """Where all draws are drawn together."""
         self._words = [str(word) for word in self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))]
 
     @property
     def offers(self) -> frozenset[str]:
         """Everything."""
-        return OFFERS
+        return REASONER_OFFERS
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw one completion; see `Sampler`. Nothing of a cancelled draw is charged once it is cancelled."""
         ids = self._prompt_ids(request)
-        sampling = replace(request.sampling, top_logprobs=request.sampling.top_logprobs or TOP)
+        sampling = replace(request.sampling, top_logprobs=request.sampling.top_logprobs or DEFAULT_TOP_LOGPROBS)
         loop = asyncio.get_running_loop()
-        writing = _Writing(request, meter, self._words, loop, loop.create_future(), sampling.top_logprobs)
-        ticket = self.engine.submit(Job(tuple(ids), sampling, request.seed), writing.hear, writing.fail)
+        pending = _PendingCompletion(request, meter, self._words, loop, loop.create_future(), sampling.top_logprobs)
+        ticket = self.engine.submit(CompletionJob(tuple(ids), sampling, request.seed), pending.on_token, pending.fail)
         meter.calls += 1
         meter.prompt_tokens += len(ids)
         try:
-            writing.has(ticket)
+            pending.attach(ticket)
             async with asyncio.timeout(request.seconds):
-                finish = await writing.ended
+                finish = await pending.ended
         except TimeoutError as error:
             raise ServerError(
                 f"The draw took longer than the {request.seconds} s it may take.", "Allow more seconds, fewer tokens."
             ) from error
         finally:
             ticket.cancel()
-        return writing.candidate(finish, len(ids))
+        return pending.candidate(finish, len(ids))
 
     async def close(self) -> None:
         """End the thread; draws that are still awaited fail."""
@@ -80,7 +81,7 @@ class ReasonerSampler:
 
 
 @dataclass
-class _Writing:
+class _PendingCompletion:
     """One completion being written; it hears its tokens in the engine's thread."""
 
     draw: SampleRequest
@@ -105,13 +106,13 @@ class _Writing:
         # A stop text may begin in earlier pieces, but no further back than its own length.
         self.reach = max(map(len, self.draw.sampling.stop), default=0)
 
-    def has(self, ticket: Ticket) -> None:
+    def attach(self, ticket: Ticket) -> None:
         """Take the ticket in; its first tokens, even the last one, may have come before it."""
         self.ticket = ticket
         if self.over:
             ticket.cancel()
 
-    def hear(self, token: Token) -> None:
+    def on_token(self, token: SampledToken) -> None:
         """Take a token in; where the completion ends with it, say so."""
         if self.over:
             return
@@ -138,9 +139,9 @@ class _Writing:
     def candidate(self, finish: Finish, prompt_tokens: int) -> Candidate:
         """Return what was written."""
         draw, whole = self.draw, "".join(self.pieces)
-        reasoning, said, thinking = ("", whole, 0) if draw.prefix else split_thinking(self.pieces)
+        reasoning, answer, thinking = ("", whole, 0) if draw.prefix else split_thinking(self.pieces)
         return Candidate(
-            text=said,
+            text=answer,
             reasoning=reasoning,
             finish=finish,
             prefix=draw.prefix,
@@ -155,7 +156,7 @@ class _Writing:
             message={"entropies": as_float32(self.entropies)},
         )
 
-    def _finish(self, piece: str, token: Token, halted: bool) -> Finish | None:
+    def _finish(self, piece: str, token: SampledToken, halted: bool) -> Finish | None:
         """Take the text of a token in and say why the completion ends with it, if it does."""
         self.pieces.append(piece)
         self.tail = (self.tail + piece)[-(self.reach + len(piece)) :] if self.reach else ""

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import orjson
 
-from breadth.lab.server.requests import Wanted
-from breadth.lab.task.vocabulary import Wording
+from breadth.lab.server.requests import CompletionRequest
+from breadth.lab.task.vocabulary import RoutesTokens
 from breadth.runtime.wire import DONE_EVENT, format_event
 
 if TYPE_CHECKING:
-    from breadth.lab.sampling.engine import Engine, Ticket, Token
+    from breadth.lab.sampling.engine import Engine, SampledToken, Ticket
 
 
 @dataclass(frozen=True)
-class Entry:
+class ShownLogprob:
     """The log-prob of a token, with the likeliest ones at its place."""
 
     text: str
@@ -35,7 +35,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ReplyPiece:
     """What a token adds to a reply."""
 
     raw: str
@@ -44,17 +44,19 @@ class Piece:
     """As the client is shown it: without the marks of thinking where that is set apart."""
     thought: bool
     """Whether it belongs to thinking that is set apart."""
-    entry: Entry | None
+    entry: ShownLogprob | None
     """Its log-prob, where asked for; None as well for what a stop text left of a token."""
 
 
-class Writing:
+class ReplyWriter:
     """One reply of a request.
 
     Thinking is set apart from the answer when ``apart``, else it stands in the text with its marks.
     """
 
-    def __init__(self, wanted: Wanted, wording: Wording, index: int = 0, *, apart: bool = False) -> None:
+    def __init__(
+        self, wanted: CompletionRequest, wording: RoutesTokens, index: int = 0, *, apart: bool = False
+    ) -> None:
         self.index = index
         """Which reply of the request it is."""
         self.finish: str | None = None
@@ -65,24 +67,24 @@ class Writing:
         """Of those, the ones between the marks of thinking."""
         self._wording, self._stops, self._alternatives = wording, wanted.sampling.stop, wanted.alternatives
         self._apart = apart and wanted.chat
-        self._before, self._fresh = wanted.before[-1:], False
+        self._before, self._fresh = wanted.prefix[-1:], False
         self._thinks = wording.thinks(wanted.tokens)
-        self._held: list[Piece] = []
+        self._held: list[ReplyPiece] = []
 
-    def take(self, token: Token) -> list[Piece]:
+    def take(self, token: SampledToken) -> list[ReplyPiece]:
         """Take a token in and return the pieces that can be shown."""
         if self.finish is not None:
             return []  # it was drawn before the engine heard that the reply has ended
         self.tokens += 1
         if token.id != self._wording.end:
             self._held.append(self._piece(token))
-        if (end := self._stopped()) is not None:
+        if (end := self._stop_position()) is not None:
             self.finish = "stop"
-            return self._until(end)
+            return self._release_before(end)
         self.finish = token.last or None
-        return self._release(0 if self.finish else self._doubtful())
+        return self._release(0 if self.finish else self._possible_stop_length())
 
-    def _piece(self, token: Token) -> Piece:
+    def _piece(self, token: SampledToken) -> ReplyPiece:
         """Return what a token adds, and follow the marks of thinking."""
         raw = self._wording.text(token.id, self._before)
         opens = token.id == self._wording.open and not self._thinks
@@ -90,33 +92,33 @@ class Writing:
         thought = opens or self._thinks
         self.thinking += thought and not opens and not closes
         shown = raw.lstrip() if self._fresh and self._apart else raw
-        piece = Piece(
+        piece = ReplyPiece(
             raw, "" if self._apart and (opens or closes) else shown, thought and self._apart, self._entry(token, raw)
         )
         self._thinks, self._fresh, self._before = thought and not closes, opens or closes, raw[-1:]
         return piece
 
-    def _entry(self, token: Token, raw: str) -> Entry | None:
+    def _entry(self, token: SampledToken, raw: str) -> ShownLogprob | None:
         if self._alternatives is None:
             return None
         top = tuple(
             (self._wording.text(other, self._before), logprob) for other, logprob in token.top[: self._alternatives]
         )
-        return Entry(raw, token.logprob, top)
+        return ShownLogprob(raw, token.logprob, top)
 
-    def _stopped(self) -> int | None:
+    def _stop_position(self) -> int | None:
         """Return where in the text held back the first stop text begins."""
         text = "".join(piece.raw for piece in self._held)
         return min((place for stop in self._stops if (place := text.find(stop)) >= 0), default=None)
 
-    def _doubtful(self) -> int:
+    def _possible_stop_length(self) -> int:
         """Return how many characters at the end may be the beginning of a stop text."""
         text = "".join(piece.raw for piece in self._held)
         return max(
             (size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size])), default=0
         )
 
-    def _release(self, doubtful: int) -> list[Piece]:
+    def _release(self, doubtful: int) -> list[ReplyPiece]:
         """Give out the pieces that end before the last so many characters."""
         kept = 0
         while doubtful > 0:
@@ -125,49 +127,51 @@ class Writing:
         out, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
         return out
 
-    def _until(self, end: int) -> list[Piece]:
+    def _release_before(self, end: int) -> list[ReplyPiece]:
         """Give out the text before a place; of a token that is cut in two, what is left has no log-prob."""
-        out: list[Piece] = []
+        out: list[ReplyPiece] = []
         for piece in self._held:
             if len(piece.raw) <= end:
                 out.append(piece)
             elif end > 0:
                 cut = "" if not piece.shown else piece.raw[:end]
-                out.append(Piece(piece.raw[:end], cut, piece.thought, None))
+                out.append(ReplyPiece(piece.raw[:end], cut, piece.thought, None))
             end -= len(piece.raw)
             if end <= 0:
                 break
         return out
 
 
-Told: TypeAlias = list[tuple[Writing, list[Piece]]]
+AddedPieces: TypeAlias = list[tuple[ReplyWriter, list[ReplyPiece]]]
 """Replies with the pieces that were added to them, in order of arrival."""
 
 
-class Listening:
+class ReplyStream:
     """Has every reply of a request drawn while the context lasts; leaving it cancels what is still being drawn.
 
     The engine speaks in its own thread, token by token. They are put in a queue, and the event loop is woken once for
     all that have come since it last looked, however many.
     """
 
-    def __init__(self, engine: Engine, wanted: Wanted, writings: Sequence[Writing]) -> None:
+    def __init__(self, engine: Engine, wanted: CompletionRequest, writings: Sequence[ReplyWriter]) -> None:
         self._engine, self._wanted, self._writings = engine, wanted, writings
         self._loop = asyncio.get_running_loop()
-        self._heard: deque[tuple[int, Token | Exception]] = deque()
+        self._arrived: deque[tuple[int, SampledToken | Exception]] = deque()
         self._woken, self._called = asyncio.Event(), False
         self._tickets: list[Ticket] = []
 
     def __enter__(self) -> Self:
-        from breadth.lab.sampling.engine import Job
+        from breadth.lab.sampling.batch import CompletionJob
 
         sampling = replace(
             self._wanted.sampling, stop=()
         )  # a stop text may begin and end inside tokens: the writing looks for it
         try:
             for index, seed in enumerate(self._wanted.seeds()):
-                note = partial(self._note, index)
-                self._tickets.append(self._engine.submit(Job(self._wanted.tokens, sampling, seed), note, note))
+                note = partial(self._on_token, index)
+                self._tickets.append(
+                    self._engine.submit(CompletionJob(self._wanted.tokens, sampling, seed), note, note)
+                )
         except BaseException:
             self.__exit__()
             raise
@@ -177,54 +181,54 @@ class Listening:
         for ticket in self._tickets:
             ticket.cancel()
 
-    async def batches(self) -> AsyncIterator[Told]:
+    async def batches(self) -> AsyncIterator[AddedPieces]:
         """Yield what is added to the replies until all have ended; raises what the engine failed with."""
         while any(writing.finish is None for writing in self._writings):
             await self._woken.wait()
             self._woken.clear()
             self._called = False
-            if told := self._taken():
-                yield told
+            if added := self._take_arrived():
+                yield added
 
-    def _taken(self) -> Told:
-        told: Told = []
-        while self._heard:
-            index, token = self._heard.popleft()
+    def _take_arrived(self) -> AddedPieces:
+        added: AddedPieces = []
+        while self._arrived:
+            index, token = self._arrived.popleft()
             if isinstance(token, Exception):
                 raise token
             writing = self._writings[index]
-            told.append((writing, writing.take(token)))
+            added.append((writing, writing.take(token)))
             if writing.finish is not None:
                 self._tickets[index].cancel()  # it may have ended with a stop text, which the engine knows nothing of
-        return told
+        return added
 
-    def _note(self, index: int, token: Token | Exception) -> None:
+    def _on_token(self, index: int, token: SampledToken | Exception) -> None:
         """Take a token, or what went wrong, in the engine's thread."""
-        self._heard.append((index, token))
+        self._arrived.append((index, token))
         if not self._called:
             self._called = True
             with suppress(RuntimeError):  # the loop has ended before the engine
                 self._loop.call_soon_threadsafe(self._woken.set)
 
 
-class Replies:
+class ReplyEncoder:
     """The replies to one request, in the schema of the path it was sent to."""
 
-    def __init__(self, wanted: Wanted, model: str) -> None:
+    def __init__(self, wanted: CompletionRequest, model: str) -> None:
         self._wanted = wanted
         self._stream_kind, whole = (
             ("chat.completion.chunk", "chat.completion") if wanted.chat else ("text_completion", "text_completion")
         )
         name = ("chatcmpl-" if wanted.chat else "cmpl-") + secrets.token_hex(12)
         self._head = {"id": name, "object": whole, "created": int(time.time()), "model": model}
-        self._lengths = [len(wanted.before) if not wanted.chat else 0] * wanted.replies
+        self._lengths = [len(wanted.prefix) if not wanted.chat else 0] * wanted.replies
 
-    def whole(self, writings: Sequence[Writing], pieces: Sequence[Sequence[Piece]]) -> bytes:
+    def whole(self, writings: Sequence[ReplyWriter], pieces: Sequence[Sequence[ReplyPiece]]) -> bytes:
         """Return the body of a reply that is not streamed."""
-        choices = [self._choice(writing, told) for writing, told in zip(writings, pieces, strict=True)]
+        choices = [self._choice(writing, added) for writing, added in zip(writings, pieces, strict=True)]
         return orjson.dumps(self._head | {"choices": choices, "usage": self._usage(writings)})
 
-    def first(self, writing: Writing) -> bytes:
+    def first(self, writing: ReplyWriter) -> bytes:
         """Return the event that opens a streamed reply; plain completions have none."""
         if not self._wanted.chat:
             return b""
@@ -232,7 +236,7 @@ class Replies:
             {"index": writing.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         )
 
-    def piece(self, writing: Writing, piece: Piece) -> bytes:
+    def piece(self, writing: ReplyWriter, piece: ReplyPiece) -> bytes:
         """Return the event of one token."""
         added: dict[str, Any] = {"text": piece.shown}
         if self._wanted.chat:
@@ -242,36 +246,36 @@ class Replies:
             {"index": writing.index, **added, "logprobs": self._logprobs(writing.index, entries), "finish_reason": None}
         )
 
-    def last(self, writing: Writing) -> bytes:
+    def last(self, writing: ReplyWriter) -> bytes:
         """Return the event that ends a streamed reply."""
         added: dict[str, Any] = {"delta": {}} if self._wanted.chat else {"text": ""}
         return self._event({"index": writing.index, **added, "logprobs": None, "finish_reason": writing.finish})
 
-    def end(self, writings: Sequence[Writing]) -> bytes:
+    def end(self, writings: Sequence[ReplyWriter]) -> bytes:
         """Return what ends a stream: what was used, where that was asked for, and the end mark."""
         used = self._head | {"object": self._stream_kind, "choices": [], "usage": self._usage(writings)}
-        return (format_event(used) if self._wanted.counted else b"") + DONE_EVENT
+        return (format_event(used) if self._wanted.include_usage else b"") + DONE_EVENT
 
     def _event(self, choice: dict[str, Any]) -> bytes:
         return format_event(self._head | {"object": self._stream_kind, "choices": [choice]})
 
-    def _choice(self, writing: Writing, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def _choice(self, writing: ReplyWriter, pieces: Sequence[ReplyPiece]) -> dict[str, Any]:
         text = "".join(piece.shown for piece in pieces if not piece.thought)
         entries = [piece.entry for piece in pieces if piece.entry is not None]
-        told: dict[str, Any] = {"text": text}
+        added: dict[str, Any] = {"text": text}
         if self._wanted.chat:
             thought = "".join(piece.shown for piece in pieces if piece.thought)
-            told = {
+            added = {
                 "message": {"role": "assistant", "content": text} | ({"reasoning_content": thought} if thought else {})
             }
         return {
             "index": writing.index,
-            **told,
+            **added,
             "logprobs": self._logprobs(writing.index, entries),
             "finish_reason": writing.finish,
         }
 
-    def _logprobs(self, index: int, entries: Sequence[Entry]) -> dict[str, Any] | None:
+    def _logprobs(self, index: int, entries: Sequence[ShownLogprob]) -> dict[str, Any] | None:
         """Return log-probs in the form of chats, or in the older one of plain completions: parallel lists."""
         if self._wanted.alternatives is None or (self._wanted.stream and not entries):
             return None
@@ -288,7 +292,7 @@ class Replies:
             "text_offset": offsets,
         }
 
-    def _usage(self, writings: Sequence[Writing]) -> dict[str, Any]:
+    def _usage(self, writings: Sequence[ReplyWriter]) -> dict[str, Any]:
         read, written = len(self._wanted.tokens), sum(writing.tokens for writing in writings)
         return {
             "prompt_tokens": read,
@@ -298,9 +302,11 @@ class Replies:
         }
 
 
-def _chat_entry(entry: Entry) -> dict[str, Any]:
-    return _named(entry.text, entry.logprob) | {"top_logprobs": [_named(text, logprob) for text, logprob in entry.top]}
+def _chat_entry(entry: ShownLogprob) -> dict[str, Any]:
+    return token_json(entry.text, entry.logprob) | {
+        "top_logprobs": [token_json(text, logprob) for text, logprob in entry.top]
+    }
 
 
-def _named(text: str, logprob: float) -> dict[str, Any]:
+def token_json(text: str, logprob: float) -> dict[str, Any]:
     return {"token": text, "logprob": logprob, "bytes": list(text.encode())}

@@ -23,9 +23,9 @@ from breadth.base.checks import require
 from breadth.base.errors import ServerError, SettingsError
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.engine import Engine
-from breadth.lab.server.replies import Listening, Piece, Replies, Writing
-from breadth.lab.server.requests import Wanted, read_wanted
-from breadth.lab.task.vocabulary import Wording
+from breadth.lab.server.replies import ReplyEncoder, ReplyPiece, ReplyStream, ReplyWriter
+from breadth.lab.server.requests import CompletionRequest, read_completion_request
+from breadth.lab.task.vocabulary import RoutesTokens
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
@@ -34,14 +34,14 @@ ReasoningFormat = Literal["none", "deepseek"]
 """Where thinking stands in a chat's reply: in its content, marks and all, or apart in ``reasoning_content``
 (llama.cpp's names).
 """
-COME_BACK = 1.0
+RETRY_SECONDS = 1.0
 """Seconds after which a client that was one too many may try again."""
-GLANCE = 0.02
+LAB_DRAIN_POLL_SECONDS = 0.02
 """Seconds between two looks at whether the last reply has been drawn."""
 
 
 @dataclass(frozen=True)
-class ServerSettings:
+class LabServerSettings:
     """How the reasoner is served."""
 
     host: str = "127.0.0.1"
@@ -54,45 +54,45 @@ class ServerSettings:
     """Where thinking stands in a chat's reply."""
     name: str = "routes"
     """Name of the model."""
-    at_once: int = 512
+    max_running: int = 512
     """Replies drawn at once; more wait."""
-    most: int = 2048
+    max_in_flight: int = 2048
     """Replies drawn and waiting at most; more are told to come back (429), so that nobody waits for minutes unawares.
     """
-    body: int = 1_000_000
+    max_body_bytes: int = 1_000_000
     """Bytes of a request at most; the longest prompt that fits the context is some 20,000."""
-    drain: float = 10.0
+    drain_seconds: float = 10.0
     """Seconds that requests in flight are given when the server is told to end."""
 
     def __post_init__(self) -> None:
         require(self, "threads", self.threads >= 1, "1 or more")
-        require(self, "at_once", self.at_once >= 1, "1 or more")
-        require(self, "most", self.most >= 1, "1 or more")
+        require(self, "max_running", self.max_running >= 1, "1 or more")
+        require(self, "max_in_flight", self.max_in_flight >= 1, "1 or more")
         require(self, "reasoning_format", self.reasoning_format in ("none", "deepseek"), "none or deepseek")
 
 
 class LabServer:
     """A reasoner on an address while the context lasts."""
 
-    def __init__(self, reasoner: Reasoner, settings: ServerSettings = ServerSettings()) -> None:
+    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:
         self.reasoner = reasoner
         """What is served."""
         self.settings = settings
         """How."""
-        self.engine = Engine(reasoner, most=settings.at_once, threads=settings.threads)
+        self.engine = Engine(reasoner, max_running=settings.max_running, threads=settings.threads)
         """What draws."""
         self.in_flight = 0
         """Replies being drawn or waiting."""
         self.draining = False
         """Whether it is about to end."""
-        self.wording = Wording(reasoner.tokenizer)
+        self.tokens = RoutesTokens(reasoner.tokenizer)
         """The reasoner's vocabulary."""
         self.context: int = reasoner.model.config.max_position_embeddings
         """Tokens of prompt and reply together at most."""
         self._port = settings.port
         # Cancelled as soon as the client leaves: that ends the draws for it.
         self._runner = web.AppRunner(
-            application(self), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+            lab_application(self), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
         )
         self._site: web.TCPSite | None = None
 
@@ -109,7 +109,7 @@ class LabServer:
             await self._site.start()
         except OSError as error:
             await self._end()
-            raise _cannot_listen(self.settings, error) from error
+            raise lab_listen_error(self.settings, error) from error
         self._port = self._runner.addresses[0][1]
         return self
 
@@ -119,43 +119,43 @@ class LabServer:
         """Take nothing new, let what is in flight finish for a while, then end it."""
         self.draining = True
         loop = asyncio.get_running_loop()
-        until = loop.time() + (self.settings.drain if error is None else 0.0)
+        until = loop.time() + (self.settings.drain_seconds if error is None else 0.0)
         if self._site is not None:
             await self._site.stop()
         while self.in_flight and loop.time() < until:
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(LAB_DRAIN_POLL_SECONDS)
         await self._end()
 
     @contextmanager
-    def room(self, replies: int) -> Iterator[None]:
+    def reserve(self, replies: int) -> Iterator[None]:
         """Take a place for replies; refuse them when there is none."""
         if self.draining:
             raise ApiError(
-                503, "The server is about to end: ask again in a moment.", code="draining", retry_after=COME_BACK
+                503, "The server is about to end: ask again in a moment.", code="draining", retry_after=RETRY_SECONDS
             )
-        if self.in_flight + replies > self.settings.most:
-            said = (
-                f"{self.in_flight} replies are being drawn or waiting, of {self.settings.most} at most: try again, or"
+        if self.in_flight + replies > self.settings.max_in_flight:
+            message = (
+                f"{self.in_flight} replies are being drawn or waiting, of {self.settings.max_in_flight} at most: try again, or"
                 " ask for fewer."
             )
-            raise ApiError(429, said, code="too_many_requests", retry_after=COME_BACK)
+            raise ApiError(429, message, code="too_many_requests", retry_after=RETRY_SECONDS)
         self.in_flight += replies
         try:
             yield
         finally:
             self.in_flight -= replies
 
-    def writings(self, wanted: Wanted) -> list[Writing]:
+    def start_replies(self, wanted: CompletionRequest) -> list[ReplyWriter]:
         """Return the replies to a request, nothing of them written yet."""
         apart = self.settings.reasoning_format == "deepseek"
-        return [Writing(wanted, self.wording, index, apart=apart) for index in range(wanted.replies)]
+        return [ReplyWriter(wanted, self.tokens, index, apart=apart) for index in range(wanted.replies)]
 
     async def _end(self) -> None:
         await self._runner.cleanup()
         await asyncio.to_thread(self.engine.close)
 
 
-def _cannot_listen(settings: ServerSettings, error: OSError) -> SettingsError:
+def lab_listen_error(settings: LabServerSettings, error: OSError) -> SettingsError:
     if error.errno == errno.EADDRINUSE:
         problem = f"Port {settings.port} of {settings.host} is taken by another program."
         return SettingsError(problem, "Choose another with --port, or 0 for a free one.")
@@ -165,44 +165,44 @@ def _cannot_listen(settings: ServerSettings, error: OSError) -> SettingsError:
     )
 
 
-Page: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-LAB: web.AppKey[LabServer] = web.AppKey("lab")
-LOG = logging.getLogger("breadth.lab")
-LEFT = 499
+PageHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SERVER_KEY: web.AppKey[LabServer] = web.AppKey("lab")
+LOGGER = logging.getLogger("breadth.lab")
+CLIENT_CLOSED_REQUEST = 499
 """Status for a client that did not wait for the reply; nobody reads it."""
 
 
-def application(server: LabServer) -> web.Application:
+def lab_application(server: LabServer) -> web.Application:
     """Return the web application of a served reasoner."""
-    app = web.Application(middlewares=[_told], client_max_size=server.settings.body)
-    app[LAB] = server
+    app = web.Application(middlewares=[answer_errors], client_max_size=server.settings.max_body_bytes)
+    app[SERVER_KEY] = server
     for path in (CHAT_PATH, COMPLETIONS_PATH):
-        app.router.add_post(path, _complete)
-    for path, page in (("/v1/models", _models), ("/props", _props), ("/health", _health)):
+        app.router.add_post(path, complete_request)
+    for path, page in (("/v1/models", show_models), ("/props", show_properties), ("/health", report_health)):
         app.router.add_get(path, page)
     return app
 
 
 @web.middleware
-async def _told(request: web.Request, handler: Page) -> web.StreamResponse:
+async def answer_errors(request: web.Request, handler: PageHandler) -> web.StreamResponse:
     """Turn what goes wrong before a reply has begun into the OpenAI shape."""
     try:
         return await handler(request)
     except ApiError as refusal:
         return refusal.response
     except web.HTTPException as error:
-        return _refused(error, request).response
+        return http_refusal(error, request).response
     except ConnectionError:
-        return web.Response(status=LEFT)
+        return web.Response(status=CLIENT_CLOSED_REQUEST)
     except web.RequestPayloadError:
         return ApiError(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body").response
     except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
-        return _broken(error).response
+        return failure_refusal(error).response
 
 
-def _refused(error: web.HTTPException, request: web.Request) -> ApiError:
+def http_refusal(error: web.HTTPException, request: web.Request) -> ApiError:
     if isinstance(error, web.HTTPRequestEntityTooLarge):
-        most = request.app[LAB].settings.body
+        most = request.app[SERVER_KEY].settings.max_body_bytes
         return ApiError(
             413,
             f"The body is larger than the {most / 1e6:g} MB this server reads: shorten the prompt.",
@@ -220,45 +220,45 @@ def _refused(error: web.HTTPException, request: web.Request) -> ApiError:
     return ApiError(error.status, error.reason)
 
 
-def _broken(error: Exception) -> ApiError:
+def failure_refusal(error: Exception) -> ApiError:
     """Return how a fault of ours is told: what the engine says itself, or where to look."""
     if isinstance(error, ServerError):
         return ApiError(error.status or 500, f"{error.problem} {error.remedy}", code="not_drawn")
-    LOG.error("a request broke on our side", exc_info=error)
+    LOGGER.error("a request broke on our side", exc_info=error)
     return ApiError(500, "The server itself failed; its log has the reason.", code="internal")
 
 
-async def _complete(request: web.Request) -> web.StreamResponse:
+async def complete_request(request: web.Request) -> web.StreamResponse:
     """Answer a chat or continue a text."""
-    server = request.app[LAB]
+    server = request.app[SERVER_KEY]
     call = read_request(request.path, await request.read())
     if call.model not in ("", server.settings.name):
-        said = f"The model '{call.model[:80]}' does not exist here: ask for '{server.settings.name}'."
-        raise ApiError(404, said, param="model", code="model_not_found")
-    wanted = read_wanted(call, server.wording, server.context)
-    writings = server.writings(wanted)
-    replies = Replies(wanted, server.settings.name)
-    with server.room(wanted.replies), Listening(server.engine, wanted, writings) as listening:
+        message = f"The model '{call.model[:80]}' does not exist here: ask for '{server.settings.name}'."
+        raise ApiError(404, message, param="model", code="model_not_found")
+    wanted = read_completion_request(call, server.tokens, server.context)
+    writings = server.start_replies(wanted)
+    replies = ReplyEncoder(wanted, server.settings.name)
+    with server.reserve(wanted.replies), ReplyStream(server.engine, wanted, writings) as listening:
         if wanted.stream:
-            return await _stream(request, listening, writings, replies)
-        pieces: list[list[Piece]] = [[] for _ in writings]
-        async for told in listening.batches():
-            for writing, added in told:
+            return await stream_replies(request, listening, writings, replies)
+        pieces: list[list[ReplyPiece]] = [[] for _ in writings]
+        async for arrived in listening.batches():
+            for writing, added in arrived:
                 pieces[writing.index] += added
         return web.Response(body=replies.whole(writings, pieces), content_type="application/json")
 
 
-async def _stream(
-    request: web.Request, listening: Listening, writings: list[Writing], replies: Replies
+async def stream_replies(
+    request: web.Request, listening: ReplyStream, writings: list[ReplyWriter], replies: ReplyEncoder
 ) -> web.StreamResponse:
     """Send a reply token by token; what goes wrong now is an event, and the stream ends without its end mark."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
     await response.write(b"".join(map(replies.first, writings)))
     try:
-        async for told in listening.batches():
-            events = [replies.piece(writing, piece) for writing, added in told for piece in added]
-            events += [replies.last(writing) for writing in dict(told) if writing.finish is not None]
+        async for arrived in listening.batches():
+            events = [replies.piece(writing, piece) for writing, added in arrived for piece in added]
+            events += [replies.last(writing) for writing in dict(arrived) if writing.finish is not None]
             if events:
                 await response.write(b"".join(events))
         await response.write(replies.end(writings))
@@ -266,15 +266,15 @@ async def _stream(
         return response  # the client has left
     except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
         with suppress(ConnectionError):
-            await response.write(_broken(error).event)
+            await response.write(failure_refusal(error).event)
     return response
 
 
-async def _models(request: web.Request) -> web.Response:
-    server = request.app[LAB]
+async def show_models(request: web.Request) -> web.Response:
+    server = request.app[SERVER_KEY]
     weights = sum(tensor.numel() for tensor in server.reasoner.model.parameters())
-    about = {"n_ctx": server.context, "n_vocab": server.wording.size, "n_params": weights}
-    return _json(
+    about = {"n_ctx": server.context, "n_vocab": server.tokens.size, "n_params": weights}
+    return to_response(
         {
             "object": "list",
             "data": [
@@ -284,9 +284,9 @@ async def _models(request: web.Request) -> web.Response:
     )
 
 
-async def _props(request: web.Request) -> web.Response:
+async def show_properties(request: web.Request) -> web.Response:
     """Say what is served and how it draws unless told otherwise, where llama.cpp says it."""
-    server = request.app[LAB]
+    server = request.app[SERVER_KEY]
     defaults = {
         "temperature": 1.0,
         "top_p": 1.0,
@@ -296,13 +296,13 @@ async def _props(request: web.Request) -> web.Response:
         "stop": [],
         "speculative.types": "none",
     }
-    return _json(
+    return to_response(
         {
             "default_generation_settings": {
                 "n_ctx": server.context,
                 "params": defaults | {"reasoning_format": server.settings.reasoning_format},
             },
-            "total_slots": server.settings.at_once,
+            "total_slots": server.settings.max_running,
             "model_alias": server.settings.name,
             "chat_template": server.reasoner.tokenizer.chat_template,
             "bos_token": server.reasoner.tokenizer.bos_token,
@@ -311,10 +311,10 @@ async def _props(request: web.Request) -> web.Response:
     )
 
 
-async def _health(request: web.Request) -> web.Response:
-    draining = request.app[LAB].draining
-    return _json({"status": "draining" if draining else "ok"}, 503 if draining else 200)
+async def report_health(request: web.Request) -> web.Response:
+    draining = request.app[SERVER_KEY].draining
+    return to_response({"status": "draining" if draining else "ok"}, 503 if draining else 200)
 
 
-def _json(content: object, status: int = 200) -> web.Response:
+def to_response(content: object, status: int = 200) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(content), content_type="application/json")

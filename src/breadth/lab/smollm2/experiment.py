@@ -15,23 +15,23 @@ from breadth.base import settings
 from breadth.base.checks import require
 from breadth.inference.records import Reading
 from breadth.lab.demo.plan import ARMS
-from breadth.lab.trials.experiment import Bench, Done, Trial
+from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.report.sections import Page
 
 if TYPE_CHECKING:
-    from breadth.lab.smollm2.evaluation import Breadth
-    from breadth.lab.smollm2.policy import Policy
+    from breadth.lab.smollm2.evaluation import SumsEval
+    from breadth.lab.smollm2.policy import SmolLM2Policy
 
 
-TERMS, LARGEST = 3, 9
+TERMS, LARGEST_TERM = 3, 9
 """How many numbers are added, each from 1 to the largest. Of such sums the model gets one in ten right, of two-digit
 ones next to none.
 """
-POOL, MOST = 64, 400
+HELD_OUT_SUMS, MAX_TRAINING_SUMS = 64, 400
 """Problems held out, in all; problems that may be trained on."""
-SHUFFLE = 77
+SPLIT_SEED = 77
 """Seed by which numbers are held out or not: the same for every seed of training."""
-READING = Reading("number")
+SUM_READING = Reading("number")
 """The answer of a reply is the last number in it, if it has ended; in one that was cut nothing is read."""
 
 
@@ -45,7 +45,7 @@ class Sum:
     @property
     def text(self) -> str:
         """The question as it stands at the end of the prompt, e.g. ``3 + 8 + 5 =``."""
-        return f"{_added(self.numbers)} ="
+        return f"{_plus(self.numbers)} ="
 
     @property
     def answer(self) -> str:
@@ -53,10 +53,10 @@ class Sum:
         return str(sum(self.numbers))
 
     @property
-    def worked(self) -> str:
+    def full_line(self) -> str:
         """The whole line, added from the left: ``3 + 8 + 5 = 11 + 5 = 16``."""
         steps = [(sum(self.numbers[:done]), *self.numbers[done:]) for done in range(1, len(self.numbers) + 1)]
-        return " = ".join(map(_added, steps))
+        return " = ".join(map(_plus, steps))
 
     @property
     def prompt(self) -> str:
@@ -64,51 +64,51 @@ class Sum:
 
         Every token of it is paid for with each reply trained on.
         """
-        return f"{EXAMPLE.worked}\n{self.text}"
+        return f"{EXAMPLE.full_line}\n{self.text}"
 
 
 EXAMPLE = Sum((2, 9, 4))
 """The worked example before every question: never a question itself."""
 
 
-def held_out(count: int = POOL) -> list[Sum]:
+def list_held_out_sums(count: int = HELD_OUT_SUMS) -> list[Sum]:
     """List problems that are never trained on, in any order of their numbers; no two add the same numbers."""
-    return list(_sides()[0][:count])
+    return list(_split_sums()[0][:count])
 
 
-def trained_on(count: int) -> list[Sum]:
+def training_sums(count: int) -> list[Sum]:
     """List problems to train on; the same numbers in another order are another problem."""
-    return list(_sides()[1][:count])
+    return list(_split_sums()[1][:count])
 
 
-def read_answer(text: str, *, ended: bool) -> str | None:
+def read_sum_answer(text: str, *, ended: bool) -> str | None:
     """Return the answer of a reply in canonical form, None where there is none or the reply was cut."""
-    return READING.read_with_key(text, ended=ended)[1]
+    return SUM_READING.read_with_key(text, ended=ended)[1]
 
 
 @cache
-def _sides() -> tuple[list[Sum], list[Sum]]:
+def _split_sums() -> tuple[list[Sum], list[Sum]]:
     """Return all problems that are held out, and all that may be trained on, both shuffled."""
-    chance = np.random.default_rng(SHUFFLE)
+    chance = np.random.default_rng(SPLIT_SEED)
     known = tuple(sorted(EXAMPLE.numbers))
-    sets = [one for one in combinations_with_replacement(range(1, LARGEST + 1), TERMS) if one != known]
+    sets = [terms for terms in combinations_with_replacement(range(1, LARGEST_TERM + 1), TERMS) if terms != known]
     shuffled = [sets[place] for place in chance.permutation(len(sets))]
-    kept = [Sum(tuple(map(int, chance.permutation(one)))) for one in shuffled[:POOL]]
-    orders = [Sum(order) for one in shuffled[POOL:] for order in sorted(set(permutations(one)))]
+    kept = [Sum(tuple(map(int, chance.permutation(terms)))) for terms in shuffled[:HELD_OUT_SUMS]]
+    orders = [Sum(order) for terms in shuffled[HELD_OUT_SUMS:] for order in sorted(set(permutations(terms)))]
     return kept, [orders[place] for place in chance.permutation(len(orders))]
 
 
-def _added(numbers: tuple[int, ...]) -> str:
+def _plus(numbers: tuple[int, ...]) -> str:
     return " + ".join(map(str, numbers))
 
 
 @dataclass(frozen=True)
-class RungPlan:
+class SmolLM2Plan:
     """Sizes chosen for two slow cores and three quarters of an hour."""
 
     steps: int = 40
     """Optimizer steps of each arm, one a generation: strictly on-policy."""
-    rate: float = 1e-5
+    learning_rate: float = 1e-5
     """Learning rate of both arms, constant after five steps.
 
     Published GRPO runs on this very model take 5e-6 to 2e-5 with Adam
@@ -118,11 +118,11 @@ class RungPlan:
     """Problems of a generation."""
     group: int = 8
     """Replies to each."""
-    parts: int = 2
+    accumulation_steps: int = 2
     """Parts a generation is cut into for the backward pass: half the memory for activations, the same gradient."""
-    trained: int = 160
+    train_problems: int = 160
     """Problems trained on, in all: each is met once in forty steps."""
-    longest: int = 16
+    max_completion_length: int = 16
     """Tokens of a reply at most; adding step by step takes eleven. All replies of a step are trained at the length of
     the longest.
     """
@@ -132,7 +132,7 @@ class RungPlan:
     """Replies to each."""
     votes: int = 8
     """Replies that maj@k is told of."""
-    asked: int = 32
+    compared_problems: int = 32
     """Held-out problems that are answered both ways."""
     thinking: int = 96
     """Tokens of the long thought: about nine attempts one after the other."""
@@ -142,14 +142,29 @@ class RungPlan:
     """Of training and of every draw."""
 
     def __post_init__(self) -> None:
-        for field in ("steps", "prompts", "parts", "longest", "samples", "thinking", "repeats"):
+        for field in (
+            "steps",
+            "prompts",
+            "accumulation_steps",
+            "max_completion_length",
+            "samples",
+            "thinking",
+            "repeats",
+        ):
             require(self, field, getattr(self, field) >= 1, "1 or more")
-        for field, most in {"trained": MOST, "problems": POOL, "asked": POOL}.items():
+        for field, most in {
+            "train_problems": MAX_TRAINING_SUMS,
+            "problems": HELD_OUT_SUMS,
+            "compared_problems": HELD_OUT_SUMS,
+        }.items():
             require(self, field, 1 <= getattr(self, field) <= most, f"from 1 to {most}")
-        require(self, "rate", 0 < self.rate < 1, "a number above 0, below 1")
+        require(self, "learning_rate", 0 < self.learning_rate < 1, "a number above 0, below 1")
         require(self, "group", self.group >= 2, "2 or more, to be compared with each other")
         require(
-            self, "parts", self.prompts * self.group % self.parts == 0, "so many that prompts x group divides into them"
+            self,
+            "accumulation_steps",
+            self.prompts * self.group % self.accumulation_steps == 0,
+            "so many that prompts x group divides into them",
         )
         require(self, "votes", self.votes <= self.samples, "a number of replies, at most the samples")
         require(self, "seed", self.seed >= 0, "0 or more")
@@ -160,19 +175,22 @@ class RungPlan:
         return tuple(sorted({1, self.votes, self.samples}))
 
 
-WORK, BASE_WORK = "breadth.lab.smollm2.experiment:run_arm", "breadth.lab.smollm2.experiment:run_base"
-BASE, MODEL = "base", "model"
+SMOLLM2_WORK, SMOLLM2_BASE_WORK = (
+    "breadth.lab.smollm2.experiment:run_smollm2_arm",
+    "breadth.lab.smollm2.experiment:run_smollm2_base",
+)
+SMOLLM2_BASE, MODEL_FOLDER = "base", "model"
 """Name of the trial that measures the base; in the folder of the experiment, with its hash: the base as transformers
 loads it.
 """
-BREADTH, BOTH_WAYS = "breadth.json", "both_ways.json"
+SUMS_EVAL_FILE, SUMS_COMPARISON_FILE = "breadth.json", "both_ways.json"
 """In the folder of a trial, beside what training leaves there."""
-STEPS_A_LOOK, STEPS_BOTH_WAYS = 4, 15
+STEPS_PER_EVAL, STEPS_PER_COMPARISON = 4, 15
 """Optimizer steps that take as long as measuring a policy, and as answering both ways, about."""
 
 
 @dataclass(frozen=True)
-class SecondRung:
+class SmolLM2Experiment:
     """The experiment and its sizes.
 
     Trials run side by side with a thread each, not one after the other with two: reading and writing tokens one by one,
@@ -189,75 +207,96 @@ class SecondRung:
     """What it tests."""
     seeds: int = 1
     """Policies trained in each arm."""
-    plan: RungPlan = RungPlan()
+    plan: SmolLM2Plan = SmolLM2Plan()
     """How arms are trained and measured; its seed is not used."""
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+    def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List both arms at every seed, and the base."""
         arms = tuple(
-            Trial(
+            ExperimentTrial(
                 f"{arm}/seed-{seed}",
-                WORK,
-                {"weights": bench.weights, "arm": arm, "plan": settings.to_table(replace(self.plan, seed=seed))},
-                self.plan.steps + STEPS_A_LOOK + STEPS_BOTH_WAYS,
+                SMOLLM2_WORK,
+                {"weights": setup.weights, "arm": arm, "plan": settings.to_table(replace(self.plan, seed=seed))},
+                self.plan.steps + STEPS_PER_EVAL + STEPS_PER_COMPARISON,
             )
-            for seed in range(bench.seeds)
+            for seed in range(setup.seeds)
             for arm in reversed(ARMS)  # the protected arm pays for its reference policy, too
         )
-        return *arms, Trial(
-            BASE, BASE_WORK, {"weights": bench.weights, "plan": settings.to_table(self.plan)}, STEPS_A_LOOK
+        return *arms, ExperimentTrial(
+            SMOLLM2_BASE,
+            SMOLLM2_BASE_WORK,
+            {"weights": setup.weights, "plan": settings.to_table(self.plan)},
+            STEPS_PER_EVAL,
         )
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
         """Make the page of the seeds at which both arms have ended."""
         from breadth.lab import records
-        from breadth.lab.smollm2.evaluation import Breadth, RungArm
-        from breadth.lab.smollm2.page import Found, rung_page
+        from breadth.lab.smollm2.evaluation import SmolLM2Arm, SumsEval
+        from breadth.lab.smollm2.page import SmolLM2Results, smollm2_page
 
-        base = next((records.from_row(Breadth, one.result["base"]) for one in done if one.trial.name == BASE), None)
-        arms = {one.trial.name: records.from_row(RungArm, one.result["arm"]) for one in done if one.trial.name != BASE}
-        seeds = [seed for seed in range(bench.seeds) if all(f"{arm}/seed-{seed}" in arms for arm in ARMS)]
+        base = next(
+            (records.from_row(SumsEval, trial.result["base"]) for trial in done if trial.trial.name == SMOLLM2_BASE),
+            None,
+        )
+        arms = {
+            trial.trial.name: records.from_row(SmolLM2Arm, trial.result["arm"])
+            for trial in done
+            if trial.trial.name != SMOLLM2_BASE
+        }
+        seeds = [seed for seed in range(setup.seeds) if all(f"{arm}/seed-{seed}" in arms for arm in ARMS)]
         plain, protected = ([arms[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
-        minutes = sum(one.seconds for one in done) / 60
-        return rung_page(Found(self.plan, bench, base, plain, protected, minutes), self.statement)
+        minutes = sum(trial.seconds for trial in done) / 60
+        return smollm2_page(SmolLM2Results(self.plan, setup, base, plain, protected, minutes), self.statement)
 
 
-def run_base(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
+def run_smollm2_base(
+    config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
+) -> dict[str, Any]:
     """Measure the base as the arms are measured."""
     from breadth.lab import records
-    from breadth.lab.smollm2.policy import load
+    from breadth.lab.smollm2.policy import load_policy
 
-    found = _measured(load(_given(base)), settings.from_table(RungPlan, asked["plan"]), folder, 0)
-    told(STEPS_A_LOOK)
-    return {"base": records.to_row(found)}
+    result = _load_or_evaluate(
+        load_policy(_require_base(base)), settings.from_table(SmolLM2Plan, config["plan"]), folder, 0
+    )
+    on_units(STEPS_PER_EVAL)
+    return {"base": records.to_row(result)}
 
 
-def run_arm(asked: Mapping[str, Any], folder: Path, base: Path | None, told: Callable[[int], None]) -> dict[str, Any]:
+def run_smollm2_arm(
+    config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
+) -> dict[str, Any]:
     """Train one arm at one seed, measure it, and let it answer both ways; what was done before an interruption is read."""
     from breadth.lab import records
-    from breadth.lab.evaluation.extended_vs_parallel import BothWays
+    from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel
     from breadth.lab.evaluation.training_log import read_training_log
-    from breadth.lab.smollm2.evaluation import RungArm, answer_sums
-    from breadth.lab.smollm2.policy import RUN, train
+    from breadth.lab.grpo import RUN_FOLDER
+    from breadth.lab.smollm2.evaluation import SmolLM2Arm, answer_sums
+    from breadth.lab.smollm2.policy import train_smollm2
 
-    plan = settings.from_table(RungPlan, asked["plan"])
-    policy = train(plan, asked["arm"], folder, _given(base), told)
-    breadth = _measured(policy, plan, folder, plan.steps)
-    told(plan.steps + STEPS_A_LOOK)
-    both_ways = records.kept(BothWays, folder / BOTH_WAYS, lambda: answer_sums(policy, plan))
-    arm = RungArm(breadth, both_ways, read_training_log(folder / RUN))
+    plan = settings.from_table(SmolLM2Plan, config["plan"])
+    policy = train_smollm2(plan, config["arm"], folder, _require_base(base), on_units)
+    sums = _load_or_evaluate(policy, plan, folder, plan.steps)
+    on_units(plan.steps + STEPS_PER_EVAL)
+    answers = records.load_or_make(
+        ExtendedVsParallel, folder / SUMS_COMPARISON_FILE, lambda: answer_sums(policy, plan)
+    )
+    arm = SmolLM2Arm(sums, answers, read_training_log(folder / RUN_FOLDER))
     return {"arm": records.to_row(arm)}
 
 
-def _measured(policy: Policy, plan: RungPlan, folder: Path, step: int) -> Breadth:
+def _load_or_evaluate(policy: SmolLM2Policy, plan: SmolLM2Plan, folder: Path, step: int) -> SumsEval:
     from breadth.lab import records
-    from breadth.lab.smollm2.evaluation import Breadth, measure
-    from breadth.lab.smollm2.policy import RUN
+    from breadth.lab.grpo import RUN_FOLDER
+    from breadth.lab.smollm2.evaluation import SumsEval, evaluate_sums
 
-    return records.kept(Breadth, folder / BREADTH, lambda: measure(policy, plan, folder / RUN, step))
+    return records.load_or_make(
+        SumsEval, folder / SUMS_EVAL_FILE, lambda: evaluate_sums(policy, plan, folder / RUN_FOLDER, step)
+    )
 
 
-def _given(base: Path | None) -> Path:
+def _require_base(base: Path | None) -> Path:
     if base is None:
         raise ValueError("the second rung ships no model: a trial is given the folder of one")
     return base

@@ -7,90 +7,102 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.lab.demo.conclusions import meaning
-from breadth.lab.demo.page import effects, spending, two_by_two
-from breadth.lab.evaluation.corners import Arm, Effect, Policies, change, claims, corners
-from breadth.lab.evaluation.evaluate import Measured
-from breadth.lab.evaluation.seeds import over_seeds
+from breadth.lab.demo.conclusions import conclude_corners
+from breadth.lab.demo.page import corners_spending_table, corners_table, effects_table
+from breadth.lab.evaluation.corners import (
+    BaseAndArms,
+    EvaluatedArm,
+    PairedEffect,
+    change_from_base,
+    claims_table,
+    compare_corners,
+)
+from breadth.lab.evaluation.evaluate import PolicyEval
+from breadth.lab.evaluation.seeds import seed_interval
 from breadth.lab.evaluation.training_log import GENERATIONS_AT_END
-from breadth.lab.smollm2.evaluation import Breadth, RungArm
-from breadth.lab.smollm2.experiment import EXAMPLE, RungPlan
-from breadth.lab.trials.experiment import Bench
+from breadth.lab.smollm2.evaluation import SmolLM2Arm, SumsEval
+from breadth.lab.smollm2.experiment import EXAMPLE, SmolLM2Plan
+from breadth.lab.trials.experiment import ExperimentSetup
 from breadth.measure.intervals import Interval
-from breadth.report.cells import Cell, number
+from breadth.report.cells import Cell, format_number
 from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
-TITLE = "The second rung: SmolLM2-135M-Instruct on sums"
-NAMES = ("plain GRPO", "protected")
-LONG = "The long thought goes on by the question being put once more on a line of its own, and its last attempt counts."
+SMOLLM2_TITLE = "The second rung: SmolLM2-135M-Instruct on sums"
+ARM_LABELS = ("plain GRPO", "protected")
+LONG_THOUGHT_NOTE = (
+    "The long thought goes on by the question being put once more on a line of its own, and its last attempt counts."
+)
 """How this model is made to think on."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SmolLM2Results:
     """What the page is made of."""
 
-    plan: RungPlan
+    plan: SmolLM2Plan
     """What was asked for."""
-    bench: Bench
+    setup: ExperimentSetup
     """On what."""
-    base: Breadth | None
+    base: SumsEval | None
     """The base, once it has been measured."""
-    plain: Sequence[RungArm]
+    plain: Sequence[SmolLM2Arm]
     """Plain policies, one a seed."""
-    protected: Sequence[RungArm]
+    protected: Sequence[SmolLM2Arm]
     """Protected ones, of the same seeds."""
     minutes: float
     """Of all trials, added up."""
 
 
-def rung_page(found: Found, statement: str) -> Page:
+def smollm2_page(found: SmolLM2Results, statement: str) -> Page:
     """Return the whole report, by as much as has ended."""
     if not found.plain:
         head, remedy = "At no seed have both arms ended.", "Run the same command again: it goes on where it stopped."
         return Page(
-            TITLE, [Verdict(Severity.CANNOT_TELL, head, remedy), *_before(found)], statement, _provenance(found)
+            SMOLLM2_TITLE,
+            [Verdict(Severity.CANNOT_TELL, head, remedy), *_base_sections(found)],
+            statement,
+            smollm2_provenance(found),
         )
     plan = found.plan
-    table = corners(
-        [one.arm for one in found.plain], [one.arm for one in found.protected], k=plan.samples, votes=plan.votes
+    table = compare_corners(
+        [arm.arm for arm in found.plain], [arm.arm for arm in found.protected], k=plan.samples, votes=plan.votes
     )
     sections: list[Section] = [
-        meaning(table),
-        two_by_two(table),
-        effects(table),
-        spending(table, LONG),
-        policies(found),
-        training(found),
+        conclude_corners(table),
+        corners_table(table),
+        effects_table(table),
+        corners_spending_table(table, LONG_THOUGHT_NOTE),
+        smollm2_policies_table(found),
+        training_table(found),
     ]
     if found.base is not None:
-        base, plain = found.base.measured, [one.arm for one in found.plain]
+        base, plain = found.base.policy, [arm.arm for arm in found.plain]
         sections[3:3] = [
-            narrowing(base, plain, plan.samples),
-            claims(Policies(base, plain, [one.arm for one in found.protected]), table),
+            conclude_narrowing(base, plain, plan.samples),
+            claims_table(BaseAndArms(base, plain, [arm.arm for arm in found.protected]), table),
         ]
-    return Page(TITLE, sections, statement, _provenance(found))
+    return Page(SMOLLM2_TITLE, sections, statement, smollm2_provenance(found))
 
 
-def narrowing(base: Measured, plain: Sequence[Arm], k: int) -> Verdict:
+def conclude_narrowing(base: PolicyEval, plain: Sequence[EvaluatedArm], k: int) -> Verdict:
     """Say what plain training did to the base."""
-    gained, lost = (change(plain, base, count) for count in (1, k))
-    share = float(np.mean([arm.measured.entropy.value for arm in plain])) / base.entropy.value
-    told = (
-        f"plain GRPO leaves {number(share, '%')} of the base's entropy; {_told('pass@1', gained)},"
-        f" {_told(f'pass@{k}', lost)}"
+    gained, lost = (change_from_base(plain, base, count) for count in (1, k))
+    share = float(np.mean([arm.policy.entropy.value for arm in plain])) / base.entropy.value
+    sentence = (
+        f"plain GRPO leaves {format_number(share, '%')} of the base's entropy; {change_sentence('pass@1', gained)},"
+        f" {change_sentence(f'pass@{k}', lost)}"
     )
-    worse = lost.shows and lost.value.value < 0
+    worse = lost.is_significant and lost.value.value < 0
     facts = [Fact("pass@1, plain less base", gained.value), Fact(f"pass@{k}, plain less base", lost.value)]
-    return Verdict(Severity.WARNING if worse else Severity.NOTE, f"On held-out sums {told}.", "", facts)
+    return Verdict(Severity.WARNING if worse else Severity.NOTE, f"On held-out sums {sentence}.", "", facts)
 
 
-def policies(found: Found) -> Table:
+def smollm2_policies_table(found: SmolLM2Results) -> Table:
     """Return what the base and both arms know and how broad they are."""
     plan = found.plan
     columns = ["pass@1", f"maj@{plan.votes}", f"pass@{plan.samples}", "entropy", "different answers", "tokens", "cut"]
-    rows: list[list[Cell]] = [] if found.base is None else [["base", *_numbers([found.base], plan)]]
-    rows += [[name, *_numbers([one.breadth for one in arms], plan)] for name, arms in _arms(found)]
+    rows: list[list[Cell]] = [] if found.base is None else [["base", *_sums_numbers([found.base], plan)]]
+    rows += [[name, *_sums_numbers([arm.sums for arm in arms], plan)] for name, arms in _arms(found)]
     over = "problems" if len(found.plain) < 2 else "seeds of training (Student's t); the base's over problems"
     return Table(
         "The policies on held-out sums",
@@ -102,7 +114,7 @@ def policies(found: Found) -> Table:
     )
 
 
-def training(found: Found) -> Table:
+def training_table(found: SmolLM2Results) -> Table:
     """Return how the training of both arms went, at its beginning and at its end."""
     rows: list[list[Cell]] = []
     for name, arms in _arms(found):
@@ -112,7 +124,7 @@ def training(found: Found) -> Table:
             ("cut", "truncated"),
             ("groups without a difference", "zero_variance"),
         ):
-            ends = np.array([one.training.endpoints(series) for one in arms]).mean(0)
+            ends = np.array([arm.training.endpoints(series) for arm in arms]).mean(0)
             rows.append([f"{name}: {what}", float(ends[0]), float(ends[1])])
     return Table(
         "How training went, on the problems trained on",
@@ -123,49 +135,51 @@ def training(found: Found) -> Table:
     )
 
 
-def _numbers(found: Sequence[Breadth], plan: RungPlan) -> list[Cell]:
-    def of(quantity: Callable[[Breadth], Interval]) -> Interval:
-        each = [quantity(one) for one in found]
-        return each[0] if len(each) == 1 else over_seeds([one.value for one in each], bounds=(0.0, np.inf))
+def _sums_numbers(found: Sequence[SumsEval], plan: SmolLM2Plan) -> list[Cell]:
+    def combine(quantity: Callable[[SumsEval], Interval]) -> Interval:
+        each = [quantity(policy) for policy in found]
+        return each[0] if len(each) == 1 else seed_interval([interval.value for interval in each], bounds=(0.0, np.inf))
 
     return [
-        of(lambda one: one.measured.at(1).pass_rate),
-        of(lambda one: one.measured.at(plan.votes).majority_rate),
-        of(lambda one: one.measured.at(plan.samples).pass_rate),
-        of(lambda one: one.measured.entropy),
-        of(lambda one: one.distinct),
-        of(lambda one: one.measured.tokens),
-        float(np.mean([one.cut for one in found])),
+        combine(lambda policy: policy.policy.scores_at(1).pass_rate),
+        combine(lambda policy: policy.policy.scores_at(plan.votes).majority_rate),
+        combine(lambda policy: policy.policy.scores_at(plan.samples).pass_rate),
+        combine(lambda policy: policy.policy.entropy),
+        combine(lambda policy: policy.distinct),
+        combine(lambda policy: policy.policy.tokens),
+        float(np.mean([policy.truncated for policy in found])),
     ]
 
 
-def _arms(found: Found) -> list[tuple[str, Sequence[RungArm]]]:
-    return list(zip(NAMES, (found.plain, found.protected), strict=True))
+def _arms(found: SmolLM2Results) -> list[tuple[str, Sequence[SmolLM2Arm]]]:
+    return list(zip(ARM_LABELS, (found.plain, found.protected), strict=True))
 
 
-def _before(found: Found) -> list[Section]:
+def _base_sections(found: SmolLM2Results) -> list[Section]:
     """Return what is known of the base while no arm can be compared."""
     if found.base is None:
         return []
-    return [Table("The base", [Column("policy"), Column("pass@1")], [["base", found.base.measured.at(1).pass_rate]])]
+    return [
+        Table("The base", [Column("policy"), Column("pass@1")], [["base", found.base.policy.scores_at(1).pass_rate]])
+    ]
 
 
-def _told(what: str, effect: Effect) -> str:
-    if not effect.shows:
+def change_sentence(what: str, effect: PairedEffect) -> str:
+    if not effect.is_significant:
         return f"that it changes {what} does not show"
     return f"{what} {'rises' if effect.value.value > 0 else 'falls'}"
 
 
-def _provenance(found: Found) -> list[Fact]:
+def smollm2_provenance(found: SmolLM2Results) -> list[Fact]:
     plan = found.plan
     trained = (
-        f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.rate:g}, all"
+        f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.learning_rate:g}, all"
         " weights"
     )
     return [
-        Fact("base weights", f"sha256 {found.bench.weights}"),
+        Fact("base weights", f"sha256 {found.setup.weights}"),
         Fact("seeds", len(found.plain)),
         Fact("training", trained),
-        Fact("a line", EXAMPLE.worked),
+        Fact("a line", EXAMPLE.full_line),
         Fact("minutes of all trials", round(found.minutes, 1)),
     ]

@@ -17,18 +17,17 @@ from numpy.typing import NDArray
 
 from breadth.base.atomic import atomic_folder
 from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError
-from breadth.lab.demo.plan import ArmName, chain_of
-from breadth.lab.grpo import arguments, keep_quiet, last_checkpoint, listener
-from breadth.lab.model.reasoner import hash_of
-from breadth.lab.smollm2.experiment import RungPlan, read_answer, trained_on
+from breadth.lab.demo.plan import ArmName, arm_chain
+from breadth.lab.model.reasoner import file_sha256
+from breadth.lab.smollm2.experiment import SmolLM2Plan, read_sum_answer, training_sums
 
-MAGIC = b"GGUF"
+GGUF_MAGIC = b"GGUF"
 """How a GGUF file begins."""
-JOB = "The second rung"
+JOB_NAME = "The second rung"
 
 
 @dataclass(frozen=True)
-class Policy:
+class SmolLM2Policy:
     """A language model that answers in one line."""
 
     model: Any
@@ -41,7 +40,7 @@ class Policy:
         """The token that ends a reply."""
         return int(self.tokenizer.eos_token_id)
 
-    def said(self, ids: list[int]) -> str:
+    def decode_reply(self, ids: list[int]) -> str:
         """Return the text of a reply, without what ends it."""
         text = self.tokenizer.decode(
             ids[:-1] if ids[-1] == self.end else ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
@@ -49,7 +48,7 @@ class Policy:
         return str(text)
 
 
-def fingerprint(place: Path) -> str:
+def model_fingerprint(place: Path) -> str:
     """Return the hash of a GGUF file, or of the files of a folder with a model of transformers; refuse what is neither."""
     if place.is_dir():
         files = sorted(path for path in place.iterdir() if path.is_file())
@@ -57,24 +56,24 @@ def fingerprint(place: Path) -> str:
             raise BrokenFileError(
                 place, "holds no config.json, so no model of transformers.", "Name a GGUF file or such a folder."
             )
-        return hashlib.sha256("".join(f"{path.name} {hash_of(path)}\n" for path in files).encode()).hexdigest()
+        return hashlib.sha256("".join(f"{path.name} {file_sha256(path)}\n" for path in files).encode()).hexdigest()
     try:
         with place.open("rb") as stream:
-            begins = stream.read(len(MAGIC))
+            begins = stream.read(len(GGUF_MAGIC))
     except OSError as error:
         remedy = "Name the GGUF file of SmolLM2-135M-Instruct; tools/fetch_model.py fetches it."
         raise BrokenFileError(place, f"cannot be read: {error.strerror or error}.", remedy) from error
-    if begins != MAGIC:
+    if begins != GGUF_MAGIC:
         raise BrokenFileError(
             place, "is no GGUF file: it does not begin with that word.", "Fetch it again, or name another."
         )
-    return hash_of(place)
+    return file_sha256(place)
 
 
 def check_libraries(place: Path) -> None:
     """Refuse, before anything runs, to go on without what training and reading the file need."""
     if any(find_spec(name) is None for name in ("torch", "transformers", "trl")):
-        raise MissingExtraError(JOB, "train")
+        raise MissingExtraError(JOB_NAME, "train")
     if not place.is_dir() and find_spec("gguf") is None:
         raise SettingsError(
             "Reading a GGUF file needs the package gguf, which is not installed.",
@@ -82,29 +81,29 @@ def check_libraries(place: Path) -> None:
         )
 
 
-def unpack(place: Path, folder: Path) -> None:
+def unpack_model(place: Path, folder: Path) -> None:
     """Write a model to a folder as transformers loads it, whole or not at all; what is there already is left as it is.
 
     TRL loads the reference policy from a folder, and unpacking four-bit weights takes longer than reading what was
     unpacked.
     """
     if not folder.exists():
-        save(_read(place), folder)
+        save_policy(read_model(place), folder)
 
 
-def load(folder: Path) -> Policy:
+def load_policy(folder: Path) -> SmolLM2Policy:
     """Load what `unpack` or `save` has written."""
-    return _read(folder)
+    return read_model(folder)
 
 
-def save(policy: Policy, folder: Path) -> None:
+def save_policy(policy: SmolLM2Policy, folder: Path) -> None:
     """Write a policy to a folder that must not exist yet."""
     with atomic_folder(folder) as made:
         policy.model.save_pretrained(made)
         policy.tokenizer.save_pretrained(made)
 
 
-def _read(place: Path) -> Policy:
+def read_model(place: Path) -> SmolLM2Policy:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all of it is here; nothing is looked for elsewhere
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):  # the terminal has a bar of ours
         os.environ.setdefault(name, "1")
@@ -113,14 +112,14 @@ def _read(place: Path) -> Policy:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
-        raise MissingExtraError(JOB, "train") from error
+        raise MissingExtraError(JOB_NAME, "train") from error
     folder, options = (place, {}) if place.is_dir() else (place.parent, {"gguf_file": place.name})
     tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
     model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **options)
-    return _ending_at_newline(Policy(model.eval(), tokenizer))
+    return end_at_newline(SmolLM2Policy(model.eval(), tokenizer))
 
 
-def _ending_at_newline(policy: Policy) -> Policy:
+def end_at_newline(policy: SmolLM2Policy) -> SmolLM2Policy:
     """Make the line break what ends a reply, for whoever asks the tokenizer or the model; what ended a message becomes padding."""
     model, tokenizer = policy.model, policy.tokenizer
     ids = tokenizer("\n", add_special_tokens=False)["input_ids"]
@@ -137,12 +136,12 @@ def _ending_at_newline(policy: Policy) -> Policy:
     return policy
 
 
-ROWS = 256
+MAX_ROWS = 256
 """Replies drawn at one time: enough for the arithmetic to be worth it, few enough for little memory."""
 
 
 @dataclass(frozen=True)
-class Reply:
+class SumReply:
     """One reply, drawn as the policy is: at temperature 1, from the whole vocabulary."""
 
     ids: list[int]
@@ -157,24 +156,26 @@ class Reply:
     @property
     def answer(self) -> str | None:
         """The answer in it."""
-        return read_answer(self.text, ended=self.ended)
+        return read_sum_answer(self.text, ended=self.ended)
 
 
-def draw_replies(policy: Policy, prompts: Sequence[str], each: int, longest: int, seed: int) -> list[list[Reply]]:
+def sample_replies(
+    policy: SmolLM2Policy, prompts: Sequence[str], each: int, longest: int, seed: int
+) -> list[list[SumReply]]:
     """Draw so many replies to each prompt, of at most so many tokens; the same seed draws the same."""
     import torch
 
-    generator, step = torch.Generator().manual_seed(seed), max(1, ROWS // each)
-    found: list[list[Reply]] = []
+    generator, step = torch.Generator().manual_seed(seed), max(1, MAX_ROWS // each)
+    found: list[list[SumReply]] = []
     with torch.inference_mode():
         for start in range(0, len(prompts), step):
             some = prompts[start : start + step]
-            drawn = _drawn(policy, some, each, longest, generator)
+            drawn = _sample_batch(policy, some, each, longest, generator)
             found += [drawn[place * each : (place + 1) * each] for place in range(len(some))]
     return found
 
 
-def rollouts_of(policy: Policy, longest: int) -> Callable[[Sequence[str], Any], dict[str, Any]]:
+def sums_rollout_function(policy: SmolLM2Policy, longest: int) -> Callable[[Sequence[str], Any], dict[str, Any]]:
     """Return TRL's ``rollout_func``: a reply to each prompt given, drawn from the weights as they are then.
 
     Its seed comes from torch's own chance, which checkpoints keep: a run that goes on draws what it would have drawn.
@@ -185,9 +186,9 @@ def rollouts_of(policy: Policy, longest: int) -> Callable[[Sequence[str], Any], 
         counts = Counter(prompts)
         was_training = policy.model.training
         policy.model.eval()
-        drawn = draw_replies(policy, list(counts), max(counts.values()), longest, int(torch.randint(2**62, ())))
+        drawn = sample_replies(policy, list(counts), max(counts.values()), longest, int(torch.randint(2**62, ())))
         policy.model.train(was_training)
-        waiting: dict[str, Iterator[Reply]] = {
+        waiting: dict[str, Iterator[SumReply]] = {
             prompt: iter(replies) for prompt, replies in zip(counts, drawn, strict=True)
         }
         return {
@@ -199,10 +200,10 @@ def rollouts_of(policy: Policy, longest: int) -> Callable[[Sequence[str], Any], 
     return rollouts
 
 
-class _Rows:
+class _RunningRows:
     """The replies that have not ended: what the model remembers of each, and what it may say next."""
 
-    def __init__(self, policy: Policy, prompts: Sequence[str], each: int) -> None:
+    def __init__(self, policy: SmolLM2Policy, prompts: Sequence[str], each: int) -> None:
         import torch
 
         read = [policy.tokenizer(prompt)["input_ids"] for prompt in prompts]
@@ -217,7 +218,7 @@ class _Rows:
         self.mask, self.last = mask.repeat_interleave(each, 0), places[:, -1:].repeat_interleave(each, 0)
         self.numbers = torch.arange(len(prompts) * each)
 
-    def draw(self, generator: Any) -> tuple[Any, Any]:
+    def sample(self, generator: Any) -> tuple[Any, Any]:
         """Draw the next token of each row; return them and the entropy of each choice."""
         import torch
 
@@ -225,7 +226,7 @@ class _Rows:
         shares = likely.exp()
         return torch.multinomial(shares, 1, generator=generator), -(shares * likely.clamp(min=-1e4)).sum(-1)
 
-    def go_on(self, tokens: Any, kept: Any) -> None:
+    def advance(self, tokens: Any, kept: Any) -> None:
         """Let the model read the tokens of the rows that are kept; the others are forgotten."""
         import torch
 
@@ -248,47 +249,57 @@ class _Rows:
         self.logits = self.model(input_ids=tokens, **read).logits[:, -1]
 
 
-def _drawn(policy: Policy, prompts: Sequence[str], each: int, longest: int, generator: Any) -> list[Reply]:
-    rows = _Rows(policy, prompts, each)
+def _sample_batch(
+    policy: SmolLM2Policy, prompts: Sequence[str], each: int, longest: int, generator: Any
+) -> list[SumReply]:
+    rows = _RunningRows(policy, prompts, each)
     ids: list[list[int]] = [[] for _ in rows.numbers]
     entropies: list[list[float]] = [[] for _ in rows.numbers]
     for left in reversed(range(longest)):
-        tokens, choices = rows.draw(generator)
+        tokens, choices = rows.sample(generator)
         for number, token, entropy in zip(rows.numbers.tolist(), tokens[:, 0].tolist(), choices.tolist(), strict=True):
             ids[number].append(token)
             entropies[number].append(entropy)
         kept = tokens[:, 0] != policy.end
         if not left or not bool(kept.any()):
             break
-        rows.go_on(tokens, kept)
+        rows.advance(tokens, kept)
     return [
-        Reply(one, np.array(entropy, np.float32), policy.said(one), one[-1] == policy.end)
-        for one, entropy in zip(ids, entropies, strict=True)
+        SumReply(tokens, np.array(entropy, np.float32), policy.decode_reply(tokens), tokens[-1] == policy.end)
+        for tokens, entropy in zip(ids, entropies, strict=True)
     ]
 
 
-SAVED_EVERY = 10
+SMOLLM2_CHECKPOINT_STEPS = 10
 """Optimizer steps between checkpoints: weights and Adam's two moments, 1.6 GB each."""
-CHECKPOINTS, TRAINED, RUN = "checkpoints", "policy", "run"
-"""In the folder of an arm: TRL's checkpoints while it runs, the trained policy, the run."""
 
 
-def train(plan: RungPlan, arm: ArmName, folder: Path, base: Path, told: Callable[[int], None]) -> Policy:
-    """Train all weights of a base and return what became of it; what has ended before is loaded, what was interrupted goes on."""
-    if (folder / TRAINED).is_dir():
-        return load(folder / TRAINED)
-    keep_quiet()
-    policy = load(base)
-    trainer = _trainer(plan, arm, policy, folder)
-    trainer.add_callback(listener(lambda step, _: told(step)))
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder / CHECKPOINTS))
-    trained = Policy(trainer.model.eval(), policy.tokenizer)
-    save(trained, folder / TRAINED)
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+def train_smollm2(
+    plan: SmolLM2Plan, arm: ArmName, folder: Path, base: Path, on_step: Callable[[int], None]
+) -> SmolLM2Policy:
+    """Train all weights of a base and return the policy; a finished one is loaded, an interrupted run resumes."""
+    from breadth.lab.grpo import (
+        CHECKPOINTS_FOLDER,
+        POLICY_FOLDER,
+        last_checkpoint,
+        silence_libraries,
+        step_callback,
+    )
+
+    if (folder / POLICY_FOLDER).is_dir():
+        return load_policy(folder / POLICY_FOLDER)
+    silence_libraries()
+    policy = load_policy(base)
+    trainer = build_smollm2_trainer(plan, arm, policy, folder)
+    trainer.add_callback(step_callback(lambda step, _: on_step(step)))
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder / CHECKPOINTS_FOLDER))
+    trained = SmolLM2Policy(trainer.model.eval(), policy.tokenizer)
+    save_policy(trained, folder / POLICY_FOLDER)
+    shutil.rmtree(folder / CHECKPOINTS_FOLDER, ignore_errors=True)
     return trained
 
 
-def grader(policy: Policy) -> Callable[..., list[float]]:
+def sums_reward_function(policy: SmolLM2Policy) -> Callable[..., list[float]]:
     """Return the reward: 1 for a reply that ends by itself and whose answer is the sum, 0 for anything else.
 
     It reads tokens, not the text TRL decodes, in which a reply that was cut looks like a whole one.
@@ -296,42 +307,45 @@ def grader(policy: Policy) -> Callable[..., list[float]]:
 
     def right_answers(completion_ids: Sequence[Sequence[int]], gold: Sequence[str], **_: Any) -> list[float]:
         replies = [list(ids) for ids in completion_ids]
-        answers = [read_answer(policy.said(ids), ended=ids[-1] == policy.end) for ids in replies]
+        answers = [read_sum_answer(policy.decode_reply(ids), ended=ids[-1] == policy.end) for ids in replies]
         return [float(answer == right) for answer, right in zip(answers, gold, strict=True)]
 
     return right_answers
 
 
-def _trainer(plan: RungPlan, arm: ArmName, policy: Policy, folder: Path) -> Any:
+def build_smollm2_trainer(plan: SmolLM2Plan, arm: ArmName, policy: SmolLM2Policy, folder: Path) -> Any:
     try:
         from datasets import Dataset
 
         from breadth.adapters.trl.trainer import BreadthGRPOTrainer
+        from breadth.lab.grpo import CHECKPOINTS_FOLDER, RUN_FOLDER, cpu_grpo_config
     except ImportError as error:
-        raise MissingExtraError(JOB, "train") from error
-    chain = chain_of(arm)
-    settled = arguments(
-        folder / CHECKPOINTS,
+        raise MissingExtraError(JOB_NAME, "train") from error
+    chain = arm_chain(arm)
+    config = cpu_grpo_config(
+        folder / CHECKPOINTS_FOLDER,
         chain,
         max_steps=plan.steps,
-        learning_rate=plan.rate,
+        learning_rate=plan.learning_rate,
         warmup_steps=min(5, plan.steps - 1),
-        per_device_train_batch_size=plan.prompts * plan.group // plan.parts,
-        gradient_accumulation_steps=plan.parts,
-        steps_per_generation=plan.parts,
+        per_device_train_batch_size=plan.prompts * plan.group // plan.accumulation_steps,
+        gradient_accumulation_steps=plan.accumulation_steps,
+        steps_per_generation=plan.accumulation_steps,
         num_generations=plan.group,
-        max_completion_length=plan.longest,
-        save_steps=SAVED_EVERY,
+        max_completion_length=plan.max_completion_length,
+        save_steps=SMOLLM2_CHECKPOINT_STEPS,
         seed=plan.seed,
     )
     return BreadthGRPOTrainer(
         policy.model.train(),
-        grader(policy),
-        settled,
-        Dataset.from_list([{"prompt": problem.prompt, "gold": problem.answer} for problem in trained_on(plan.trained)]),
+        sums_reward_function(policy),
+        config,
+        Dataset.from_list(
+            [{"prompt": problem.prompt, "gold": problem.answer} for problem in training_sums(plan.train_problems)]
+        ),
         processing_class=policy.tokenizer,
         objective=chain,
-        outcome=lambda text: read_answer(text, ended=True),
-        rollout_func=rollouts_of(policy, plan.longest),
-        run=folder / RUN,
+        outcome=lambda text: read_sum_answer(text, ended=True),
+        rollout_func=sums_rollout_function(policy, plan.max_completion_length),
+        run=folder / RUN_FOLDER,
     )

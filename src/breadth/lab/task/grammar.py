@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
-from breadth.lab.task.problems import NUMBER, SIGNS, Problem
+from breadth.lab.task.problems import NUMBER, ROUTES_OPERATORS, Problem
 
 ROUTES = ("add", "left", "right", "expand")
 """Add first and multiply once; multiply each term of the left sum by the right sum; the left sum by each term of the
@@ -16,7 +16,7 @@ right; expand.
 
 
 @dataclass(frozen=True)
-class Step:
+class RouteStep:
     """One operation of a route; its operands are the values of these names."""
 
     name: str
@@ -29,32 +29,42 @@ class Step:
     """Name of the other."""
 
 
-def routes_of(problem: Problem) -> tuple[str, ...]:
+def available_routes(problem: Problem) -> tuple[str, ...]:
     """List the routes that differ for a problem: with one term on the right there is nothing to distribute there."""
     return ROUTES if len(problem.right) > 1 else ("add", "left")
 
 
 @cache
-def steps_of(route: str, terms: int, added: bool) -> tuple[Step, ...]:
+def route_steps(route: str, terms: int, added: bool) -> tuple[RouteStep, ...]:
     """List the operations of a route, for a right sum of so many terms; ``a b`` and ``c d`` are the terms, ``e`` what is added."""
     right = "t" if terms > 1 else "c"
-    sums = (Step("s", "+", "a", "b"),), (Step("t", "+", "c", "d"),) if terms > 1 else ()
+    sums = (RouteStep("s", "+", "a", "b"),), (RouteStep("t", "+", "c", "d"),) if terms > 1 else ()
     products = {
-        "add": (*sums[0], *sums[1], Step("r", "*", "s", right)),
-        "left": (*sums[1], Step("u", "*", "a", right), Step("v", "*", "b", right), Step("r", "+", "u", "v")),
-        "right": (*sums[0], Step("u", "*", "s", "c"), Step("v", "*", "s", "d"), Step("r", "+", "u", "v")),
+        "add": (*sums[0], *sums[1], RouteStep("r", "*", "s", right)),
+        "left": (
+            *sums[1],
+            RouteStep("u", "*", "a", right),
+            RouteStep("v", "*", "b", right),
+            RouteStep("r", "+", "u", "v"),
+        ),
+        "right": (
+            *sums[0],
+            RouteStep("u", "*", "s", "c"),
+            RouteStep("v", "*", "s", "d"),
+            RouteStep("r", "+", "u", "v"),
+        ),
         "expand": (
-            *(Step(one + other, "*", one, other) for one in "ab" for other in "cd"),
-            Step("u", "+", "ac", "ad"),
-            Step("v", "+", "bc", "bd"),
-            Step("r", "+", "u", "v"),
+            *(RouteStep(left + other, "*", left, other) for left in "ab" for other in "cd"),
+            RouteStep("u", "+", "ac", "ad"),
+            RouteStep("v", "+", "bc", "bd"),
+            RouteStep("r", "+", "u", "v"),
         ),
     }
-    return (*products[route], *((Step("z", "+", "r", "e"),) if added else ()))
+    return (*products[route], *((RouteStep("z", "+", "r", "e"),) if added else ()))
 
 
 @dataclass
-class Progress:
+class RouteProgress:
     """How far one attempt along a route has come: the values known, the steps still to take."""
 
     problem: Problem
@@ -63,7 +73,7 @@ class Progress:
     """Along which route."""
     values: dict[str, int] = field(default_factory=dict)
     """Name -> value found so far."""
-    left: list[Step] = field(default_factory=list)
+    left: list[RouteStep] = field(default_factory=list)
     """Steps not taken yet."""
     result: int | None = None
     """Value of the last step taken."""
@@ -73,30 +83,30 @@ class Progress:
         self.values = dict(zip("abcd", given, strict=False))
         if self.problem.added is not None:
             self.values["e"] = self.problem.added
-        self.left = list(steps_of(self.route, len(self.problem.right), self.problem.added is not None))
+        self.left = list(route_steps(self.route, len(self.problem.right), self.problem.added is not None))
 
-    def ready(self) -> list[Step]:
+    def ready_steps(self) -> list[RouteStep]:
         """List the steps whose operands are known."""
         return [step for step in self.left if step.first in self.values and step.second in self.values]
 
-    def take(self, step: Step, value: int) -> None:
+    def take(self, step: RouteStep, value: int) -> None:
         """Note the value of a step."""
         self.left.remove(step)
         self.values[step.name] = self.result = value
 
-    def after(self, step: Step, value: int) -> Progress:
+    def with_step(self, step: RouteStep, value: int) -> RouteProgress:
         """Return how far it would be with one more step taken; this one stays as it is."""
-        further = Progress(self.problem, self.route)
+        further = RouteProgress(self.problem, self.route)
         further.values, further.left = dict(self.values), list(self.left)
         further.take(step, value)
         return further
 
-    def matching(self, sign: str, first: int, second: int) -> list[Step]:
+    def matching_steps(self, sign: str, first: int, second: int) -> list[RouteStep]:
         """List the steps that may be taken now with these operands, in either order; equal terms make it several."""
         wanted = ((first, second), (second, first))
         return [
             step
-            for step in self.ready()
+            for step in self.ready_steps()
             if step.sign == sign and (self.values[step.first], self.values[step.second]) in wanted
         ]
 
@@ -105,11 +115,11 @@ OPEN, CLOSE, AGAIN, END = "<think>", "</think>", "again", "<eos>"
 """Thinking begins, thinking ends, one more attempt, the reply ends."""
 STYLES = ("infix", "prefix")
 """The two surface formats of an operation: ``3 + 5 =8`` and ``+ 3 5 =8``."""
-WIDTH = 4
+OPERATION_TOKENS = 4
 """Tokens of an operation in either format."""
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """What a token is."""
 
     PLANNING = "planning"
@@ -158,16 +168,16 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Trace:
+class ReplyTrace:
     """A reply taken apart."""
 
-    roles: tuple[Role, ...]
+    roles: tuple[TokenRole, ...]
     """What each token is."""
     attempts: tuple[Attempt, ...]
     """The attempts, the last one perhaps unfinished."""
     answer: int | None
     """The answer given; None where the reply does not end as it should."""
-    formed: bool
+    well_formed: bool
     """Whether every token has its place and the reply is complete."""
 
 
@@ -179,120 +189,122 @@ def result_word(value: int) -> str:
     return f"={value}"
 
 
-def operation(style: str, sign: str, first: int, second: int, value: int) -> list[str]:
+def write_operation(style: str, sign: str, first: int, second: int, value: int) -> list[str]:
     """Write an operation."""
     head = [str(first), sign, str(second)] if style == "infix" else [sign, str(first), str(second)]
     return [*head, result_word(value)]
 
 
-def parse(problem: Problem, words: Sequence[str]) -> Trace:
+def parse(problem: Problem, words: Sequence[str]) -> ReplyTrace:
     """Take a reply apart, from the opening of its thinking on. Nothing is raised: what has no place is stray."""
-    reader = _Reader(problem, list(words))
+    reader = _TraceReader(problem, list(words))
     return reader.read()
 
 
-def roles_of(words: Sequence[str]) -> tuple[Role, ...]:
+def token_roles(words: Sequence[str]) -> tuple[TokenRole, ...]:
     """Say what each token of a reply is; for that the problem need not be known."""
-    return _Reader(None, list(words)).read().roles
+    return _TraceReader(None, list(words)).read().roles
 
 
-class _Reader:
+class _TraceReader:
     """Walks over the tokens once."""
 
     def __init__(self, problem: Problem | None, words: list[str]) -> None:
         self.problem, self.words = problem, words
-        self.roles: list[Role] = []
+        self.roles: list[TokenRole] = []
         self.attempts: list[Attempt] = []
         self.answer: int | None = None
 
-    def read(self) -> Trace:
-        complete = self._thinking() and self._ending()
+    def read(self) -> ReplyTrace:
+        complete = self._read_thinking() and self._read_end()
         formed = complete and len(self.roles) == len(self.words)
-        strays = [Role.STRAY] * (len(self.words) - len(self.roles))
-        return Trace((*self.roles, *strays), tuple(self.attempts), self.answer if formed else None, formed)
+        strays = [TokenRole.STRAY] * (len(self.words) - len(self.roles))
+        return ReplyTrace((*self.roles, *strays), tuple(self.attempts), self.answer if formed else None, formed)
 
     def _next(self) -> str:
         return self.words[len(self.roles)] if len(self.roles) < len(self.words) else ""
 
-    def _thinking(self) -> bool:
+    def _read_thinking(self) -> bool:
         """Read up to and with the end of the thinking."""
         if self._next() != OPEN:
             return False
-        self.roles.append(Role.FORM)
+        self.roles.append(TokenRole.FORM)
         while self._next() in ROUTES:
-            whole = self._attempt()
+            whole = self._read_attempt()
             if self._next() == CLOSE:
                 break
             if self._next() != AGAIN or not whole:
                 return False
-            self.roles.append(Role.PLANNING)
+            self.roles.append(TokenRole.PLANNING)
         if self._next() != CLOSE:
             return False
-        self.roles.append(Role.PLANNING)
+        self.roles.append(TokenRole.PLANNING)
         return True
 
-    def _attempt(self) -> bool:
+    def _read_attempt(self) -> bool:
         """Read a route and the operations behind it, an unfinished last one included; say whether there is no such."""
         route = self._next()
-        self.roles.append(Role.PLANNING)
+        self.roles.append(TokenRole.PLANNING)
         found: list[tuple[str, Operation]] = []
         end = len(self.roles)
-        while (one := self._operation()) is not None:
+        while (one := self._read_operation()) is not None:
             found.append(one)
             end = len(self.roles)
         operations = tuple(written for _, written in found)
-        followed = self.problem is not None and len(self.roles) == end and _follows(self.problem, route, operations)
+        followed = (
+            self.problem is not None and len(self.roles) == end and follows_route(self.problem, route, operations)
+        )
         self.attempts.append(Attempt(route, found[0][0] if found else "", operations, followed))
         return len(self.roles) == end
 
-    def _operation(self) -> tuple[str, Operation] | None:
+    def _read_operation(self) -> tuple[str, Operation] | None:
         """Read an operation; of an unfinished one only the roles."""
         start = len(self.roles)
         if start >= len(self.words):
             return None
-        for place in range(WIDTH):
-            role = _role_in(place, self.words[start], self._next())
+        for place in range(OPERATION_TOKENS):
+            role = role_in_operation(place, self.words[start], self._next())
             if role is None:
                 return None
             self.roles.append(role)
-        first, second, third, value = self.words[start : start + WIDTH]
+        first, second, third, value = self.words[start : start + OPERATION_TOKENS]
         style, sign, one, other = (
-            ("prefix", first, second, third) if first in SIGNS else ("infix", second, first, third)
+            ("prefix", first, second, third) if first in ROUTES_OPERATORS else ("infix", second, first, third)
         )
         return style, Operation(sign, int(one), int(other), int(value[1:]))
 
-    def _ending(self) -> bool:
+    def _read_end(self) -> bool:
         """Read the answer and the end."""
         if not NUMBER.fullmatch(self._next()):
             return False
         self.answer = int(self._next())
-        self.roles.append(Role.EXECUTION)
+        self.roles.append(TokenRole.EXECUTION)
         if self._next() != END:
             return False
-        self.roles.append(Role.FORM)
+        self.roles.append(TokenRole.FORM)
         return True
 
 
-def _role_in(place: int, opening: str, word: str) -> Role | None:
+def role_in_operation(place: int, opening: str, word: str) -> TokenRole | None:
     """Return what a token at a place of an operation is, given the operation's first token; None when it does not belong there."""
-    prefix, number, sign = opening in SIGNS, NUMBER.fullmatch(word) is not None, word in SIGNS
+    prefix, number, sign = opening in ROUTES_OPERATORS, NUMBER.fullmatch(word) is not None, word in ROUTES_OPERATORS
     if place == 0:
-        return Role.PLANNING if number or sign else None
-    if place == WIDTH - 1:
-        return Role.EXECUTION if word[:1] == "=" and NUMBER.fullmatch(word[1:]) else None
+        return TokenRole.PLANNING if number or sign else None
+    if place == OPERATION_TOKENS - 1:
+        return TokenRole.EXECUTION if word[:1] == "=" and NUMBER.fullmatch(word[1:]) else None
     wanted = number if prefix or place == 2 else sign
-    return Role.PLANNING if wanted else None
+    return TokenRole.PLANNING if wanted else None
 
 
-def _follows(problem: Problem, route: str, operations: Sequence[Operation]) -> bool:
+def follows_route(problem: Problem, route: str, operations: Sequence[Operation]) -> bool:
     """Say whether the operations are the route's, each with the operands that are due, and none is missing."""
-    if route not in routes_of(problem):
+    if route not in available_routes(problem):
         return False
-    progress = Progress(problem, route)
-    return len(operations) == len(progress.left) and _leads_on(progress, operations)
+    progress = RouteProgress(problem, route)
+    return len(operations) == len(progress.left) and can_continue(progress, operations)
 
 
-def _leads_on(progress: Progress, operations: Sequence[Operation]) -> bool:
+def can_continue(progress: RouteProgress, operations: Sequence[Operation]) -> bool:
     """Say whether the operations are steps still to take, under some reading of those that fit several steps.
 
     Equal terms make such: with a = b the products ``a * c`` and ``b * c`` read alike, but shaky facts may give them
@@ -301,5 +313,5 @@ def _leads_on(progress: Progress, operations: Sequence[Operation]) -> bool:
     if not operations:
         return True
     one, rest = operations[0], operations[1:]
-    steps = progress.matching(one.sign, one.first, one.second)
-    return any(_leads_on(progress.after(step, one.value), rest) for step in steps)
+    steps = progress.matching_steps(one.sign, one.first, one.second)
+    return any(can_continue(progress.with_step(step, one.value), rest) for step in steps)

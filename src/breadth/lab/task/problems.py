@@ -87,8 +87,8 @@ def draw_problems(
     count: int, prime: int, level: Level, seed: int, without: frozenset[Problem] = frozenset()
 ) -> list[Problem]:
     """Draw different problems, none of them among those to leave out; what merely commutes is not different."""
-    left_out = _drawable(without, prime, level)
-    if count > (there := count_problems(prime, level) - len(left_out)):
+    left_out = drawable_problems(without, prime, level)
+    if count > (there := count_level_problems(prime, level) - len(left_out)):
         raise SettingsError(
             f"There are {there} {level} problems below {prime} to draw from, not {count}.", f"Ask for {there} or fewer."
         )
@@ -101,27 +101,30 @@ def draw_problems(
     return list(found.values())
 
 
-def count_problems(prime: int, level: Level) -> int:
+def count_level_problems(prime: int, level: Level) -> int:
     """Count the problems of a level that can be drawn, all commuted forms of one as one."""
     if level not in OPERANDS:
         raise SettingsError(f"There is no level '{level}'.", f"Choose one of {', '.join(LEVELS)}.")
     numbers = prime - 1
-    sums = _unordered(numbers)
-    return {"easy": sums * numbers, "medium": _unordered(sums), "hard": _unordered(sums) * numbers}[level]
+    sums = count_pairs(numbers)
+    return {"easy": sums * numbers, "medium": count_pairs(sums), "hard": count_pairs(sums) * numbers}[level]
 
 
-def _unordered(things: int) -> int:
+def count_pairs(things: int) -> int:
     """Count the pairs of things, whichever comes first; both may be the same thing."""
     return things * (things + 1) // 2
 
 
-def _drawable(problems: frozenset[Problem], prime: int, level: Level) -> frozenset[Problem]:
+def drawable_problems(problems: frozenset[Problem], prime: int, level: Level) -> frozenset[Problem]:
     """Return those of some problems that could be drawn, in their canonical form."""
     there = (problem.canonical for problem in problems if problem.level == level)
     return frozenset(
-        one
-        for one in there
-        if all(0 < number < prime for number in (*one.left, *one.right, *([] if one.added is None else [one.added])))
+        problem
+        for problem in there
+        if all(
+            0 < number < prime
+            for number in (*problem.left, *problem.right, *([] if problem.added is None else [problem.added]))
+        )
     )
 
 
@@ -138,22 +141,22 @@ def read_problem(text: str) -> Problem:
     )
 
 
-SIGNS = ("+", "*")
+ROUTES_OPERATORS = ("+", "*")
 """The two tables, by the sign of their operation."""
 
 
-MOST_HELD_OUT = 1000
+MAX_HELD_OUT = 1000
 """Problems of a level that are held out of pretraining, where there are ten times as many; else a tenth of them."""
 
 
-def held_out(prime: int, level: Level) -> list[Problem]:
+def draw_held_out(prime: int, level: Level) -> list[Problem]:
     """List the problems of a level that are held out of pretraining; the first so many of them are the same whatever number is taken."""
-    return draw_problems(min(MOST_HELD_OUT, count_problems(prime, level) // 10), prime, level, HELD_OUT_SEED)
+    return draw_problems(min(MAX_HELD_OUT, count_level_problems(prime, level) // 10), prime, level, HELD_OUT_SEED)
 
 
 def draw_tasks(count: int, prime: int, level: Level, seed: int = 0) -> list[Problem]:
     """Draw so many of the problems held out, in an order that depends on the seed."""
-    problems = held_out(prime, level)
+    problems = draw_held_out(prime, level)
     if not 1 <= count <= len(problems):
         raise SettingsError(
             f"{count} {level} questions were asked for; {len(problems)} are held out of pretraining.",

@@ -8,16 +8,16 @@ from functools import cached_property
 import numpy as np
 
 from breadth.base.checks import require
-from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN, STYLES, Progress, operation, routes_of
-from breadth.lab.task.problems import SIGNS, Problem
+from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN, STYLES, RouteProgress, available_routes, write_operation
+from breadth.lab.task.problems import ROUTES_OPERATORS, Problem
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
-RIVALS = (0.5, 0.3, 0.2)
+RIVAL_SHARES = (0.5, 0.3, 0.2)
 """How a shaky fact's belief is shared among the false values it is mistaken for."""
 
 
 @dataclass(frozen=True)
-class Facts:
+class ArithmeticFacts:
     """Two tables of facts.
 
     A firm fact is always recalled right; a shaky one seldom, mostly as one of three false values of its own.
@@ -68,10 +68,10 @@ class Facts:
         table = np.zeros((*self.truth.shape, self.prime))
         for place in np.ndindex(self.truth.shape):
             right = self.truth[place]
-            false = rng.choice(self.prime - 1, len(RIVALS), replace=False)
+            false = rng.choice(self.prime - 1, len(RIVAL_SHARES), replace=False)
             if not self.firm[place]:
                 table[place] = max(0.0, 1 - self.right - self.believed) / self.prime
-                table[(*place, false + (false >= right))] += self.believed * np.array(RIVALS)
+                table[(*place, false + (false >= right))] += self.believed * np.array(RIVAL_SHARES)
             table[(*place, right)] += 1.0 if self.firm[place] else self.right
         return table
 
@@ -81,24 +81,26 @@ class Facts:
 
     def value(self, sign: str, first: int, second: int) -> int:
         """Return the right value of an operation."""
-        return int(self.truth[SIGNS.index(sign), first, second])
+        return int(self.truth[ROUTES_OPERATORS.index(sign), first, second])
 
     def is_firm(self, sign: str, first: int, second: int) -> bool:
         """Say whether this fact, in this order, is firm."""
-        return bool(self.firm[SIGNS.index(sign), first, second])
+        return bool(self.firm[ROUTES_OPERATORS.index(sign), first, second])
 
     def recall(self, sign: str, first: int, second: int, rng: np.random.Generator) -> int:
         """Return what comes to the teacher's mind."""
-        found = np.searchsorted(self._cumulative[SIGNS.index(sign), first, second], rng.random(), side="right")
+        found = np.searchsorted(
+            self._cumulative[ROUTES_OPERATORS.index(sign), first, second], rng.random(), side="right"
+        )
         return min(int(found), self.prime - 1)
 
 
-SHARES = {"add": 0.4, "left": 0.25, "right": 0.25, "expand": 0.1}
+ROUTE_SHARES = {"add": 0.4, "left": 0.25, "right": 0.25, "expand": 0.1}
 """How often the teacher takes each route, where a problem has them all."""
 
 
 @dataclass(frozen=True)
-class Written:
+class TeacherTrace:
     """A trace to learn from."""
 
     words: tuple[str, ...]
@@ -119,7 +121,7 @@ class Teacher:
     finished: with the result of the last finished attempt, else with the last value found, else with a guess.
     """
 
-    facts: Facts = Facts()
+    facts: ArithmeticFacts = ArithmeticFacts()
     """What he knows."""
     attempts: int = 3
     """Attempts at most."""
@@ -135,7 +137,7 @@ class Teacher:
         for field in ("content", "careless", "cut"):
             require(self, field, 0 <= getattr(self, field) <= 1, "a chance from 0 to 1")
 
-    def write(self, problem: Problem, rng: np.random.Generator) -> Written:
+    def write(self, problem: Problem, rng: np.random.Generator) -> TeacherTrace:
         """Write one trace."""
         words, results = [OPEN], list[tuple[int, int]]()
         style = STYLES[rng.integers(len(STYLES))]
@@ -148,29 +150,29 @@ class Teacher:
             words.append(AGAIN)
         if rng.random() < self.cut:
             return self._cut(words, results, rng)
-        return Written((*words, CLOSE, str(result), END))
+        return TeacherTrace((*words, CLOSE, str(result), END))
 
     def _attempt(self, problem: Problem, style: str, rng: np.random.Generator, words: list[str]) -> int:
         """Write one attempt and return its result."""
-        routes = routes_of(problem)
-        shares = np.array([SHARES[route] for route in routes])
+        routes = available_routes(problem)
+        shares = np.array([ROUTE_SHARES[route] for route in routes])
         route = routes[int(np.searchsorted(np.cumsum(shares / shares.sum()), rng.random()))]
-        progress = Progress(problem, route)
+        progress = RouteProgress(problem, route)
         words.append(route)
         while progress.left:
-            ready = progress.ready()
+            ready = progress.ready_steps()
             step = ready[rng.integers(len(ready))]
             operands = progress.values[step.first], progress.values[step.second]
             first, second = operands if rng.random() < 0.5 else operands[::-1]
             value = self.facts.recall(step.sign, first, second, rng)
-            words += operation(style, step.sign, first, second, value)
+            words += write_operation(style, step.sign, first, second, value)
             progress.take(step, value)
         return progress.values["r" if problem.added is None else "z"]
 
-    def _cut(self, words: list[str], results: list[tuple[int, int]], rng: np.random.Generator) -> Written:
+    def _cut(self, words: list[str], results: list[tuple[int, int]], rng: np.random.Generator) -> TeacherTrace:
         """Cut the thinking behind a random token; the answer is that of the last finished attempt, or the last value found, or a guess."""
         kept = words[: rng.integers(1, len(words) + 1)]
         finished = [result for end, result in results if end <= len(kept)]
         values = [int(word[1:]) for word in kept if word.startswith("=")]
         answer = next(iter([*finished[-1:], *values[-1:]]), int(rng.integers(self.facts.prime)))
-        return Written((*kept, CLOSE, str(answer), END), len(kept))
+        return TeacherTrace((*kept, CLOSE, str(answer), END), len(kept))

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN, ROUTES
-from breadth.lab.task.problems import SIGNS
+from breadth.lab.task.problems import ROUTES_OPERATORS
 
 PAD, UNKNOWN, BEGIN = "<pad>", "<unk>", "<bos>"
-CHAT = (
+CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %} {{ message['content'] }}{% endif"
     " %}{% endfor %}{% if add_generation_prompt %} {% endif %}"
 )
 """A chat is the problems its user poses, nothing else: the reasoner knows no roles."""
 
 
-def words_of(prime: int) -> list[str]:
+def vocabulary_words(prime: int) -> list[str]:
     """List the tokens, by number; the padding is token 0."""
     numbers = [str(number) for number in range(prime)]
     return [
@@ -31,7 +31,7 @@ def words_of(prime: int) -> list[str]:
         *ROUTES,
         "(",
         ")",
-        *SIGNS,
+        *ROUTES_OPERATORS,
         "=",
         *numbers,
         *(f"={number}" for number in numbers),
@@ -43,7 +43,7 @@ def build_tokenizer(prime: int) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    words = {word: number for number, word in enumerate(words_of(prime))}
+    words = {word: number for number, word in enumerate(vocabulary_words(prime))}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -57,12 +57,12 @@ def build_tokenizer(prime: int) -> Any:
         eos_token=END,
         padding_side="left",
     )
-    fast.chat_template = CHAT
+    fast.chat_template = CHAT_TEMPLATE
     return fast
 
 
 EQUALS = "="
-CUES = {"Wait": AGAIN}
+THINKING_CUES = {"Wait": AGAIN}
 """What strategies put behind thinking that ended too early -> the reasoner's own word for it."""
 _FORCED = re.compile(r"Final Answer:")
 """What strategies put behind thinking that was cut; the reasoner answers there without being told."""
@@ -70,23 +70,23 @@ _WORDS = re.compile(r"</?\w+>|=?\d+|\w+|[^\w\s]")
 """A mark, a number or a result, another word, a sign: whether spaces stand between them or not."""
 
 
-def words_in(text: str) -> list[str]:
+def words_in_text(text: str) -> list[str]:
     """Cut a text into words, with or without spaces between them: ``(3+4)`` is ``( 3 + 4 )``."""
     return _WORDS.findall(text)
 
 
 def question_words(texts: Sequence[str]) -> list[str]:
     """Return what a chat's user said as the reasoner was taught to read it: the words, and an equals sign at the end."""
-    words = [word for text in texts for word in words_in(text)]
+    words = [word for text in texts for word in words_in_text(text)]
     return words if not words or words[-1] == EQUALS else [*words, EQUALS]
 
 
-def beginning_words(text: str) -> list[str]:
+def prefix_words(text: str) -> list[str]:
     """Return the beginning of a reply as the reasoner writes it: a cue to go on is its ``again``, a call for the answer is left out."""
-    return [CUES.get(word, word) for word in words_in(_FORCED.sub(" ", text))]
+    return [THINKING_CUES.get(word, word) for word in words_in_text(_FORCED.sub(" ", text))]
 
 
-class Wording:
+class RoutesTokens:
     """A reasoner's vocabulary, both ways. Words it does not have become its token for the unknown."""
 
     def __init__(self, tokenizer: Any) -> None:

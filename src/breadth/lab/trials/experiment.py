@@ -14,14 +14,14 @@ from breadth.base.atomic import atomic_file, write_error
 from breadth.base.catalogue import Catalogue
 from breadth.base.checks import require
 from breadth.base.errors import BrokenFileError
-from breadth.lab.model.reasoner import check, digest, prime_of, shipped
+from breadth.lab.model.reasoner import check_files, default_folder, reasoner_digest, reasoner_prime
 from breadth.report.sections import Page
 
 EXPERIMENTS = Catalogue(
     "experiments",
     {
         "choices": "breadth.lab.experiments.choices:CHOICES",
-        "choices-several": "breadth.lab.experiments.choices:SEVERAL_CHOICES",
+        "choices-several": "breadth.lab.experiments.choices:OFF_POLICY_CHOICES",
         "remedies": "breadth.lab.experiments.remedies:REMEDIES",
         "corners": "breadth.lab.experiments.four_corners:CORNERS",
         "confirmation": "breadth.lab.experiments.four_corners:CONFIRMATION",
@@ -32,7 +32,7 @@ EXPERIMENTS = Catalogue(
 
 
 @dataclass(frozen=True)
-class Bench:
+class ExperimentSetup:
     """What an experiment is made on."""
 
     seeds: int
@@ -49,7 +49,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ExperimentTrial:
     """One piece of work, done in a process and a folder of its own."""
 
     name: str
@@ -70,10 +70,10 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedTrial:
     """A trial that has ended well."""
 
-    trial: Trial
+    trial: ExperimentTrial
     """Which."""
     result: Mapping[str, Any]
     """What it found; the same for the same settings."""
@@ -99,28 +99,28 @@ class Experiment(Protocol):
         """Repetitions unless told otherwise."""
         ...
 
-    def trials(self, bench: Bench) -> tuple[Trial, ...]:
+    def trials(self, bench: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List the work."""
         ...
 
-    def page(self, done: Sequence[Done], bench: Bench) -> Page:
+    def page(self, done: Sequence[FinishedTrial], bench: ExperimentSetup) -> Page:
         """Say what was found, by as many trials as have ended."""
         ...
 
 
-def bench_of(base: Path | None, seeds: int) -> Bench:
+def load_setup(base: Path | None, seeds: int) -> ExperimentSetup:
     """Look at a base, by default the one that ships, and refuse one that is damaged."""
-    folder = shipped() if base is None else base
-    check(folder)
-    return Bench(seeds, base, digest(base)[:16], prime_of(base))
+    folder = default_folder() if base is None else base
+    check_files(folder)
+    return ExperimentSetup(seeds, base, reasoner_digest(base)[:16], reasoner_prime(base))
 
 
-ASKED, FOUND, FAILED, LOG = "trial.toml", "result.json", "failure.txt", "log.txt"
+TRIAL_FILE, RESULT_FILE, FAILURE_FILE, LOG_FILE = "trial.toml", "result.json", "failure.txt", "log.txt"
 """In the folder of a trial: its work and settings, its result, why it failed, what libraries said meanwhile."""
 
 
 @dataclass(frozen=True)
-class Found:
+class TrialResult:
     """What stands in a result file."""
 
     result: Mapping[str, Any]
@@ -129,63 +129,65 @@ class Found:
     """How long it took."""
 
 
-def prepare(trials: Sequence[Trial], folder: Path) -> None:
+def prepare_trials(trials: Sequence[ExperimentTrial], folder: Path) -> None:
     """Make the folder of every trial; refuse, before anything runs, one that holds a trial with other settings."""
     for trial in trials:
         place = folder / trial.name
         wanted = {"work": trial.work, "settings": dict(trial.settings)}
-        if (place / ASKED).exists():
-            _compare(place / ASKED, wanted)
+        if (place / TRIAL_FILE).exists():
+            refuse_other_settings(place / TRIAL_FILE, wanted)
             continue
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise write_error(place, error) from error
-        _write_toml(place / ASKED, wanted)
+        _write_toml(place / TRIAL_FILE, wanted)
 
 
-def asked(folder: Path) -> tuple[str, dict[str, Any]]:
+def read_trial(folder: Path) -> tuple[str, dict[str, Any]]:
     """Return the work and the settings of a trial."""
-    table = _read_toml(folder / ASKED)
+    table = _read_toml(folder / TRIAL_FILE)
     if not isinstance(table.get("work"), str) or not isinstance(table.get("settings", {}), dict):
-        raise BrokenFileError(folder / ASKED, "names no work.", "Move the folder away and run the experiment again.")
+        raise BrokenFileError(
+            folder / TRIAL_FILE, "names no work.", "Move the folder away and run the experiment again."
+        )
     return table["work"], table.get("settings", {})
 
 
-def found(folder: Path) -> Found | None:
+def read_result(folder: Path) -> TrialResult | None:
     """Return what a trial found, None while it has not ended."""
-    path = folder / FOUND
+    path = folder / RESULT_FILE
     if not path.exists():
         return None
     try:
         row = orjson.loads(path.read_bytes())
-        return Found(row["result"], float(row["seconds"]))
+        return TrialResult(row["result"], float(row["seconds"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenFileError(
             path, f"is no result of a trial: {error}.", "Delete it; the trial is then run again."
         ) from error
 
 
-def write_found(folder: Path, result: Mapping[str, Any], seconds: float) -> None:
+def write_result(folder: Path, result: Mapping[str, Any], seconds: float) -> None:
     """Write what a trial found, whole or not at all; an earlier failure is forgotten."""
-    (folder / FAILED).unlink(missing_ok=True)
-    with atomic_file(folder / FOUND) as temporary:
+    (folder / FAILURE_FILE).unlink(missing_ok=True)
+    with atomic_file(folder / RESULT_FILE) as temporary:
         row = {"seconds": round(seconds, 1), "result": result}
         temporary.write_bytes(orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS))
 
 
-def done(trials: Sequence[Trial], folder: Path) -> list[Done]:
+def list_finished(trials: Sequence[ExperimentTrial], folder: Path) -> list[FinishedTrial]:
     """List the trials that have ended well, in order."""
-    pairs = [(trial, found(folder / trial.name)) for trial in trials]
-    return [Done(trial, one.result, one.seconds) for trial, one in pairs if one is not None]
+    pairs = [(trial, read_result(folder / trial.name)) for trial in trials]
+    return [FinishedTrial(trial, result.result, result.seconds) for trial, result in pairs if result is not None]
 
 
-def _compare(path: Path, wanted: Mapping[str, Any]) -> None:
+def refuse_other_settings(path: Path, wanted: Mapping[str, Any]) -> None:
     import tomli_w
 
     there, asked_for = _read_toml(path), tomllib.loads(tomli_w.dumps(wanted))
     if there != asked_for:
-        names = ", ".join(_differing(there, asked_for))
+        names = ", ".join(list_differences(there, asked_for))
         raise BrokenFileError(
             path,
             f"was begun with other settings: {names}. Results of different settings are not mixed.",
@@ -193,13 +195,13 @@ def _compare(path: Path, wanted: Mapping[str, Any]) -> None:
         )
 
 
-def _differing(before: Any, after: Any, where: str = "") -> list[str]:
+def list_differences(before: Any, after: Any, where: str = "") -> list[str]:
     """Name what differs, with both values; tables and lists part by part."""
     if isinstance(before, list) and isinstance(after, list):
         before, after = dict(enumerate(before)), dict(enumerate(after))
     if isinstance(before, dict) and isinstance(after, dict):
         places = {**before, **after}
-        return [name for key in places for name in _differing(before.get(key), after.get(key), f"{where}.{key}")]
+        return [name for key in places for name in list_differences(before.get(key), after.get(key), f"{where}.{key}")]
     if before == after:
         return []
     return [f"{where.removeprefix('.').removeprefix('settings.')} was {_short(before)}, now {_short(after)}"]

@@ -20,9 +20,17 @@ import orjson
 
 from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import WriteError
-from breadth.lab.trials.experiment import FAILED, FOUND, LOG, Bench, Experiment, Trial, prepare
-from breadth.lab.trials.experiment import done as ended
-from breadth.lab.trials.worker import REASON, UNITS
+from breadth.lab.trials.experiment import (
+    FAILURE_FILE,
+    LOG_FILE,
+    RESULT_FILE,
+    Experiment,
+    ExperimentSetup,
+    ExperimentTrial,
+    prepare_trials,
+)
+from breadth.lab.trials.experiment import list_finished as ended
+from breadth.lab.trials.worker import REASON_KEY, UNITS_KEY
 from breadth.report.jsonable import render_json
 from breadth.report.sections import Page
 
@@ -30,17 +38,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+SINGLE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
 """Settings of a trial's process: the trials share the cores, so none of them may take them all."""
-PATIENCE = 10.0
+TERMINATE_SECONDS = 10.0
 """Seconds a process gets to end when it is told to; then it is killed."""
 
 
 @dataclass(frozen=True)
-class Failure:
+class TrialFailure:
     """A trial that did not end well."""
 
-    trial: Trial
+    trial: ExperimentTrial
     """Which."""
     reason: str
     """What went wrong, in a line or two."""
@@ -49,7 +59,7 @@ class Failure:
 
 
 @dataclass
-class Crew:
+class TrialProcesses:
     """The processes at work, so that all of them can be ended."""
 
     running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
@@ -59,7 +69,7 @@ class Crew:
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while the two are looked at together."""
 
-    def start(self, trial: Trial, folder: Path, base: Path | None) -> subprocess.Popen[str] | None:
+    def start(self, trial: ExperimentTrial, folder: Path, base: Path | None) -> subprocess.Popen[str] | None:
         """Start the process of a trial, unless all is to end."""
         command = [
             sys.executable,
@@ -78,12 +88,12 @@ class Crew:
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **ONE_THREAD},
+                env={**os.environ, **SINGLE_THREAD},
             )
             self.running[trial.name] = process
             return process
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End every process, by force where asking does not help."""
         with self.lock:
             self.closing = True
@@ -92,53 +102,53 @@ class Crew:
             process.terminate()
         for process in processes:
             try:
-                process.wait(PATIENCE)
+                process.wait(TERMINATE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 @dataclass(frozen=True)
-class Watch:
+class TrialObserver:
     """Whom to tell what happens; called from several threads."""
 
-    units: Callable[[Trial, int], None] = lambda *_: None
+    on_units: Callable[[ExperimentTrial, int], None] = lambda *_: None
     """A trial has done so many units in all."""
-    ended: Callable[[Trial, Failure | None], None] = lambda *_: None
+    on_end: Callable[[ExperimentTrial, TrialFailure | None], None] = lambda *_: None
     """A trial has ended, well or not."""
 
 
 def run_trials(
-    trials: Sequence[Trial],
+    trials: Sequence[ExperimentTrial],
     folder: Path,
     base: Path | None,
     jobs: int,
-    watch: Watch = Watch(),  # noqa: B008
-) -> list[Failure]:
+    observer: TrialObserver = TrialObserver(),  # noqa: B008
+) -> list[TrialFailure]:
     """Run the trials that have not ended yet, so many at once, and return those that failed; the others go on meanwhile.
 
     A folder whose trials have other settings is refused before anything runs. When interrupted, all processes are
     ended; the same call goes on from there.
     """
-    with locked(folder):
-        prepare(trials, folder)
-        left = [trial for trial in trials if not (folder / trial.name / FOUND).exists()]
-        crew, failures = Crew(), list[Failure]()
+    with lock_folder(folder):
+        prepare_trials(trials, folder)
+        left = [trial for trial in trials if not (folder / trial.name / RESULT_FILE).exists()]
+        processes, failures = TrialProcesses(), list[TrialFailure]()
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             try:
-                futures = {pool.submit(_run, crew, trial, folder, base, watch): trial for trial in left}
+                futures = {pool.submit(run_trial, processes, trial, folder, base, observer): trial for trial in left}
                 for future in as_completed(futures):
                     failure = future.result()
-                    watch.ended(futures[future], failure)
+                    observer.on_end(futures[future], failure)
                     failures += [failure] if failure else []
             except BaseException:
-                crew.end()
+                processes.stop()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
     return failures
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keep a second run out of the folder for a while."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,36 +165,38 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(crew: Crew, trial: Trial, folder: Path, base: Path | None, watch: Watch) -> Failure | None:
-    process = crew.start(trial, folder, base)
+def run_trial(
+    processes: TrialProcesses, trial: ExperimentTrial, folder: Path, base: Path | None, observer: TrialObserver
+) -> TrialFailure | None:
+    process = processes.start(trial, folder, base)
     if process is None:
         return None
     assert process.stdout is not None  # noqa: S101 - for the type checker
     try:
-        reason = _listen(process.stdout, lambda units: watch.units(trial, units))
+        reason = read_progress(process.stdout, lambda units: observer.on_units(trial, units))
         status = process.wait()
     finally:
         if process.stdin is not None:
             process.stdin.close()
         process.stdout.close()
-        del crew.running[trial.name]
-    if crew.closing or (folder / trial.name / FOUND).exists():
+        del processes.running[trial.name]
+    if processes.closing or (folder / trial.name / RESULT_FILE).exists():
         return None
-    return _failure(trial, folder / trial.name, status, reason)
+    return describe_failure(trial, folder / trial.name, status, reason)
 
 
-def _listen(lines: IO[str], told: Callable[[int], None]) -> str:
+def read_progress(lines: IO[str], on_units: Callable[[int], None]) -> str:
     """Pass on how far the process is until it ends; return why it failed, if it said so."""
     reason = ""
     for line in lines:
-        row = _row(line)
-        if isinstance(units := row.get(UNITS), int):
-            told(units)
-        reason = str(row.get(REASON, reason))
+        row = _parse_row(line)
+        if isinstance(units := row.get(UNITS_KEY), int):
+            on_units(units)
+        reason = str(row.get(REASON_KEY, reason))
     return reason
 
 
-def _row(line: str) -> Mapping[str, object]:
+def _parse_row(line: str) -> Mapping[str, object]:
     try:
         row = orjson.loads(line)
     except ValueError:
@@ -192,9 +204,9 @@ def _row(line: str) -> Mapping[str, object]:
     return row if isinstance(row, dict) else {}
 
 
-def _failure(trial: Trial, folder: Path, status: int, reason: str) -> Failure:
+def describe_failure(trial: ExperimentTrial, folder: Path, status: int, reason: str) -> TrialFailure:
     if reason:
-        return Failure(trial, reason, folder / FAILED)
+        return TrialFailure(trial, reason, folder / FAILURE_FILE)
     if status < 0:
         name = signal.Signals(-status).name
         why = (
@@ -202,53 +214,53 @@ def _failure(trial: Trial, folder: Path, status: int, reason: str) -> Failure:
             if -status == signal.SIGKILL
             else ""
         )
-        return Failure(trial, f"Its process was killed by {name}{why}.", folder / LOG)
-    return Failure(trial, f"Its process ended with status {status} and without a result.", folder / LOG)
+        return TrialFailure(trial, f"Its process was killed by {name}{why}.", folder / LOG_FILE)
+    return TrialFailure(trial, f"Its process ended with status {status} and without a result.", folder / LOG_FILE)
 
 
 @contextmanager
-def trial_bar(trials: Sequence[Trial], folder: Path) -> Iterator[Watch]:
+def show_trials(trials: Sequence[ExperimentTrial], folder: Path) -> Iterator[TrialObserver]:
     """Show how much of an experiment is done; the estimate is by what this call has done itself."""
-    ended = {trial.name for trial in trials if (folder / trial.name / FOUND).exists()}
+    ended = {trial.name for trial in trials if (folder / trial.name / RESULT_FILE).exists()}
     units = {trial.name: trial.units if trial.name in ended else 0 for trial in trials}
     total, began, before = sum(trial.units for trial in trials), time.monotonic(), sum(units.values())
-    bar = _bar()
-    row = bar.add_task(_what(len(ended), len(trials)), total=total, completed=before)
+    bar = new_bar()
+    row = bar.add_task(count_trials(len(ended), len(trials)), total=total, completed=before)
 
-    def told(trial: Trial, count: int) -> None:
+    def report_units(trial: ExperimentTrial, count: int) -> None:
         units[trial.name] = max(units[trial.name], min(count, trial.units))
         bar.update(row, completed=sum(units.values()))
 
-    def closed(trial: Trial, failure: Failure | None) -> None:
+    def report_end(trial: ExperimentTrial, failure: TrialFailure | None) -> None:
         ended.add(trial.name)
         units[trial.name] = trial.units
         spent, done = time.monotonic() - began, sum(units.values()) - before
-        bar.update(row, completed=sum(units.values()), description=_what(len(ended), len(trials)))
+        bar.update(row, completed=sum(units.values()), description=count_trials(len(ended), len(trials)))
         if bar.disable:
-            left = _minutes(spent / done * (total - before - done)) if done else "?"
+            left = format_time_left(spent / done * (total - before - done)) if done else "?"
             state = "ended" if failure is None else "FAILED"
-            sys.stderr.write(f"{trial.name} {state}; {_what(len(ended), len(trials))}, about {left} left\n")
+            sys.stderr.write(f"{trial.name} {state}; {count_trials(len(ended), len(trials))}, about {left} left\n")
 
     with bar:
-        yield Watch(told, closed)
+        yield TrialObserver(report_units, report_end)
 
 
 @contextmanager
-def lesson_bar(steps: int) -> Iterator[Callable[[int, float], None]]:
+def show_pretraining(steps: int) -> Iterator[Callable[[int, float], None]]:
     """Show how far pretraining is, with its loss."""
-    bar = _bar()
+    bar = new_bar()
     row = bar.add_task("pretraining", total=steps)
 
-    def told(step: int, loss: float) -> None:
+    def report_loss(step: int, loss: float) -> None:
         bar.update(row, completed=step, description=f"pretraining, loss {loss:.3f}")
         if bar.disable and (step % 500 == 0 or step == steps):
             sys.stderr.write(f"step {step} of {steps}, loss {loss:.3f}\n")
 
     with bar:
-        yield told
+        yield report_loss
 
 
-def _bar() -> Progress:
+def new_bar() -> Progress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -277,25 +289,27 @@ def _bar() -> Progress:
     )
 
 
-def _what(ended: int, trials: int) -> str:
+def count_trials(ended: int, trials: int) -> str:
     return f"{ended} of {trials} trials"
 
 
-def _minutes(seconds: float) -> str:
+def format_time_left(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-RESULTS = "results.json"
+EXPERIMENT_RESULTS = "results.json"
 """In the folder of an experiment: all of it."""
 
 
-def finish(experiment: Experiment, bench: Bench, folder: Path, failures: Sequence[Failure], command: str) -> Page:
+def write_results(
+    experiment: Experiment, setup: ExperimentSetup, folder: Path, failures: Sequence[TrialFailure], command: str
+) -> Page:
     """Make the page of what has ended and write results.json; what each trial found in full is in its own folder."""
-    trials = experiment.trials(bench)
+    trials = experiment.trials(setup)
     done = ended(trials, folder)
-    page = experiment.page(done, bench)
+    page = experiment.page(done, setup)
     failed = {failure.trial.name: failure.reason for failure in failures}
-    seconds = {one.trial.name: one.seconds for one in done}
+    seconds = {trial.trial.name: trial.seconds for trial in done}
     rows: list[dict[str, Any]] = [
         {
             "name": trial.name,
@@ -310,10 +324,10 @@ def finish(experiment: Experiment, bench: Bench, folder: Path, failures: Sequenc
         "experiment": experiment.name,
         "statement": experiment.statement,
         "command": command,
-        "base": bench.weights,
-        "seeds": bench.seeds,
+        "base": setup.weights,
+        "seeds": setup.seeds,
     }
-    with atomic_file(folder / RESULTS) as temporary:
+    with atomic_file(folder / EXPERIMENT_RESULTS) as temporary:
         content = {**whole, "trials": rows, "page": orjson.loads(render_json(page))}
         temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return page

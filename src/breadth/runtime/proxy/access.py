@@ -15,25 +15,26 @@ from breadth.inference.budget import Budget
 from breadth.runtime.proxy.errors import ApiError
 
 MIN_KEY_CHARACTERS = 8
-"""Characters of a key at least: shorter ones are guessed."""
+"""Shorter keys can be guessed."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys that are accepted, kept as digests only; none at all accepts everybody."""
+    """The keys that are accepted, kept as digests only; without any, everybody is accepted."""
 
     digests: frozenset[bytes] = frozenset()
     """SHA-256 of each key."""
 
     @classmethod
     def from_keys(cls, keys: Iterable[str]) -> Keys:
-        """Take keys in."""
+        """Hash keys; refuse weak ones."""
         for key in (given := list(keys)):
             if len(key) < MIN_KEY_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
                 raise SettingsError(
                     f"A key is too short or has other characters than letters, digits and signs (it has {len(key)}"
                     " characters).",
-                    f"Give each key at least {MIN_KEY_CHARACTERS} plain characters, such as those of: openssl rand -hex 24",
+                    f"Give each key at least {MIN_KEY_CHARACTERS} plain characters, such as those of: openssl rand"
+                    " -hex 24",
                 )
         return cls(frozenset(hash_key(key) for key in given))
 
@@ -47,12 +48,12 @@ class Keys:
                 401, "No key was given: send the header 'Authorization: Bearer <key>'.", code="missing_api_key"
             )
         given = hash_key(key.strip())
-        if not any([hmac.compare_digest(given, digest) for digest in self.digests]):  # noqa: C419 - a list, so that each is compared
+        if not any([hmac.compare_digest(given, digest) for digest in self.digests]):  # noqa: C419 - a list compares all
             raise ApiError(401, "The key is not accepted here.", code="invalid_api_key")
 
 
 def read_keys(path: Path) -> list[str]:
-    """Return the keys in a file: one a line; empty lines and those that begin with # are left out."""
+    """Return the keys in a file, one per line; empty lines and lines that begin with # are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +77,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_key(host: str, keys: Keys) -> None:
-    """Refuse to listen to the network without a key: whoever finds the port would spend the upstream's money."""
+    """Refuse to listen to the network without a key: anyone who finds the port would spend the upstream's money."""
     if not keys.digests and not is_loopback(host):
         raise SettingsError(
             f"Without a key, {host} would let everybody on the network use the upstream at your cost.",
@@ -86,10 +87,12 @@ def require_key(host: str, keys: Keys) -> None:
 
 
 def hash_key(key: str) -> bytes:
+    """Return the SHA-256 of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 MAX_LIMIT_SECONDS = 7 * 24 * 3600.0
+"""No limit may be longer than a week."""
 
 
 @dataclass(frozen=True)
@@ -97,32 +100,36 @@ class ProxyLimits:
     """Ceilings the operator sets; no request gets past them."""
 
     max_body_bytes: int = 8_000_000
-    """Bytes of a request's body at most: a long chat with a picture or two; more is refused before it is read."""
+    """Bytes of a request's body at most: a long chat with a picture or two; more is refused unread."""
     max_requests: int = 256
-    """Requests answered at once at most; more are told to come back (429), so that those being answered are not
-    starved.
-    """
+    """Requests answered at once at most; further ones get status 429, which protects those being answered."""
     max_samples: int = 256
-    """Draws for one request at most, whatever its policy says. Papers vote over 40 to 512 draws (arXiv 2203.11171,
-    2508.15260).
+    """Samples for one request at most, whatever its policy says. Papers vote over 40 to 512 samples (arXiv
+    2203.11171, 2508.15260).
     """
     seconds: float = 600.0
-    """Deadline of a request; what has arrived by then is answered with. The openai SDK gives up after as long."""
+    """Deadline of a request; what has arrived by then is used. The openai SDK gives up after the same time."""
     heartbeat_seconds: float = 5.0
-    """Seconds of silence after which a streamed vote sends a comment, so that nothing on the way takes it for dead; most proxies wait 30 s
-    or more. Until the first one an error still has its own HTTP status."""
+    """Seconds of silence after which a streamed vote sends a comment, or a proxy on the way may drop it: most wait
+    30 s or more. Until the first comment an error still has its own HTTP status.
+    """
     drain_seconds: float = 25.0
-    """Seconds that requests in flight are given when the server is told to end; Kubernetes kills after 30."""
+    """Seconds that requests in flight get when the server ends; Kubernetes kills after 30."""
 
     def __post_init__(self) -> None:
-        require(self, "body", self.max_body_bytes >= 1, "at least one byte")
-        require(self, "clients", self.max_requests >= 1, "at least one request at once")
-        require(self, "draws", self.max_samples >= 1, "at least one draw")
+        require(self, "max_body_bytes", self.max_body_bytes >= 1, "at least one byte")
+        require(self, "max_requests", self.max_requests >= 1, "at least one request at once")
+        require(self, "max_samples", self.max_samples >= 1, "at least one draw")
         require(self, "seconds", 0 < self.seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week")
         require(
-            self, "heartbeat", 0 < self.heartbeat_seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week"
+            self,
+            "heartbeat_seconds",
+            0 < self.heartbeat_seconds <= MAX_LIMIT_SECONDS,
+            "more than 0 seconds and at most a week",
         )
-        require(self, "drain", 0 <= self.drain_seconds <= MAX_LIMIT_SECONDS, "0 or more seconds and at most a week")
+        require(
+            self, "drain_seconds", 0 <= self.drain_seconds <= MAX_LIMIT_SECONDS, "0 or more seconds and at most a week"
+        )
 
     @property
     def budget(self) -> Budget:
@@ -131,7 +138,7 @@ class ProxyLimits:
 
 
 def tightest_budget(*budgets: Budget) -> Budget:
-    """Return the budget that holds all of several."""
+    """Return the budget that satisfies all of several."""
     ceilings = {}
     for spec in fields(Budget):
         given = [value for budget in budgets if (value := getattr(budget, spec.name)) is not None]

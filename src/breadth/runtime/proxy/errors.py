@@ -1,4 +1,4 @@
-"""What goes wrong, as clients of the OpenAI schema expect to be told: a status, an error object, when to come back."""
+"""Errors in the form clients of the OpenAI API expect: a status, an error object, and when to retry."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError
 from breadth.runtime.driver import SolveResult
-from breadth.runtime.wire import format_event
+from breadth.runtime.wire import error_body, format_event
 
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 """Status -> ``type`` of the error object; other client errors are ``invalid_request_error``, the rest ``server_error``.
 """
-_OURS = frozenset({401, 402, 403, 407})
-"""What an upstream says about the proxy's own key or account: no fault of the client, who would look for it in his own
-key.
-"""
+_OWN_KEY_STATUSES = frozenset({401, 402, 403, 407})
+"""Statuses about the proxy's own key or account: not the client's fault, who would check its own key."""
 DEADLINE_SLACK = 0.05
-"""Seconds before the deadline that count as it: a draw's own limit ends it a little earlier than the request's."""
-_ABOUT_OURS = re.compile(rf"answered with status ({'|'.join(map(str, sorted(_OURS)))})\b")
-_KEY_REFUSED = "The upstream does not accept this proxy's own key or account: tell whoever runs it."
+"""Seconds before the deadline that count as it: a sample's own limit ends it a little before the request's."""
+_OWN_KEY_MESSAGE = re.compile(rf"answered with status ({'|'.join(map(str, sorted(_OWN_KEY_STATUSES)))})\b")
+_KEY_REFUSED = "The upstream does not accept this proxy's own key or account: tell its operator."
 
 
-class ApiError(Exception):  # noqa: N818 - a reply, raised where it is decided
+class ApiError(Exception):
     """A request that is not answered, and why."""
 
     def __init__(
@@ -49,13 +47,13 @@ class ApiError(Exception):  # noqa: N818 - a reply, raised where it is decided
         self.code = code
         """A word for programs."""
         self.retry_after = retry_after
-        """Seconds after which to come back."""
+        """Seconds after which to retry."""
 
     @property
     def body(self) -> dict[str, Any]:
         """The error object."""
         kind = ERROR_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+        return error_body(self.message, kind, param=self.param, code=self.code)
 
     @property
     def response(self) -> web.Response:
@@ -69,40 +67,40 @@ class ApiError(Exception):  # noqa: N818 - a reply, raised where it is decided
 
     @property
     def event(self) -> bytes:
-        """The same inside a stream that has begun."""
+        """The same inside a stream that has started."""
         return format_event(self.body)
 
 
 def to_api_error(error: BreadthError, upstreams: Sequence[str] = ()) -> ApiError:
-    """Return how an error of ours is told: bad settings are the client's, what the upstream did keeps its status where that helps."""
+    """Return an error of ours as a reply: bad settings are the client's; an upstream's status is kept where it helps."""
     if not isinstance(error, ServerError):
         return ApiError(400, f"{error.problem} {error.remedy}", code="bad_policy")
     status = error.status or 502
-    said = hide_upstreams(error.problem, upstreams)
-    if status in _OURS:
+    message = hide_upstreams(error.problem, upstreams)
+    if status in _OWN_KEY_STATUSES:
         return ApiError(502, _KEY_REFUSED, code="upstream_key")
     if status == 429:
-        return ApiError(429, said, code="upstream_rate_limit", retry_after=error.retry_after)
+        return ApiError(429, message, code="upstream_rate_limit", retry_after=error.retry_after)
     if 400 <= status < 500 and status not in (408, 409, 425):
-        return ApiError(status, f"{said} {error.remedy}", code="upstream_refused")
+        return ApiError(status, f"{message} {error.remedy}", code="upstream_refused")
     if status in (503, 529):
-        return ApiError(503, said, code="upstream_overloaded", retry_after=error.retry_after)
-    return ApiError(502, said, code="upstream_failed", retry_after=error.retry_after)
+        return ApiError(503, message, code="upstream_overloaded", retry_after=error.retry_after)
+    return ApiError(502, message, code="upstream_failed", retry_after=error.retry_after)
 
 
-def no_answer_error(solved: SolveResult, seconds: float | None, upstreams: Sequence[str] = ()) -> ApiError:
-    """Return how it is told that nothing arrived: the deadline, the upstream's last word, or a budget that allows no draw."""
-    if seconds is not None and solved.seconds >= seconds - min(DEADLINE_SLACK, seconds / 10):
+def no_answer_error(result: SolveResult, seconds: float | None, upstreams: Sequence[str] = ()) -> ApiError:
+    """Return why nothing arrived: the deadline, the upstream's last error, or a budget that allows no sample."""
+    if seconds is not None and result.seconds >= seconds - min(DEADLINE_SLACK, seconds / 10):
         return deadline_error(seconds)
-    if solved.last_error is not None:
-        refusal = to_api_error(solved.last_error, upstreams)
-        refusal.message += f" All {solved.failed} draws failed."
-        return refusal
+    if result.last_error is not None:
+        error = to_api_error(result.last_error, upstreams)
+        error.message += f" All {result.failed} draws failed."
+        return error
     return budget_error()
 
 
 def budget_error() -> ApiError:
-    """Return how it is told that a budget allows nothing."""
+    """Return the error for a budget that allows nothing."""
     return ApiError(
         400,
         "The budget allows not a single draw: raise it, or leave it out.",
@@ -112,14 +110,14 @@ def budget_error() -> ApiError:
 
 
 def deadline_error(seconds: float) -> ApiError:
-    """Return how it is told that the deadline passed."""
+    """Return the error for a deadline that passed."""
     return ApiError(504, f"The upstream gave no answer within the deadline of {seconds:g} s.", code="deadline")
 
 
 def hide_upstreams(text: str, upstreams: Sequence[str]) -> str:
-    """Return a text without the addresses of upstreams and what they say about our key, which are no business of the clients."""
-    if _ABOUT_OURS.search(text):
+    """Return a text without the upstreams' addresses and without their messages about our key: clients get neither."""
+    if _OWN_KEY_MESSAGE.search(text):
         return _KEY_REFUSED
-    for url in sorted(upstreams, key=len, reverse=True):  # one may be the beginning of another
+    for url in sorted(upstreams, key=len, reverse=True):  # an address may be the beginning of another
         text = text.replace(url, "the upstream").replace(url.partition("://")[2], "the upstream")
     return text[:1].upper() + text[1:]

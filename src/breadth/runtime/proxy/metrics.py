@@ -1,7 +1,4 @@
-"""What the proxy counts, for Prometheus: requests, draws and what became of them, tokens, seconds.
-
-No label holds a client's text.
-"""
+"""Counters of the proxy for Prometheus: requests, samples by outcome, tokens, seconds. No label holds a client's text."""
 
 from __future__ import annotations
 
@@ -29,32 +26,32 @@ class Metrics:
     def __init__(self, ledger: Ledger) -> None:
         self.registry = CollectorRegistry()
         """What ``/metrics`` prints."""
-        told = self.registry
+        registry = self.registry
         self.requests = Counter(
             "breadth_requests",
             "Requests answered, by path, policy and HTTP status.",
             ["path", "policy", "status"],
-            registry=told,
+            registry=registry,
         )
         self.draws = Counter(
             "breadth_draws",
             "Draws from the upstream by outcome: arrived, failed, discarded.",
             ["outcome"],
-            registry=told,
+            registry=registry,
         )
         self.saved = Counter(
             "breadth_draws_saved",
             "Draws that policies were allowed and did not need, the vote being decided.",
-            registry=told,
+            registry=registry,
         )
         self.seconds = Histogram(
             "breadth_request_seconds",
             "Seconds from request to reply.",
             ["policy"],
             buckets=LATENCY_BUCKETS,
-            registry=told,
+            registry=registry,
         )
-        self.in_flight = Gauge("breadth_requests_in_flight", "Requests being answered.", registry=told)
+        self.in_flight = Gauge("breadth_requests_in_flight", "Requests being answered.", registry=registry)
         for outcome in ("arrived", "failed", "discarded"):
             self.draws.labels(outcome)
         self.registry.register(LedgerCollector(ledger))
@@ -65,27 +62,27 @@ class Metrics:
         self.seconds.labels(policy).observe(seconds)
 
     def count_sample(self, outcome: str) -> None:
-        """Count a draw."""
+        """Count a sample."""
         self.draws.labels(outcome).inc()
 
-    def count_saved(self, solved: SolveResult, most: int | None) -> None:
-        """Count the draws that a vote did not need."""
-        if solved.answer.stopped == "agreed" and most is not None:
-            self.saved.inc(max(most - solved.started, 0))
+    def count_saved(self, result: SolveResult, max_samples: int | None) -> None:
+        """Count the samples that a vote did not need."""
+        if result.answer.stopped == "agreed" and max_samples is not None:
+            self.saved.inc(max(max_samples - result.started, 0))
 
     def render(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
+        """Return all counters in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class LedgerCollector(Collector):
-    """What the ledger holds, read when it is asked for: draws that failed or were cancelled are in it."""
+    """Reads the ledger when Prometheus asks; it includes samples that failed or were cancelled."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def collect(self) -> Iterable[Metric]:
-        """Give the totals."""
+        """Yield the totals."""
         spent = self._ledger.spent
         tokens = CounterMetricFamily(
             "breadth_tokens", "Tokens, of aborted draws too: in, of those cached, out.", labels=["direction"]
@@ -105,10 +102,10 @@ class LedgerCollector(Collector):
 
 @dataclass
 class CountedSampler:
-    """A sampler whose draws are counted by what became of them."""
+    """A sampler whose samples are counted by outcome."""
 
     inner: Sampler
-    """Where draws come from."""
+    """Where samples come from."""
     metrics: Metrics
     """Where they are counted."""
 
@@ -118,7 +115,7 @@ class CountedSampler:
         return self.inner.offers
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
-        """Draw and count."""
+        """Sample and count."""
         outcome = "discarded"
         try:
             candidate = await self.inner.sample(request, meter)
@@ -131,5 +128,5 @@ class CountedSampler:
         return candidate
 
     async def close(self) -> None:
-        """Let go of the sampler."""
+        """Close the sampler."""
         await self.inner.close()

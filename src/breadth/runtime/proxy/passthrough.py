@@ -1,4 +1,4 @@
-"""Requests passed through for a single draw: the upstream's own reply, token by token when streamed, with its cost charged."""
+"""Requests passed through for a single sample: the upstream's own reply, streamed token by token, with its cost charged."""
 
 from __future__ import annotations
 
@@ -27,18 +27,27 @@ from breadth.runtime.proxy.routing import ChosenPolicy
 from breadth.runtime.proxy.upstream import EventStream, parse_reply
 from breadth.runtime.sampler import Meter
 from breadth.runtime.solve_context import estimate_prompt_tokens
-from breadth.runtime.wire import DONE_EVENT, format_event, valid_count
+from breadth.runtime.wire import DONE_EVENT, format_event, read_usage, valid_count
 
 
 def upstream_body(
     call: ClientRequest, chosen: ChosenPolicy, model: str, dialect: ServerDialect, cap: int | None = None
 ) -> dict[str, Any]:
-    """Return the body for the upstream; ``cap`` is the most tokens it may write where a budget says so.
+    """Return the body for the upstream; ``cap`` is the most tokens it may write where a budget limits them.
 
-    How to draw is filled in from a policy's file only: a policy in words (``single``) leaves it to the upstream's own
-    defaults.
+    Sampling fields that the client leaves out are filled in from a policy's file only; a policy given as words
+    (``single``) leaves them to the upstream's defaults. Raises StrategyError when thinking is to be capped and the
+    upstream has no field for it.
     """
-    body = _drawn_as_filed(call, chosen, dialect) | dict(call.fields)
+    body: dict[str, Any] = {}
+    if chosen.sets_sampling:
+        fields = dialect.sampling_fields(chosen.policy.sampling)
+        body = {
+            name: value
+            for name, value in fields.items()
+            if SAMPLING_ALIASES.get(name, name) not in call.sampling_fields
+        }
+    body |= dict(call.fields)
     if model:
         body["model"] = model
     if chosen.policy.system and isinstance(call.prompt, tuple):
@@ -48,34 +57,18 @@ def upstream_body(
     if call.stream:
         body["stream_options"] = {**body.get("stream_options", {}), "include_usage": True}
     if cap is not None:
-        body = {name: value for name, value in body.items() if SAMPLING_ALIASES.get(name) != "max_tokens"} | {
-            "max_tokens": cap
-        }
-    return body | _thinking(call, chosen, dialect)
-
-
-def _drawn_as_filed(call: ClientRequest, chosen: ChosenPolicy, dialect: ServerDialect) -> dict[str, Any]:
-    """Return the sampling fields of a policy's file that the client does not set."""
-    if not chosen.sets_sampling:
-        return {}
-    filed = dialect.sampling_fields(chosen.policy.sampling)
-    return {
-        name: value for name, value in filed.items() if SAMPLING_ALIASES.get(name, name) not in call.sampling_fields
-    }
-
-
-def _thinking(call: ClientRequest, chosen: ChosenPolicy, dialect: ServerDialect) -> dict[str, Any]:
-    """Return the fields that cap thinking; raises StrategyError when the upstream has none."""
-    wished, filed = call.options.thinking_tokens, chosen.policy.sampling.thinking_tokens
-    tokens = filed if wished is None else wished
-    return {} if tokens is None else dialect.thinking_fields(tokens)
+        body = {name: value for name, value in body.items() if SAMPLING_ALIASES.get(name) != "max_tokens"}
+        body |= {"max_tokens": cap}
+    tokens = call.options.thinking_tokens
+    tokens = chosen.policy.sampling.thinking_tokens if tokens is None else tokens
+    return body if tokens is None else body | dialect.thinking_fields(tokens)
 
 
 class EventRelay:
-    """An upstream's events on their way to a client.
+    """Relays an upstream's events to a client.
 
-    They are passed on byte for byte as they come. Only the last one is kept back until the stream has ended, for the
-    object ``breadth`` goes into it. A client that asked for no usage gets no event with nothing but usage.
+    They are passed on byte for byte as they come. Only the last one is held back until the stream has ended: the
+    object ``breadth`` goes into it. A client that requested no usage gets no event with nothing but usage.
     """
 
     def __init__(self, meter: Meter, *, with_usage: bool) -> None:
@@ -84,55 +77,52 @@ class EventRelay:
         self._meter = meter
         self._with_usage = with_usage
         self._held: dict[str, Any] | None = None
-        self._counted = False
+        self._has_usage = False
 
-    def relay(self, flow: EventStream, events: list[bytes]) -> bytes:
-        """Return what is to be sent for some events; raises ServerError for one that is an error or cannot be read."""
-        sent: list[bytes] = []
+    def relay(self, stream: EventStream, events: list[bytes]) -> bytes:
+        """Return the bytes to send for some events; raises ServerError for an error or an unreadable event."""
+        output: list[bytes] = []
         for data in events:
-            content = parse_reply(data, flow.endpoint.url)
+            content = parse_reply(data, stream.endpoint.url)
             self._count(content)
-            if not _last(content):
-                sent.append(b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n")
+            ends = not content["choices"] or any(choice.get("finish_reason") for choice in content["choices"])
+            if not ends:
+                output.append(b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n")
             elif content["choices"] or self._with_usage:
                 if self._held is not None:
-                    sent.append(format_event(self._held))
+                    output.append(format_event(self._held))
                 self._held = content
-        return b"".join(sent)
+        return b"".join(output)
 
-    def finish(self, flow: EventStream, about: dict[str, Any]) -> bytes:
+    def finish(self, stream: EventStream, extension: dict[str, Any]) -> bytes:
         """Return the end of the stream; raises ServerError when the upstream broke off before its own."""
-        if not self.finished and not flow.saw_done:
-            raise ServerError(f"{flow.endpoint.url} ended its stream in the middle.", "Look at the upstream's log.")
+        if not self.finished and not stream.saw_done:
+            raise ServerError(f"{stream.endpoint.url} ended its stream in the middle.", "Look at the upstream's log.")
         last = self._held or {"object": "chat.completion.chunk", "choices": []}
-        return format_event(last | {"breadth": about}) + DONE_EVENT
+        return format_event(last | {"breadth": extension}) + DONE_EVENT
 
     def _count(self, content: dict[str, Any]) -> None:
         usage = content.get("usage")
         if isinstance(usage, dict):
-            self._counted = valid_count(usage.get("completion_tokens")) is not None
+            self._has_usage = valid_count(usage.get("completion_tokens")) is not None
             charge_usage(self._meter, usage)
-        elif not self._counted:
-            self._meter.tokens += sum(map(_brings_text, content["choices"]))
+        elif not self._has_usage:
+            self._meter.tokens += sum(map(brings_text, content["choices"]))
         self.finished = self.finished or any(choice.get("finish_reason") for choice in content["choices"])
 
 
-def charge_usage(meter: Meter, usage: dict[str, Any]) -> None:
-    """Take over what the upstream says it used, where that can be."""
-    details = usage.get("prompt_tokens_details")
-    meter.prompt_tokens = valid_count(usage.get("prompt_tokens")) or 0
-    cached = valid_count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+def charge_usage(meter: Meter, table: dict[str, Any]) -> None:
+    """Charge what the upstream reports to have used, where its numbers are possible."""
+    usage = read_usage(table)
+    details = usage.prompt_tokens_details
+    meter.prompt_tokens = usage.prompt_tokens or 0
+    cached = 0 if details is None else details.cached_tokens
     meter.cached_tokens = min(cached or 0, meter.prompt_tokens)
-    written = valid_count(usage.get("completion_tokens"))
-    meter.tokens = meter.tokens if written is None else written
+    meter.tokens = meter.tokens if usage.completion_tokens is None else usage.completion_tokens
 
 
-def _last(content: dict[str, Any]) -> bool:
-    """Say whether an event may be the last one: it ends a completion, or brings nothing but usage."""
-    return not content["choices"] or any(choice.get("finish_reason") for choice in content["choices"])
-
-
-def _brings_text(choice: dict[str, Any]) -> bool:
+def brings_text(choice: dict[str, Any]) -> bool:
+    """Say whether a choice of an event adds anything to its completion."""
     delta = choice.get("delta")
     return bool(choice.get("text")) or (
         isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
@@ -144,18 +134,18 @@ STOPPED = "passed on"
 
 @dataclass
 class PassthroughReply:
-    """One request on its way through."""
+    """The reply to one request, passed through from the upstream."""
 
     proxy: Proxy
-    """Whose it is."""
+    """The proxy that received it."""
     call: ClientRequest
-    """What was asked."""
+    """The request."""
     chosen: ChosenPolicy
-    """Policy it was asked under."""
+    """Policy it names."""
     model: str
     """Model to ask."""
-    note: RequestRecord
-    """What is told about it afterwards."""
+    record: RequestRecord
+    """What is logged about it afterwards."""
     meter: Meter = field(default_factory=Meter)
     """What it has used so far."""
     error: ServerError | None = None
@@ -166,26 +156,30 @@ class PassthroughReply:
         budget = self.proxy.budget(self.call, self.chosen)
         ledger = Ledger(budget, parent=self.proxy.ledger)
         try:
-            async with asyncio.timeout(budget.seconds), self._charged(ledger) as reservation:
+            async with asyncio.timeout(budget.seconds), self.reserve(ledger) as reservation:
                 body = self._body(budget, reservation)
-                return await (self._streamed(request, body, ledger) if self.call.stream else self._whole(body, ledger))
+                if self.call.stream:
+                    return await self.answer_streamed(request, body, ledger)
+                return await self.answer_whole(body, ledger)
         except TimeoutError:
-            refusal = deadline_error(budget.seconds or 0.0)
+            reply = deadline_error(budget.seconds or 0.0)
         except BreadthError as error:
-            refusal = to_api_error(error, self.proxy.upstreams)
-        if self.note.stream is None:
-            raise refusal
-        self.note.status = refusal.status
-        await self.note.stream.write(refusal.event)
-        return self.note.stream
+            reply = to_api_error(error, self.proxy.upstreams)
+        if self.record.stream is None:
+            raise reply
+        self.record.status = reply.status
+        await self.record.stream.write(reply.event)
+        return self.record.stream
 
     @asynccontextmanager
-    async def _charged(self, ledger: Ledger) -> AsyncIterator[Reservation]:
-        """Reserve what the draw may need, and charge what it used, however it ends."""
-        reservation = await ledger.reserve(estimate_prompt_tokens(self.call.prompt or "", ""), self._wanted())
+    async def reserve(self, ledger: Ledger) -> AsyncIterator[Reservation]:
+        """Reserve what the sample may need, and charge what it used, however it ends."""
+        tokens: int = self.call.sampling_fields.get("max_tokens", self.chosen.policy.sampling.max_tokens)
+        max_tokens = max(tokens, 1) * self.call.total_replies
+        reservation = await ledger.reserve(estimate_prompt_tokens(self.call.prompt or "", ""), max_tokens)
         if reservation is None:
             raise budget_error()
-        begun_at, outcome = time.monotonic(), "discarded"
+        started_at, outcome = time.monotonic(), "discarded"
         try:
             yield reservation
             outcome = "arrived"
@@ -193,77 +187,71 @@ class PassthroughReply:
             outcome, self.error = "failed", error
             raise
         finally:
-            used = ledger.settle(reservation, self._used(time.monotonic() - begun_at), whole=outcome == "arrived")
+            used = ledger.settle(reservation, self._spend(time.monotonic() - started_at), whole=outcome == "arrived")
             if self.meter.calls:
                 self.proxy.metrics.count_sample(outcome)
-            self.note.result = self._solved(used, outcome)
+            self.record.result = self._result(used, outcome)
 
-    def _used(self, seconds: float) -> Spend:
+    async def answer_whole(self, body: bytes, ledger: Ledger) -> web.Response:
+        """Pass on a request that is not streamed."""
+        reply = await self.proxy.upstream_client.fetch(self.call.path, body, self.meter, loop_deadline(ledger))
+        usage = reply.get("usage")
+        if isinstance(usage, dict):
+            charge_usage(self.meter, usage)
+        reply["breadth"] = self._extension(ledger)
+        return web.Response(body=orjson.dumps(reply), content_type="application/json")
+
+    async def answer_streamed(self, request: web.Request, body: bytes, ledger: Ledger) -> web.StreamResponse:
+        """Pass on a request that is streamed."""
+        relay = EventRelay(self.meter, with_usage=self.call.wants_usage)
+        upstream = self.proxy.upstream_client
+        async with upstream.open_stream(self.call.path, body, self.meter, loop_deadline(ledger)) as stream:
+            response = await start_stream(request, self.record)
+            async for events in stream.read():
+                if output := relay.relay(stream, events):
+                    await response.write(output)
+            await response.write(relay.finish(stream, self._extension(ledger)))
+        return response
+
+    def _spend(self, seconds: float) -> Spend:
         meter = self.meter
         return Spend(meter.calls, meter.prompt_tokens, meter.cached_tokens, meter.tokens, seconds)
-
-    def _wanted(self) -> int:
-        """Return the tokens it may write at most, as far as that is known."""
-        each: int = self.call.sampling_fields.get("max_tokens", self.chosen.policy.sampling.max_tokens)
-        return max(each, 1) * self.call.total_replies
 
     def _body(self, budget: Budget, reservation: Reservation) -> bytes:
         capped = budget.output_tokens is not None or budget.money is not None
         cap = max(reservation.output_tokens // self.call.total_replies, 1) if capped else None
         return orjson.dumps(upstream_body(self.call, self.chosen, self.model, self.proxy.sampler.dialect, cap))
 
-    async def _whole(self, body: bytes, ledger: Ledger) -> web.Response:
-        reply = await self.proxy.upstream_client.fetch(self.call.path, body, self.meter, _deadline(ledger))
-        usage = reply.get("usage")
-        if isinstance(usage, dict):
-            charge_usage(self.meter, usage)
-        reply["breadth"] = self._about(ledger)
-        return web.Response(body=orjson.dumps(reply), content_type="application/json")
+    def _extension(self, ledger: Ledger) -> dict[str, Any]:
+        """Return the object ``breadth`` for a sample that has just ended."""
+        used = self._spend(ledger.seconds_since_open)
+        result = self._result(replace(used, money=ledger.prices.cost_of(used)), "arrived")
+        return breadth_field(result, Single(), self.chosen.label, self.proxy.upstreams)
 
-    async def _streamed(self, request: web.Request, body: bytes, ledger: Ledger) -> web.StreamResponse:
-        passage = EventRelay(self.meter, with_usage=self.call.wants_usage)
-        async with self.proxy.upstream_client.open_stream(self.call.path, body, self.meter, _deadline(ledger)) as flow:
-            response = await start_stream(request, self.note)
-            async for events in flow.read():
-                if sent := passage.relay(flow, events):
-                    await response.write(sent)
-            await response.write(passage.finish(flow, self._about(ledger)))
-        return response
-
-    def _about(self, ledger: Ledger) -> dict[str, Any]:
-        """Return the object ``breadth`` for a draw that has just ended."""
-        used = self._used(ledger.seconds_since_open)
-        solved = self._solved(replace(used, money=ledger.prices.cost_of(used)), "arrived")
-        return breadth_field(solved, Single(), self.chosen.label, self.proxy.upstreams)
-
-    def _solved(self, spend: Spend, outcome: str) -> SolveResult:
+    def _result(self, spend: Spend, outcome: str) -> SolveResult:
         need = self.call.passthrough_reason
         notes = (
             ()
             if self.chosen.is_single or not need
             else (f"A request with {need} is passed on for a single draw: no policy votes on it.",)
         )
-        arrived = (Candidate("", tokens=spend.output_tokens),) if outcome == "arrived" else ()
-        failed, discarded = int(outcome == "failed"), int(outcome == "discarded" and self.meter.calls > 0)
-        task = Task(self.call.prompt or "", "request", self.model)
-        answer = Answer(stopped=STOPPED, notes=notes)
         return SolveResult(
-            task,
-            answer,
-            spend,
-            arrived,
-            min(self.meter.calls, 1),
-            failed,
-            discarded,
-            {},
-            self.error,
-            self.note.seconds,
-            False,
-            self.note.trace,
+            task=Task(self.call.prompt or "", "request", self.model),
+            answer=Answer(stopped=STOPPED, notes=notes),
+            spend=spend,
+            arrived=(Candidate("", tokens=spend.output_tokens),) if outcome == "arrived" else (),
+            started=min(self.meter.calls, 1),
+            failed=int(outcome == "failed"),
+            discarded=int(outcome == "discarded" and self.meter.calls > 0),
+            errors={},
+            last_error=self.error,
+            seconds=self.record.seconds,
+            budget_exhausted=False,
+            trace=self.record.trace,
         )
 
 
-def _deadline(ledger: Ledger) -> float | None:
+def loop_deadline(ledger: Ledger) -> float | None:
     """Return when the time is up, on the clock of the loop."""
     left = ledger.time_left
     return None if left is None else asyncio.get_running_loop().time() + left

@@ -1,4 +1,4 @@
-"""What all requests of one proxy share, and what each leaves behind for the log and the counters."""
+"""What all requests of one proxy share, and what each leaves for the log and the counters."""
 
 from __future__ import annotations
 
@@ -36,22 +36,32 @@ class RequestRecord:
     started_at: float = field(default_factory=time.monotonic)
     """When it came, on the monotonic clock."""
     policy: str = "none"
-    """What answered it; ``none`` when it was refused before that was known."""
+    """Policy that answered it; ``none`` when it was refused before that was known."""
     result: SolveResult | None = None
-    """What came of it, where it got that far."""
+    """Its result, where it got that far."""
     stream: web.StreamResponse | None = None
-    """The stream to the client, once it has begun: no other reply can be sent any more."""
+    """The stream to the client, once started: no other reply can be sent then."""
     status: int | None = None
-    """How it ended when that is another status than the one sent: a stream that broke."""
+    """How it ended when that differs from the status sent: a stream that broke."""
 
     @property
     def seconds(self) -> float:
         """Seconds since it came."""
         return time.monotonic() - self.started_at
 
+    def log_line(self, status: int) -> str:
+        """Return the line of this request in the log."""
+        line = f"{self.trace} {self.path} policy={self.policy} status={status} seconds={self.seconds:.3f}"
+        result = self.result
+        if result is None:
+            return line
+        draws = f"{result.started} arrived={len(result.arrived)} failed={result.failed} discarded={result.discarded}"
+        upstream = "" if result.last_error is None else f" upstream={result.last_error.status or 'unreachable'}"
+        return f"{line} draws={draws} tokens={result.spend.input_tokens}+{result.spend.output_tokens}{upstream}"
+
 
 class Proxy:
-    """One upstream (or several of the same models), the policies, and the account of everything drawn for anybody.
+    """One upstream (or several of the same models), the policies, and the ledger of everything sampled.
 
     Tokens are priced as the server's own policy says, whatever policy a request names.
     """
@@ -66,30 +76,29 @@ class Proxy:
         limits: ProxyLimits = ProxyLimits(),  # noqa: B008 - frozen
         attempts: int = 3,
     ) -> None:
-        sampler.max_wait_seconds = min(
-            sampler.max_wait_seconds, MAX_WAIT_SECONDS
-        )  # somebody waits for the reply: he is told to come back instead
+        # A client waits for the reply: it is asked to retry later instead.
+        sampler.max_wait_seconds = min(sampler.max_wait_seconds, MAX_WAIT_SECONDS)
         self.sampler = sampler
-        """Where draws come from."""
+        """Where samples come from."""
         self.policies = policies
-        """What to do with a request."""
+        """How requests are answered."""
         self.keys = keys
-        """Who may ask."""
+        """Keys that clients need."""
         self.limits = limits
-        """How much."""
+        """Ceilings for clients."""
         self.ledger = Ledger(prices=policies.default.policy.prices)
-        """The account of everything drawn."""
+        """The account of everything sampled."""
         self.metrics = Metrics(self.ledger)
-        """What is counted."""
+        """Counters for Prometheus."""
         self.driver = Driver(CountedSampler(sampler, self.metrics), self.ledger)
-        """What runs policies."""
+        """Runs policies."""
         for chosen in (policies.default, *policies.named.values()):
             self.driver.check(chosen.policy.strategy)  # now, not at the first request
         self._connection = Connection(key=key)
         self.upstream_client = UpstreamClient(sampler.endpoints, key=key, attempts=attempts)
-        """What passes requests on."""
-        self.models = ModelCache(self._listed)
-        """What the upstreams have."""
+        """Passes requests on."""
+        self.models = ModelCache(self.list_models)
+        """Models of the upstreams."""
         self.in_flight = 0
         """Requests being answered."""
         self.draining = False
@@ -101,15 +110,19 @@ class Proxy:
         return [endpoint.url for endpoint in self.sampler.endpoints.all]
 
     async def choose(self, call: ClientRequest) -> tuple[ChosenPolicy, str]:
-        """Return the policy for a request and the model to ask, its suffix taken off."""
+        """Return the policy for a request and the model to ask, without its policy suffix."""
         model, suffix = call.model, ""
         if "@" in model:
-            model, suffix = self.policies.split(model, await self._known_models())
+            try:
+                known = await self.models.get()
+            except ServerError:  # the request itself will show what is wrong with the upstream
+                known = []
+            model, suffix = self.policies.split(model, known)
         chosen = self.policies.choose(call.options.policy or suffix)
         if call.total_replies > self.limits.max_samples:
             message = (
-                f"The request asks for {call.total_replies} replies, but this server draws at most {self.limits.max_samples} times"
-                " for one."
+                f"The request asks for {call.total_replies} replies, but this server draws at most"
+                f" {self.limits.max_samples} times for one."
             )
             raise ApiError(400, message, param="n", code="too_many_draws")
         if call.replies_per_prompt > 1 and not chosen.is_single:
@@ -125,44 +138,38 @@ class Proxy:
         """Return the ceilings of a request: the tightest of its own, the policy's and the operator's."""
         return tightest_budget(call.options.budget, chosen.policy.budget, self.limits.budget)
 
+    async def list_models(self) -> list[str]:
+        """Return the models of every upstream that answers; raises ServerError when none does."""
+        requests = [self._connection.list_models(url) for url in self.upstreams]
+        replies = await asyncio.gather(*requests, return_exceptions=True)
+        lists = [names for names in replies if not isinstance(names, BaseException)]
+        if not lists:
+            raise next(error for error in replies if isinstance(error, BaseException))
+        return list(dict.fromkeys(name for names in lists for name in names))
+
     async def close(self) -> None:
-        """Let go of the upstreams."""
+        """Close the connections to the upstreams."""
         await self.models.close()
         await self._connection.close()
         await self.upstream_client.close()
         await self.sampler.close()
 
-    async def _listed(self) -> list[str]:
-        """Return the models of every upstream that answers; raises ServerError when none does."""
-        asked = [self._connection.list_models(url) for url in self.upstreams]
-        lists = await asyncio.gather(*asked, return_exceptions=True)
-        answered = [names for names in lists if not isinstance(names, BaseException)]
-        if not answered:
-            raise next(error for error in lists if isinstance(error, BaseException))
-        return list(dict.fromkeys(name for names in answered for name in names))
 
-    async def _known_models(self) -> list[str]:
-        try:
-            return await self.models.get()
-        except ServerError:  # the request itself will say what is wrong with the upstream
-            return []
-
-
-async def start_stream(request: web.Request, note: RequestRecord) -> web.StreamResponse:
-    """Send the head of a stream; nothing on the way may keep it back."""
+async def start_stream(request: web.Request, record: RequestRecord) -> web.StreamResponse:
+    """Send the head of a stream; its headers keep proxies on the way from buffering it."""
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-cache",
             "X-Accel-Buffering": "no",
-            "x-request-id": note.trace,
+            "x-request-id": record.trace,
         }
     )
-    note.stream = response
+    record.stream = response
     await response.prepare(request)
     return response
 
 
 def random_seed() -> int:
-    """Return a seed for a request that gives none, so that the same question asked twice is drawn twice."""
+    """Return a seed for a request without one: the same question asked twice is then sampled twice."""
     return secrets.randbits(31)

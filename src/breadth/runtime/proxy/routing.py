@@ -17,12 +17,13 @@ from breadth.inference.strategies.single import Single
 from breadth.inference.strategy import STRATEGIES
 from breadth.runtime.driver import strategy_name
 from breadth.runtime.proxy.errors import ApiError
+from breadth.runtime.wire import model_list_body
 
 MAX_POLICY_CHARACTERS = 300
 """Characters of a policy in a request at most."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _UNCOUNTED = re.compile(r"token|seed|window|minimum|maximum|exact|words|characters|top_|_k$")
-"""Whole numbers among a strategy's settings that do not count draws or rounds."""
+"""Whole numbers among a strategy's settings that do not count samples or rounds."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,15 @@ class ChosenPolicy:
     """The policy of one request."""
 
     policy: Policy
-    """What to do."""
+    """The policy itself."""
     label: str
-    """What it is called in metrics and logs: a name the server was given, or the strategy's; never what a client wrote.
-    """
+    """Its name in metrics and logs: one the server was given, or the strategy's; never a client's own text."""
     sets_sampling: bool = False
-    """Whether the operator wrote down how to draw (a file); otherwise a request that is passed on says so itself."""
+    """Whether it comes from a file and so sets the sampling; otherwise a request that is passed on sets its own."""
 
     @property
     def is_single(self) -> bool:
-        """Whether it draws once and answers with that."""
+        """Whether it samples once and answers with that."""
         return isinstance(self.policy.strategy, Single)
 
 
@@ -52,11 +52,11 @@ class Policies:
     named: Mapping[str, ChosenPolicy] = field(default_factory=dict)
     """Name -> policy."""
     max_samples: int = 256
-    """Largest number of draws, rounds and the like that a request's own settings may name."""
+    """Largest number of samples, rounds and the like that a request's own settings may name."""
 
     @classmethod
     def parse(cls, default: str, named: Sequence[str] = (), *, max_samples: int = 256) -> Policies:
-        """Read what the operator gave: a policy (a file, or a strategy with settings), and ``name=policy`` for further ones."""
+        """Read the operator's policies: the default (a file, or a strategy with settings), then ``name=policy``."""
         table: dict[str, ChosenPolicy] = {}
         for text in named:
             name, equals, policy = text.partition("=")
@@ -65,8 +65,8 @@ class Policies:
                     f"--add-policy got {text!r}; it needs <name>=<policy>, and the name of no strategy.",
                     "Write for example --add-policy careful=careful.toml or --add-policy fast=vote,n=3",
                 )
-            table[name] = _chosen(policy, name)
-        return cls(_chosen(default), table, max_samples)
+            table[name] = parse_policy(policy, name)
+        return cls(parse_policy(default), table, max_samples)
 
     def choose(self, wanted: str) -> ChosenPolicy:
         """Return the policy a request names; empty for the server's own. No file is ever read for a request."""
@@ -75,17 +75,20 @@ class Policies:
             return self.default
         if text in self.named:
             return self.named[text]
-        if len(text) > MAX_POLICY_CHARACTERS or text.lower().endswith(".toml"):
-            raise _unknown("A request cannot name a file as its policy.", self.names)
         name = text.partition(",")[0].strip()
+        if len(text) > MAX_POLICY_CHARACTERS or text.lower().endswith(".toml"):
+            advice = suggestion("", self.names, "policies")
+            raise policy_error(f"A request cannot name a file as its policy. {advice}")
         if name not in STRATEGIES.names():
-            raise ApiError(
-                400,
-                f"There is no policy '{name[:80]}'. {suggestion(name, self.names, 'policies')}",
-                param="breadth.policy",
-                code="bad_policy",
-            )
-        return self._within(_read(text))
+            raise policy_error(f"There is no policy '{name[:80]}'. {suggestion(name, self.names, 'policies')}")
+        try:
+            chosen = parse_policy(text)
+        except BreadthError as error:
+            raise policy_error(f"{error.problem} {error.remedy}") from error
+        except (TypeError, AttributeError) as error:  # settings nested where none can be
+            raise policy_error(f"The policy {text!r} cannot be read.") from error
+        self.check_counts(chosen)
+        return chosen
 
     @property
     def names(self) -> list[str]:
@@ -93,22 +96,23 @@ class Policies:
         return [*self.named, *STRATEGIES.names()]
 
     def split(self, model: str, known: Collection[str]) -> tuple[str, str]:
-        """Return a model's name and the policy after its last ``@``; a name that the upstream has as it stands is left whole."""
+        """Return a model's name and the policy after its last ``@``; a name the upstream knows is not split."""
         name, at, policy = model.rpartition("@")
         return (model, "") if not at or not name or model in known else (name, policy)
 
-    def _within(self, chosen: ChosenPolicy) -> ChosenPolicy:
-        for name, value in _counts(chosen.policy.strategy):
+    def check_counts(self, chosen: ChosenPolicy) -> None:
+        """Refuse a policy whose settings ask for more samples than the server allows."""
+        for name, value in count_settings(chosen.policy.strategy):
             if value > self.max_samples:
                 message = (
-                    f"The policy asks for {name} = {value}, but this server draws at most {self.max_samples} times for a"
-                    " request."
+                    f"The policy asks for {name} = {value}, but this server draws at most {self.max_samples} times for"
+                    " a request."
                 )
                 raise ApiError(400, message, param="breadth.policy", code="too_many_draws")
-        return chosen
 
 
-def _chosen(text: str, name: str = "") -> ChosenPolicy:
+def parse_policy(text: str, name: str = "") -> ChosenPolicy:
+    """Return the policy in a file, or that of a strategy with settings."""
     try:
         policy = Policy.parse(text)
     except OSError as error:
@@ -118,69 +122,59 @@ def _chosen(text: str, name: str = "") -> ChosenPolicy:
     return ChosenPolicy(policy, name or strategy_name(policy.strategy), sets_sampling=text.endswith(".toml"))
 
 
-def _read(text: str) -> ChosenPolicy:
-    try:
-        return _chosen(text)
-    except (BreadthError, TypeError, AttributeError) as error:  # the latter two: settings nested where none can be
-        said = (
-            f"{error.problem} {error.remedy}"
-            if isinstance(error, BreadthError)
-            else f"The policy {text!r} cannot be read."
-        )
-        raise ApiError(400, said, param="breadth.policy", code="bad_policy") from error
+def policy_error(message: str) -> ApiError:
+    """Return the error for a policy in a request that cannot be used."""
+    return ApiError(400, message, param="breadth.policy", code="bad_policy")
 
 
-def _unknown(problem: str, offered: Sequence[str]) -> ApiError:
-    return ApiError(400, f"{problem} {suggestion('', offered, 'policies')}", param="breadth.policy", code="bad_policy")
-
-
-def _counts(settings: Any) -> Iterator[tuple[str, int]]:
-    """Yield the settings that are numbers of draws, rounds and the like, at any depth."""
+def count_settings(settings: Any) -> Iterator[tuple[str, int]]:
+    """Yield the settings that are numbers of samples, rounds and the like, at any depth."""
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         for part in value if isinstance(value, tuple) else (value,):
             if is_dataclass(part):
-                yield from _counts(part)
+                yield from count_settings(part)
         if isinstance(value, int) and not isinstance(value, bool) and not _UNCOUNTED.search(spec.name):
             yield spec.name, value
 
 
 ROUTING_MAX_AGE = 30.0
-"""Seconds for which a list is taken for true when a request is read: models come and go with restarts."""
+"""Seconds for which a list of models is trusted when a request is read: models come and go with restarts."""
 LISTING_MAX_AGE = 1.0
-"""The same for those who ask for the list, or whether the upstream is there: often enough, and no way to flood it."""
+"""The same for the pages that list models or check the upstream: fresh enough, and clients cannot flood it."""
 
 
 @dataclass
 class ModelCache:
-    """The upstream's models, asked for now and then."""
+    """The upstream's models, fetched now and then."""
 
     fetch: Callable[[], Awaitable[list[str]]]
     """Asks the upstream."""
     names: list[str] = field(default_factory=list)
-    """What it said last."""
+    """Its last answer."""
     fetched_at: float = -math.inf
     """When that was, on the monotonic clock."""
     fetching: asyncio.Task[None] | None = None
-    """The question that is on its way: all who want to know meanwhile wait for its answer."""
+    """The request under way; everyone who asks meanwhile waits for it."""
 
     async def get(self, age: float = ROUTING_MAX_AGE) -> list[str]:
-        """Return the names; asked again when they are older than so many seconds."""
+        """Return the names; fetch them again when they are older than so many seconds."""
         if time.monotonic() - self.fetched_at > age:
             if self.fetching is None or self.fetching.done():
-                self.fetching = asyncio.create_task(self._ask())
+                self.fetching = asyncio.create_task(self.refresh())
             await asyncio.shield(self.fetching)
         return self.names
 
+    async def refresh(self) -> None:
+        """Fetch the names."""
+        self.names = await self.fetch()
+        self.fetched_at = time.monotonic()
+
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel the request under way."""
         if self.fetching is not None:
             self.fetching.cancel()
             await asyncio.gather(self.fetching, return_exceptions=True)
-
-    async def _ask(self) -> None:
-        self.names = await self.fetch()
-        self.fetched_at = time.monotonic()
 
 
 def models_body(models: Iterable[str], policies: Iterable[str]) -> dict[str, Any]:
@@ -188,7 +182,4 @@ def models_body(models: Iterable[str], policies: Iterable[str]) -> dict[str, Any
     names = list(models)
     entries = [(name, "upstream") for name in names]
     entries += [(f"{name}@{policy}", "breadth") for policy in policies for name in names]
-    return {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in entries],
-    }
+    return model_list_body(entries)

@@ -1,1 +1,1 @@
-"""Samplers: where candidates come from, one back-end a file."""
+"""Samplers: sources of candidates, one back-end per file."""

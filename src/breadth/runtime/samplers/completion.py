@@ -23,7 +23,6 @@ from breadth.runtime.wire import (
     Choice,
     Chunk,
     Delta,
-    Logprobs,
     TokenLogprob,
     ToolDelta,
     Usage,
@@ -32,11 +31,11 @@ from breadth.runtime.wire import (
 
 
 class CompletionBuilder:
-    """Takes events in and holds what they add up to.
+    """Collects the events of a stream and holds the completion they add up to.
 
     Tokens are counted as they come: the log-prob entries of an event, or one for an event that brings text. That is a
-    little less than the truth (characters of several tokens, the end token and what a stop text swallowed have no event
-    of their own), so the server's own count replaces it as soon as it is sent.
+    little too low (characters of several tokens, the end token and tokens swallowed by a stop text have no event of
+    their own), so the server's own count replaces it as soon as it is sent.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class CompletionBuilder:
         max_tokens: float = math.inf,
     ) -> None:
         self.meter = meter
-        """Kept true all the time."""
+        """Kept up to date with every event."""
         self.content: list[str] = []
         """Pieces of the reply."""
         self.reasoning: list[str] = []
@@ -58,7 +57,7 @@ class CompletionBuilder:
         self.logprobs = array("f")
         """Log-prob of each token; NaN where none was sent."""
         self.confidences = array("f")
-        """Confidence of each token; NaN where none can be had."""
+        """Confidence of each token; NaN where there is none."""
         self.tools: list[ToolDelta] = []
         """Pieces of tool calls."""
         self.refusals: list[str] = []
@@ -68,7 +67,7 @@ class CompletionBuilder:
         self.model = ""
         """Model that writes."""
         self.finish: str | None = None
-        """Why it ended, in the server's words."""
+        """Why it ended, as the server names it."""
         self.done = False
         """Whether the end mark was seen."""
         self.halted = False
@@ -76,12 +75,12 @@ class CompletionBuilder:
         self.counted = 0
         """Tokens counted in the stream."""
         self.thinking = 0
-        """Of those, the ones sent as thinking."""
+        """Of those, the tokens sent as thinking."""
         self.clipped = 0
         """Tokens with a log-prob below the floor or too few of them: signs of processed log-probs."""
         self.repeats = 0
         """Events dropped because they were sent twice."""
-        self._url, self._top, self._watcher, self._most = url, top, watcher, max_tokens
+        self._url, self._top, self._watcher, self._max_tokens = url, top, watcher, max_tokens
         self._last = b""
         self._suspects: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self._before = (meter.tokens, meter.prompt_tokens, meter.cached_tokens)
@@ -89,7 +88,7 @@ class CompletionBuilder:
 
     @property
     def own_usage(self) -> Meter:
-        """What this completion alone used so far."""
+        """What this completion alone has used so far."""
         tokens, prompt, cached = self._before
         return Meter(
             1, self.meter.prompt_tokens - prompt, self.meter.cached_tokens - cached, self.meter.tokens - tokens
@@ -101,9 +100,9 @@ class CompletionBuilder:
         return any(value == value for value in self.confidences)
 
     def add_events(self, events: list[bytes]) -> bool:
-        """Take events in; True when the stream is over for us: its end mark came, the watcher ended it, or it went on past all bounds."""
-        decode, coming = CHUNK_DECODER.decode, iter(events)
-        for event in coming:
+        """Add events; True when the stream is over: its end mark came, the watcher ended it, or it is far too long."""
+        decode, following = CHUNK_DECODER.decode, iter(events)
+        for event in following:
             if event == DONE_DATA:
                 self.done = True
                 break
@@ -112,7 +111,7 @@ class CompletionBuilder:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ServerError(
                     f"{self._url} sent an event that cannot be read: {error}.",
-                    "Look at its log, and at what stands between us.",
+                    "Look at its log, and at any proxy in between.",
                 ) from error
             if event == self._last:
                 self._add_repeat(chunk.choices or [])
@@ -121,22 +120,22 @@ class CompletionBuilder:
                 if chunk.choices:
                     self._add(chunk.choices[0])
             if chunk.usage is not None or not chunk.choices or not self.model:
-                self._aside(chunk)
+                self._add_metadata(chunk)
             if self.halted:
-                self.counted += sum(event != DONE_DATA for event in coming)  # not read, but written and so to be paid
+                self.counted += sum(event != DONE_DATA for event in following)  # not read, but written and charged
         if self.usage is None or self.usage.completion_tokens is None:
             self.meter.tokens = self._before[0] + self.counted
-        if self.counted > self._most:
+        if self.counted > self._max_tokens:
             self.finish = "length"
             return True
         return self.done or self.halted
 
     def drop_repeats(self) -> None:
-        """Drop events that were sent twice, where that can be told: the server's count is short of ours by just such events.
+        """Drop events that were sent twice, where the server's token count shows it.
 
-        Chunks carry no number of their own, and two equal tokens in a row are nothing odd. So an event is taken for a
-        duplicate only if it is its forerunner byte for byte, and the tokens counted exceed the server's count, and
-        without all such events they do not.
+        Chunks carry no number of their own, and two equal tokens in a row are normal. So an event counts as a duplicate
+        only if it equals the event before it byte for byte, the tokens counted exceed the server's count, and without
+        all such events they do not.
         """
         written = None if self.usage is None else self.usage.completion_tokens
         extra = sum(after[-1] - before[-1] for before, after in self._suspects)
@@ -149,31 +148,33 @@ class CompletionBuilder:
         self.counted -= extra
 
     def _add(self, choice: Choice) -> None:
-        """Take in what an event adds to the completion: the path of every token."""
+        """Add what an event brings to the completion; every token takes this path."""
         if choice.index:
             return
         delta = choice.delta
         text = (choice.text if delta is None else delta.content) or ""
-        thought = ""
+        reasoning = ""
         if text:
             self.content.append(text)
         if delta is not None and (not text or delta.reasoning_content or delta.reasoning or delta.tool_calls):
-            thought = self._add_rare(delta)
-        entries = None if choice.logprobs is None else choice.logprobs.content or _entries(choice.logprobs)
+            reasoning = self._add_rare(delta)
+        entries = None
+        if choice.logprobs is not None:
+            entries = choice.logprobs.content or to_chat_logprobs(choice.logprobs)
         if entries is not None and len(entries) == 1:
-            fresh = 1
-            self._score(entries[0], text or thought)
+            tokens = 1
+            self._add_token(entries[0], text or reasoning)
         else:
-            fresh = self._add_tokens(entries or [], text or thought, delta)
-        self.counted += fresh
-        if thought:
-            self.thinking += fresh
+            tokens = self._add_tokens(entries or [], text or reasoning, delta)
+        self.counted += tokens
+        if reasoning:
+            self.thinking += tokens
         if choice.finish_reason is not None:
             self.finish = choice.finish_reason
 
-    def _score(self, entry: TokenLogprob, text: str) -> None:
-        """Take in the log-probs of a token and show them to the watcher."""
-        tops: list[Any] = [one.logprob for one in entry.top_logprobs or ()]
+    def _add_token(self, entry: TokenLogprob, text: str) -> None:
+        """Add the log-probs of a token and show them to the watcher."""
+        tops: list[Any] = [alternative.logprob for alternative in entry.top_logprobs or ()]
         try:
             confidence = (
                 -sum(tops) / len(tops)
@@ -191,10 +192,13 @@ class CompletionBuilder:
             self.halted = True
 
     def _add_tokens(self, entries: list[TokenLogprob], text: str, delta: Delta | None) -> int:
-        """Take in an event of several tokens, or of one without log-probs, and return how many there are."""
-        for entry, piece in zip(entries, _texts(entries, text), strict=True):
-            self._score(entry, piece)
+        """Add an event of several tokens, or of one without log-probs, and return how many there are."""
         if entries:
+            pieces = [entry.token or "" for entry in entries]
+            if "".join(pieces) != text:  # all of the text goes to the last token
+                pieces = [""] * (len(pieces) - 1) + [text]
+            for entry, piece in zip(entries, pieces, strict=True):
+                self._add_token(entry, piece)
             return len(entries)
         if not text and (delta is None or not delta.tool_calls):
             return 0
@@ -204,23 +208,23 @@ class CompletionBuilder:
 
     def _confidence(self, tops: list[Any]) -> float:
         """Return the confidence from log-probs that are too few, too many or partly minus infinity (null)."""
-        value, clipped = token_confidence([-math.inf if one is None else one for one in tops], self._top)
+        value, clipped = token_confidence([-math.inf if logprob is None else logprob for logprob in tops], self._top)
         self.clipped += clipped
         return value
 
     def _add_rare(self, delta: Delta) -> str:
-        """Take in what few events bring and return the thinking among it."""
-        thought = delta.reasoning_content or delta.reasoning or ""
-        if thought:
-            self.reasoning.append(thought)
+        """Add the parts that few events have, and return the thinking among them."""
+        reasoning = delta.reasoning_content or delta.reasoning or ""
+        if reasoning:
+            self.reasoning.append(reasoning)
         if delta.tool_calls:
             self.tools += delta.tool_calls
         if delta.refusal:
             self.refusals.append(delta.refusal)
-        return thought
+        return reasoning
 
     def _add_repeat(self, choices: list[Choice]) -> None:
-        """Take in an event that is its forerunner byte for byte, and remember what it added; the next one is no repeat of this."""
+        """Add an event that equals the one before it, and remember what it added; the next is no repeat of this."""
         before = self._sizes()
         for choice in choices[:1]:
             self._add(choice)
@@ -233,16 +237,17 @@ class CompletionBuilder:
     def _sizes(self) -> tuple[int, ...]:
         return (*map(len, self._pieces()), self.counted)
 
-    def _aside(self, chunk: Chunk) -> None:
-        """Take in what an event says beside the completion: usage, the model's name, an error."""
+    def _add_metadata(self, chunk: Chunk) -> None:
+        """Read what an event brings besides text: usage, the model's name, an error."""
         if chunk.error is not None or chunk.object == "error":
             raise stream_error(self._url, chunk.error if chunk.error is not None else chunk.message)
         self.model = chunk.model or self.model
         if chunk.usage is not None:
-            self.usage = chunk.usage
             self._settle(chunk.usage)
 
     def _settle(self, usage: Usage) -> None:
+        """Replace our own counts by the server's."""
+        self.usage = usage
         tokens, prompt, cached = self._before
         if usage.completion_tokens is not None:
             self.meter.tokens = tokens + usage.completion_tokens
@@ -252,16 +257,6 @@ class CompletionBuilder:
             self.meter.cached_tokens = cached + min(
                 usage.prompt_tokens_details.cached_tokens or 0, self.meter.prompt_tokens - prompt
             )
-
-
-def _texts(entries: list[TokenLogprob], text: str) -> list[str]:
-    """Return the text of each token of an event of several; all of it with the last where the pieces do not add up to it."""
-    pieces = [entry.token or "" for entry in entries]
-    return pieces if not pieces or "".join(pieces) == text else [""] * (len(pieces) - 1) + [text]
-
-
-def _entries(logprobs: Logprobs) -> list[TokenLogprob]:
-    return to_chat_logprobs(logprobs) if logprobs.token_logprobs else []
 
 
 FINISH_REASONS: dict[str, Finish] = {
@@ -275,29 +270,28 @@ FINISH_REASONS: dict[str, Finish] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-"""What servers say -> why a completion ended. Any other word counts as ``stop`` and is kept in the candidate's message.
-"""
+"""A server's finish reason -> ours. Any other counts as ``stop`` and is kept in the candidate's message."""
 FAILED_REASONS = frozenset({"abort", "error", "cancelled", "insufficient_system_resource"})
-"""What servers say when they gave a completion up."""
+"""Finish reasons of completions that a server gave up."""
 THINKING_SLACK = 16
-"""Tokens of the text that a server forces when a thinking cap is reached: they may come on top of the cap."""
+"""Tokens of the text that a server inserts when a thinking cap is reached: they may come on top of the cap."""
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
-def build_candidate(assembly: CompletionBuilder, request: SampleRequest, *, url: str, seconds: float) -> Candidate:
-    """Return the candidate of a stream that has ended; raises ServerError when it did not end as a whole one does.
+def build_candidate(builder: CompletionBuilder, request: SampleRequest, *, url: str, seconds: float) -> Candidate:
+    """Return the candidate of a stream that has ended; raises ServerError when the completion is not whole.
 
-    Whole is a completion with a reason for its end, or whose stream closed with the end mark; in the latter case it
-    counts as ended by itself, or as cut when it has all the tokens it was allowed.
+    A completion is whole when it has a finish reason, or when its stream closed with the end mark. In the latter case
+    it counts as ended by itself, or as cut when it has all the tokens it was allowed.
     """
-    assembly.drop_repeats()
-    finish = _finish(assembly, request, url)
-    text, reasoning = "".join(assembly.content), "".join(assembly.reasoning)
-    thinking = assembly.thinking
+    builder.drop_repeats()
+    finish = finish_reason(builder, request, url)
+    text, reasoning = "".join(builder.content), "".join(builder.reasoning)
+    thinking = builder.thinking
     if not reasoning and not request.prefix:
-        reasoning, text, thinking = split_thinking(assembly.content)
-    used = assembly.own_usage
-    details = None if assembly.usage is None else assembly.usage.completion_tokens_details
+        reasoning, text, thinking = split_thinking(builder.content)
+    used = builder.own_usage
+    details = None if builder.usage is None else builder.usage.completion_tokens_details
     thinking = (details.reasoning_tokens if details is not None else None) or thinking
     return Candidate(
         text=text,
@@ -308,22 +302,22 @@ def build_candidate(assembly: CompletionBuilder, request: SampleRequest, *, url:
         cached_tokens=used.cached_tokens,
         tokens=used.tokens,
         thinking_tokens=thinking,
-        logprobs=(as_float32(assembly.logprobs) if assembly.logprobs else None),
-        confidences=(as_float32(assembly.confidences) if assembly.confidences else None)
-        if assembly.has_confidences
+        logprobs=(as_float32(builder.logprobs) if builder.logprobs else None),
+        confidences=(as_float32(builder.confidences) if builder.confidences else None)
+        if builder.has_confidences
         else None,
-        model=assembly.model or request.model,
+        model=builder.model or request.model,
         seed=request.seed,
         seconds=seconds,
-        tool_calls=join_tool_calls(assembly.tools),
-        message=_remarks(assembly, request, used.tokens, thinking),
+        tool_calls=join_tool_calls(builder.tools),
+        message=completion_remarks(builder, request, used.tokens, thinking),
     )
 
 
 def split_thinking(pieces: list[str]) -> tuple[str, str, int]:
     """Return thinking, reply and the number of pieces that are thinking, for a reply that begins with ``<think>``.
 
-    Only a block at the very beginning of the whole reply is thinking; one that never closes is all there is.
+    Only a block at the very beginning of the whole reply is thinking; one that never closes is the whole reply.
     """
     whole = "".join(pieces)
     start = len(whole) - len(whole.lstrip())
@@ -332,67 +326,70 @@ def split_thinking(pieces: list[str]) -> tuple[str, str, int]:
     end = whole.find(_CLOSE, start)
     if end < 0:
         return whole[start + len(_OPEN) :].strip("\n"), "", len(pieces)
-    reached = count = 0
-    while reached < end + len(_CLOSE):
-        reached += len(pieces[count])
+    read = count = 0
+    while read < end + len(_CLOSE):
+        read += len(pieces[count])
         count += 1
     return whole[start + len(_OPEN) : end].strip("\n"), whole[end + len(_CLOSE) :].lstrip("\n"), count
 
 
 def join_tool_calls(deltas: list[ToolDelta]) -> tuple[dict[str, Any], ...]:
-    """Return tool calls put together from their pieces; one without a number belongs to the last call, unless it has an id of its own."""
+    """Join tool calls from their pieces; a piece without an index belongs to the last call, unless its id is new."""
     calls: dict[int, dict[str, Any]] = {}
     for delta in deltas:
         last = max(calls, default=-1)
         fresh = delta.id is not None and (last < 0 or delta.id != calls[last]["id"])
-        place = delta.index if delta.index is not None else last + 1 if fresh or last < 0 else last
-        call = calls.setdefault(place, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+        number = delta.index if delta.index is not None else last + 1 if fresh or last < 0 else last
+        call = calls.setdefault(number, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         call["id"] = delta.id or call["id"]
         call["type"] = delta.type or call["type"]
         if delta.function is not None:
             call["function"]["name"] = delta.function.name or call["function"]["name"]
             call["function"]["arguments"] += delta.function.arguments or ""
-    return tuple(calls[place] for place in sorted(calls))
+    return tuple(calls[number] for number in sorted(calls))
 
 
-def _finish(assembly: CompletionBuilder, draw: SampleRequest, url: str) -> Finish:
-    if assembly.halted:
+def finish_reason(builder: CompletionBuilder, request: SampleRequest, url: str) -> Finish:
+    """Return why a completion ended; raises ServerError when it broke off."""
+    if builder.halted:
         return "halt"
-    said = assembly.finish
-    if said in FAILED_REASONS or (said is None and not assembly.done):
+    reason = builder.finish
+    if reason in FAILED_REASONS or (reason is None and not builder.done):
         how = (
-            f"gave the completion up ({said})"
-            if said
+            f"gave the completion up ({reason})"
+            if reason
             else "broke its stream off, with neither a reason for the end nor an end mark,"
         )
         raise ServerError(
-            f"{url} {how} after {assembly.counted} tokens.",
-            "Look at the server's log, and at what stands between us; nothing of the completion is used.",
+            f"{url} {how} after {builder.counted} tokens.",
+            "Look at the server's log, and at any proxy in between; nothing of the completion is used.",
         )
-    if said is None:
-        return "length" if assembly.counted >= draw.sampling.max_tokens else "stop"
-    return FINISH_REASONS.get(said, "stop")
+    if reason is None:
+        return "length" if builder.counted >= request.sampling.max_tokens else "stop"
+    return FINISH_REASONS.get(reason, "stop")
 
 
-def _remarks(assembly: CompletionBuilder, draw: SampleRequest, written: int, thinking: int) -> dict[str, Any]:
-    """Return what is odd or worth passing on about a completion."""
+def completion_remarks(
+    builder: CompletionBuilder, request: SampleRequest, written: int, thinking: int
+) -> dict[str, Any]:
+    """Return what is unusual about a completion: caps ignored, an unknown finish reason, a refusal, repeats."""
     remarks: dict[str, Any] = {}
-    cap, thinking_cap = draw.sampling.max_tokens, draw.sampling.thinking_tokens
+    cap, thinking_cap = request.sampling.max_tokens, request.sampling.thinking_tokens
     if written > cap:
         remarks["cap_ignored"] = {"tokens": written, "cap": cap}
     elif thinking_cap is not None and thinking > thinking_cap + THINKING_SLACK:
         remarks["cap_ignored"] = {"thinking_tokens": thinking, "cap": thinking_cap}
-    if assembly.finish not in FINISH_REASONS and not assembly.halted:
-        remarks["finish_reason"] = assembly.finish
-    if assembly.refusals:
-        remarks["refusal"] = "".join(assembly.refusals)
-    if assembly.clipped:
-        remarks["clipped_logprobs"] = assembly.clipped
-    if assembly.repeats:
-        remarks["repeated_events"] = assembly.repeats
+    if builder.finish not in FINISH_REASONS and not builder.halted:
+        remarks["finish_reason"] = builder.finish
+    if builder.refusals:
+        remarks["refusal"] = "".join(builder.refusals)
+    if builder.clipped:
+        remarks["clipped_logprobs"] = builder.clipped
+    if builder.repeats:
+        remarks["repeated_events"] = builder.repeats
     return remarks
 
 
 def as_float32(values: array[float]) -> NDArray[np.float32]:
-    """Return what was gathered token by token as an array, without a copy."""
+    """Return values collected token by token as an array, without a copy."""
     return np.frombuffer(values, dtype=np.float32) if values else np.zeros(0, np.float32)

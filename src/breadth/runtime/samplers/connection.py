@@ -1,4 +1,4 @@
-"""Connections to model servers: which server gets the next request, how it is sent, and how long silence is tolerated."""
+"""Connections to model servers: which server gets the next request, how it is sent, how long silence is tolerated."""
 
 from __future__ import annotations
 
@@ -18,54 +18,53 @@ import msgspec
 
 from breadth.base.errors import ServerError, SettingsError
 from breadth.runtime.samplers.server_errors import quote, status_error
-from breadth.runtime.wire import MODELS_DECODER
+from breadth.runtime.wire import MODELS_DECODER, MODELS_PATH
 
 
 class IdleTimeout:
-    """Calls ``end`` once nothing was heard for too long: longer before the first word, for a request may have to wait its turn."""
+    """Calls ``end`` after too long a silence; more is allowed before the first bytes, as a request may be queued."""
 
-    __slots__ = ("_began", "_end", "_first", "_idle", "_loop", "_timer", "heard", "expired")
+    __slots__ = ("_end", "_first", "_idle", "_loop", "_started", "_timer", "expired", "last_received")
 
     def __init__(self, first: float, idle: float, end: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._first, self._idle, self._end = first, idle, end
-        self._began = self._loop.time()
+        self._started = self._loop.time()
         self.last_received: float | None = None
-        """Moment something was last heard, by the clock of the loop; set by whoever reads."""
+        """When bytes last came, by the clock of the loop; set by the reader."""
         self.expired = False
-        """Whether it ran out."""
-        self._timer: asyncio.Handle = self._loop.call_at(self._began + min(first, idle), self._look)
+        """Whether the silence lasted too long."""
+        self._timer: asyncio.Handle = self._loop.call_at(self._started + min(first, idle), self._check)
 
     @property
     def seconds(self) -> float:
-        """Seconds of silence that are borne now."""
+        """Seconds of silence that are allowed now."""
         return self._first if self.last_received is None else self._idle
 
     def stop(self) -> None:
-        """Stop waiting."""
+        """Stop watching."""
         self._timer.cancel()
 
-    def _look(self, *, again: bool = False) -> None:
+    def _check(self, *, again: bool = False) -> None:
         now = self._loop.time()
-        due = (self._began if self.last_received is None else self.last_received) + self.seconds
+        due = (self._started if self.last_received is None else self.last_received) + self.seconds
         if now < due:
-            self._timer = self._loop.call_at(min(due, now + self._idle), self._look)
+            self._timer = self._loop.call_at(min(due, now + self._idle), self._check)
         elif not again:
-            # After a pause of the whole process the word may be there and only not yet read: its reader's turn comes
+            # After a pause of the whole process bytes may be there and only not yet read: the reader's turn comes
             # before ours.
-            self._timer = self._loop.call_soon(partial(self._look, again=True))
+            self._timer = self._loop.call_soon(partial(self._check, again=True))
         else:
             self.expired = True
             self._end()
 
 
 FIRST_COOLDOWN_SECONDS = 1.0
-"""Seconds that a server rests after a failure."""
+"""Seconds that a server cools down after a failure."""
 MAX_COOLDOWN_SECONDS = 30.0
-"""Seconds that it rests at most."""
+"""Seconds that it cools down at most."""
 MAX_BLOCKED_SECONDS = 600.0
-"""Seconds that it is left alone at most, whatever it asks for: then one more request tells whether it still wants that.
-"""
+"""Seconds that a server's Retry-After is followed at most: then one more request shows whether it still applies."""
 
 
 class Endpoint:
@@ -75,47 +74,56 @@ class Endpoint:
         self.url = url
         """Its address, without ``/v1``."""
         self.in_flight = 0
-        """Draws it works on."""
+        """Requests it works on."""
         self.failures = 0
         """Failures in a row."""
         self.cooldown_until = 0.0
-        """Moment until which others are preferred, because it failed."""
+        """Time until which others are preferred, because it failed."""
         self.blocked_until = 0.0
-        """Moment until which it asked to be left alone."""
+        """Time until which it asked for no requests."""
         self.model: str | None = None
         """Its only model, once it was asked."""
 
 
 class Endpoints:
-    """The servers of one sampler. The least loaded one that is awake gets the next draw."""
+    """The servers of one sampler. The least loaded one that is not cooling down gets the next request."""
 
     def __init__(self, urls: str | Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
         given = [urls] if isinstance(urls, str) else list(urls)
         if not given:
             raise SettingsError("No server was named.", "Give the address of a server, such as http://localhost:8000.")
         self.all = [Endpoint(base_url(url)) for url in given]
-        """Every one, in the order given."""
+        """Every server, in the order given."""
         self._clock = clock
 
     def choose(self) -> Endpoint:
-        """Return the server for the next draw: awake before resting, then the fewest draws in flight, then the order given.
+        """Return the server for the next request: available first, then fewest in flight, then the order given.
 
-        When all rest, the one that wakes first is chosen, for a draw waits before it tries again anyway.
+        When all cool down, the one that is available first is chosen: a request waits before its retry anyway.
         """
         now = self._clock()
-        return min(self.all, key=lambda one: (max(one.cooldown_until, one.blocked_until, now), one.in_flight))
+        return min(
+            self.all, key=lambda server: (max(server.cooldown_until, server.blocked_until, now), server.in_flight)
+        )
 
     def seconds_blocked(self, endpoint: Endpoint) -> float:
-        """Return the seconds for which a server still asked to be left alone."""
+        """Return the seconds for which a server still asked for no requests."""
         return max(endpoint.blocked_until - self._clock(), 0.0)
 
     def is_resting(self, endpoint: Endpoint) -> bool:
-        """Say whether a server rests, or asked to be left alone."""
+        """Say whether a server cools down, or asked for no requests."""
         return max(endpoint.cooldown_until, endpoint.blocked_until) > self._clock()
+
+    def retry_wait(self, failed: Endpoint, error: ServerError, backoff_seconds: float) -> float:
+        """Return the seconds until the next attempt: none where another server is available."""
+        following = self.choose()
+        if following is not failed and not self.is_resting(following):
+            return 0.0
+        return max(backoff_seconds, error.retry_after or 0.0)
 
     @contextmanager
     def track_request(self, endpoint: Endpoint) -> Iterator[None]:
-        """Count a draw in flight, and note how it went: a refusal of this one request is no failure of the server."""
+        """Count a request in flight and its outcome; refusing this one request is no failure of the server."""
         endpoint.in_flight += 1
         try:
             yield
@@ -130,47 +138,58 @@ class Endpoints:
             endpoint.in_flight -= 1
 
     def record_failure(self, endpoint: Endpoint, retry_after: float | None = None) -> None:
-        """Let a server that failed rest: as long as it asks for, else 1 s, doubling with every failure in a row up to 30 s."""
+        """Let a failed server cool down: as long as it asks for, else 1 s, doubling per failure in a row up to 30 s."""
         now = self._clock()
         endpoint.failures += 1
-        endpoint.cooldown_until = now + min(
-            FIRST_COOLDOWN_SECONDS * 2.0 ** min(endpoint.failures - 1, 16), MAX_COOLDOWN_SECONDS
-        )
+        cooldown = min(FIRST_COOLDOWN_SECONDS * 2.0 ** min(endpoint.failures - 1, 16), MAX_COOLDOWN_SECONDS)
+        endpoint.cooldown_until = now + cooldown
         if retry_after is not None:
             endpoint.blocked_until = max(endpoint.blocked_until, now + min(retry_after, MAX_BLOCKED_SECONDS))
             endpoint.cooldown_until = endpoint.blocked_until
 
 
+async def pause_before_retry(
+    seconds: float, max_seconds: float, deadline: float | None, error: ServerError | None, *, server: str = "server"
+) -> None:
+    """Wait before the next attempt; where that takes too long, raise ``error``, or a rate limit without one.
+
+    ``deadline`` is on the loop's clock.
+    """
+    left = max_seconds if deadline is None else min(max_seconds, deadline - asyncio.get_running_loop().time())
+    if seconds > left:
+        problem = f"Every {server} asks to be left alone for {seconds:.0f} s more."
+        raise error or ServerError(problem, "Try again later.", status=429, retry_after=seconds)
+    if seconds > 0:
+        await asyncio.sleep(seconds)
+
+
 def base_url(url: str) -> str:
-    """Return an address as it is used: with a scheme, without a closing slash, without ``/v1``."""
+    """Return an address as it is used: with a scheme, without a trailing slash, without ``/v1``."""
     address = url.strip() if "://" in url else f"http://{url.strip()}"
-    if not _usable(address):
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise SettingsError(
             f"{url!r} is not the address of a server.", "Write it like http://localhost:8000 or https://host/v1."
         )
     return address.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def _usable(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
 EVENT_STREAM_TYPE = "text/event-stream"
 """Content type of a stream of events."""
 CONNECT_TIMEOUT = 10.0
-"""Seconds until a connection must stand."""
+"""Seconds to open a connection."""
 MODELS_TIMEOUT = 30.0
-"""Seconds until the list of models must be there."""
+"""Seconds to get the list of models."""
 MAX_ERROR_BYTES = 2**16
-"""Bytes read of a refusal."""
+"""Bytes read of a reply with an error."""
 MAX_MODEL_LIST_BYTES = 2**20
 """Bytes read of a list of models."""
 LARGE_BODY_BYTES = 2**20
-"""Bytes from which a request is sent piece by piece, so that sending it does not hold up everything else."""
+"""Bytes from which a request is sent in pieces, or sending it would hold up everything else."""
 MAX_STALE_CONNECTIONS = 2
 """Kept connections that may turn out to be closed before a request counts as failed."""
 
@@ -180,37 +199,44 @@ class Connection:
 
     def __init__(self, *, key: str | None = None, first_seconds: float = 600.0) -> None:
         self.first_seconds = first_seconds
-        """Seconds until a reply must have begun."""
+        """Seconds until a reply must have started."""
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer_header(key)
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, url: str, path: str, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
-        """Send a request and return the beginning of its reply: status 200 and a stream.
+        """Send a request and return the start of its reply: status 200 and a stream.
 
         Raises ServerError for anything else.
         """
-        data = _encoded(body)
+        try:
+            data = msgspec.json.encode(body)
+        except (UnicodeEncodeError, RecursionError) as error:  # every server would fail
+            raise ServerError(
+                f"The request cannot be sent as JSON: {error}.",
+                "Mend what it names: text must be whole characters, and not nested without end.",
+                fatal=True,
+            ) from error
         try:
             async with asyncio.timeout(self.first_seconds):
-                response = await post_with_reconnect(self._opened(), url + path, data, self._headers)
+                response = await post_with_reconnect(self._current_session(), url + path, data, self._headers)
                 if response.status != 200 or response.content_type != EVENT_STREAM_TYPE:
-                    raise await _refused(response, url)
+                    raise await not_a_stream_error(response, url)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(url, error, self.first_seconds) from error
+            raise unreachable_error(url, error, self.first_seconds) from error
         return response
 
     async def list_models(self, url: str) -> list[str]:
         """Return the names of the models a server lists."""
         try:
-            asked = self._opened().get(f"{url}/v1/models", headers=self._headers, allow_redirects=False)
-            async with asyncio.timeout(MODELS_TIMEOUT), asked as response:
+            reply = self._current_session().get(f"{url}{MODELS_PATH}", headers=self._headers, allow_redirects=False)
+            async with asyncio.timeout(MODELS_TIMEOUT), reply as response:
                 body = await read_up_to(response, MAX_MODEL_LIST_BYTES)
                 if response.status != 200:
                     raise status_error(url, response.status, response.headers, body)
             return [model.id for model in MODELS_DECODER.decode(body).data]
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(url, error, MODELS_TIMEOUT) from error
+            raise unreachable_error(url, error, MODELS_TIMEOUT) from error
         except msgspec.DecodeError as error:
             raise ServerError(
                 f"{url}/v1/models is no list of models: {error}.", "Check that this is a model server's address."
@@ -222,7 +248,7 @@ class Connection:
         if session is not None:
             await session.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _current_session(self) -> aiohttp.ClientSession:
         """Return the session of the running loop."""
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
@@ -231,14 +257,14 @@ class Connection:
 
 
 def new_session() -> aiohttp.ClientSession:
-    """Return a session for draws: as many connections as there are requests, no limit on a whole reply, no cookies kept."""
+    """Return a session: as many connections as there are requests, no limit on a whole reply, no cookies kept."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=300)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
     return aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
 
 
 def bearer_header(key: str | None) -> dict[str, str]:
-    """Return the header that carries a key, none without one; a line end behind it, as files and shells leave one, is taken off."""
+    """Return the header that carries a key, none without one; a trailing line end (files, shells) is removed."""
     plain = (key or "").strip()
     if not plain.isprintable():
         raise SettingsError(
@@ -253,7 +279,7 @@ async def post_with_reconnect(
 ) -> aiohttp.ClientResponse:
     """Send a request; again at once when a kept connection turns out to be closed.
 
-    Some servers (llama.cpp) promise to keep a connection open after a stream and close it all the same, which is seen
+    Some servers (llama.cpp) promise to keep a connection open after a stream and close it all the same, which shows
     only when the next request is on its way.
     """
     stale = 0
@@ -267,31 +293,17 @@ async def post_with_reconnect(
                 raise
 
 
-async def read_up_to(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Return a body; of one of more than ``most`` bytes the beginning, a little more than that.
-
-    One read alone gives what has come.
-    """
+async def read_up_to(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """Return a body; of one larger than ``max_bytes`` only the beginning, a little more than that."""
     pieces, size = [], 0
-    while size <= most and (piece := await response.content.readany()):
+    while size <= max_bytes and (piece := await response.content.readany()):
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces)
 
 
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    """Return a request as JSON; one that no JSON can hold fails whoever is asked."""
-    try:
-        return msgspec.json.encode(body)
-    except (UnicodeEncodeError, RecursionError) as error:
-        problem = f"The request cannot be sent as JSON: {error}."
-        raise ServerError(
-            problem, "Mend what it names: text must be whole characters, and not nested without end.", fatal=True
-        ) from error
-
-
 def hang_up(response: aiohttp.ClientResponse) -> None:
-    """Close the connection of a reply in mid-stream, so that the server hears of it now.
+    """Close the connection of a reply in mid-stream, at once.
 
     Closing a transport alone takes effect a turn of the loop later, and a turn is long where hundreds of streams are
     read.
@@ -305,23 +317,23 @@ def hang_up(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-async def _refused(response: aiohttp.ClientResponse, url: str) -> ServerError:
+async def not_a_stream_error(response: aiohttp.ClientResponse, url: str) -> ServerError:
     """Return the error for a reply that is no stream."""
     try:
-        said = await read_up_to(response, MAX_ERROR_BYTES)
+        body = await read_up_to(response, MAX_ERROR_BYTES)
     finally:
         response.close()
     if response.status != 200:
-        return status_error(url, response.status, response.headers, said)
+        return status_error(url, response.status, response.headers, body)
     return ServerError(
         f"{url} answered with {quote(response.content_type)} instead of a stream of events:"
-        f" {quote(said.decode('utf-8', 'replace'))}",
+        f" {quote(body.decode('utf-8', 'replace'))}",
         "Check that the address is that of a model server that can stream.",
         status=200,
     )
 
 
-def _unreachable(url: str, error: Exception, seconds: float) -> ServerError:
+def unreachable_error(url: str, error: Exception, seconds: float) -> ServerError:
     """Return the error for a server that did not answer at all."""
     if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
         return ServerError(
@@ -330,14 +342,14 @@ def _unreachable(url: str, error: Exception, seconds: float) -> ServerError:
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
         return ServerError(
             f"{url} closed the connection without an answer.",
-            "Look at the server's log, and at what stands between us.",
+            "Look at the server's log, and at any proxy in between.",
         )
     remedy = "Start the server, or check the address and the port."
     return ServerError(f"{url} cannot be reached: {failure_reason(error)}.", remedy)
 
 
 def failure_reason(error: Exception) -> str:
-    """Return why a connection failed, without the host and the port that aiohttp's own words have: clients of a proxy read it too."""
+    """Return why a connection failed, without host and port, which clients of a proxy must not see."""
     if not isinstance(error, aiohttp.ClientConnectorError):
         return quote(str(error)) or type(error).__name__
     inner = error.os_error

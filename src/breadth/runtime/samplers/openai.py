@@ -1,4 +1,4 @@
-"""Completions from any OpenAI-compatible server: one cancellable stream per draw."""
+"""Completions from any OpenAI-compatible server: one cancellable stream per sample."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ from breadth.inference.records import Candidate, text_of
 from breadth.runtime.dialect import ServerDialect
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.completion import CompletionBuilder, build_candidate
-from breadth.runtime.samplers.connection import Connection, Endpoint, Endpoints, IdleTimeout, hang_up
+from breadth.runtime.samplers.connection import (
+    Connection,
+    Endpoint,
+    Endpoints,
+    IdleTimeout,
+    hang_up,
+    pause_before_retry,
+)
 from breadth.runtime.samplers.server_errors import Backoff, quote
 from breadth.runtime.wire import EventParser
 
 DEFAULT_CHARACTERS_PER_TOKEN = 4.0
-"""Characters of a token before anything was learned: the rule of thumb for English."""
+"""Used before any count has come: the rule of thumb for English."""
 TEMPLATE_CHARACTERS = 16
 """Characters that the chat template adds for each message, roughly."""
 MAX_KNOWN_PROMPTS = 1024
@@ -28,65 +35,66 @@ MAX_KNOWN_PROMPTS = 1024
 
 
 class PromptTokenEstimator:
-    """Counts by prompt; for a prompt not seen before, by its characters."""
+    """Token counts by prompt; for a prompt not seen before, estimated from its characters."""
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
         self._characters = 0.0
         self._tokens = 0.0
 
-    def estimate(self, draw: SampleRequest) -> int:
-        """Return the tokens of a draw's prompt and prefix: as counted before for the very same, else estimated from its length."""
-        known = self._known.get(_identity(draw))
+    def estimate(self, request: SampleRequest) -> int:
+        """Return the tokens of prompt and prefix: as counted before for the very same, else estimated by length."""
+        known = self._known.get(_prompt_hash(request))
         if known is not None:
             return known
-        each = self._characters / self._tokens if self._tokens else DEFAULT_CHARACTERS_PER_TOKEN
-        return max(1, round(count_characters(draw) / max(each, 0.25)))
+        ratio = self._characters / self._tokens if self._tokens else DEFAULT_CHARACTERS_PER_TOKEN
+        return max(1, round(count_characters(request) / max(ratio, 0.25)))
 
-    def learn(self, draw: SampleRequest, tokens: int) -> None:
-        """Take in what a server counted."""
+    def learn(self, request: SampleRequest, tokens: int) -> None:
+        """Remember a server's count."""
         if tokens < 1:
             return
         if len(self._known) >= MAX_KNOWN_PROMPTS:
             self._known.pop(next(iter(self._known)))
-        self._known[_identity(draw)] = tokens
-        self._characters += count_characters(draw)
+        self._known[_prompt_hash(request)] = tokens
+        self._characters += count_characters(request)
         self._tokens += tokens
 
 
-def count_characters(draw: SampleRequest) -> int:
-    """Return the characters of a draw's prompt and prefix, the chat template's share included."""
-    if isinstance(draw.prompt, str):
-        return len(draw.prompt) + len(draw.prefix)
-    return len(draw.prefix) + sum(len(text_of(message.get("content"))) + TEMPLATE_CHARACTERS for message in draw.prompt)
+def count_characters(request: SampleRequest) -> int:
+    """Return the characters of prompt and prefix, with those of the chat template."""
+    if isinstance(request.prompt, str):
+        return len(request.prompt) + len(request.prefix)
+    texts = (text_of(message.get("content")) for message in request.prompt)
+    return len(request.prefix) + sum(len(text) + TEMPLATE_CHARACTERS for text in texts)
 
 
-def _identity(draw: SampleRequest) -> int:
-    if isinstance(draw.prompt, str):
-        return hash((draw.prompt, draw.prefix, draw.model))
-    return hash((draw.prefix, draw.model, *(text_of(message.get("content")) for message in draw.prompt)))
+def _prompt_hash(request: SampleRequest) -> int:
+    if isinstance(request.prompt, str):
+        return hash((request.prompt, request.prefix, request.model))
+    return hash((request.prefix, request.model, *(text_of(message.get("content")) for message in request.prompt)))
 
 
 DRAIN_SECONDS = 0.1
-"""Seconds to wait for the end of a stream whose end mark was seen, so that its connection can be used again."""
+"""Seconds to wait for the end of a stream whose end mark was seen: its connection can then be used again."""
 RUNAWAY_FACTOR = 16
-"""Times its cap in events (a token may be sent in pieces), and `SLACK` more, after which a completion is cut: the cap
-is not heeded.
+"""A completion is cut after this many times its cap in events (a token may come in pieces), and `RUNAWAY_SLACK` more:
+the server ignores the cap.
 """
 RUNAWAY_SLACK = 1024
 
 
 class OpenAISampler:
-    """Draws completions from one server or several of the same model.
+    """Samples completions from one server or several of the same model.
 
-    Every draw is a streaming request of its own (n = 1), so cancelling it closes its connection at once and the server
-    stops writing. A draw goes to the least loaded server; one that fails rests while others get the work. Server
-    errors, rate limits (Retry-After is kept to), streams that break off, cannot be read or fall silent are tried again
-    after a growing wait; what no repetition mends is not. An incomplete completion never becomes a candidate, and an
-    error never becomes text.
+    Every sample is a streaming request of its own (n = 1): cancelling it closes its connection at once, and the server
+    stops writing. A request goes to the least loaded server; one that fails cools down while others get the work.
+    Server errors, rate limits (Retry-After is followed) and streams that break off, cannot be read or fall silent are
+    retried after a growing wait; errors that no retry can mend are not. An incomplete completion never becomes a
+    candidate, and an error never becomes text.
 
-    The three attempts are the openai SDK's default. Silence is borne for long, for a long prompt is read, and a full
-    server keeps requests waiting, before the first byte comes; the deadline of a draw ends it earlier.
+    The three attempts are the openai SDK's default. Long silence is tolerated before the first byte: a long prompt
+    takes time to read, and a full server queues requests. The deadline of a request ends it earlier.
     """
 
     def __init__(
@@ -106,39 +114,39 @@ class OpenAISampler:
         self.endpoints = Endpoints(urls)
         """The servers."""
         self.dialect = dialect
-        """How they are spoken to."""
+        """How their requests are written."""
         self.seconds = seconds
-        """Seconds for a draw that states none; None for no limit."""
+        """Seconds for a request that sets none; None for no limit."""
         self.first_seconds = first_seconds
-        """Seconds until a reply must have begun, and as many again until its first event."""
+        """Seconds until a reply must have started, and as many again until its first event."""
         self.idle_seconds = idle_seconds
         """Seconds of silence in the middle of a reply."""
         self.attempts = attempts
-        """Requests at most for one draw."""
+        """Requests at most for one sample."""
         self.max_wait_seconds = max_wait_seconds
-        """Seconds waited at most before the next attempt; a server that asks for longer is given up."""
+        """Seconds waited at most before the next attempt; a server that asks for longer is given up on."""
         self.backoff = backoff
         """Waits between attempts where the server asks for none."""
         self.prompt_estimator = PromptTokenEstimator()
-        """What prompts are likely to cost, learned on the way."""
+        """Token counts of prompts, learned on the way."""
         self._offers = dialect.offers if offers is None else offers
-        self._asked: dict[Endpoint, asyncio.Task[str]] = {}
+        self._model_tasks: dict[Endpoint, asyncio.Task[str]] = {}
         self._connection = Connection(key=key, first_seconds=first_seconds)
 
     @property
     def offers(self) -> frozenset[str]:
-        """What the servers can do, by their dialect or by what a probe found."""
+        """What the servers support, by their dialect or by a probe."""
         return self._offers
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
-        """Draw one completion; see `Sampler`."""
+        """Sample one completion; see `Sampler`."""
         if request.halt is not None and request.halt.top_logprobs > request.sampling.top_logprobs:
             request = replace(request, sampling=replace(request.sampling, top_logprobs=request.halt.top_logprobs))
         seconds = self.seconds if request.seconds is None else request.seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._persist(request, meter, limit.when())
+                return await self._retry(request, meter, limit.when())
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -155,107 +163,87 @@ class OpenAISampler:
 
     async def close(self) -> None:
         """Close every connection."""
-        for asked in self._asked.values():
-            asked.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
-        self._asked.clear()
+        for task in self._model_tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._model_tasks.values(), return_exceptions=True)
+        self._model_tasks.clear()
         await self._connection.close()
 
-    async def _persist(self, draw: SampleRequest, meter: Meter, deadline: float | None) -> Candidate:
-        """Make requests until one gives a whole completion, or trying again makes no sense."""
+    async def _retry(self, request: SampleRequest, meter: Meter, deadline: float | None) -> Candidate:
+        """Make requests until one gives a whole completion, or another attempt makes no sense."""
         attempt = 1
         while True:
             endpoint = self.endpoints.choose()
             await self._pause(self.endpoints.seconds_blocked(endpoint), deadline, None)
             try:
                 with self.endpoints.track_request(endpoint):
-                    return await self._attempt(endpoint, draw, meter)
+                    return await self._attempt(endpoint, request, meter)
             except ServerError as error:
                 if error.fatal:
                     raise
                 if attempt >= self.attempts:
-                    raise _tried(error, attempt) from error
-                await self._pause(self._wait(endpoint, error, attempt, draw.seed), deadline, error)
+                    raise count_attempts(error, attempt) from error
+                backoff = self.backoff.wait_seconds(attempt, request.seed)
+                await self._pause(self.endpoints.retry_wait(endpoint, error, backoff), deadline, error)
                 attempt += 1
 
-    def _wait(self, failed: Endpoint, error: ServerError, attempt: int, seed: int) -> float:
-        """Return the seconds until the next attempt: none where another server is awake."""
-        following = self.endpoints.choose()
-        if following is not failed and not self.endpoints.is_resting(following):
-            return 0.0
-        return max(self.backoff.wait_seconds(attempt, seed), error.retry_after or 0.0)
-
     async def _pause(self, seconds: float, deadline: float | None, error: ServerError | None) -> None:
-        """Wait before the next attempt, unless that is too long to be worth it."""
-        left = (
-            self.max_wait_seconds
-            if deadline is None
-            else min(self.max_wait_seconds, deadline - asyncio.get_running_loop().time())
-        )
-        if seconds > left:
-            raise error or ServerError(
-                f"Every server asks to be left alone for {seconds:.0f} s more.",
-                "Try again later.",
-                status=429,
-                retry_after=seconds,
-            )
-        if seconds > 0:
-            await asyncio.sleep(seconds)
+        await pause_before_retry(seconds, self.max_wait_seconds, deadline, error)
 
-    async def _attempt(self, endpoint: Endpoint, draw: SampleRequest, meter: Meter) -> Candidate:
+    async def _attempt(self, endpoint: Endpoint, request: SampleRequest, meter: Meter) -> Candidate:
         """Make one request and return its completion."""
         started = time.perf_counter()
-        named = draw if draw.model else replace(draw, model=await self._only_model(endpoint))
+        named = request if request.model else replace(request, model=await self._only_model(endpoint))
         path, body = self.dialect.build_request(named)
         body |= {"stream": True} | ({"n": 1} if "n" in body else {})
         meter.calls += 1
         response = await self._connection.post(endpoint.url, path, body)
         try:
-            assembly = CompletionBuilder(
+            builder = CompletionBuilder(
                 meter,
                 url=endpoint.url,
-                prompt_tokens=self.prompt_estimator.estimate(draw),
-                top=draw.sampling.top_logprobs,
-                watcher=None if draw.halt is None else draw.halt.watch(),
-                max_tokens=RUNAWAY_FACTOR * draw.sampling.max_tokens + RUNAWAY_SLACK,
+                prompt_tokens=self.prompt_estimator.estimate(request),
+                top=request.sampling.top_logprobs,
+                watcher=None if request.halt is None else request.halt.watch(),
+                max_tokens=RUNAWAY_FACTOR * request.sampling.max_tokens + RUNAWAY_SLACK,
             )
-            await self._read(response, assembly, endpoint)
-            candidate = build_candidate(assembly, draw, url=endpoint.url, seconds=time.perf_counter() - started)
-            await self._let_go(response, assembly)
+            await self._read(response, builder, endpoint)
+            candidate = build_candidate(builder, request, url=endpoint.url, seconds=time.perf_counter() - started)
+            await self._release(response, builder)
         except BaseException:
             hang_up(response)
             raise
-        if assembly.usage is not None:
-            self.prompt_estimator.learn(draw, assembly.own_usage.prompt_tokens)
+        if builder.usage is not None:
+            self.prompt_estimator.learn(request, builder.own_usage.prompt_tokens)
         return candidate
 
-    async def _read(self, response: aiohttp.ClientResponse, assembly: CompletionBuilder, endpoint: Endpoint) -> None:
+    async def _read(self, response: aiohttp.ClientResponse, builder: CompletionBuilder, endpoint: Endpoint) -> None:
         """Read the stream to its end, or until the halt rule ends it."""
         events, readany, now = EventParser(), response.content.readany, asyncio.get_running_loop().time
-        patience = IdleTimeout(self.first_seconds, self.idle_seconds, response.close)
+        idle = IdleTimeout(self.first_seconds, self.idle_seconds, response.close)
         try:
             while data := await readany():
-                patience.last_received = now()
-                if assembly.add_events(events.feed(data)):
+                idle.last_received = now()
+                if builder.add_events(events.feed(data)):
                     return
-            assembly.add_events(events.finish())
-            if patience.expired and assembly.finish is None:
-                raise self._lost(endpoint.url, assembly, patience, TimeoutError())
+            builder.add_events(events.finish())
+            if idle.expired and builder.finish is None:
+                raise broken_stream_error(endpoint.url, builder, idle, TimeoutError())
         except asyncio.CancelledError:
             with suppress(ServerError, aiohttp.ClientError, OSError):
-                assembly.add_events(
+                builder.add_events(
                     events.feed(response.content.read_nowait())
-                )  # it came before the end, and so is to be paid
+                )  # it came before the end and is paid for
             raise
         except (aiohttp.ClientError, OSError) as error:
-            if assembly.finish is None:  # after the reason for the end only the count is missing
-                raise self._lost(endpoint.url, assembly, patience, error) from error
+            if builder.finish is None:  # after the reason for the end only the count is missing
+                raise broken_stream_error(endpoint.url, builder, idle, error) from error
         finally:
-            patience.stop()
+            idle.stop()
 
-    async def _let_go(self, response: aiohttp.ClientResponse, assembly: CompletionBuilder) -> None:
-        """Close the connection of a halted completion; leave that of a whole one open for the next draw."""
-        if assembly.done and not assembly.halted:
+    async def _release(self, response: aiohttp.ClientResponse, builder: CompletionBuilder) -> None:
+        """Close the connection of a halted completion; keep that of a whole one for the next request."""
+        if builder.done and not builder.halted:
             try:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await response.content.readany()
@@ -267,12 +255,12 @@ class OpenAISampler:
         await asyncio.sleep(0)  # the connection is closed in the next turn of the loop
 
     async def _only_model(self, endpoint: Endpoint) -> str:
-        """Return the name of a server's only model, for a draw that names none; draws that start together ask once."""
+        """Return a server's only model, for a request without one; requests that start together ask once."""
         if endpoint.model is None:
-            asked = self._asked.get(endpoint)
-            if asked is None or asked.done():
-                asked = self._asked[endpoint] = asyncio.create_task(self._ask_model(endpoint))
-            endpoint.model = await asyncio.shield(asked)
+            task = self._model_tasks.get(endpoint)
+            if task is None or task.done():
+                task = self._model_tasks[endpoint] = asyncio.create_task(self._ask_model(endpoint))
+            endpoint.model = await asyncio.shield(task)
         return endpoint.model
 
     async def _ask_model(self, endpoint: Endpoint) -> str:
@@ -288,19 +276,20 @@ class OpenAISampler:
             raise ServerError(problem, "Name one of them.", fatal=True)
         return names[0] if names else ""
 
-    @staticmethod
-    def _lost(url: str, assembly: CompletionBuilder, patience: IdleTimeout, error: Exception) -> ServerError:
-        if patience.expired:
-            how = f"fell silent for {patience.seconds:g} s"
-        else:
-            how = f"broke its stream off ({quote(str(error)) or type(error).__name__})"
-        return ServerError(
-            f"{url} {how} after {assembly.counted} tokens.", "Look at the server's log, and at what stands between us."
-        )
+
+def broken_stream_error(url: str, builder: CompletionBuilder, idle: IdleTimeout, error: Exception) -> ServerError:
+    """Return the error for a stream that fell silent or broke off."""
+    if idle.expired:
+        how = f"fell silent for {idle.seconds:g} s"
+    else:
+        how = f"broke its stream off ({quote(str(error)) or type(error).__name__})"
+    return ServerError(
+        f"{url} {how} after {builder.counted} tokens.", "Look at the server's log, and at any proxy in between."
+    )
 
 
-def _tried(error: ServerError, attempts: int) -> ServerError:
-    """Return an error that says how often it was tried."""
+def count_attempts(error: ServerError, attempts: int) -> ServerError:
+    """Return an error with the number of attempts in its message."""
     if attempts == 1:
         return error
     return ServerError(

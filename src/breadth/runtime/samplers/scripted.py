@@ -1,4 +1,4 @@
-"""A sampler that says what it is told to, at the pace it is told to: for tests, examples and trying strategies out."""
+"""A sampler that follows a script, at a given pace: for tests, examples and trying strategies out."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from breadth.inference.records import Candidate
 from breadth.runtime.sampler import ALL_OFFERS, Meter, SampleRequest
 
 ScriptedOutcome: TypeAlias = Candidate | str | Exception
-"""What comes of a draw: a candidate, the text of one, or an error that is raised."""
+"""Outcome of a sample: a candidate, the text of one, or an error that is raised."""
 Script: TypeAlias = Callable[[SampleRequest, int], ScriptedOutcome] | Sequence[ScriptedOutcome]
-"""Says what comes of each draw, told its number in order of asking from 0; or a list, handed out in that order."""
+"""Gives the outcome of each request and its number, in order from 0; or a list, used in that order."""
 DEFAULT_PROMPT_TOKENS = 10
-"""Tokens read that are charged where the script states none."""
+"""Prompt tokens that are charged where the script has none."""
 _WORD = re.compile(r"\s*\S+|\s+$")
 
 
 class ScriptedSampler:
-    """Keeps to a script as a server would keep to its model: caps, stop texts and halt rules cut what is said, word by word.
+    """Follows a script as a server follows its model: caps, stop texts and halt rules cut a text, word by word.
 
-    A word with the space before it is a token. What is said takes ``seconds`` in all and is charged as it is said, so a
-    draw cancelled half-way has used half.
+    A word with the space before it is a token. A text takes ``seconds`` in all and is charged word by word, so a
+    sample cancelled half-way has used half.
     """
 
     def __init__(
         self, script: Script, *, seconds: float | Callable[[int], float] = 0.0, offers: frozenset[str] = ALL_OFFERS
     ) -> None:
         self.requests: list[SampleRequest] = []
-        """Everything asked for, in order."""
+        """Every request, in order."""
         self.cancelled = 0
-        """Draws that were cancelled on the way."""
+        """Samples that were cancelled on the way."""
         self.in_flight = 0
-        """Draws at work."""
+        """Samples under way."""
         self.max_in_flight = 0
-        """Draws at work at once, at most."""
+        """Samples under way at once, at most."""
         self.closed = False
         """Whether it was closed."""
         self._script = script
@@ -51,11 +51,11 @@ class ScriptedSampler:
 
     @property
     def offers(self) -> frozenset[str]:
-        """What it pretends to be able to do."""
+        """What it pretends to support."""
         return self._offers
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
-        """Say the next thing; see `Sampler`."""
+        """Return the next outcome of the script; see `Sampler`."""
         number = len(self.requests)
         self.requests.append(request)
         meter.calls += 1
@@ -63,7 +63,7 @@ class ScriptedSampler:
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             async with asyncio.timeout(request.seconds):
-                return await self._say(request, number, meter)
+                return await self._play(request, number, meter)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -76,72 +76,77 @@ class ScriptedSampler:
         """Note that it was closed."""
         self.closed = True
 
-    async def _say(self, draw: SampleRequest, number: int, meter: Meter) -> Candidate:
-        said = self._said(draw, number)
+    async def _play(self, request: SampleRequest, number: int, meter: Meter) -> Candidate:
+        outcome = self.outcome_for(request, number)
         seconds = self._seconds(number) if callable(self._seconds) else self._seconds
-        if isinstance(said, Exception):
+        if isinstance(outcome, Exception):
             await asyncio.sleep(seconds)
-            raise said
-        told = cut_to_request(said if isinstance(said, Candidate) else Candidate(said), draw)
-        meter.prompt_tokens += told.prompt_tokens
-        meter.cached_tokens += told.cached_tokens
-        for _ in range(told.tokens if seconds else 0):
-            await asyncio.sleep(seconds / told.tokens)
+            raise outcome
+        candidate = cut_to_request(outcome if isinstance(outcome, Candidate) else Candidate(outcome), request)
+        meter.prompt_tokens += candidate.prompt_tokens
+        meter.cached_tokens += candidate.cached_tokens
+        for _ in range(candidate.tokens if seconds else 0):
+            await asyncio.sleep(seconds / candidate.tokens)
             meter.tokens += 1
         if not seconds:
             await asyncio.sleep(0)
-            meter.tokens += told.tokens
-        return replace(told, seconds=seconds)
+            meter.tokens += candidate.tokens
+        return replace(candidate, seconds=seconds)
 
-    def _said(self, draw: SampleRequest, number: int) -> ScriptedOutcome:
+    def outcome_for(self, request: SampleRequest, number: int) -> ScriptedOutcome:
+        """Return what the script has for a request."""
         if callable(self._script):
-            return self._script(draw, number)
+            return self._script(request, number)
         if number >= len(self._script):
             return ServerError(
-                f"The script has {len(self._script)} lines, and all have been said.", "Write more lines.", fatal=True
+                f"The script has {len(self._script)} lines, and all have been used.", "Write more lines.", fatal=True
             )
         return self._script[number]
 
 
-def cut_to_request(said: Candidate, draw: SampleRequest) -> Candidate:
-    """Return a candidate as a draw allows it: cut before a stop text, at the cap, or where the halt rule ends it."""
-    text, finish = said.text, said.finish
-    ends = [place for stop in draw.sampling.stop if (place := text.find(stop)) >= 0]
+def cut_to_request(candidate: Candidate, request: SampleRequest) -> Candidate:
+    """Return a candidate as a request allows it: cut before a stop text, at the cap, or where the halt rule ends it."""
+    text, finish = candidate.text, candidate.finish
+    ends = [position for stop in request.sampling.stop if (position := text.find(stop)) >= 0]
     if ends:
         text, finish = text[: min(ends)], "stop"
     words: list[str] = _WORD.findall(text)
     whole = len(words)
-    if len(words) > draw.sampling.max_tokens:
-        words, finish = words[: draw.sampling.max_tokens], "length"
-    halted = _halted(words, said, draw)
-    if halted:
-        words, finish = words[:halted], "halt"
+    if len(words) > request.sampling.max_tokens:
+        words, finish = words[: request.sampling.max_tokens], "length"
+    length = halted_length(words, candidate, request)
+    if length:
+        words, finish = words[:length], "halt"
     cut = len(words) < whole or bool(ends)
+
+    def clip(values: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+        return values[: len(words)] if cut and values is not None else values
+
     return replace(
-        said,
-        text="".join(words) if cut else said.text,
+        candidate,
+        text="".join(words) if cut else candidate.text,
         finish=finish,
-        tokens=len(words) if cut or not said.tokens else min(said.tokens, draw.sampling.max_tokens),
-        prompt_tokens=said.prompt_tokens or DEFAULT_PROMPT_TOKENS,
-        logprobs=None if said.logprobs is None else said.logprobs[: len(words)] if cut else said.logprobs,
-        confidences=None if said.confidences is None else said.confidences[: len(words)] if cut else said.confidences,
-        prefix=draw.prefix,
-        model=said.model or draw.model,
-        seed=draw.seed,
+        tokens=len(words) if cut or not candidate.tokens else min(candidate.tokens, request.sampling.max_tokens),
+        prompt_tokens=candidate.prompt_tokens or DEFAULT_PROMPT_TOKENS,
+        logprobs=clip(candidate.logprobs),
+        confidences=clip(candidate.confidences),
+        prefix=request.prefix,
+        model=candidate.model or request.model,
+        seed=request.seed,
     )
 
 
-def _halted(words: list[str], said: Candidate, draw: SampleRequest) -> int:
-    """Return the number of words after which the halt rule ends a candidate; 0 when it lets it be."""
-    watcher = None if draw.halt is None else draw.halt.watch()
+def halted_length(words: list[str], candidate: Candidate, request: SampleRequest) -> int:
+    """Return the number of words after which the halt rule ends a candidate; 0 when it does not."""
+    watcher = None if request.halt is None else request.halt.watch()
     if watcher is None:
         return 0
-    for place, word in enumerate(words):
-        logprob = _at(said.logprobs, place)
-        if watcher.push(word, logprob, _at(said.confidences, place)):
-            return place + 1
+
+    def value_at(values: NDArray[np.float32] | None, number: int) -> float:
+        return math.nan if values is None or number >= len(values) else float(values[number])
+
+    for number, word in enumerate(words):
+        logprob = value_at(candidate.logprobs, number)
+        if watcher.push(word, logprob, value_at(candidate.confidences, number)):
+            return number + 1
     return 0
-
-
-def _at(values: NDArray[np.float32] | None, place: int) -> float:
-    return math.nan if values is None or place >= len(values) else float(values[place])

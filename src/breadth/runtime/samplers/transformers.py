@@ -1,4 +1,4 @@
-"""Completions from a model in this process (transformers), with exact log-probs and entropies over the whole vocabulary."""
+"""Completions from a model in this process (transformers), with exact log-probs and full-vocabulary entropies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from breadth.base.errors import MissingExtraError, ServerError
 from breadth.inference.confidence import token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish, Sampling
-from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.runtime.sampler import ALL_OFFERS, Meter, SampleRequest
 from breadth.runtime.samplers.completion import as_float32, split_thinking
 
 
 def sample_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written: Sequence[int], generator: Any) -> int:
-    """Draw a token: penalties, temperature, min-p, top-k, top-p, chance; temperature 0 takes the likeliest.
+    """Sample a token: penalties, temperature, min-p, top-k, top-p; temperature 0 takes the likeliest.
 
-    Repetition is punished over prompt and reply, presence and frequency over the reply alone, as OpenAI and vLLM have
-    it.
+    The repetition penalty covers prompt and reply, presence and frequency penalties the reply alone, as in OpenAI and
+    vLLM.
     """
     import torch
 
@@ -38,9 +38,9 @@ def sample_token(logits: Any, sampling: Sampling, prompt: Sequence[int], written
     if 0 < sampling.top_k < len(scores):
         scores = scores.masked_fill(scores < scores.topk(sampling.top_k).values[-1], -math.inf)
     if sampling.top_p < 1:
-        ordered, places = scores.sort(descending=True)
+        ordered, indices = scores.sort(descending=True)
         before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-        scores = scores.scatter(0, places[before >= sampling.top_p], -math.inf)
+        scores = scores.scatter(0, indices[before >= sampling.top_p], -math.inf)
     return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
 
 
@@ -51,25 +51,23 @@ def apply_penalties(logits: Any, sampling: Sampling, prompt: Sequence[int], writ
     if sampling.repetition_penalty == 1 and not sampling.presence_penalty and not sampling.frequency_penalty:
         return logits
     counts = torch.bincount(torch.tensor(list(written), dtype=torch.long), minlength=len(logits))[: len(logits)]
-    known = counts.clone()
-    known[torch.tensor(list(prompt), dtype=torch.long)] += 1
+    seen = counts.clone()
+    seen[torch.tensor(list(prompt), dtype=torch.long)] += 1
     weaker = torch.where(logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty)
-    punished = torch.where(known > 0, weaker, logits)
-    return punished - sampling.presence_penalty * (counts > 0) - sampling.frequency_penalty * counts
+    penalized = torch.where(seen > 0, weaker, logits)
+    return penalized - sampling.presence_penalty * (counts > 0) - sampling.frequency_penalty * counts
 
 
-OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
-"""What it can do: all there is."""
 DECODE_WINDOW_TOKENS = 16
 """Tokens decoded together."""
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class TransformersSampler:
-    """Draws from a causal language model loaded by transformers, one completion after another in a thread of its own.
+    """Samples from a causal language model loaded by transformers, one completion after another in its own thread.
 
-    Log-probs are raw (before temperature and cuts), confidences are from the true top k (20 unless a draw asks for
-    another number), and the entropy of every step over the whole vocabulary is in ``message["entropies"]``. For
+    Log-probs are raw (before temperature and truncation), confidences come from the true top k (20 unless a request
+    sets another number), and the entropy of every step over the whole vocabulary is in ``message["entropies"]``. For
     measuring, and for models small enough to have no server: it does not batch.
     """
 
@@ -81,10 +79,10 @@ class TransformersSampler:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="breadth-transformers")
 
     @classmethod
-    def load(cls, place: str | Path, *, gguf_file: str | None = None, device: str = "cpu") -> TransformersSampler:
-        """Load model and tokenizer from a folder or a hub name; ``gguf_file`` names a GGUF file in it, which is unpacked to float32.
+    def load(cls, source: str | Path, *, gguf_file: str | None = None, device: str = "cpu") -> TransformersSampler:
+        """Load model and tokenizer from a folder or a hub name; ``gguf_file`` in it is unpacked to float32.
 
-        Nothing from the folder is executed: models that bring code of their own are refused by transformers.
+        Nothing from the folder is executed: transformers refuses models with their own code.
         """
         try:
             import torch
@@ -92,17 +90,17 @@ class TransformersSampler:
         except ImportError as error:
             raise MissingExtraError("Drawing from a model in this process", "train") from error
         options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
-        tokenizer = AutoTokenizer.from_pretrained(str(place), **options)
-        model = AutoModelForCausalLM.from_pretrained(str(place), dtype=torch.float32, **options)
+        tokenizer = AutoTokenizer.from_pretrained(str(source), **options)
+        model = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
         return cls(model.eval().to(device), tokenizer)
 
     @property
     def offers(self) -> frozenset[str]:
         """Everything."""
-        return OFFERS
+        return ALL_OFFERS
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
-        """Draw one completion; see `Sampler`. A cancelled draw stops before its next token."""
+        """Sample one completion; see `Sampler`. A cancelled sample stops before its next token."""
         stop = threading.Event()
         job = self._thread.submit(self._write, request, meter, stop)
         work = asyncio.wrap_future(job)
@@ -122,71 +120,68 @@ class TransformersSampler:
         """End the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _write(self, draw: SampleRequest, meter: Meter, stop: threading.Event) -> Candidate:
+    def _write(self, request: SampleRequest, meter: Meter, stop: threading.Event) -> Candidate:
         """Write a completion token by token; runs in the thread."""
         import torch
 
         started = time.perf_counter()
         meter.calls += 1
-        ids, written = self._prompt_ids(draw), list[int]()
+        ids, written = self._prompt_ids(request), list[int]()
         text = _Text(self.tokenizer)
-        trace = _Trace(draw.sampling.top_logprobs or 20, None if draw.halt is None else draw.halt.watch())
-        generator = torch.Generator().manual_seed(draw.seed)
-        room = self._room(ids, draw)
+        trace = _Trace(request.sampling.top_logprobs or 20, None if request.halt is None else request.halt.watch())
+        generator = torch.Generator().manual_seed(request.seed)
+        max_tokens = self._max_new_tokens(ids, request)
         meter.prompt_tokens += len(ids)
-        fed, cache, finish = torch.tensor([ids], device=self.model.device), None, "length"
+        inputs, cache, finish = torch.tensor([ids], device=self.model.device), None, "length"
         with torch.inference_mode():
-            for _ in range(room):
+            for _ in range(max_tokens):
                 if stop.is_set():
                     break
-                out = self.model(input_ids=fed, past_key_values=cache, use_cache=True)
+                out = self.model(input_ids=inputs, past_key_values=cache, use_cache=True)
                 cache, logits = out.past_key_values, out.logits[0, -1].float().cpu()
-                token = sample_token(logits, draw.sampling, ids, written, generator)
+                token = sample_token(logits, request.sampling, ids, written, generator)
                 written.append(token)
-                fed = torch.tensor([[token]], device=self.model.device)
+                inputs = torch.tensor([[token]], device=self.model.device)
                 meter.tokens += 1
-                ended = self._ended(token, text, trace, logits, draw)
-                if ended is not None:
-                    finish = ended
+                reason = self._add_token(token, text, trace, logits, request)
+                if reason is not None:
+                    finish = reason
                     break
-        return _candidate(draw, text, trace, finish, meter, time.perf_counter() - started)
+        return _build_candidate(request, text, trace, finish, meter, time.perf_counter() - started)
 
-    def _ended(self, token: int, text: _Text, trace: _Trace, logits: Any, draw: SampleRequest) -> Finish | None:
-        """Take a token in and say why the completion ends with it, if it does."""
-        closing = token in self._end_ids()
+    def _add_token(self, token: int, text: _Text, trace: _Trace, logits: Any, request: SampleRequest) -> Finish | None:
+        """Add a token and return why the completion ends with it, if it does."""
+        end_ids = self.model.generation_config.eos_token_id
+        end_ids = end_ids if isinstance(end_ids, list) else [end_ids]
+        closing = token in {*end_ids, self.tokenizer.eos_token_id} - {None}
         piece = "" if closing else text.add(token)
         halted = trace.add(token, logits, piece)
         if closing:
             return "stop"
-        if any(stop in text.whole for stop in draw.sampling.stop):
-            text.cut_before(draw.sampling.stop)
+        if any(stop in text.whole for stop in request.sampling.stop):
+            text.cut_before(request.sampling.stop)
             return "stop"
         return "halt" if halted else None
 
-    def _end_ids(self) -> set[int]:
-        said = self.model.generation_config.eos_token_id
-        ids = said if isinstance(said, list) else [said]
-        return {one for one in [*ids, self.tokenizer.eos_token_id] if one is not None}
-
-    def _prompt_ids(self, draw: SampleRequest) -> list[int]:
-        if isinstance(draw.prompt, str):
-            return list(self.tokenizer(draw.prompt + draw.prefix)["input_ids"])
-        messages = [dict(message) for message in draw.prompt]
+    def _prompt_ids(self, request: SampleRequest) -> list[int]:
+        if isinstance(request.prompt, str):
+            return list(self.tokenizer(request.prompt + request.prefix)["input_ids"])
+        messages = [dict(message) for message in request.prompt]
         rendered = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return list(self.tokenizer(rendered + draw.prefix, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(rendered + request.prefix, add_special_tokens=False)["input_ids"])
 
-    def _room(self, ids: list[int], draw: SampleRequest) -> int:
+    def _max_new_tokens(self, ids: list[int], request: SampleRequest) -> int:
         """Return how many tokens may be written: the cap, or less where the context ends before it."""
-        room = getattr(self.model.config, "max_position_embeddings", None)
+        context = getattr(self.model.config, "max_position_embeddings", None)
         if not ids:
             raise ServerError("The prompt has no tokens.", "Ask something.", fatal=True)
-        if room is not None and len(ids) >= room:
+        if context is not None and len(ids) >= context:
             raise ServerError(
-                f"The prompt has {len(ids)} tokens; the model's context holds {room}.",
+                f"The prompt has {len(ids)} tokens; the model's context holds {context}.",
                 "Shorten the prompt.",
                 fatal=True,
             )
-        return draw.sampling.max_tokens if room is None else min(draw.sampling.max_tokens, room - len(ids))
+        return request.sampling.max_tokens if context is None else min(request.sampling.max_tokens, context - len(ids))
 
 
 class _Text:
@@ -195,7 +190,7 @@ class _Text:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._window: list[int] = []
-        self._told = 0
+        self._emitted = 0
         self.pieces: list[str] = []
 
     @property
@@ -203,31 +198,31 @@ class _Text:
         return "".join(self.pieces)
 
     def add(self, token: int) -> str:
-        """Take a token in and return the text it completes."""
+        """Add a token and return the text it completes."""
         self._window.append(token)
-        recent = self._decoded(self._window)
+        recent = self._decode(self._window)
         stable = recent.rstrip(_BROKEN)
-        fresh = stable[self._told :]
+        fresh = stable[self._emitted :]
         self.pieces.append(fresh)
-        self._told = max(self._told, len(stable))
+        self._emitted = max(self._emitted, len(stable))
         if len(self._window) > DECODE_WINDOW_TOKENS and stable == recent:
-            # One token stays, for how a token reads may depend on whether it is the first.
+            # One token stays: the text of a token may depend on whether it is the first.
             self._window = [token]
-            self._told = len(self._decoded(self._window))
+            self._emitted = len(self._decode(self._window))
         return fresh
 
     def cut_before(self, stops: tuple[str, ...]) -> None:
-        """Leave out the first stop text and what follows it."""
+        """Remove the first stop text and everything after it."""
         whole = self.whole
-        self.pieces = [whole[: min(place for stop in stops if (place := whole.find(stop)) >= 0)]]
+        self.pieces = [whole[: min(position for stop in stops if (position := whole.find(stop)) >= 0)]]
 
-    def _decoded(self, ids: list[int]) -> str:
+    def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 @dataclass
 class _Trace:
-    """What is measured at each token."""
+    """Measurements at each token."""
 
     top: int
     watcher: Watcher | None
@@ -246,20 +241,22 @@ class _Trace:
         return self.watcher is not None and self.watcher.push(piece, logprob, confidence)
 
 
-def _candidate(draw: SampleRequest, text: _Text, trace: _Trace, finish: str, meter: Meter, seconds: float) -> Candidate:
-    reasoning, said, thinking = split_thinking(text.pieces) if not draw.prefix else ("", text.whole, 0)
+def _build_candidate(
+    request: SampleRequest, text: _Text, trace: _Trace, finish: str, meter: Meter, seconds: float
+) -> Candidate:
+    reasoning, reply, thinking = split_thinking(text.pieces) if not request.prefix else ("", text.whole, 0)
     return Candidate(
-        text=said,
+        text=reply,
         reasoning=reasoning,
         finish=finish,  # type: ignore[arg-type]  # one of the literals
-        prefix=draw.prefix,
+        prefix=request.prefix,
         prompt_tokens=meter.prompt_tokens,
         tokens=len(trace.logprobs),
         thinking_tokens=thinking,
         logprobs=as_float32(trace.logprobs),
         confidences=as_float32(trace.confidences),
-        seed=draw.seed,
-        model=draw.model,
+        seed=request.seed,
+        model=request.model,
         seconds=seconds,
         message={"entropies": as_float32(trace.entropies)},
     )

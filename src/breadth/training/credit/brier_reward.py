@@ -16,7 +16,8 @@ from breadth.training.mechanism import Effect, Mechanism, Role, Selection
 from breadth.training.ops import masked_values
 from breadth.training.records import Rollouts, not_none
 
-CONFIDENCE_INSTRUCTION = """Answer in exactly four parts, in this order, each between its own tags and each exactly once:
+CONFIDENCE_INSTRUCTION = """\
+Answer in exactly four parts, in this order, each between its own tags and each exactly once:
 <think>Work the problem out.</think>
 <answer>Only your final answer.</answer>
 <analysis>Say what makes the answer uncertain: steps you did not check, other readings of the question.</analysis>
@@ -73,8 +74,8 @@ class BrierReward(Mechanism[Rollouts, None]):
         paper: R = c - (q - c)^2                             in [-1, 1]
         code:  R = 0.5 + 0.5 * c + 0.5 * (1 - (q - c)^2)     = 0.5 * (paper + 1), and 0.5 for keeping the format
 
-    The expectation is largest at q = p, the true probability of being correct, and is then p^2: a likelier answer always
-    pays more.
+    The expectation is largest at q = p, the true probability of being correct, and is then p^2: a likelier answer
+    always pays more.
 
     Responses must keep the format of CONFIDENCE_INSTRUCTION, which belongs into the system prompt. One that does not,
     or whose q is outside [0, 1], gets no credit for a correct answer. The code form gives it 0, as the authors do. The
@@ -91,7 +92,7 @@ class BrierReward(Mechanism[Rollouts, None]):
     precedes = Role.ESTIMATOR
 
     form: Literal["paper", "code"] = "paper"
-    """The paper's reward, or that of the authors' code. They differ by a factor of 2 and by the reward for the format."""
+    """The paper's reward, or that of the authors' code. They differ by a factor of 2 and the reward for the format."""
 
     def __post_init__(self) -> None:
         require(self, "form", self.form in ("paper", "code"), "'paper' or 'code'")

@@ -77,7 +77,12 @@ class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
         rising = advantages > 0
         muted = (flagged[:, None] if advantages.ndim == 2 else flagged) & rising
         positive = rising.any(-1) if rising.ndim == 2 else rising
-        stats = {_metric(name): Mean(sum(name in one.detections for one in found), len(found)) for name in DETECTORS}
+        stats = {
+            detector.replace("-", "_").replace(" ", "_"): Mean(
+                sum(detector in report.detections for report in reports), len(reports)
+            )
+            for detector in DETECTORS
+        }
         stats |= {
             "flagged": Mean(flagged.sum(), len(reports)),
             "muted": Mean((flagged & positive).sum(), positive.sum()),

@@ -37,9 +37,9 @@ class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
 
     It comes after the estimator.
 
-    The run counts as collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor`` times
-    its mean over the first ``settle`` generations. One item whose checker took a bare boxed answer brought the mean
-    length from 510.7 to 45.7 tokens in 58 steps, before the accuracy moved (2605.28388). Rule and numbers are
+    The run counts as collapsed while the exponential mean (weight ``smoothing``) of the mean length is below ``floor``
+    times its mean over the first ``settle`` generations. One item whose checker took a bare boxed answer brought the
+    mean length from 510.7 to 45.7 tokens in 58 steps, before the accuracy moved (2605.28388). Rule and numbers are
     ours, those of `breadth.measure.degeneracy`.
 
     The right reaction is to stop and look at the newest data. ``act="stop"`` does so: it raises. ``act="mute"`` keeps
@@ -75,9 +75,10 @@ class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
         """Measure the lengths; while collapsed, act on responses that are too short."""
         if state.collapsed and self.act == "stop":
             raise MechanismError(
-                f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, below {self.floor:g} of the start.",
-                "Check the newest data and its checker for answers that need no work; act = 'mute' or 'report' continues"
-                " training.",
+                f"Responses collapsed from {state.start:.0f} tokens to {state.smoothed:.0f}, below"
+                f" {self.floor:g} of the start.",
+                "Check the newest data and its checker for answers that need no work; act = 'mute' or 'report'"
+                " continues training.",
             )
         lengths, advantages = batch.lengths.to(batch.rewards), not_none(batch.advantages)
         short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.is_scored)

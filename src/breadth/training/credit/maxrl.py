@@ -23,9 +23,9 @@ class MaxRL(Mechanism[Rollouts, None]):
     The mean over N rollouts of A times grad log pi has the gradient of ``-sum_{k <= N} (1 - p)^k / k`` for its
     expectation: between plain RL (N = 1) and the log-likelihood of success (N large).
 
-    That holds only if groups without a success keep their control variate, A = -1 on all of their rollouts (r / p counts
-    as 0 there). Dropping such a group biases the gradient: .4599 for .53193 at N = 4, p = .3. Success is ``correct`` if
-    given; else the rewards must have two levels (any two).
+    That holds only if groups without a success keep their control variate, A = -1 on all of their rollouts (r / p
+    counts as 0 there). Dropping such a group biases the gradient: .4599 for .53193 at N = 4, p = .3. Success is
+    ``correct`` if given; else the rewards must have two levels (any two).
 
     Harm: one success in N gets A = N - 1, even if it was luck or a checker error. With ``control``, a group without a
     success lowers all of its rollouts. That cancels over many samples, but in one batch it is noise that grows with the

@@ -50,10 +50,11 @@ class OutcomeBonus(Mechanism[Rollouts, OutcomeCounts]):
     sweeping.
     """
     baseline: Literal["none", "mean", "constant"] = "constant"
-    """What is subtracted: nothing, the group's mean bonus, or ``constant``, which was best for k = 1 to 32 in the paper.
+    """What is subtracted: nothing, the group's mean bonus, or ``constant``, which was best for k = 1 to 32 in the
+    paper.
     """
     constant: float = 0.5
-    """The constant baseline. We do not know the paper's; at 0.5 an answer is penalised after more than 4 occurrences."""
+    """The constant baseline. We do not know the paper's; at 0.5 an answer given more than 4 times is penalised."""
 
     def __post_init__(self) -> None:
         require(self, "baseline", self.baseline in ("none", "mean", "constant"), "'none', 'mean' or 'constant'")

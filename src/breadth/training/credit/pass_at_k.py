@@ -106,7 +106,7 @@ class PassAtK(Mechanism[Rollouts, None]):
 
 
 def all_fail_probability(fails: Tensor, total: Tensor, tries: Tensor) -> Tensor:
-    """Return C(fails, tries) / C(total, tries): the probability that ``tries`` of ``total`` rollouts are all failures."""
+    """Return C(fails, tries) / C(total, tries): the probability that ``tries`` of ``total`` rollouts all fail."""
     probability = torch.ones_like(total)
     for drawn in range(int(tries.max()) if len(tries) else 0):
         factor = (fails - drawn).clamp(min=0) / (total - drawn).clamp(min=1)

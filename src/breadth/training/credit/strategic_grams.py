@@ -49,9 +49,9 @@ def cluster_phrases(phrases: Sequence[str], min_similarity: float = 0.5) -> IntA
     for place, phrase in enumerate(phrases):
         stems = content_stems(phrase)
         if stems not in known:
-            found = _find_leader(stems, leaders, min_similarity)
-            known[stems] = clusters if found is None else found
-            if found is None:
+            leader = _find_leader(stems, leaders, min_similarity)
+            known[stems] = clusters if leader is None else leader
+            if leader is None:
                 for part in _subsets(stems):
                     leaders.setdefault((part, len(stems)), clusters)
                 clusters += 1
@@ -101,7 +101,7 @@ def _subsets(stems: frozenset[str]) -> Iterator[frozenset[str]]:
 
 
 def stem(word: str) -> str:
-    """Strip common English endings: trying, tries, tried and try share one stem; so do solve, solves, solved, solving."""
+    """Strip common English endings: trying, tries, tried and try share one stem; so do solve, solves, solving."""
     ending = next(
         (suffix for suffix in _ENDINGS if word.endswith(suffix) and len(word) - len(suffix) >= _MIN_STEM_LENGTH), ""
     )
@@ -174,13 +174,13 @@ class StrategicGrams:
         Matches whole words in any case, with only white space between them. The time is linear in the text, independent
         of the number of grams.
         """
-        found = []
+        spans = []
         for run in _runs(text):
             words = tuple(_plain(word[0]) for word in run)
             for size, grams in self._grams_by_size.items():
                 starts = (start for start in range(len(words) - size + 1) if words[start : start + size] in grams)
-                found += [(run[start].start(), run[start + size - 1].end()) for start in starts]
-        return sorted(found)
+                spans += [(run[start].start(), run[start + size - 1].end()) for start in starts]
+        return sorted(spans)
 
     def mark_tokens(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
         """Return for each token whether it overlaps a gram, as in `Rollouts.planning`.
@@ -214,9 +214,13 @@ def find_strategic_grams(
     that contain one of its grams. The grams of the ``share`` of clusters with the largest frequency are strategic
     (2509.03646; 0.2 there).
 
-    (see below) by default 0.5 of the stems, 0.8 of the cosine, both our choice. (2) Left out from the start:
-    grams of a single solution, grams without a content word ("that it is"), and any across marks, numbers, formulas or
-    one-letter names. So the share is one of fewer clusters.
+    Differences from the paper: (1) The paper clusters sentence-transformer embeddings; we do not know its model,
+    algorithm and threshold. Without ``embed`` we cluster by the stems of content words. That needs no model, joins "let
+    us try another way" with "try another approach" but not with "go about it differently", and knows only English
+    endings. With ``embed`` (phrases in, one vector for each out) vectors are clustered by their cosine.
+    ``min_similarity`` is by default 0.5 for stems and 0.8 for the cosine, both our choice. (2) We exclude grams of a
+    single solution, grams without a content word ("that it is"), and grams across punctuation, numbers, formulas or
+    one-letter names. So the share refers to fewer clusters.
 
     Pass solutions to many different problems, or their common subject becomes the strategy. Read the result before you
     train on it: 86 % of the paper's grams were rated as guiding reasoning, and random grams lose the gain. Text must
@@ -224,7 +228,8 @@ def find_strategic_grams(
     """
     if not 0 < share <= 1 or (min_similarity is not None and not 0 < min_similarity <= 1):
         raise SettingsError(
-            f"find_strategic_grams got share = {share} and min_similarity = {min_similarity}; both must be above 0, at most 1.",
+            f"find_strategic_grams got share = {share} and min_similarity = {min_similarity};"
+            " both must be above 0, at most 1.",
             "Keep the defaults.",
         )
     holders = shared_grams(solutions)
@@ -263,9 +268,10 @@ def shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
     return kept
 
 
-def _embedded(
+def cluster_embeddings(
     phrases: Sequence[str], embed: Callable[[Sequence[str]], NDArray[np.floating]], min_similarity: float
 ) -> IntArray:
+    """Embed the phrases and return the cluster of each."""
     vectors = np.asarray(embed(phrases))
     if len(vectors) != len(phrases):
         raise MechanismError(

@@ -1,4 +1,4 @@
-"""The policy loss of CISPO: the importance weight is clipped, the token's gradient never."""
+"""The policy loss of CISPO: the importance weight is clipped, but no token loses its gradient."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class Cispo(Mechanism[Batch, None]):
-    """Push every token by its advantage, however far it has moved; only the weight of the push is bounded.
+    """Train every token, however far it has moved; only its importance weight is bounded.
 
-    ``-bounded(ratio).detach() * A * log p`` (MiniMax-M1, 2506.13585). One name, two losses in the field, so the bounds
-    are named::
+    ``-bounded(ratio).detach() * A * log p`` (MiniMax-M1, 2506.13585). The name is used for two
+    losses, so the bounds are named::
 
         "around-one":  clamp(ratio, 1 - low, 1 + high)     the paper, verl
-        "cap":         clamp(ratio, max=cap)               ScaleRL (2510.13786), TRL, whose epsilon_high is this cap
-        itself
+        "cap":         clamp(ratio, max=cap)               ScaleRL (2510.13786), TRL (epsilon_high is the cap itself)
 
-    Unlike the gradient-preserving losses it also bounds a small ratio with A > 0 and a large one with A < 0. The value
-    is not comparable with that of a ratio loss: it grows with log p.
+    Unlike the gradient-preserving losses it also bounds a small ratio with A > 0 and a large one with A < 0. The loss
+    value is not comparable with that of a ratio loss: it grows with log p.
 
-    Defaults: no lower bound, as the paper; it does not say how it set ``high``.
+    Defaults: no lower bound, as in the paper, which does not state ``high``.
 
-    Harm: nothing stops a token that goes the wrong way: with many updates per generation the policy can leave the old
-    one far behind. On strictly on-policy updates it is the plain policy gradient.
+    Harm: nothing stops a token that moves the wrong way: with many updates per generation the policy can drift far from
+    the old one. On strictly on-policy updates it is the plain policy gradient.
     """
 
     role = Role.SURROGATE
 
     bounds: Literal["around-one", "cap"] = "around-one"
-    """Which of the two conventions holds: ``low`` and ``high`` count for the first, ``cap`` for the second."""
+    """Which convention to use: ``low`` and ``high`` belong to the first, ``cap`` to the second."""
     low: float = 1.0
     """How far below 1 the weight may go; 1 is no bound, as in the paper. (around-one)"""
     high: float = 0.28
-    """How far above 1 the weight may go; DAPO's upper bound, which Trinity-RFT ships for CISPO; 0.2 unless set in verl.
+    """How far above 1 the weight may go; DAPO's bound, which Trinity-RFT uses for CISPO; verl's default is 0.2.
     (around-one)
     """
     cap: float = 5.0
@@ -66,7 +65,7 @@ class Cispo(Mechanism[Batch, None]):
         return Effect(replace(batch, surrogate=losses, clipped=torch.zeros_like(batch.mask)), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """On strictly on-policy updates every weight is 1."""
+        """Report strictly on-policy updates, where every weight is 1."""
         if regime.on_policy:
             reason = "no weight ever reaches a bound: every update is strictly on-policy, so the ratio is exactly 1."
             return NoEffect("cispo", reason, ON_POLICY_REMEDY)

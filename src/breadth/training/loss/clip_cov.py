@@ -1,4 +1,4 @@
-"""Clip-Cov: leave a few of the tokens out whose update would cost the most entropy, drawn at random."""
+"""Clip-Cov: drops the gradient of a few random tokens whose update would cost the most entropy."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class ClipCov(Mechanism[Batch, None]):
-    """Take the gradient of a few tokens away that would sharpen the policy most.
+    """Drop the gradient of a few tokens that would sharpen the policy most.
 
     Of the tokens with ``lower < covariance < upper`` that the surrogate has not clipped,
-    ``max(1, floor(share * tokens))`` are drawn uniformly and their policy loss weighted with 0 (2505.22617). The
-    denominator of the loss still counts them. The draw is over the optimizer's whole batch on all ranks, where verl and
-    the paper's code draw in each micro-batch. It stands after the surrogate in the chain, because it asks what was
-    clipped, and it acts on strictly on-policy updates too.
+    ``max(1, floor(share * tokens))`` are sampled uniformly and their policy loss gets weight 0 (2505.22617). The
+    denominator of the loss still counts them. They are sampled from the optimizer's whole batch on all ranks; verl and
+    the paper's code sample in each micro-batch. It comes after the surrogate, because it reads which tokens were
+    clipped. It also acts on strictly on-policy updates.
 
-    Defaults: the paper's scripts for 7B and 32B, which are verl's as well. The scripts run it on top of a clip of [0,
-    2]: ``ClippedPolicy(low=1, high=1)``.
+    Defaults: the paper's scripts for 7B and 32B, as in verl. The scripts combine it with a clip of [0, 2]:
+    ``ClippedPolicy(low=1, high=1)``.
 
-    Harm: ``lower`` and ``upper`` are absolute, so they mean another quantile of the tokens whenever the advantages are
-    scaled differently: without dividing by the standard deviation there may be no candidate at all (watch
-    ``candidates``). Both collapse and a surge of entropy have been reported over long runs on Qwen3 base models.
+    Harm: ``lower`` and ``upper`` are absolute, so they depend on the scale of the advantages. Without dividing by the
+    standard deviation there may be no candidate at all (check ``candidates``). Both collapse and a surge of entropy
+    have been reported in long runs on Qwen3 base models.
     """
 
     follows = Role.SURROGATE
 
     share: float = 2e-4
-    """Share of all tokens to leave out; 2e-4 in the paper and verl; 0 switches it off."""
+    """Share of all tokens to drop; 2e-4 in the paper and verl; 0 switches it off."""
     lower: float = 1.0
     """A candidate's covariance is above this; 1 in the paper and verl."""
     upper: float = 5.0
-    """A candidate's covariance is below this, which spares the outliers; 5 in the paper and verl; inf is no bound."""
+    """A candidate's covariance is below this, which excludes outliers; 5 in the paper and verl; inf is no bound."""
 
     def __post_init__(self) -> None:
         require(self, "share", 0 <= self.share <= 1, "a number between 0 and 1")
         require(self, "lower", self.lower < self.upper, "a number below upper")
 
     def survey(self, whole: Batch, state: None) -> Selection:
-        """Draw the tokens to leave out of the whole batch."""
+        """Sample the tokens to drop from the whole batch."""
         cost = covariance(whole)
         candidates = whole.mask & ~not_none(whole.clipped) & (cost > self.lower) & (cost < self.upper)
         chosen = sample_tokens(
@@ -53,7 +53,7 @@ class ClipCov(Mechanism[Batch, None]):
         return Selection({"picked": chosen, "candidates": candidates})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Weigh the drawn tokens with 0."""
+        """Give the sampled tokens weight 0."""
         chosen, count = selection_mask(selection), batch.mask.sum()
         stats = {
             "picked": Mean(chosen.sum(), count),
@@ -62,5 +62,5 @@ class ClipCov(Mechanism[Batch, None]):
         return Effect(batch.scale_weights((~chosen).to(batch.logprobs.dtype)), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """One response has no covariance, and a share of too few tokens is less than one."""
+        """Report one response per update, and a share of less than one token."""
         return no_covariance("clip-cov", regime) or share_too_small("clip-cov", self.share, regime)

@@ -16,13 +16,14 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class ClippedPolicy(Mechanism[Batch, None]):
-    """Push tokens by their advantage, but stop pushing one once its probability has moved far enough.
+    """Train tokens by their advantage, but stop once a token's probability has moved far enough.
 
     ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (PPO, 1707.06347; GRPO, 2402.03300); ``high > low`` is
-    clip-higher (DAPO, 2503.14476), which lets rare tokens grow. With ``dual``, a token with A < 0 costs at most
-    ``-dual * A`` (1912.09729; delta in TRL). Without bounds it is the plain importance-weighted policy gradient.
+    clip-higher (DAPO, 2503.14476), which lets rare tokens become more likely. With ``dual``, a token with A < 0 costs
+    at most ``-dual * A`` (1912.09729; delta in TRL). Without bounds it is the plain importance-weighted policy
+    gradient.
 
-    Harm: the clip takes the gradient of exactly the rare tokens that exploration needs; clip-higher can also overshoot
+    Harm: the clip removes the gradient of exactly the rare tokens that exploration needs; clip-higher can overshoot
     (+298 % entropy on a 32B model, 2603.11682). On strictly on-policy updates the ratio is 1 and no bound acts.
     """
 
@@ -33,9 +34,7 @@ class ClippedPolicy(Mechanism[Batch, None]):
     high: float = 0.2
     """How far above 1 the ratio may go; 0.2 in PPO and GRPO, 0.28 in DAPO; inf is no bound."""
     dual: float | None = None
-    """Largest ratio that counts where the advantage is negative; 3 in verl, 10 in the GPPO papers' code. None: no
-    bound.
-    """
+    """Largest ratio where the advantage is negative; 3 in verl, 10 in the GPPO papers' code. None: no bound."""
 
     def __post_init__(self) -> None:
         require(self, "low", 0 <= self.low <= 1, "a number between 0 and 1")
@@ -43,7 +42,7 @@ class ClippedPolicy(Mechanism[Batch, None]):
         require(self, "dual", self.dual is None or self.dual > 1, "a number above 1")
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Set the surrogate and say which tokens lost their gradient to a bound."""
+        """Set the surrogate and mark the tokens that lost their gradient to a bound."""
         moved, advantages = ratio(batch.logprobs, not_none(batch.old_logprobs)), batch.advantages
         low, high = 1 - self.low, 1 + self.high
         losses = torch.maximum(-moved * advantages, -moved.clamp(low, high) * advantages)
@@ -60,7 +59,7 @@ class ClippedPolicy(Mechanism[Batch, None]):
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Say that no bound is ever reached on strictly on-policy updates, where somebody set one on purpose."""
+        """Report bounds set on purpose that are never reached on strictly on-policy updates."""
         chosen = ["clip-higher"] * (self.low < self.high < math.inf) + ["dual clip"] * (self.dual is not None)
         if regime.on_policy and chosen:
             never = f"{' and '.join(chosen)} never {'act' if len(chosen) > 1 else 'acts'}"

@@ -1,4 +1,4 @@
-"""The entropy-shaped advantage: credit for what was done where the policy was undecided."""
+"""The entropy-shaped advantage: extra credit for tokens with high entropy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class EntropyAdvantage(Mechanism[Batch, None]):
-    """Give tokens at undecided places more credit when the answer is right, and less blame when it is wrong.
+    """Give high-entropy tokens more credit if the answer is correct, and less blame if it is wrong.
 
     ``A += min(scale * H, |A| / cap)`` for both signs of A, before the surrogate (2506.14758). H is the exact entropy
-    without its gradient: this is credit assignment, no maximum-entropy objective. ``cap`` above 1 keeps every sign, and
-    an advantage of zero stays zero, so groups whose rewards are all equal stay silent.
+    without its gradient: this is credit assignment, not a maximum-entropy objective. ``cap`` above 1 keeps every sign.
+    An advantage of zero stays zero, so zero-variance groups still contribute nothing.
 
-    Source of the defaults: 0.4 and 2 are quoted for the paper, but neither its text nor any official code was at hand:
+    Source of the defaults: 0.4 and 2 are quoted for the paper, but we had neither its text nor official code:
     **not confirmed**.
 
-    Harm: it does not hold entropy up by itself. On one state, where the cap does not bind, the shift is the same for
-    every token and thus a baseline that changes nothing on average; where it binds, it multiplies the pull between
-    right and wrong by ``1 + (1 - 2q) / cap``, with q the share that is right: hard problems narrow faster and easy ones
-    more slowly.
+    Harm: it does not keep entropy up by itself. In one state where the cap does not bind, the shift is the same for
+    every token: a baseline that changes nothing on average. Where it binds, it multiplies the difference between
+    correct and wrong by ``1 + (1 - 2q) / cap``, with q the share of correct rollouts: hard problems narrow faster and
+    easy ones more slowly.
     """
 
     precedes = Role.SURROGATE
@@ -47,16 +47,16 @@ class EntropyAdvantage(Mechanism[Batch, None]):
         return frozenset({"entropy"})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Shift the advantages upwards by the entropy at each token."""
-        advantages, most = batch.advantages, batch.advantages.abs() / self.cap
+        """Raise each token's advantage by its entropy."""
+        advantages, max_shift = batch.advantages, batch.advantages.abs() / self.cap
         wanted = self.scale * not_none(batch.entropy).detach().clamp(min=0)
-        shift = torch.minimum(wanted, most).to(advantages.dtype)
-        count, capped = batch.mask.sum(), batch.mask & (wanted > most) & (most > 0)
+        shift = torch.minimum(wanted, max_shift).to(advantages.dtype)
+        count, capped = batch.mask.sum(), batch.mask & (wanted > max_shift) & (max_shift > 0)
         stats = {"shift": Mean(shift.sum(), count), "capped": Mean(capped.sum(), count)}
         return Effect(replace(batch, advantages=advantages + shift), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Without a scale, or with a cap that leaves no room, no advantage is shifted."""
+        """Report a scale of 0 or an infinite cap: no advantage is shifted."""
         if self.scale == 0 or math.isinf(self.cap):
             return NoEffect(
                 "entropy-advantage",

@@ -1,4 +1,4 @@
-"""EntroPIC: a proportional-integral controller of entropy that leans on the likely tokens."""
+"""EntroPIC: a proportional-integral controller of entropy that acts on the likely tokens."""
 
 from __future__ import annotations
 
@@ -18,41 +18,40 @@ from breadth.training.records import Batch
 
 @dataclass(frozen=True)
 class PIState:
-    """What the controller remembers between steps."""
+    """What the controller keeps between steps."""
 
     steps: int = 0
     """Optimizer steps seen."""
     start: float = 0.0
-    """Mean entropy over the settling steps so far, in nats; the target where none is given."""
+    """Mean entropy over the settling steps so far, in nats; the target if none is given."""
     error: float = 0.0
-    """Entropy minus target in the last step: above 0 there was too much."""
+    """Entropy minus target in the last step; above 0 is too much entropy."""
     accumulated: float = 0.0
     """Sum of all errors so far."""
     coefficient: float = 0.0
-    """Share of \\|A\\| added to the advantages of likely tokens: above 0 it sharpens the policy, below 0 it spreads it.
-    """
+    """Share of \\|A\\| added to the advantages of likely tokens: above 0 sharpens the policy, below 0 broadens it."""
 
 
 @dataclass(frozen=True)
 class EntropyPI(Mechanism[Batch, PIState]):
-    """Steer entropy to a target from both sides, by favouring or disfavouring the tokens the policy is already sure of.
+    """Steer entropy to a target from both sides by raising or lowering the advantages of likely tokens.
 
-    After each optimizer step, from that step's mean entropy H and for the next; before the surrogate::
+    After each optimizer step, from its mean entropy H and for the next step; before the surrogate::
 
-        error       = H - target                    (above 0: too much entropy; some summaries turn the sign round)
-        coefficient = clip(proportional * error + integral * (sum of the errors before), -1, 1)
+        error       = H - target                    (above 0: too much entropy; some summaries flip the sign)
+        coefficient = clip(proportional * error + integral * (sum of earlier errors), -1, 1)
         A          += coefficient * |A|             on tokens more likely than the threshold
 
     EntroPIC (2511.15248). At the limit of 1 no advantage changes its sign. Source of the defaults: the released code
-    (gains 1 and 0.01, threshold 0.95, exact entropy; its script holds 0.1 nats at temperature 0.6); the paper's tables
-    were not read. Where we differ from that code: one coefficient for the whole batch, from the step before (there each
-    micro-batch has its own, from its own entropy); the change goes through the surrogate's clip and is averaged over
-    all tokens (there unclipped, over the likely tokens only, which weighs it more); the sum stands still while the
-    coefficient is at its limit and the error points outwards (anti-wind-up, ours); without a target the run holds its
-    own start.
+    (gains 1 and 0.01, threshold 0.95, exact entropy; its script holds 0.1 nats at temperature 0.6); we have not
+    read the paper's tables. Differences from that code: one coefficient for the whole batch, from the step before
+    (there each micro-batch has its own, from its own entropy). The change passes through the surrogate's clip and is
+    averaged over all tokens (there unclipped, over the likely tokens only, which gives it more weight). The sum is
+    frozen while the coefficient is at its limit and the error points outwards (anti-wind-up, ours). Without a target
+    the run keeps its starting entropy.
 
     Harm: a target that the run cannot reach drives the coefficient to -1 or 1 and keeps it there: then the likely
-    tokens of every right answer (-1) or of every wrong one (1) teach nothing. It can only act where there is an
+    tokens of every correct answer (-1) or of every wrong one (1) have no advantage. It acts only where there is an
     advantage.
     """
 
@@ -63,15 +62,16 @@ class EntropyPI(Mechanism[Batch, PIState]):
     integral: float = 0.01
     """Coefficient for one nat-step of error accumulated before."""
     target: float | None = None
-    """Mean entropy per trained token to hold, in nats. None: the mean over the first ``settle`` steps, in which nothing
-    is done.
+    """Target entropy per trained token, in nats.
+
+    None: the mean over the first ``settle`` steps, during which it is idle.
     """
     threshold: float = 0.95
-    """A token is likely when the current policy gives it more than this."""
+    """Probability above which a token is likely."""
     reads: EntropySource = "exact"
-    """Which entropy the controller reads: exact, or of the sampled tokens (which needs no logits)."""
+    """Which entropy the controller reads: exact, or that of the sampled tokens (which needs no logits)."""
     settle: int = 5
-    """Optimizer steps whose mean is the target where none is given; ours."""
+    """Optimizer steps whose mean is the target if none is given; ours."""
 
     LIMIT = 1.0
     """Largest coefficient in either direction."""
@@ -86,11 +86,11 @@ class EntropyPI(Mechanism[Batch, PIState]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The entropy of each token where the controller reads it, without gradient."""
+        """The entropy of each token if the controller reads it, without gradient."""
         return fields_for(self.reads)
 
     def init(self) -> PIState:
-        """Nothing seen, nothing done."""
+        """Start with no step seen and a coefficient of 0."""
         return PIState()
 
     def apply(self, batch: Batch, state: PIState, selection: Selection | None) -> Effect[Batch]:
@@ -116,7 +116,7 @@ class EntropyPI(Mechanism[Batch, PIState]):
         return replace(state, steps=steps, error=error, accumulated=accumulated, coefficient=coefficient)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Without gains the coefficient stays zero."""
+        """Report gains of 0: the coefficient stays zero."""
         if self.proportional == 0 and self.integral == 0:
             return NoEffect(
                 "entropy-pi",

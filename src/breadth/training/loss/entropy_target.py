@@ -1,4 +1,4 @@
-"""The entropy target of Skywork-OR1: a price for entropy that is raised while the policy has too little of it."""
+"""The entropy target of Skywork-OR1: an entropy bonus that grows while the policy has too little entropy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from breadth.training.records import Batch
 
 @dataclass(frozen=True)
 class TargetState:
-    """What the entropy target remembers between steps."""
+    """What the entropy target keeps between steps."""
 
     steps: int = 0
     """Optimizer steps seen."""
     coefficient: float = 0.0
-    """Price of one nat of entropy while it is paid."""
+    """Coefficient of the entropy bonus while it is active."""
     paying: bool = False
-    """Whether the last entropy was below the target, so that the price is paid in this step."""
+    """Whether the last entropy was below the target, so the bonus is active in this step."""
     start: float = 0.0
     """Mean entropy over the settling steps so far, in nats."""
     lowest: float = 0.0
@@ -31,46 +31,51 @@ class TargetState:
     highest: float = 0.0
     """Largest entropy seen; 0 before the first."""
     outside: int = 0
-    """1 when the target lies above every entropy seen in the run, -1 when below every one, else 0 (and while settling).
-    """
+    """1 if the target is above every entropy seen in the run, -1 if below every one, else 0 (and while settling)."""
+
+    def observe(self, entropy: float, settle: int) -> TargetState:
+        """Return the state with one more entropy seen."""
+        steps = self.steps + 1
+        start = self.start + (entropy - self.start) / steps if steps <= settle else self.start
+        lowest, highest = (entropy, entropy) if steps == 1 else (min(entropy, self.lowest), max(entropy, self.highest))
+        return replace(self, steps=steps, start=start, lowest=lowest, highest=highest)
 
 
 @dataclass(frozen=True)
 class EntropyTarget(Mechanism[Batch, TargetState]):
-    """Raise the price of low entropy until the policy keeps enough of it; pay nothing while it has enough.
+    """Raise the entropy bonus until the policy keeps enough entropy; add nothing while it has enough.
 
-    After each optimizer step, from that step's mean entropy H and for the next::
+    After each optimizer step, from its mean entropy H and for the next step::
 
         coefficient = clip(coefficient + (increment if H < target else -increment), smallest, largest)
         loss       -= coefficient * exact entropy, if H < target
 
-    Skywork-OR1 (2505.22312), whose controller reads the sampled entropy while its loss uses the exact one. It steps
+    Skywork-OR1 (2505.22312), whose controller reads the sampled entropy while its loss uses the exact one. It updates
     once per generation, ours per optimizer step; these agree on-policy. Source of the defaults: all its released
     scripts (on-policy, temperature 1). TRL's port reads the exact entropy, with 0.005 for the increment and 1 for the
     largest coefficient.
 
-    Harm: a target above anything the run has shown (entropies in RL are 0.03 to 0.6 nats, not the 2 to 10 of some
-    manuals) is paid for at every step and walks the coefficient to its limit; ``outside`` is 1 in the log then. One
-    below everything seen never acts: -1. Set ``target_share`` where the level is not known. The coefficient goes down
-    as slowly as it came up.
+    Harm: a target above every entropy of the run (entropies in RL are 0.03 to 0.6 nats, not the 2 to 10 of some
+    manuals) drives the coefficient to its limit; then ``outside`` is 1 in the log. A target below every entropy never
+    acts: -1. Set ``target_share`` if you do not know the level. The coefficient falls as slowly as it rises.
     """
 
     target: float = 0.2
-    """Mean entropy per trained token to hold, in nats; not used with ``target_share``."""
+    """Target entropy per trained token, in nats; not used with ``target_share``."""
     target_share: float | None = None
-    """Target as a multiple of the run's own mean entropy over the first ``settle`` steps, in which nothing is paid.
-    None: ``target``.
+    """Target as a multiple of the mean entropy over the first ``settle`` steps, during which there is no bonus. None:
+    ``target``.
     """
     increment: float = 1e-4
-    """What one step adds to or takes from the coefficient."""
+    """Change of the coefficient per step."""
     smallest: float = 0.0
-    """Smallest coefficient, and the first."""
+    """Smallest coefficient, and the initial one."""
     largest: float = 0.005
     """Largest coefficient."""
     reads: EntropySource = "sampled"
-    """Which entropy the controller compares with the target: of the sampled tokens, or exact."""
+    """Which entropy is compared with the target: that of the sampled tokens, or the exact one."""
     settle: int = 5
-    """Optimizer steps whose mean sets the start, and after which ``outside`` is judged; ours."""
+    """Optimizer steps whose mean is the start, and after which ``outside`` is computed; ours."""
 
     def __post_init__(self) -> None:
         for field in ("target", "increment", "largest"):
@@ -82,15 +87,15 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The entropy of each token, with its gradient: the loss pays for the exact one, whichever the controller reads."""
+        """The entropy of each token, with its gradient: the bonus uses the exact one, whatever the controller reads."""
         return frozenset({"entropy", ENTROPY_GRADIENT})
 
     def init(self) -> TargetState:
-        """Nothing seen, nothing paid."""
+        """Start with no step seen and the smallest coefficient."""
         return TargetState(coefficient=self.smallest)
 
     def apply(self, batch: Batch, state: TargetState, selection: Selection | None) -> Effect[Batch]:
-        """Add the price of this micro-batch's entropies while it is paid, and measure them."""
+        """Add the entropy bonus while it is active, and measure the entropies."""
         stats = {"sampled": mean_entropy(batch, "sampled"), "exact": mean_entropy(batch, "exact")}
         return Effect(batch, entropy_bonus_terms(batch, state.coefficient if state.paying else 0.0), stats)
 
@@ -99,7 +104,7 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
         entropy = stats.get(self.reads, Mean()).value
         if not math.isfinite(entropy):
             return state
-        seen = _seen(state, entropy, self.settle)
+        seen = state.observe(entropy, self.settle)
         if self.target_share is not None and seen.steps <= self.settle:
             return seen
         target = self.target if self.target_share is None else self.target_share * seen.start
@@ -110,7 +115,7 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
         )
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Where the coefficient cannot leave zero, nothing is ever paid."""
+        """Report a coefficient that can never leave 0."""
         if self.largest == 0 or (self.increment == 0 and self.smallest == 0):
             return NoEffect(
                 "entropy-target",
@@ -118,11 +123,3 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
                 "Set an increment and a largest coefficient above 0.",
             )
         return None
-
-
-def _seen(state: TargetState, entropy: float, settle: int) -> TargetState:
-    """Return the state with one more entropy seen."""
-    steps = state.steps + 1
-    start = state.start + (entropy - state.start) / steps if steps <= settle else state.start
-    lowest, highest = (entropy, entropy) if steps == 1 else (min(entropy, state.lowest), max(entropy, state.highest))
-    return replace(state, steps=steps, start=start, lowest=lowest, highest=highest)

@@ -1,4 +1,4 @@
-"""The fork thermostat: holds the entropy of the forking tokens inside a band, in both directions. Ours."""
+"""The fork thermostat: keeps the entropy of the forking tokens inside a band, in both directions. Ours."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Action:
     """One entry of the thermostat's audit trail."""
 
     step: int
-    """Optimizer step after which it was taken."""
+    """Optimizer step after which it acted."""
     what: str
     """What it did."""
     why: str
-    """The numbers that made it do so."""
+    """The numbers behind it."""
 
 
 @dataclass(frozen=True)
 class ThermostatState:
-    """What the fork thermostat remembers between steps."""
+    """What the fork thermostat keeps between steps."""
 
     steps: int = 0
     """Optimizer steps seen."""
@@ -45,68 +45,66 @@ class ThermostatState:
     entropy: float = 0.0
     """Mean entropy of the forking tokens in the last step, in nats."""
     threshold: float | None = None
-    """Entropy above which the share of forking tokens lay in the last step, in nats; None before the first."""
+    """Entropy threshold of the forking tokens in the last step, in nats; None before the first."""
     push: float = 0.0
     """Integral part of the coefficient."""
     coefficient: float = 0.0
-    """Price of one nat of entropy on a forking token: above 0 it is paid for, below 0 it is charged."""
+    """Coefficient of the entropy on forking tokens: above 0 a bonus, below 0 a penalty."""
     mode: str = "settling"
     """Settling, inside, raising or lowering."""
     trail: tuple[Action, ...] = ()
-    """The last changes of mood, oldest first."""
+    """The last changes of mode, oldest first."""
 
     def with_mode(self, mode: str, what: str, why: str) -> Self:
-        """Return the state in another mood, with what was done and why in the trail."""
+        """Return the state in another mode, with what was done and why in the trail."""
         return replace(self, mode=mode, trail=(*self.trail, Action(self.steps, what, why))[-MAX_TRAIL_LENGTH:])
 
 
 FORK_THRESHOLD_SHARE = 0.9
-"""A token forks from this share of the threshold on: were it all of it, a policy whose entropy falls evenly would have
-no forks left.
+"""Share of the threshold from which a token forks; at 1, a policy whose entropy falls evenly would have no forks left.
 """
 
 
 @dataclass(frozen=True)
 class ForkThermostat(Mechanism[Batch, ThermostatState]):
-    """Keep the policy undecided where it decides: pay for entropy on forking tokens below their band, charge for it above.
+    """Keep entropy where the policy decides: a bonus on forking tokens below the band, a penalty above it.
 
     Forking tokens are the ``share`` with the largest entropy (2506.01939), by nine tenths of the threshold of the step
-    before, so no survey is needed. H is the mean entropy of the largest share. Or they are the tokens that plan, where
-    the trainer is told which those are (``forks="planning"``), and H is the mean over all of them: entropy also sits
-    where the policy does not know a fact, and to keep it there is to pay for ignorance. Further, ``start`` its mean
-    over the first ``settle`` steps, and the band ``[floor, ceiling] * start``. With the relative distance ``e`` to the
-    nearest edge of the band (0 inside), once per optimizer step::
+    before, so no survey is needed. H is the mean entropy of that share. With ``forks="planning"`` they are the planning
+    tokens, if the trainer marks them, and H is the mean over all of them. (Entropy is also high where the policy does
+    not know a fact, and keeping it there rewards ignorance.) ``start`` is the mean of H over the first ``settle``
+    steps, and the band is ``[floor, ceiling] * start``. With the relative distance ``e`` to the nearest edge of the
+    band (0 inside), once per optimizer step::
 
         push       += integral * e          unless the coefficient is at its limit and e points outwards
         coefficient = clip(proportional * e + push, -limit, limit)
         loss       -= coefficient * entropy on the forking tokens
 
-    Inside the band the push stays as it is: what brought H back goes on holding it, until H leaves on the other side.
-    Mechanical tokens are left alone and may settle. The exact entropy carries the gradient, so it acts on strictly
-    on-policy updates too. ``dry_run`` reports what it would do and does nothing.
+    Inside the band the push stays constant: it keeps holding H until H leaves on the other side. Other tokens are not
+    touched and may become deterministic. The exact entropy has a gradient, so it also acts on strictly on-policy
+    updates. ``dry_run`` only reports what it would do.
 
     Defaults: the share is the paper's; band and gains are ours, tried on the tiny reasoner of
-    ``tools/measure_effects.py`` only. A larger model or learning rate may want others: begin with ``dry_run``.
+    ``tools/measure_effects.py`` only. A larger model or learning rate may need others: begin with ``dry_run``.
 
-    Harm: holding entropy is no goal of its own: one paper saw no clear relation between a held level and the score
-    (2505.22617). A floor above what the task needs keeps the policy from committing; watch the reward beside the
-    entropy.
+    Harm: entropy is not a goal in itself: one paper saw no clear relation between its level and the score (2505.22617).
+    A floor above what the task needs keeps the policy from committing; monitor the reward together with the entropy.
     """
 
     share: float = 0.2
-    """Share of tokens that fork, where they are told by their entropy; 0.2 in 2506.01939."""
+    """Share of tokens that fork if the entropy decides; 0.2 in 2506.01939."""
     forks: Literal["entropy", "planning"] = "entropy"
-    """What makes a token fork: a large entropy, or being one that plans."""
+    """What makes a token fork: a large entropy, or being a planning token."""
     floor: float = 0.7
     """Lower edge of the band, as a multiple of the start."""
     ceiling: float = 1.5
     """Upper edge of the band, as a multiple of the start."""
     settle: int = 5
-    """Optimizer steps whose mean sets the start; nothing is done in them."""
+    """Optimizer steps whose mean is the start; it does not act in them."""
     proportional: float = 0.05
     """Coefficient for a distance of one whole start."""
     integral: float = 0.01
-    """What one step at that distance adds to the push."""
+    """Growth of the push per step at that distance."""
     limit: float = 0.2
     """Largest coefficient in either direction."""
     dry_run: bool = False
@@ -126,15 +124,15 @@ class ForkThermostat(Mechanism[Batch, ThermostatState]):
         return frozenset({"entropy", ENTROPY_GRADIENT} | ({"planning"} if self.forks == "planning" else set()))
 
     def init(self) -> ThermostatState:
-        """Nothing seen, nothing done."""
+        """Start with no step seen and a coefficient of 0."""
         return ThermostatState()
 
     def apply(self, batch: Batch, state: ThermostatState, selection: Selection | None) -> Effect[Batch]:
-        """Price the entropy of this micro-batch's forking tokens and count all entropies."""
+        """Add the entropy term of this micro-batch's forking tokens and count all entropies."""
         entropy = not_none(batch.entropy)
-        forks = self._forks(batch, entropy, state)
+        forks = self.forking_tokens(batch, state)
         coefficient = 0.0 if self.dry_run else state.coefficient
-        terms = tuple(masked_values(price, forks) for price in entropy_bonus_terms(batch, coefficient))
+        terms = tuple(masked_values(term, forks) for term in entropy_bonus_terms(batch, coefficient))
         settled = batch.mask & ~forks
         stats = {
             "entropies": EntropyHistogram.from_tokens(entropy, forks if self.forks == "planning" else batch.mask),
@@ -144,42 +142,46 @@ class ForkThermostat(Mechanism[Batch, ThermostatState]):
         return Effect(batch, terms, stats)
 
     def update(self, state: ThermostatState, stats: Mapping[str, Any]) -> ThermostatState:
-        """Measure the forking tokens, move the coefficient, and write down a change of mood."""
+        """Measure the forking tokens, update the coefficient, and record a change of mode."""
         share = 1.0 if self.forks == "planning" else self.share
-        threshold, entropy = stats["entropies"].top(share) if "entropies" in stats else (math.inf, math.nan)
+        threshold, entropy = stats["entropies"].top_share(share) if "entropies" in stats else (math.inf, math.nan)
         if math.isnan(entropy):
             return state
         steps = state.steps + 1
         if steps <= self.settle:
             start = state.start + (entropy - state.start) / steps
             return replace(state, steps=steps, start=start, entropy=entropy, threshold=threshold)
-        error = self._distance(entropy, state.start)
+        error = self.distance_to_band(entropy, state.start)
         push = state.push + self.integral * error
         wanted = self.proportional * error + push
         coefficient = max(-self.limit, min(self.limit, wanted))
         if wanted != coefficient and error * wanted > 0:
-            push = state.push  # wound up against the limit: integrating on would only delay the way back
+            push = state.push  # anti-wind-up: integrating at the limit would only delay the way back
         moved = replace(state, steps=steps, entropy=entropy, threshold=threshold, push=push, coefficient=coefficient)
         return self._record_mode(moved, error)
 
+    def upgrade_state(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Rename the key of earlier checkpoints: ``mode`` was ``mood``."""
+        return {"mode" if key == "mood" else key: value for key, value in table.items()}
+
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Without gains or with a limit of zero the coefficient stays zero."""
+        """Report a limit or gains of 0: the coefficient stays zero."""
         if self.limit == 0 or self.proportional == self.integral == 0:
-            reason = "its limit or both of its gains are 0, so nothing is ever paid or charged."
+            reason = "its limit or both of its gains are 0, so entropy is never rewarded or penalised."
             return NoEffect("fork-thermostat", reason, "Set limit and a gain above 0; to only report, set dry_run.")
         return None
 
-    def _forks(self, batch: Batch, entropy: Tensor, state: ThermostatState) -> Tensor:
-        """Return which tokens fork."""
+    def forking_tokens(self, batch: Batch, state: ThermostatState) -> Tensor:
+        """Return a mask of the forking tokens."""
         if self.forks == "planning":
             return batch.mask & not_none(batch.planning)
-        rounded = entropy.detach().float()  # as the histogram rounds, so that tokens of equal entropy fork together
+        rounded = not_none(batch.entropy).detach().float()  # like the histogram, so equal entropies fork together
         return batch.mask & (
             rounded >= (math.inf if state.threshold is None else FORK_THRESHOLD_SHARE * state.threshold)
         )
 
-    def _distance(self, entropy: float, start: float) -> float:
-        """Return how far H is outside the band in units of the start: above 0 below the floor, below 0 above the ceiling."""
+    def distance_to_band(self, entropy: float, start: float) -> float:
+        """Return how far H is outside the band, in units of the start: positive below the floor, negative above."""
         if start <= 0:
             return 0.0
         relative = entropy / start

@@ -1,4 +1,4 @@
-"""Forking tokens, the 80/20 rule: train only on the positions where the policy is least decided."""
+"""Forking tokens, the 80/20 rule: train only on the tokens with the largest entropy."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class ForkingTokens(Mechanism[Batch, None]):
-    """Let only the tokens with the most entropy move the policy; the others follow from them anyway.
+    """Train only on the tokens with the largest entropy; the others follow from them.
 
-    The ``share`` of tokens with the largest entropy keep their policy loss, the others' is weighted with 0
+    The ``share`` of tokens with the largest entropy keep their policy loss, the others get weight 0
     (2506.01939). The denominator still counts all tokens, as in TRL; dividing by the kept ones would make the step
-    about five times as large. Extra terms, e.g. the KL to a reference, act on all tokens. The ranking is over the
-    optimizer's whole batch on all ranks, where TRL ranks each micro-batch.
+    about five times as large. Extra terms, e.g. the KL to a reference, act on all tokens. Tokens are ranked
+    over the optimizer's whole batch on all ranks; TRL ranks each micro-batch.
 
     Kept are ``1 + floor(share * (tokens - 1))``: as many as reach the linearly interpolated quantile when all entropies
-    differ; among equal entropies at the edge they are drawn. A token of entropy 0 is certain, decides nothing and has
-    no gradient: below a share of 1 it is never kept, so a policy that is certain of most tokens keeps fewer than the
-    share. (There the quantile is 0, and TRL, which keeps all that reach it, keeps everything.)
+    differ; ties at the edge are broken at random. A token of entropy 0 is certain and has no gradient: below a share of
+    1 it is never kept. So a policy that is certain of most tokens keeps fewer than the share. (There the quantile is 0,
+    and TRL, which keeps all tokens that reach it, keeps everything.)
 
     Defaults: the paper's.
 
     Harm: the gain grows with the model (+11 points on AIME25 at 32B, none at 8B in the paper), so small models may
-    lose. Fewer than one in ten of these tokens plans anything (2509.03646): it finds indecision, not strategy.
+    lose. Fewer than one in ten of these tokens plans (2509.03646): it finds uncertainty, not strategy.
     """
 
     share: float = 0.2
@@ -46,7 +46,7 @@ class ForkingTokens(Mechanism[Batch, None]):
         return frozenset({"entropy"})
 
     def survey(self, whole: Batch, state: None) -> Selection:
-        """Pick the tokens to keep in the whole batch."""
+        """Select the tokens to keep in the whole batch."""
         if self.share == 1:
             return Selection({"picked": whole.mask})
         entropy = not_none(whole.entropy)
@@ -54,7 +54,7 @@ class ForkingTokens(Mechanism[Batch, None]):
         return Selection({"picked": select_largest(entropy, whole.mask & (entropy > 0), kept, token_keys(whole))})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Weigh every other token with 0."""
+        """Give every other token weight 0."""
         kept, entropy = selection_mask(selection), not_none(batch.entropy).detach()
         stats = {
             "kept": Mean(kept.sum(), batch.mask.sum()),
@@ -63,5 +63,5 @@ class ForkingTokens(Mechanism[Batch, None]):
         return Effect(batch.scale_weights(kept.to(batch.logprobs.dtype)), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Name a share that is less than one token."""
+        """Report a share of less than one token."""
         return share_too_small("forking-tokens", self.share, regime)

@@ -15,23 +15,23 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class GradientPreserving(Mechanism[Batch, None]):
-    """Go on pushing a token whose probability has moved too far, but no harder than at the edge of the clip.
+    """Keep training a token whose probability has moved too far, with the gradient of the clip's edge.
 
-    With ``edge(x) = x / ratio.detach() * ratio``, which is worth x and has a gradient::
+    With ``edge(x) = x / ratio.detach() * ratio``, which has the value x and a gradient::
 
         ratio < 1 - low  and A < 0:   -below * edge(1 - low)  * A
         ratio > 1 + high and A > 0:   -above * edge(1 + high) * A
         otherwise:                    -ratio * A
 
     ``below = above = 1`` is GPPO (Klear-Reasoner, 2508.07629), whose value is that of clip-higher.
-    ``below = 0.75, above = 1`` is CE-GPPO (2509.20712): tokens that are rare and wrong lower the entropy when they are
-    pushed on, tokens that are rare and right raise it, so a smaller ``below`` or a larger ``above`` keeps more entropy.
+    ``below = 0.75, above = 1`` is CE-GPPO (2509.20712): training on rare wrong tokens lowers the entropy, on rare right
+    tokens it raises it. So a smaller ``below`` or a larger ``above`` keeps more entropy.
     At 0 and 0 the gradient is that of the clipped policy loss.
 
     Defaults: GPPO's, with the bounds of its paper.
 
-    Harm: with ``below = 1`` the wrong tokens that a clip would have spared are pushed towards zero, which costs
-    entropy; the released CE-GPPO scripts use 0.5 for 1.5B models, and ``high = 0.2``. On strictly on-policy updates it
+    Harm: with ``below = 1`` wrong tokens that a clip would have spared are driven towards zero, which costs entropy.
+    The released CE-GPPO scripts use 0.5 for 1.5B models, and ``high = 0.2``. On strictly on-policy updates it
     is the plain policy gradient.
     """
 
@@ -44,14 +44,13 @@ class GradientPreserving(Mechanism[Batch, None]):
     scripts.
     """
     below: float = 1.0
-    """What is left of the gradient of rare wrong tokens, at the lower edge; 1 in GPPO, in CE-GPPO 0.75 for 7B and 0.5
-    for 1.5B.
+    """Factor of the gradient of rare wrong tokens, at the lower edge; 1 in GPPO; in CE-GPPO 0.75 for 7B, 0.5 for 1.5B.
     """
     above: float = 1.0
-    """What is left of the gradient of right tokens that grew, at the upper edge; 1 in both papers."""
+    """Factor of the gradient of right tokens that grew, at the upper edge; 1 in both papers."""
     dual: float | None = None
-    """Largest ratio that counts where the advantage is negative; 10 in both papers' code, where it does drop gradients.
-    None: no bound.
+    """Largest ratio where the advantage is negative; 10 in both papers' code, where it does drop gradients. None: no
+    bound.
     """
 
     def __post_init__(self) -> None:
@@ -61,12 +60,12 @@ class GradientPreserving(Mechanism[Batch, None]):
         require(self, "dual", self.dual is None or self.dual > 1, "a number above 1")
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Set the surrogate and say which tokens lost their gradient to a scale of 0 or the dual bound."""
+        """Set the surrogate and mark the tokens that lost their gradient to a factor of 0 or the dual bound."""
         moved, advantages = ratio(batch.logprobs, not_none(batch.old_logprobs)), batch.advantages
         low, high = 1 - self.low, 1 + self.high
         below, above = (moved < low) & (advantages < 0), (moved > high) & (advantages > 0)
-        one = moved / moved.detach()
-        pushed = torch.where(below, self.below * low * one, torch.where(above, self.above * high * one, moved))
+        unit = moved / moved.detach()
+        pushed = torch.where(below, self.below * low * unit, torch.where(above, self.above * high * unit, moved))
         losses, clipped = -pushed * advantages, (below & (self.below == 0)) | (above & (self.above == 0))
         if self.dual is not None:
             capped = (advantages < 0) & (moved > self.dual)
@@ -79,7 +78,7 @@ class GradientPreserving(Mechanism[Batch, None]):
         return Effect(replace(batch, surrogate=losses, clipped=clipped), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """On strictly on-policy updates no edge is ever reached."""
+        """Report strictly on-policy updates, where no edge is ever reached."""
         if regime.on_policy:
             reason = "no token ever reaches an edge: every update is strictly on-policy, so the ratio is exactly 1."
             return NoEffect("gradient-preserving", reason, ON_POLICY_REMEDY)

@@ -1,11 +1,9 @@
-"""KL-Cov: hold the tokens to the old policy whose update would cost the most entropy."""
+"""KL-Cov: a KL penalty on the tokens whose update would cost the most entropy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-from torch import Tensor
 
 from breadth.base.checks import require
 from breadth.base.stats import Mean
@@ -17,30 +15,31 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class KLCov(Mechanism[Batch, None]):
-    """Charge the few tokens that would sharpen the policy most for every step away from the old policy.
+    """Penalise the drift from the old policy on the few tokens that would sharpen the policy most.
 
     ``coefficient * D`` is added to the loss of the ``max(1, floor(share * tokens))`` tokens with the largest covariance
-    (2505.22617), over the optimizer's whole batch on all ranks, where verl and the paper's code choose in each
+    (2505.22617), over the optimizer's whole batch on all ranks; verl and the paper's code select in each
     micro-batch. D is ``|log p - log p_old|`` of the sampled token in both codes, and KL(old || current) over the
     vocabulary in the paper. Their policy loss has no clip: ``ClippedPolicy(low=1, high=inf)``.
 
-    Defaults: the paper's scripts for 7B; verl ships 2e-4 and a coefficient of 0.1, ten times weaker than what was
+    Defaults: the paper's scripts for 7B; verl's are 2e-4 and a coefficient of 0.1, ten times weaker than
     published.
 
-    Harm: the sampled form is no KL: its gradient is ``coefficient * sign(log p - log p_old)`` however small the drift,
-    so it reverses the update wherever ``|A| * ratio < coefficient``. Both forms have no gradient at all where the
+    Harm: the sampled form is not a KL: its gradient is ``coefficient * sign(log p - log p_old)`` however small the
+    drift, so it reverses the update wherever ``|A| * ratio < coefficient``. Neither form has a gradient where the
     policies agree, so they do nothing on strictly on-policy updates. Both collapse and a surge of entropy have been
-    reported over long runs on Qwen3 base models.
+    reported in long runs on Qwen3 base models.
     """
 
     share: float = 2e-3
-    """Share of all tokens to charge; 2e-3 for 7B, 2e-4 for 32B in the paper (its scripts write 0.2 and 0.02 percent); 0
-    switches it off.
+    """Share of all tokens to penalise; 2e-3 for 7B, 2e-4 for 32B in the paper (its scripts write 0.2 and 0.02 percent).
+
+    0 switches it off.
     """
     coefficient: float = 1.0
-    """Price of one nat; 1 in the paper's scripts, 0.1 in verl."""
+    """Penalty per nat; 1 in the paper's scripts, 0.1 in verl."""
     divergence: Literal["sampled", "full"] = "sampled"
-    """What is charged: the drift of the sampled token, as in the public code, or the KL over the whole vocabulary, as
+    """What is penalised: the drift of the sampled token, as in the public code, or the KL over the whole vocabulary, as
     in the paper.
     """
 
@@ -55,14 +54,19 @@ class KLCov(Mechanism[Batch, None]):
         return frozenset({"old_divergence"} if self.divergence == "full" else ())
 
     def survey(self, whole: Batch, state: None) -> Selection:
-        """Pick the tokens with the largest covariance in the whole batch."""
+        """Select the tokens with the largest covariance in the whole batch."""
         count = share_to_count(self.share, int(whole.mask.count_nonzero()))
         return Selection({"picked": select_largest(covariance(whole), whole.mask, count, token_keys(whole))})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Charge the picked tokens for their distance to the old policy."""
+        """Penalise the selected tokens for their distance to the old policy."""
         chosen = selection_mask(selection)
-        distance = masked_values(self._distance(batch), chosen)
+        drift = (
+            not_none(batch.old_divergence)
+            if self.divergence == "full"
+            else log_ratio(batch.logprobs, not_none(batch.old_logprobs)).abs()
+        )
+        distance = masked_values(drift, chosen)
         stats = {
             "picked": Mean(chosen.sum(), batch.mask.sum()),
             "distance": Mean(distance.detach().sum(), chosen.sum()),
@@ -70,7 +74,7 @@ class KLCov(Mechanism[Batch, None]):
         return Effect(batch, (self.coefficient * distance,) if self.coefficient and self.share else (), stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Where the policies agree the distance is smallest and has no gradient."""
+        """Report on-policy updates (no gradient), one response per update, and a share of less than one token."""
         if regime.on_policy:
             reason = (
                 "every update is strictly on-policy: the distance to the old policy is exactly 0, and so is its"
@@ -78,8 +82,3 @@ class KLCov(Mechanism[Batch, None]):
             )
             return NoEffect("kl-cov", reason, f"Use clip-cov, which acts there. {ON_POLICY_REMEDY}")
         return no_covariance("kl-cov", regime) or share_too_small("kl-cov", self.share, regime)
-
-    def _distance(self, batch: Batch) -> Tensor:
-        if self.divergence == "full":
-            return not_none(batch.old_divergence)
-        return log_ratio(batch.logprobs, not_none(batch.old_logprobs)).abs()

@@ -1,4 +1,4 @@
-"""The KL to a reference policy as a loss term: four estimators from the sampled token, one with the right value and the right gradient."""
+"""The KL to a reference policy as a loss term: four estimators; only k3+ has the right value and gradient."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from breadth.training.ops import log_ratio, masked_values
 from breadth.training.records import Batch, not_none
 
 MAX_DISTANCE = 100.0
-"""Distances count as at most this many nats: a probability of e^-100 is about the smallest that float32 holds (e^-103).
-"""
+"""Distances are clamped to this many nats: e^-100 is about the smallest probability in float32 (e^-103)."""
 
 
 @dataclass(frozen=True)
 class ReferenceKL(Mechanism[Batch, None]):
-    """Charge the policy for leaving the reference policy.
+    """Penalise the distance to the reference policy.
 
     Adds ``coefficient * k`` to every token's loss, with ``d = log p - log p_reference`` of the sampled token. In
     expectation over tokens of the current policy (k1 to k3 are Schulman's of 2020; k3+ is verl's)::
@@ -33,22 +32,23 @@ class ReferenceKL(Mechanism[Batch, None]):
 
     On tokens of an older policy all four are off by the drift.
 
-    Defaults: k3+, the only one right in both; the coefficient of verl and DeepSeek-R1 (GRPO, 2402.03300, has 0.04 with
-    k3). Most of the recent recipes for reasoning (DAPO, Dr. GRPO, GPPO) leave the term out.
+    Defaults: k3+, the only one right in both; the coefficient is that of verl and DeepSeek-R1 (GRPO, 2402.03300, has
+    0.04 with k3). Most of the recent recipes for reasoning (DAPO, Dr. GRPO, GPPO) leave the term out.
 
-    Harm: it holds the policy near a reference that may not solve the task, and costs a forward pass of the reference.
-    k3 explodes on tokens that the reference likes and the policy has given up: its gradient is ``1 - exp(-d)``.
+    Harm: it keeps the policy near a reference that may not solve the task, and costs a forward pass of the reference.
+    k3 explodes on tokens that are likely for the reference but not for the policy: its gradient is ``1 - exp(-d)``.
     """
 
     coefficient: float = 0.001
-    """Price of one nat; 0 switches it off."""
+    """Penalty per nat; 0 switches it off."""
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3+"
-    """Which of the four."""
+    """Which of the four estimators."""
     tokens: Literal["all", "planning"] = "all"
-    """Where it is charged: everywhere, or only where the policy plans.
+    """Where it acts: on all tokens, or only on planning tokens.
 
-    The second holds the choices near the reference's and leaves the
-    carrying out free to improve; it wants to be told which tokens plan."""
+    The second keeps the choices near the reference's and lets their execution improve; the trainer must mark the
+    planning tokens.
+    """
 
     def __post_init__(self) -> None:
         require(self, "estimator", self.estimator in ("k1", "k2", "k3", "k3+"), "'k1', 'k2', 'k3' or 'k3+'")
@@ -57,18 +57,18 @@ class ReferenceKL(Mechanism[Batch, None]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The reference policy's log-probabilities; which tokens plan, if only those are charged for."""
+        """The reference policy's log-probabilities; which tokens plan, if only those are penalised."""
         return frozenset({"reference_logprobs"} | ({"planning"} if self.tokens == "planning" else set()))
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
         """Add the term and report the estimate."""
-        charged = batch.mask if self.tokens == "all" else batch.mask & not_none(batch.planning)
-        divergence = masked_values(self._divergence(batch.logprobs, not_none(batch.reference_logprobs)), charged)
-        stats = {"divergence": Mean(divergence.detach().sum(), charged.sum())}
+        penalised = batch.mask if self.tokens == "all" else batch.mask & not_none(batch.planning)
+        divergence = masked_values(self.estimate_kl(batch.logprobs, not_none(batch.reference_logprobs)), penalised)
+        stats = {"divergence": Mean(divergence.detach().sum(), penalised.sum())}
         return Effect(batch, (self.coefficient * divergence,) if self.coefficient else (), stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """As a loss, k1 is log p plus a constant, and the expected gradient of log p is zero."""
+        """Report k1 on-policy: as a loss it is log p plus a constant, and the expected gradient of log p is zero."""
         if regime.on_policy and self.estimator == "k1":
             return NoEffect(
                 "reference-kl",
@@ -77,7 +77,8 @@ class ReferenceKL(Mechanism[Batch, None]):
             )
         return None
 
-    def _divergence(self, logprobs: Tensor, reference: Tensor) -> Tensor:
+    def estimate_kl(self, logprobs: Tensor, reference: Tensor) -> Tensor:
+        """Return (B, T) the estimate of the KL at each token."""
         distance = (logprobs - reference).clamp(-MAX_DISTANCE, MAX_DISTANCE)
         if self.estimator == "k1":
             return distance

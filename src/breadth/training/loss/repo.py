@@ -1,4 +1,4 @@
-"""REPO-R: scales advantages by how rare a token is, as much as it takes to keep the entropy the run began with."""
+"""REPO-R: scales advantages by the surprise of a token, adapted to keep the run's starting entropy."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ from breadth.training.records import Batch
 
 @dataclass(frozen=True)
 class RepoState:
-    """What REPO remembers between steps."""
+    """What REPO keeps between steps."""
 
     steps: int = 0
     """Optimizer steps seen."""
     start: float = 0.0
-    """Mean entropy over the settling steps so far, in nats; what is held once they are over."""
+    """Mean entropy over the settling steps so far, in nats; the target once they are over."""
     scale: float = 0.0
-    """Change of an advantage, as a share of it, for one nat of surprise."""
+    """Relative change of an advantage per nat of surprise."""
 
 
 @dataclass(frozen=True)
 class Repo(Mechanism[Batch, RepoState]):
-    """Reward rare tokens of right answers more and blame rare tokens of wrong answers less, until entropy is back where it began.
+    """Reward rare tokens of correct answers more and blame those of wrong answers less, to keep the starting entropy.
 
     With the surprise ``s = -logprob`` of the sampled token, without its gradient, before the surrogate::
 
         A > 0:  A * (1 + scale * s)            A < 0:  A * max(0, 1 - scale * s)
         scale doubles after a step whose entropy is below the start, halves after one above, inside [smallest, largest]
 
-    REPO-R (2603.11682). It needs no logits, so it works with fused losses; the entropy it compares is that of the
-    sampled tokens unless ``reads`` asks for the exact one: what a chain does must not depend on which of the two
-    happens to be there. The floor of 0 keeps a rare token of a wrong answer from being rewarded (``scale * s > 1``). A
-    surprise counts up to 20 nats.
+    REPO-R (2603.11682). It needs no logits, so it works with fused losses. The entropy it compares is that of the
+    sampled tokens unless ``reads`` asks for the exact one. The floor of 0 keeps a rare token of a wrong answer from
+    being rewarded (``scale * s > 1``). The surprise is clamped to 20 nats.
 
-    Source of the defaults: the rule is the paper's; its numbers were not in anything read, so scale 0.1, its range
-    (three doublings or halvings) and the settling steps are **ours**. The paper's start is that of training; ours the
-    mean over the first ``settle`` steps, with the scale held.
+    Source of the defaults: the rule is the paper's. We have not seen its numbers, so scale 0.1, its range (three
+    doublings or halvings) and the settling steps are **ours**. The paper's start is that of training; ours is the mean
+    over the first ``settle`` steps, with a constant scale.
 
-    Harm: the advantages grow without a bound of their own: at a scale of 0.8 a token of 1 % in a right answer gets 4.7
-    times its advantage. Doubling and halving at every step swings around the start by design. The same paper's
-    strongest row was none of this but strictly on-policy updates with the ratio in full precision.
+    Harm: the advantages have no bound: at a scale of 0.8 a token of 1 % in a right answer gets 4.7
+    times its advantage. Doubling and halving at every step oscillates around the start by design. The paper's
+    strongest row was not this but strictly on-policy updates with the ratio in full precision.
     """
 
     precedes = Role.SURROGATE
@@ -57,11 +56,11 @@ class Repo(Mechanism[Batch, RepoState]):
     scale: float = 0.1
     """Scale of the first steps; ours."""
     smallest: float = 0.0125
-    """Scale that is not halved further; ours."""
+    """Smallest scale; ours."""
     largest: float = 0.8
-    """Scale that is not doubled further; ours."""
+    """Largest scale; ours."""
     reads: EntropySource = "sampled"
-    """Which entropy is compared with the start: of the sampled tokens, or exact."""
+    """Which entropy is compared with the start: that of the sampled tokens, or the exact one."""
     settle: int = 5
     """Optimizer steps whose mean entropy is the start; ours."""
 
@@ -74,11 +73,11 @@ class Repo(Mechanism[Batch, RepoState]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Nothing, or the entropy of each token where it is read, without gradient."""
+        """Nothing, or the entropy of each token without gradient."""
         return fields_for(self.reads)
 
     def init(self) -> RepoState:
-        """Begin with the scale that is set."""
+        """Start with the configured scale."""
         return RepoState(scale=self.scale)
 
     def apply(self, batch: Batch, state: RepoState, selection: Selection | None) -> Effect[Batch]:
@@ -91,7 +90,7 @@ class Repo(Mechanism[Batch, RepoState]):
         return Effect(replace(batch, advantages=batch.advantages * factor), stats=stats)
 
     def update(self, state: RepoState, stats: Mapping[str, Any]) -> RepoState:
-        """Settle on the start, then double or halve the scale."""
+        """Measure the start, then double or halve the scale."""
         entropy = stats.get("entropy", Mean()).value
         if not math.isfinite(entropy):
             return state
@@ -102,7 +101,7 @@ class Repo(Mechanism[Batch, RepoState]):
         return replace(state, steps=steps, scale=max(self.smallest, min(self.largest, state.scale * factor)))
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Say so when the scale is zero: it stays zero however often it is doubled."""
+        """Report a scale of 0, which doubling does not change."""
         return (
             NoEffect("repo", "its scale is 0 and doubling keeps it there.", "Set a scale above 0, e.g. 0.1.")
             if self.scale == 0

@@ -1,4 +1,4 @@
-"""The sequence-level policy loss of GSPO: one ratio, and one decision to clip, for each response."""
+"""The sequence-level policy loss of GSPO: one ratio and one clip per response."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from breadth.training.records import Batch, not_none
 
 @dataclass(frozen=True)
 class SequenceRatio(Mechanism[Batch, None]):
-    """Judge by the whole response how far the policy has moved, and clip all of its tokens or none.
+    """Measure how far the policy has moved by the whole response, and clip all of its tokens or none.
 
     With the geometric mean ``s = exp(mean over the response of log(current / old))`` the loss of each token is
     ``-min(s * A, clip(s, 1 - low, 1 + high) * A)``, and its gradient ``-s * A`` where the clip does not act (GSPO,
     2507.18071, in the form the paper calls GSPO-token; verl's loss mode ``gspo``). The paper averages by response:
-    ``Reduction(by="sequence-mean")``; by token, long responses count for more. Where the advantage is the same all over
-    a response, this is the paper's own objective. A token's log-ratio counts as at most 20 in either direction.
+    ``Reduction(by="sequence-mean")``; by token, long responses count for more. If all tokens of
+    a response share the advantage, this is the paper's own objective. Log-ratios of tokens are clamped to +-20.
 
     Defaults: the paper's experiments, which verl's example script repeats.
 
     Harm: bounds of this size clip two orders of magnitude more tokens than GRPO's (the paper's own figure); with bounds
-    meant for tokens (0.2) it hardly ever clips. A mean over few tokens is noisier, so short responses are to be
-    expected among the clipped ones.
+    meant for tokens (0.2) it hardly ever clips. A mean over few tokens is noisier, so expect short responses among the
+    clipped ones.
     """
 
     role = Role.SURROGATE
@@ -42,7 +42,7 @@ class SequenceRatio(Mechanism[Batch, None]):
         require(self, "high", self.high >= 0, "a number of 0 or more")
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
-        """Set the surrogate and say which tokens lost their gradient with their response."""
+        """Set the surrogate and mark the tokens of clipped responses."""
         logprobs, advantages = batch.logprobs, batch.advantages
         drift = sequence_mean(log_ratio(logprobs.detach(), not_none(batch.old_logprobs)), batch.mask)
         moved = (drift[:, None] + logprobs - logprobs.detach()).exp()
@@ -57,7 +57,7 @@ class SequenceRatio(Mechanism[Batch, None]):
         return Effect(replace(batch, surrogate=losses, clipped=below | above), stats=stats)
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """On strictly on-policy updates every ratio is 1, of tokens and of responses alike."""
+        """Report strictly on-policy updates, where every ratio is 1."""
         if regime.on_policy:
             reason = (
                 "every update is strictly on-policy, so the ratio is exactly 1 and the loss is the plain policy"

@@ -1,4 +1,4 @@
-"""Difficulty: train on the problems the policy solves sometimes; put the others off, and never throw one away."""
+"""Difficulty: train on problems the policy solves sometimes; defer the others, and never discard one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Sele
 from breadth.training.records import Plan
 
 ProblemStatus = Literal["candidate", "active", "deferred", "easy"]
-"""Where a problem stands: not yet judged, trained on, put off as too hard, or put off as too easy."""
+"""Status of a problem: not yet rated, trained on, deferred as too hard, or skipped as too easy."""
 
 FAILED_PILOTS_TO_FLAG = 2
-"""Failed pilots in a row after which a problem is flagged for another wording or a hint."""
+"""Failed pilots in a row after which a problem is flagged for rewriting."""
 
 
 @dataclass(frozen=True)
 class ProblemState:
-    """What is known of one problem."""
+    """What is known about one problem."""
 
     status: ProblemStatus = "candidate"
-    """What its last pilot made of it."""
+    """Result of its last pilot."""
     rollouts: int = 0
-    """Rollouts of the pilot under way."""
+    """Rollouts of the current pilot."""
     correct: int = 0
-    """Correct ones among them."""
+    """Correct rollouts among them."""
     failures: int = 0
     """Pilots in a row that ended below the band."""
     since: int = 0
@@ -44,63 +44,63 @@ class ProblemState:
 
 @dataclass(frozen=True)
 class DifficultyState:
-    """Every problem that was ever sampled."""
+    """Every problem that was sampled so far."""
 
     problems: Mapping[str, ProblemState] = field(default_factory=dict)
-    """Problem -> its standing; a problem not in it is a candidate."""
+    """Problem -> its state; a problem without one is a candidate."""
 
     def problems_to_rewrite(self) -> tuple[str, ...]:
-        """Return the problems that failed two pilots in a row: rewrite them or give a hint."""
-        return tuple(sorted(problem for problem, one in self.problems.items() if one.is_flagged))
+        """Return the problems that failed two pilots in a row: rewrite them or add a hint."""
+        return tuple(sorted(problem for problem, state in self.problems.items() if state.is_flagged))
 
 
-def status_shares(standings: Sequence[ProblemState]) -> dict[str, Mean]:
-    """Return the share of problems in each stage, and of those flagged, as stats."""
-    stages, total = Counter(one.status for one in standings), len(standings)
-    shares = {stage: Mean(stages[stage], total) for stage in get_args(ProblemStatus)}
-    return shares | {"flagged": Mean(sum(one.is_flagged for one in standings), total)}
+def status_shares(states: Sequence[ProblemState]) -> dict[str, Mean]:
+    """Return the share of problems of each status, and of those flagged, as stats."""
+    counts, total = Counter(state.status for state in states), len(states)
+    shares = {status: Mean(counts[status], total) for status in get_args(ProblemStatus)}
+    return shares | {"flagged": Mean(sum(state.is_flagged for state in states), total)}
 
 
 def problem_uniform(problem: str, seed: int, step: int) -> float:
-    """Return a uniform number in [0, 1) decided by problem, seed and generation alone."""
+    """Return a uniform number in [0, 1) determined by problem, seed and generation."""
     digest = blake2b(f"{seed}/{step}/{problem}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / float(1 << 53)
 
 
 @dataclass(frozen=True)
 class Difficulty(Mechanism[Plan, DifficultyState]):
-    """Sample a problem while the policy solves it sometimes; come back later to those it never or nearly always solves.
+    """Sample a problem while the policy solves it sometimes; retry later those it never or nearly always solves.
 
-    Every ``pilot`` rollouts of a problem, over as many generations as they take, decide by their share p of correct
-    ones::
+    Every ``pilot`` rollouts of a problem, over as many generations as needed, decide by their share p of correct
+    rollouts::
 
-        candidate -> active     low <= p <= high     sampled, and judged again every pilot
-                     deferred   p < low              left out; sampled again after ``retry`` generations
-                     easy       p > high             left out; drawn for review with probability ``review`` each
-                     generation
+        candidate -> active     low <= p <= high     sampled, and rated again every pilot
+                     deferred   p < low              skipped; sampled again after ``retry`` generations
+                     easy       p > high             skipped; sampled with probability ``review`` per generation
 
-    Nothing is deleted: p = 0 in a few rollouts means unknown; of such MATH problems 10 to 23 % are reported to be
-    solved when decoding is perturbed. After two failed pilots in a row a problem is flagged (``Standings.flagged``) and
-    still retried. Pilots are ordinary training rollouts: the trainer's sample counts are kept, those of problems left
-    out become 0. When nothing would be left to sample, the plan stays as it was.
+    Nothing is deleted: p = 0 in a few rollouts means unknown. Of such MATH problems 10 to 23 % are reported to be
+    solved when decoding is perturbed. After two failed pilots in a row a problem is flagged
+    (``DifficultyState.problems_to_rewrite``) and still retried. Pilots are ordinary training rollouts: the trainer's
+    sample counts are kept, those of skipped problems become 0. If nothing would be left to sample, the plan does not
+    change.
 
-    The state machine is ours, and so are ``retry`` and ``review``; the other numbers are Pilot-Commit's (pilots of 16,
-    skip above 0.75, defer below 1/8), as reported by others.
+    The state machine, ``retry`` and ``review`` are ours; the other numbers are Pilot-Commit's (pilots of 16, skip above
+    0.75, defer below 1/8), as reported by others.
 
-    Harm: the accuracy logged in training becomes that of the chosen problems and cannot be compared between runs. Items
-    solved by a lax checker look easy or active: this is no check of the data.
+    Harm: the logged training accuracy becomes that of the chosen problems and cannot be compared between runs. Problems
+    with a lax checker look easy or active: this does not check the data.
     """
 
     pilot: int = 16
     """Rollouts that decide; 16 in Pilot-Commit."""
     low: float = 0.125
-    """Least share of correct rollouts to train on."""
+    """Smallest share of correct rollouts to train on."""
     high: float = 0.75
     """Largest share of correct rollouts to train on."""
     retry: int = 100
-    """Generations until a deferred problem is tried again: about an epoch of yours."""
+    """Generations until a deferred problem is retried: about one epoch."""
     review: float = 0.02
-    """Chance of an easy problem to be sampled in a generation."""
+    """Probability that an easy problem is sampled in a generation."""
 
     def __post_init__(self) -> None:
         require(self, "pilot", self.pilot >= 1, "1 or more")
@@ -110,13 +110,13 @@ class Difficulty(Mechanism[Plan, DifficultyState]):
         require(self, "review", 0 <= self.review <= 1, "a number from 0 to 1")
 
     def init(self) -> DifficultyState:
-        """Every problem is a candidate."""
+        """Start with every problem as a candidate."""
         return DifficultyState()
 
     def apply(self, batch: Plan, state: DifficultyState, selection: Selection | None) -> Effect[Plan]:
-        """Take in the generation that ended, and leave out the problems that are put off."""
-        standings = self._learn(state.problems, batch.results, batch.step)
-        known = [standings.get(problem, ProblemState()) for problem in batch.problems]
+        """Add the last generation's results and skip deferred and easy problems."""
+        problems = self._learn(state.problems, batch.results, batch.step)
+        known = [problems.get(problem, ProblemState()) for problem in batch.problems]
         wanted = [
             self._should_sample(problem_state, problem, batch)
             for problem_state, problem in zip(known, batch.problems, strict=True)
@@ -126,46 +126,56 @@ class Difficulty(Mechanism[Plan, DifficultyState]):
         stats = {
             **status_shares(known),
             "exhausted": Max(float(exhausted)),
-            "rollouts": Counts({problem: drawn for problem, (drawn, _) in batch.results.items()}),
+            "rollouts": Counts({problem: rollouts for problem, (rollouts, _) in batch.results.items()}),
             "solved": Counts({problem: correct for problem, (_, correct) in batch.results.items()}),
             "clock": Counts({"generation": batch.step}),
         }
         return Effect(batch if exhausted else replace(batch, samples=samples), stats=stats)
 
     def update(self, state: DifficultyState, stats: Mapping[str, Any]) -> DifficultyState:
-        """Keep what the generation that ended has shown."""
+        """Store the last generation's results."""
         if "rollouts" not in stats:
             return state
         solved = stats["solved"].by_label
-        seen = {problem: (int(drawn), int(solved[problem])) for problem, drawn in stats["rollouts"].by_label.items()}
-        return DifficultyState(self._learn(state.problems, seen, int(stats["clock"].by_label["generation"])))
+        rollouts = stats["rollouts"].by_label
+        results = {problem: (int(count), int(solved[problem])) for problem, count in rollouts.items()}
+        return DifficultyState(self._learn(state.problems, results, int(stats["clock"].by_label["generation"])))
+
+    def upgrade_state(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Rename the keys of earlier checkpoints: ``status`` was ``stage``, ``rollouts`` was ``drawn``."""
+        names = {"stage": "status", "drawn": "rollouts"}
+        problems = {
+            problem: {names.get(key, key): value for key, value in state.items()}
+            for problem, state in table.get("problems", {}).items()
+        }
+        return {**table, "problems": problems}
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Say so when the band holds every share, so that nothing is ever left out."""
+        """Report a band that contains every share, so nothing is ever skipped."""
         if self.low == 0 and self.high == 1:
             return NoEffect(
                 "difficulty",
-                "its band from 0 to 1 holds every problem.",
+                "its band from 0 to 1 contains every problem.",
                 "Narrow it, e.g. low = 0.125 and high = 0.75.",
             )
         return None
 
     def _learn(
-        self, standings: Mapping[str, ProblemState], seen: Mapping[str, tuple[int, int]], step: int
+        self, before: Mapping[str, ProblemState], results: Mapping[str, tuple[int, int]], step: int
     ) -> dict[str, ProblemState]:
-        problems = dict(standings)
-        for problem, (rollouts, correct) in seen.items():
+        problems = dict(before)
+        for problem, (rollouts, correct) in results.items():
             if not 0 <= correct <= rollouts:
                 raise MechanismError(
-                    f"A plan says that {correct} of {rollouts} rollouts of {problem!r} were correct.",
-                    "Count the rollouts and the correct ones among them.",
+                    f"A plan reports {correct} correct rollouts of {rollouts} for {problem!r}.",
+                    "Count the rollouts, and the correct ones among them.",
                 )
             if rollouts:
                 problems[problem] = self._advance_pilot(problems.get(problem, ProblemState()), rollouts, correct, step)
         return problems
 
     def _advance_pilot(self, state: ProblemState, rollouts: int, correct: int, step: int) -> ProblemState:
-        """Add rollouts to a problem's pilot; a full pilot decides its stage and starts the next."""
+        """Add rollouts to a problem's pilot; a full pilot sets its status and starts the next."""
         rollouts, correct = state.rollouts + rollouts, state.correct + correct
         if rollouts < self.pilot:
             return replace(state, rollouts=rollouts, correct=correct)
@@ -175,7 +185,7 @@ class Difficulty(Mechanism[Plan, DifficultyState]):
         return ProblemState("easy" if share > self.high else "active", since=step)
 
     def _should_sample(self, state: ProblemState, problem: str, plan: Plan) -> bool:
-        """Whether to sample a problem: always while a pilot of it is under way."""
+        """Whether to sample a problem: always during a pilot."""
         if state.status in ("candidate", "active") or state.rollouts:
             return True
         if state.status == "deferred":

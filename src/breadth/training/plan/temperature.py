@@ -1,4 +1,4 @@
-"""A temperature schedule: sample hotter or cooler as training goes on."""
+"""A schedule of the sampling temperature."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Temperature(Mechanism[Plan, None]):
     """Move the sampling temperature from one value to another over a number of generations, then hold it.
 
     ``T = start + (end - start) * x`` with ``x = generation / over``, at most 1; ``shape="cosine"`` takes
-    ``(1 - cos(pi x)) / 2`` for x, slow at both ends. There is no default schedule, for we vetted none: the runs behind
-    the other mechanisms here hold one temperature.
+    ``(1 - cos(pi x)) / 2`` for x, slow at both ends. There is no default schedule, because we tested none: the runs
+    behind the other mechanisms use one temperature.
 
-    Harm: log-probabilities and entropies must be taken at the temperature that sampled, or every ratio is one between
-    two different policies; TRL and verl divide by the one they were built with. Entropies at different temperatures
-    cannot be compared, so a controller of entropy beside a schedule chases it. Hotter samples are more diverse and more
-    often wrong.
+    Harm: log-probabilities and entropies must be computed at the sampling temperature, or every ratio compares two
+    different policies; TRL and verl use the temperature they were constructed with. Entropies at different temperatures
+    cannot be compared, so an entropy controller would follow the schedule. Samples at a higher temperature are more
+    diverse and more often wrong.
     """
 
     start: float
@@ -31,9 +31,9 @@ class Temperature(Mechanism[Plan, None]):
     end: float
     """Temperature from generation ``over`` on."""
     over: int
-    """Generations the way takes."""
+    """Generations of the schedule."""
     shape: Literal["linear", "cosine"] = "linear"
-    """How it goes there."""
+    """Shape of the schedule."""
 
     def __post_init__(self) -> None:
         for field in ("start", "end"):
@@ -43,14 +43,14 @@ class Temperature(Mechanism[Plan, None]):
 
     def apply(self, batch: Plan, state: None, selection: Selection | None) -> Effect[Plan]:
         """Set the temperature of this generation."""
-        way = min(max(batch.step, 0) / self.over, 1.0)
+        progress = min(max(batch.step, 0) / self.over, 1.0)
         if self.shape == "cosine":
-            way = (1 - math.cos(math.pi * way)) / 2
-        temperature = self.end if way == 1 else self.start + (self.end - self.start) * way
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        temperature = self.end if progress == 1 else self.start + (self.end - self.start) * progress
         return Effect(replace(batch, temperature=temperature), stats={"temperature": Mean(temperature, 1)})
 
     def no_effect(self, regime: Regime) -> NoEffect | None:
-        """Say so when the way leads from the trainer's temperature to itself."""
+        """Report a schedule that stays at the trainer's own temperature."""
         if self.start == self.end == regime.temperature:
             return NoEffect(
                 "temperature",
